@@ -53227,12 +53227,14 @@ SPECDEC__FOR_SPEED
 
 struct specdec__engine;
 
-/* A sequence. */
+/* A sequence: the tokens of a prompt and its answer, and all state that belongs to them. */
 struct specdec {
     struct specdec__engine *engine; /* that it is a sequence of */
     const specdec__model *model; /* the target */
-    int at, open;                /* index among the engine's sequences; 1: it is open, 0: the place is free */
-    int cancel, late;            /* 1: specdec_cancel was called; 1: it was, before the current call of a prompt */
+    int at;                      /* its index among the engine's sequences */
+    int open;                    /* 1: it is open; 0: the place is free */
+    int cancel;                  /* 1: specdec_cancel was called, and no call has ended by it yet */
+    int late;                    /* 1: specdec_cancel was called before the current call that prompts */
     specdec_result failed;       /* error of a step made for another sequence: the next call returns it */
 
     int context;                 /* tokens, at most */
@@ -53254,18 +53256,21 @@ struct specdec {
     unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room): bytes of a token, of a piece */
     size_t text_room;            /* bytes of a token's text, at most */
     unsigned char *part_bytes;   /* (2 * text room + stop room): the piece of text that the splitter divides */
-    int inside, parts;           /* 1: the prompt ends in a thought; 1: the answer is taken in parts (2: to its end) */
+    int prompt_in_thought;       /* 1: the prompt ends within a thought of the model */
+    int parts;                   /* 1: the caller takes the answer in parts; 2: the splitter has all of it */
     int in_call;                 /* 1: a call of a tool, which settings.calls constrains, is being decoded */
     size_t freed;                /* bytes of piece that were held back for stop strings which settings have replaced */
 
-    float *logprobs;             /* (context + tree depth + 1): log-probability of each token; 1: prompted */
-    specdec_candidate *best;     /* (context + tree depth + 1, best_count): the most probable tokens in its place */
+    float *logprobs;             /* (room): log-probability of each token; 1: the token was prompted, not decoded */
+    specdec_candidate *best;     /* (room, best_count): the most probable tokens in place of each token */
     int best_count;              /* config.logprobs */
     float *surprise;             /* (room): mirostat's limit behind each token, in bits; 0: that of an answer's begin */
 
     /* forks */
     specdec *parent;             /* NULL: it is no child */
-    int fork_at, depth, forks;   /* the parent's count at the fork; forks above it; its own forks since its prompt */
+    int fork_at;                 /* tokens of the parent at the fork */
+    int depth;                   /* how many forks lie between it and a sequence without a parent */
+    int forks;                   /* how often it has forked since its prompt */
     int32_t *fork_places;        /* (placed): its count at its own latest forks; at the array's end (before.placed):
                                     those before it slid */
     int placed;
@@ -53273,7 +53278,7 @@ struct specdec {
     int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count): the first tokens of a child that is to be forked */
 
     /* Large members come last, in all structures: x86 instructions encode offsets below 128 in a byte. */
-    specdec_error error;         /* of the last call that failed */
+    specdec_error error;         /* of the sequence's last call that failed */
     specdec_splitter splitter;   /* divides the answer into parts, where `parts` is set */
     specdec__text_stream stream; /* decodes the answer's tokens to text */
     specdec__view view;          /* its keys and values in the target's cache */
@@ -53287,9 +53292,11 @@ struct specdec {
     double prompted_at;          /* clock, seconds: the last call of a prompt; 0: the answer has tokens since */
 
     /* its part in the current step */
-    int prefill_count, decodes;  /* tokens that are prefilled; 1: a tree with its root is verified behind them */
+    int prefill_count;           /* tokens that are prefilled */
+    int decodes;                 /* 1: a tree is verified behind these tokens; 0: the step only prefills */
     int load_count;              /* prefilled tokens that count as the step's load (speculation/tune) */
-    int first, row;              /* index of its first node; the row of logits of its root */
+    int first;                   /* index of its first node in the step's run */
+    int row;                     /* index of its root's row among the run's rows of logits */
     specdec__merged merged;      /* the tree that the step verifies */
     int length;                  /* nodes of the accepted path, the root included */
     int32_t path[SPECDEC__MAX_TREE + 1]; /* (length): the root and the accepted nodes */
@@ -53306,8 +53313,8 @@ static int specdec__stream_fork_limit(const specdec_config *c, int room)
 
 /* Takes a sequence's arrays for room->length tokens from an arena. t: NULL where the arena only counts, as a sequence
    is too large for the stack. */
-static void specdec__stream_lay_out(specdec *t, const specdec__context *target, const specdec_config *c,
-                                    const specdec__kv_demand *room, specdec__arena *arena)
+static void specdec__stream_lay_out_arrays(specdec *t, const specdec__context *target, const specdec_config *c,
+                                           const specdec__kv_demand *room, specdec__arena *arena)
 {
     const size_t tokens = (size_t)room->view_keys + (size_t)c->tree_depth + 1;
     const specdec__model *model = target->model;
@@ -53569,7 +53576,7 @@ static void specdec__stream_begin_answer(specdec *t)
     t->slid = 0;
     t->finished = 0;
     t->complete_at = 0;
-    t->inside = t->parts = 0;
+    t->prompt_in_thought = t->parts = 0;
     if (t->in_call) {
         t->in_call = 0;
         specdec__stream_set_constraint(t, &t->settings);
@@ -53907,10 +53914,10 @@ typedef struct specdec__engine {
     specdec__pipe *pipe;         /* the lane of pipelined runs; NULL: the target makes one run at a time */
     const specdec__remote *remote; /* functions that reach the other ranks; NULL: the engine is on one machine */
     struct specdec__link *link;  /* connection to the other ranks */
-    int nobody;                  /* always 0: the cancel flag of runs that no single sequence can cancel */
+    int never_cancelled;         /* always 0: the cancel flag of runs that no single sequence can cancel */
     specdec__kernels *kernels;   /* of the instruction set in use */
-    specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count): the models that the engine itself has opened */
-    int own_count;
+    specdec__model *opened_models[SPECDEC__MAX_MODELS]; /* (opened_count): those that the engine itself opened */
+    int opened_count;
     const specdec__model *target_model;
     specdec_result (*verify)(specdec__context *, const specdec__batch *, specdec_error *); /* makes the target's runs */
     specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS) */
@@ -53995,7 +54002,7 @@ static specdec_result specdec__engine_check_integers(const specdec_config *c, in
 SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) && sizeof(specdec_rule) == sizeof(int) &&
                                            sizeof(specdec_policy) == sizeof(int));
 
-/* Whether the configuration has a model from this source. */
+/* Whether the caller has set a source of a model: a prepared model, a file in memory or a path. */
 static int specdec__source_is_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
 /* Whether the engine is rank 0 or another rank of a cluster: then the target verifies on other machines while this one
@@ -54008,7 +54015,7 @@ static int specdec__engine_only_drafts(const specdec__engine *e)
     return SPECDEC__PIPE && e->remote && e->remote->drafts;
 }
 
-/* The source of the model of a kind of drafter; NULL: the kind has no model. */
+/* The configuration's source of the model that a kind of drafter drafts with; NULL: the kind has no model. */
 static const specdec_source *specdec__engine_drafter_source(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
@@ -54108,18 +54115,18 @@ static specdec_result specdec__engine_open_model(specdec__engine *e, const specd
 {
     specdec__layer_choice cut = {NULL, NULL};
 
-    *out = source->model ? source->model : e->own[specdec__min_int(e->own_count, SPECDEC__MAX_MODELS - 1)];
+    *out = source->model ? source->model : e->opened_models[specdec__min_int(e->opened_count, SPECDEC__MAX_MODELS - 1)];
     if (source->model && !source->model->weight_bytes)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this model was prepared for its vocabulary only");
     if (source->model)
         return SPECDEC_OK;
-    if (e->own_count == SPECDEC__MAX_MODELS)
+    if (e->opened_count == SPECDEC__MAX_MODELS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
     if (SPECDEC__PIPE && e->remote && out == &e->target_model)
         cut.choose = e->remote->cut;
     cut.cluster = e->config.cluster;
-    return specdec__model_init(e->own[e->own_count++], source, 0, cut.choose ? &cut : NULL, arena, error);
+    return specdec__model_init(e->opened_models[e->opened_count++], source, 0, cut.choose ? &cut : NULL, arena, error);
 }
 
 /* Whether trees grow level by level. Then the children of a node, and whether they are extended, depend on drawn
@@ -54155,7 +54162,7 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
     return threads;
 }
 
-/* Candidates of a drafter's proposal, at most. */
+/* How many draft tokens, the root included, a drafter's proposal has room for. */
 static int specdec__engine_candidate_limit(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     if (specdec__engine_draft_threads(&e->config, kind))
@@ -54237,7 +54244,7 @@ static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena
     e->sequences = SPECDEC__TAKE(arena, specdec, e->room.max_views);
     e->members = SPECDEC__TAKE(arena, specdec *, e->room.max_views);
     for (i = 0; i < e->room.max_views; i++) {
-        specdec__stream_lay_out(e->sequences ? &e->sequences[i] : NULL, &e->target, &e->config, &e->room, arena);
+        specdec__stream_lay_out_arrays(e->sequences ? &e->sequences[i] : NULL, &e->target, &e->config, &e->room, arena);
         if (!e->sequences)
             continue;
         e->sequences[i].engine = e;
@@ -54306,11 +54313,11 @@ static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *
 static specdec_result specdec__engine_open_nextn(specdec__engine *e, const specdec__model **out, specdec__arena *arena,
                                                  specdec_error *error)
 {
-    if (e->own_count == SPECDEC__MAX_MODELS)
+    if (e->opened_count == SPECDEC__MAX_MODELS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
-    *out = e->own[e->own_count];
-    return specdec__nextn_init(e->own[e->own_count++], e->target_model, arena, error);
+    *out = e->opened_models[e->opened_count];
+    return specdec__nextn_init(e->opened_models[e->opened_count++], e->target_model, arena, error);
 }
 
 /* Adds a drafter, for which the table has room: its model, if it has one, its proposals, its state. */
@@ -54466,7 +54473,8 @@ static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena
                              : "file of heads");
     specdec__engine_set_tree_size(e);
     c->threads = c->threads ? c->threads : specdec__engine_useful_threads(e->target_model, specdec__os_processors());
-    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane_threads(c), &e->nobody, &c->hooks, arena, error);
+    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane_threads(c), &e->never_cancelled, &c->hooks,
+                           arena, error);
     if (r)
         return r;
     e->pool.threads = specdec__min_int(e->pool.threads, c->threads); /* the lane's own thread is not among them */
@@ -54502,7 +54510,7 @@ static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena
     if (arena->base) {
         e->kernels = kernels;
         for (i = 0; i < SPECDEC__MAX_MODELS; i++)
-            e->own[i] = &own[i];
+            e->opened_models[i] = &own[i];
         e->drafters = drafters;
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
@@ -54534,9 +54542,9 @@ static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec
         hooks.progress = e->remote->loads;
         hooks.user_data = e;
     }
-    for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
-        r = specdec__model_repack_matrices(e->own[i],
-                                           e->own[i] == e->target_model
+    for (i = 0; !r && !e->config.weights_in_place && i < e->opened_count; i++)
+        r = specdec__model_repack_matrices(e->opened_models[i],
+                                           e->opened_models[i] == e->target_model
                                            ? specdec__engine_output_planes(&e->config, e->kernels) : 0, arena, &e->pool,
                                            &hooks, error);
     return r;
@@ -54545,8 +54553,8 @@ static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec
 /* Closes the models that the engine has opened. */
 static void specdec__engine_close_models(specdec__engine *e)
 {
-    while (e->own_count)
-        specdec__model_deinit(e->own[--e->own_count]);
+    while (e->opened_count)
+        specdec__model_deinit(e->opened_models[--e->opened_count]);
 }
 
 SPECDEC__FOR_SPEED
@@ -54573,7 +54581,7 @@ static void specdec__pipe_cancel_run(specdec__pipe *pipe, int at)
 
 /* Cancels all pipelined runs of the engine and waits until they have returned. The view of their sequence then has no
    nodes behind its committed tokens, and the engine may use it. */
-static void specdec__pipe_drain(const specdec__engine *e)
+static void specdec__pipe_cancel_all_runs(const specdec__engine *e)
 {
     specdec__pipe *pipe = e->pipe;
     specdec__order order;
@@ -54618,7 +54626,7 @@ static void specdec__ahead_drop_drafts(specdec *t, int count)
 {
     specdec__ahead *a = t->engine->ahead;
 
-    specdec__pipe_drain(t->engine);
+    specdec__pipe_cancel_all_runs(t->engine);
     if (!SPECDEC__OS_THREADS || !a->drafter)
         return;
     if (a->lane.busy)
@@ -54642,7 +54650,7 @@ static void specdec__engine_drop_root_keys(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
 
-    specdec__pipe_drain(e);
+    specdec__pipe_cancel_all_runs(e);
     specdec__view_truncate(&t->view, &e->target.kv,
                            specdec__min_int(t->view.length, specdec__max_int(count - 1, 0)));
     if (e->row_of == t)
@@ -54941,7 +54949,7 @@ static specdec *specdec__engine_fork_sequence(specdec *of)
     t->forced_count = of->forced_count;
     memcpy(t->forced, of->forced, sizeof t->forced);
     memcpy(t->piece, of->piece, of->freed);
-    t->inside = of->inside;
+    t->prompt_in_thought = of->prompt_in_thought;
     t->parts = of->parts;
     t->in_call = of->in_call;
     t->splitter = of->splitter;
@@ -55065,7 +55073,7 @@ static void specdec__engine_time_steps(specdec__engine *e)
    weights alternately with all threads; a slice counts as at most twice the least time. `reading` is kept unless the
    other one is clearly faster, and for weights that may lie in caches or are not repacked. Results do not depend on the
    order. */
-static void specdec__engine_time_reading(specdec__engine *e)
+static void specdec__engine_time_weight_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
     const specdec__weight_reading usual = e->kernels->reading, other = e->kernels->other_reading;
@@ -55200,7 +55208,7 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     if (!result)
         specdec__engine_time_steps(e);
     if (!result)
-        specdec__engine_time_reading(e);
+        specdec__engine_time_weight_reading(e);
     return result;
 }
 
@@ -55267,7 +55275,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     specdec__prefill_rows committed = *rows;
     specdec_result result;
 
-    specdec__pipe_drain(e);
+    specdec__pipe_cancel_all_runs(e);
     specdec__engine_prepare_drafters(t);
     committed.batch_done = specdec__engine_report_batch;
     committed.listener = t;
@@ -55339,7 +55347,7 @@ static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, c
 {
     specdec__prefill_rows rows = wanted ? *wanted : specdec__prefill_rows_from(t->count - 1);
 
-    specdec__pipe_drain(t->engine);
+    specdec__pipe_cancel_all_runs(t->engine);
     t->from_row = 0;
     if (t->engine->room.max_views > 1 && !wanted) {
         specdec__engine_drop_root_keys(t, t->count); /* drops the last row, too, if nothing was appended */
@@ -55538,7 +55546,7 @@ SPECDEC__FOR_SIZE
 /* Lets a sequence fail in a step with the error `result`, which the next call on the sequence returns. */
 static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
-    specdec__pipe_drain(t->engine);
+    specdec__pipe_cancel_all_runs(t->engine);
     specdec__view_free_reserved(&t->view, &t->engine->target.kv);
     t->failed = result;
     if (result == SPECDEC_ERROR_CANCELLED)
@@ -55631,7 +55639,7 @@ static void specdec__engine_prefill_limits(specdec__engine *e, specdec__tune_pre
 
 /* Shares out the nodes that prefill prompts. A prompt that is prefilled to its end has its root in the same step if a
    node is left. Members that get no node wait for the next step. */
-static void specdec__engine_share_prefill(specdec__engine *e)
+static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
 {
     const int beside = e->roots; /* sequences that decode, and wait for the prompts */
     specdec__tune_load *load = &e->tune->load;
@@ -55982,7 +55990,8 @@ static specdec_result specdec__ahead_extend_tokens(specdec__ahead *a, specdec__p
     return SPECDEC_OK;
 }
 
-/* The lane's job during a step: extends the most probable draft tokens, a few at a time, until it is stopped. */
+/* The job of the drafter's lane during a run of the target: extends the most probable draft tokens, a few at a time,
+   until it is stopped. */
 static void specdec__ahead_draft_job(void *argument)
 {
     specdec__ahead *a = (specdec__ahead *)argument;
@@ -56015,7 +56024,8 @@ static void specdec__ahead_prefill_job(void *argument)
     a->result = a->drafter->kind.prefill(a->drafter, &a->p.request, a->p.request.count, &a->error);
 }
 
-/* Starts the lane's job for a sequence, while the target runs: to extend its tree, or to prefill first. */
+/* Starts a job of the drafter's lane for a sequence, while the target runs: extends the sequence's draft tree, or, if
+   the drafter lacks many of its tokens, prefills these. */
 static void specdec__ahead_begin_job(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -56178,7 +56188,7 @@ static int specdec__ahead_is_possible(const specdec__engine *e)
 }
 
 /* Whether the engine itself chooses the mode of this step, synchronous or asynchronous (config.async 0). */
-static int specdec__ahead_may_choose(const specdec__engine *e)
+static int specdec__ahead_may_choose_mode(const specdec__engine *e)
 {
     return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_is_possible(e);
 }
@@ -56196,7 +56206,7 @@ static void specdec__ahead_estimate_times(specdec__ahead *a, specdec__tune *tune
         }
 }
 
-/* Sets the mode of a step: whether the lane drafts while the target runs it. */
+/* Sets the mode of a step that begins: asynchronous, if the lane is to draft while the target runs, or synchronous. */
 static void specdec__ahead_begin_step(specdec__engine *e)
 {
     specdec__ahead *a = e->ahead;
@@ -56211,8 +56221,8 @@ static void specdec__ahead_begin_step(specdec__engine *e)
         specdec__ahead_drop_drafts(a->sequence, a->copied);
 }
 
-/* Seconds that the mode on trial has saved so far: the time of its tokens at the other mode's rate, minus its own
-   time. */
+/* Seconds that the mode on trial, synchronous or asynchronous steps, has saved so far: the time of its tokens at the
+   other mode's tokens a second, minus the time that it took. */
 static double specdec__ahead_seconds_saved(const specdec__ahead *a)
 {
     const specdec__ahead_mode *tried = &a->modes[a->mode], *usual = &a->modes[!a->mode];
@@ -56281,7 +56291,7 @@ static void specdec__ahead_note_step(specdec__engine *e, double seconds, double 
     specdec__ahead *a = e->ahead;
     specdec__ahead_mode *seen = &a->modes[a->mode];
 
-    if (!specdec__ahead_may_choose(e) || a->probe) {
+    if (!specdec__ahead_may_choose_mode(e) || a->probe) {
         a->probe = 0;
         return;
     }
@@ -57160,10 +57170,10 @@ static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
     specdec__batch batch;
 
     s->drafted = specdec__os_seconds();
-    s->promise = specdec__ahead_may_choose(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
+    s->promise = specdec__ahead_may_choose_mode(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
     batch = specdec__engine_make_batch(e);
     s->nodes = batch.n;
-    e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->nobody;
+    e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->never_cancelled;
     e->row_of = NULL;
     e->target.threads = e->config.threads - (specdec__ahead_is_drafting(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_is_drafting(e, NULL))
@@ -57189,7 +57199,7 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
         return;
     }
     verified = specdec__os_seconds();
-    e->pool.cancel = &e->nobody; /* drafters' prefilling is not cancelled */
+    e->pool.cancel = &e->never_cancelled; /* drafters' prefilling is not cancelled */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_verify_tree(e->members[i]);
     specdec__engine_note_costs(e, s->nodes, verified - s->drafted);
@@ -57636,7 +57646,7 @@ static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
     e->row_of = NULL;
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     if (pipe->sequence != t) {
-        specdec__pipe_drain(e);
+        specdec__pipe_cancel_all_runs(e);
         pipe->sequence = t;
         pipe->nodes = 0;
         memset(pipe->node, -1, (size_t)p->drafts.tree.capacity * sizeof *pipe->node);
@@ -57655,7 +57665,7 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
     if (s->result)
         s->p->frontier.valid_at = 0;
     if (s->result == SPECDEC_ERROR_FULL) {
-        specdec__pipe_drain(e);
+        specdec__pipe_cancel_all_runs(e);
         s->several = 0;
         return s->act = SPECDEC__STEP_DRAFT;
     }
@@ -57664,7 +57674,7 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
     if (t->count == s->before)
         return SPECDEC__STEP_END;
     if (t->forced_count || specdec__stream_end_reason(t, t->count))
-        specdec__pipe_drain(e);
+        specdec__pipe_cancel_all_runs(e);
     t->stats.seconds += specdec__os_seconds() - s->start;
     specdec__engine_finish_step(t, specdec__os_seconds());
     return SPECDEC__STEP_END;
@@ -57739,7 +57749,7 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
     if (SPECDEC__PIPE && s.several)
         specdec__pipe_begin_step(e, &s);
     else
-        specdec__pipe_drain(e);
+        specdec__pipe_cancel_all_runs(e);
     do {
         act = SPECDEC__PIPE && s.several ? specdec__pipe_next_action(e, &s) : specdec__engine_next_action(e, &s);
         if (act == SPECDEC__STEP_DRAFT)
@@ -57781,7 +57791,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     }
     specdec__engine_choose_members(e, t);
     if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
-        specdec__engine_share_prefill(e);
+        specdec__engine_divide_prefill_nodes(e);
         specdec__engine_run_step(e, t, start);
         if (!t && !e->member_count)
             return SPECDEC_DONE;
@@ -60550,7 +60560,7 @@ static specdec_result specdec__fail_missing(specdec_error *error)
 
 /* Checks the arguments of a call: returns an error if the sequence t is NULL or closed, or only serves a cluster, or if
    a required argument is missing. given: 1: all required arguments are there. */
-static specdec_result specdec__check_call(specdec *t, int given)
+static specdec_result specdec__check_call_arguments(specdec *t, int given)
 {
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
@@ -60612,7 +60622,7 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_conf
 
     memset(&engine, 0, sizeof engine);
     engine.config = *config;
-    memcpy(engine.own, own, sizeof engine.own);
+    memcpy(engine.opened_models, own, sizeof engine.opened_models);
     engine.kernels = kernels;
     engine.drafters = drafters;
     SPECDEC__TAKE(&arena, specdec__engine, 1);
@@ -60706,7 +60716,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     return SPECDEC_OK;
 }
 
-/* The body of specdec_serve. */
+/* The body of specdec_serve: obeys rank 0 of the cluster until it ends. */
 static specdec_result specdec__call_serve(specdec *t)
 {
     const specdec__remote *remote = t ? t->engine->remote : NULL;
@@ -60730,10 +60740,10 @@ static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
 
-/* The body of specdec_fork. */
+/* The body of specdec_fork: opens a copy of a sequence as *fork. */
 static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 {
-    specdec_result result = specdec__check_call(t, fork != NULL);
+    specdec_result result = specdec__check_call_arguments(t, fork != NULL);
 
     if (fork)
         *fork = NULL;
@@ -60852,10 +60862,10 @@ static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, siz
     specdec__join_held_bytes(&r);
 }
 
-/* The body of specdec_join_forks. */
+/* The body of specdec_join_forks: writes a sequence's answer, joined with its children's answers, to bytes[room]. */
 static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t room, size_t *length)
 {
-    specdec_result result = specdec__check_call(t, length && (bytes || !room));
+    specdec_result result = specdec__check_call_arguments(t, length && (bytes || !room));
 
     if (result)
         return result;
@@ -60879,7 +60889,7 @@ static specdec__ngram *specdec__find_ngram_index(specdec *t)
     return NULL;
 }
 
-/* The body of specdec_save_history. */
+/* The body of specdec_save_history: writes the engine's index of n-grams to data[room]. */
 static specdec_result specdec__call_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
@@ -60893,7 +60903,7 @@ static specdec_result specdec__call_save_history(specdec *t, void *data, size_t 
                                     &t->error);
 }
 
-/* The body of specdec_load_history. */
+/* The body of specdec_load_history: adds a saved index of n-grams, data[size], to the engine's. */
 static specdec_result specdec__call_load_history(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
@@ -60908,10 +60918,10 @@ static specdec_result specdec__call_load_history(specdec *t, const void *data, s
                                     size, &t->error);
 }
 
-/* The body of specdec_set. */
+/* The body of specdec_set: sets the settings of a sequence. */
 static specdec_result specdec__call_set(specdec *t, const specdec_settings *settings)
 {
-    specdec_result result = specdec__check_call(t, settings != NULL);
+    specdec_result result = specdec__check_call_arguments(t, settings != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
     specdec__stop_scan stop;
     size_t count = 0;
@@ -61010,47 +61020,48 @@ static specdec_result specdec__prompt_append(specdec *t, specdec__prompt_head he
     return specdec__engine_end_cancel(t, result);
 }
 
-/* The body of specdec_prompt. */
+/* The body of specdec_prompt: appends a text to a sequence, and prefills its tokens. */
 static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
 {
-    specdec_result result = specdec__check_call(t, text || !length);
+    specdec_result result = specdec__check_call_arguments(t, text || !length);
 
     return result ? result : specdec__prompt_append(t, specdec__prompt_head_whole(t), text, length, 0, NULL);
 }
 
-/* The body of specdec_prompt_special. */
+/* The body of specdec_prompt_special: as specdec_prompt, but control tokens in the text count. */
 static specdec_result specdec__call_prompt_special(specdec *t, const char *text, size_t length)
 {
-    specdec_result result = specdec__check_call(t, text || !length);
+    specdec_result result = specdec__check_call_arguments(t, text || !length);
 
     return result ? result
                   : specdec__prompt_append(t, specdec__prompt_head_whole(t), text, length, SPECDEC_TOKENIZE_SPECIAL,
                                            NULL);
 }
 
-/* The body of specdec_prompt_tokens. */
+/* The body of specdec_prompt_tokens: appends tokens[count] to a sequence, and prefills them. */
 static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tokens, int count)
 {
-    specdec_result result = specdec__check_call(t, 1);
+    specdec_result result = specdec__check_call_arguments(t, 1);
 
     return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, NULL));
 }
 
-/* The body of specdec_prompt_logits. */
+/* The body of specdec_prompt_logits: as specdec_prompt_tokens; also stores the logits (count, vocab) of each token. */
 static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
-    specdec_result result = specdec__check_call(t, logits || count <= 0);
+    specdec_result result = specdec__check_call_arguments(t, logits || count <= 0);
     specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
 
     wanted.logits = logits;
     return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
-/* The body of specdec_prompt_states. */
+/* The body of specdec_prompt_states: as specdec_prompt_tokens; also stores the hidden states after layers[layer_count].
+   */
 static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers,
                                                   int layer_count, float *states)
 {
-    specdec_result result = specdec__check_call(t, layers && layer_count > 0 && states);
+    specdec_result result = specdec__check_call_arguments(t, layers && layer_count > 0 && states);
     specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
     int i;
 
@@ -61119,10 +61130,11 @@ static specdec_result specdec__prompt_head_before_stop(specdec *t, specdec__prom
     return result;
 }
 
-/* The body of specdec_cut_stop. */
+/* The body of specdec_cut_stop: removes the stop string that has ended the answer, and all tokens behind it, from the
+   sequence. */
 static specdec_result specdec__call_cut_stop(specdec *t)
 {
-    specdec_result result = specdec__check_call(t, 1);
+    specdec_result result = specdec__check_call_arguments(t, 1);
     specdec__prompt_head head;
     int i;
 
@@ -61174,7 +61186,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
     }
 }
 
-/* The body of specdec_work. */
+/* The body of specdec_work: makes one step. */
 static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
@@ -61189,10 +61201,10 @@ static specdec_result specdec__call_work(specdec *t)
     return SPECDEC_OK;
 }
 
-/* The body of specdec_step. */
+/* The body of specdec_step: returns the pending tokens of a sequence, after a step if there are none. */
 static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int *count)
 {
-    specdec_result result = specdec__check_call(t, tokens && count);
+    specdec_result result = specdec__check_call_arguments(t, tokens && count);
     int from;
 
     if (result)
@@ -61245,7 +61257,7 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
 /* Returns the next piece of text to the caller, for specdec_next (work: 1) and specdec_take (0: without a step). */
 static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *piece)
 {
-    specdec_result result = specdec__check_call(t, piece != NULL);
+    specdec_result result = specdec__check_call_arguments(t, piece != NULL);
     specdec__text_stream stream;
     specdec__stop_scan stop;
     int handed_out;
@@ -61299,10 +61311,10 @@ void specdec_tokens(const specdec *t, const int32_t **tokens, int *count)
         *count = t ? t->handed_out : 0;
 }
 
-/* The body of specdec_rewind. */
+/* The body of specdec_rewind: drops all tokens of a sequence behind the first `count`. */
 static specdec_result specdec__call_rewind(specdec *t, int count)
 {
-    specdec_result result = specdec__check_call(t, 1);
+    specdec_result result = specdec__check_call_arguments(t, 1);
 
     if (result)
         return result;
@@ -61392,10 +61404,10 @@ void specdec_get_info(const specdec *t, specdec_info *info)
 
 const specdec_model *specdec_get_model(const specdec *t) { return t && !t->engine->ended ? t->model : NULL; }
 
-/* The body of specdec_get_logprob. */
+/* The body of specdec_get_logprob: returns the log-probability of token `at` of a sequence. */
 static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 {
-    specdec_result result = specdec__check_call(t, logprob != NULL);
+    specdec_result result = specdec__check_call_arguments(t, logprob != NULL);
     int most;
 
     if (result)
@@ -61465,11 +61477,12 @@ static specdec_result specdec__caller_nodes_run(specdec *t, int n)
     return result;
 }
 
-/* The body of specdec_logits. */
+/* The body of specdec_logits: computes the logits (count + 1, vocab) of a sequence's last token and of the caller's
+   nodes behind it. */
 static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count,
                                            float *logits)
 {
-    specdec_result result = specdec__check_call(t, count <= 0 || (tokens && parents));
+    specdec_result result = specdec__check_call_arguments(t, count <= 0 || (tokens && parents));
     specdec__context *c;
     size_t row;
     int i, root;
@@ -61539,10 +61552,10 @@ static double specdec__score_token_of_row(const float *logits, int vocab, int32_
     return (double)(specdec__sample_clean_logit(logits[token]) - highest) - specdec__log_double(total);
 }
 
-/* The body of specdec_score. */
+/* The body of specdec_score: computes the log-probability of each label behind a sequence. */
 static specdec_result specdec__call_score(specdec *t, const char *const *labels, int count, double *scores)
 {
-    specdec_result result = specdec__check_call(t, labels && scores);
+    specdec_result result = specdec__check_call_arguments(t, labels && scores);
     specdec__context *c;
     int i, node, nodes, label = -1;
 
@@ -61597,7 +61610,7 @@ static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat
 }
 
 /* Returns an error for messages that have more bytes than a prompt may have. */
-static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
+static specdec_result specdec__chat_check_lengths(specdec *t, const specdec_message *messages, int count)
 {
     const size_t most = t->engine->chat_bytes;
     int i;
@@ -61612,8 +61625,8 @@ static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *m
 
 /* Renders messages[count] into *out, in the model's chat format or by its template, behind the end of the turn before.
    last: that turn's last token; -1: there is none. */
-static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const specdec_message *messages, int count,
-                                            specdec__chat_text *out)
+static specdec_result specdec__chat_render_messages(specdec *t, int32_t last, const specdec_message *messages,
+                                                    int count, specdec__chat_text *out)
 {
     const specdec__vocab *v = &t->model->vocab;
     const int begun = last >= 0;
@@ -61628,8 +61641,8 @@ static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const spec
                                 &t->error);
 }
 
-/* The engine's buffer for a rendered conversation, empty. */
-static specdec__chat_text specdec__chat_room(const specdec *t)
+/* The engine's buffer that receives a rendered conversation, with nothing written yet. */
+static specdec__chat_text specdec__chat_empty_text(const specdec *t)
 {
     specdec__chat_text out;
 
@@ -61640,10 +61653,10 @@ static specdec__chat_text specdec__chat_room(const specdec *t)
     return out;
 }
 
-/* The body of specdec_chat. */
+/* The body of specdec_chat: appends messages[count], rendered in the model's chat format, to a sequence. */
 static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
 {
-    specdec_result result = specdec__check_call(t, messages != NULL);
+    specdec_result result = specdec__check_call_arguments(t, messages != NULL);
     const specdec__vocab *v;
     specdec__chat_text out;
     specdec__prompt_head head;
@@ -61655,13 +61668,13 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
         return specdec__chat_refuse_unknown(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
-    if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK ||
+    if ((result = specdec__chat_check_lengths(t, messages, count)) != SPECDEC_OK ||
         (result = specdec__prompt_head_before_stop(t, &head)) != SPECDEC_OK)
         return result;
     v = &t->model->vocab;
     last = specdec__prompt_head_last(t, head);
-    out = specdec__chat_room(t);
-    result = specdec__chat_text_of(t, last, messages, count, &out);
+    out = specdec__chat_empty_text(t);
+    result = specdec__chat_render_messages(t, last, messages, count, &out);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
@@ -61672,7 +61685,7 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
     result = specdec__prompt_append(t, head, out.text, out.needed,
                                     specdec__chat_tokenize_flags(&t->engine->chat, v, &out, last >= 0), out.plain);
     if (!result)
-        t->inside = specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
+        t->prompt_in_thought = specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
     return result;
 }
 
@@ -61687,9 +61700,9 @@ typedef struct specdec__common {
 /* Compares a sequence's tokens held[held_count] with a conversation's fresh[fresh_count] byte by byte, control tokens
    as tokens: a model may decode other tokens than the tokenizer makes of the same bytes. Returns the last place at
    which a token ends in both lists. room (2 * longest): working memory; longest: bytes of a token, at most. */
-static specdec__common specdec__engine_common(const specdec__vocab *v, const int32_t *held, int held_count,
-                                              const int32_t *fresh, int fresh_count, unsigned char *room,
-                                              size_t longest)
+static specdec__common specdec__engine_compare_tokens(const specdec__vocab *v, const int32_t *held, int held_count,
+                                                      const int32_t *fresh, int fresh_count, unsigned char *room,
+                                                      size_t longest)
 {
     unsigned char *bytes[2];
     size_t left[2] = {0, 0}, at[2] = {0, 0}, same;
@@ -61729,8 +61742,8 @@ static specdec__common specdec__engine_common(const specdec__vocab *v, const int
 }
 
 /* Renders a conversation into out: by the model's template, or in the format that the configuration names. */
-static specdec_result specdec__conversation_text_of(specdec *t, const specdec_chat_input *input, specdec__arena *arena,
-                                                    specdec__chat_text *out)
+static specdec_result specdec__conversation_render_text(specdec *t, const specdec_chat_input *input,
+                                                        specdec__arena *arena, specdec__chat_text *out)
 {
     const specdec__chat *chat = &t->engine->chat;
     const specdec__vocab *v = &t->model->vocab;
@@ -61761,8 +61774,8 @@ static specdec_result specdec__conversation_text_of(specdec *t, const specdec_ch
 
 /* Appends to a conversation's text *out the beginning of the tool call that must follow, where input->tool_choice
    requires one. *begun: its bytes, at most SPECDEC__STOP_MAX_BYTES - 1; 0: no call is required. */
-static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_input *input, specdec__chat_text *out,
-                                                 size_t *begun)
+static specdec_result specdec__conversation_begin_call(specdec *t, const specdec_chat_input *input,
+                                                       specdec__chat_text *out, size_t *begun)
 {
     const specdec__bytes name = specdec__text_bytes(input->tool);
     const specdec__calls *calls = t->engine->chat.calls;
@@ -61787,10 +61800,11 @@ static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_
 }
 
 /* Replaces the tokens of a sequence by a conversation. */
-static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_input *input, specdec__arena *arena)
+static specdec_result specdec__engine_replace_conversation(specdec *t, const specdec_chat_input *input,
+                                                           specdec__arena *arena)
 {
     const specdec__vocab *v = &t->model->vocab;
-    specdec__chat_text out = specdec__chat_room(t);
+    specdec__chat_text out = specdec__chat_empty_text(t);
     specdec_result result = specdec__conversation_check(input, t->engine->chat_bytes, &t->error);
     const specdec__prompt_head empty = {0, 0};
     specdec__common common;
@@ -61798,9 +61812,9 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
     size_t begun = 0;
 
     if (!result)
-        result = specdec__conversation_text_of(t, input, arena, &out);
+        result = specdec__conversation_render_text(t, input, arena, &out);
     if (!result)
-        result = specdec__conversation_call(t, input, &out, &begun);
+        result = specdec__conversation_begin_call(t, input, &out, &begun);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
@@ -61813,13 +61827,13 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
     if (!count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the conversation is empty");
     inside = !begun && specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
-    common = specdec__engine_common(v, t->tokens, t->handed_out, t->tokens + t->count, count,
-                                    (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
+    common = specdec__engine_compare_tokens(v, t->tokens, t->handed_out, t->tokens + t->count, count,
+                                            (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
     result = specdec__engine_replace_tokens(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh,
                                             NULL);
     if (result)
         return specdec__engine_end_cancel(t, result);
-    t->inside = inside;
+    t->prompt_in_thought = inside;
     if (begun)
         memcpy(t->piece, out.text + out.needed - begun, begun);
     t->freed = begun;
@@ -61837,22 +61851,22 @@ static specdec__arena specdec__scratch_arena(const specdec *t)
     return arena;
 }
 
-/* The body of specdec_chat_messages. */
+/* The body of specdec_chat_messages: makes a whole conversation the sequence's prompt. */
 static specdec_result specdec__call_chat_messages(specdec *t, const specdec_chat_input *input)
 {
-    specdec_result result = specdec__check_call(t, input != NULL);
+    specdec_result result = specdec__check_call_arguments(t, input != NULL);
     specdec__arena arena;
 
     if (result)
         return result;
     arena = specdec__scratch_arena(t);
-    return specdec__engine_converse(t, input, &arena);
+    return specdec__engine_replace_conversation(t, input, &arena);
 }
 
-/* The body of specdec_chat_json. */
+/* The body of specdec_chat_json: as specdec_chat_messages, for a conversation in JSON, json[length]. */
 static specdec_result specdec__call_chat_json(specdec *t, const char *json, size_t length)
 {
-    specdec_result result = specdec__check_call(t, json != NULL);
+    specdec_result result = specdec__check_call_arguments(t, json != NULL);
     specdec_chat_input input;
     specdec__arena arena;
 
@@ -61861,13 +61875,14 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
     length = length == SPECDEC_WHOLE_STRING ? strlen(json) : length;
     arena = specdec__scratch_arena(t);
     result = specdec__conversation_read(json, length, &arena, &input, &t->error);
-    return result ? result : specdec__engine_converse(t, &input, &arena);
+    return result ? result : specdec__engine_replace_conversation(t, &input, &arena);
 }
 
 /* ---- Answers in parts. */
 
-/* Sets m->marks: the control tokens by which the model's format marks tool calls. JSON and Python calls have none. */
-static void specdec__part_marks(const specdec *t, specdec__masker *m)
+/* Sets m->marks (m->mark_count): the control tokens by which the model's format marks tool calls. JSON and Python calls
+   have none. */
+static void specdec__part_set_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
     const int form = specdec__answer_calls_row(&t->splitter)->form;
@@ -61884,7 +61899,7 @@ static void specdec__part_marks(const specdec *t, specdec__masker *m)
 
 /* Switches the sequence's constraint: settings.calls within a call, from its mark on, and settings.constraint behind
    it. Pending tokens were decoded by the other one, and are dropped. */
-static void specdec__part_obeys(specdec *t)
+static void specdec__part_switch_constraint(specdec *t)
 {
     specdec_splitter *s = &t->splitter;
     const specdec_constraint *calls = t->settings.calls;
@@ -61909,14 +61924,14 @@ static void specdec__part_obeys(specdec *t)
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->constrained.anchored = t->constrained.spelled = t->in_call;
     if (t->constrained.masker->mark_count < 0)
-        specdec__part_marks(t, t->constrained.masker);
+        specdec__part_set_marks(t, t->constrained.masker);
 }
 
 /* Returns the next part of the sequence's answer, for specdec_next_part (work: 1) and specdec_take_part (0: without a
    step). */
-static specdec_result specdec__call_part(specdec *t, int work, specdec_part *part)
+static specdec_result specdec__call_next_part(specdec *t, int work, specdec_part *part)
 {
-    specdec_result result = specdec__check_call(t, part != NULL);
+    specdec_result result = specdec__check_call_arguments(t, part != NULL);
     specdec_text piece;
 
     if (result)
@@ -61924,7 +61939,8 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
     memset(part, 0, sizeof *part);
     part->call = -1;
     if (!t->parts) {
-        specdec__answer_begin_splitter(&t->splitter, t->engine->chat.calls, t->engine->chat.thoughts, t->inside);
+        specdec__answer_begin_splitter(&t->splitter, t->engine->chat.calls, t->engine->chat.thoughts,
+                                       t->prompt_in_thought);
         t->parts = 1;
     }
     if (SPECDEC__CONSTRAINTS)
@@ -61933,7 +61949,7 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
         if (specdec__answer_next_part(&t->splitter, part))
             return SPECDEC_OK;
         if (SPECDEC__CONSTRAINTS && t->parts == 1)
-            specdec__part_obeys(t);
+            specdec__part_switch_constraint(t);
         result = specdec__return_piece(t, work, &piece);
         if (result != SPECDEC_OK && result != SPECDEC_DONE)
             return result;
@@ -62088,8 +62104,9 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
 
 /* Finds the chat format of a conversation (*chat), and renders its messages into *out, as far as out->size bytes have
    room: out->needed becomes the bytes of the whole text. */
-static specdec_result specdec__conversation(const specdec_model *model, const specdec_conversation *c,
-                                            specdec__chat *chat, specdec__chat_text *out, specdec_error *error)
+static specdec_result specdec__conversation_count_bytes(const specdec_model *model, const specdec_conversation *c,
+                                                        specdec__chat *chat, specdec__chat_text *out,
+                                                        specdec_error *error)
 {
     const specdec__vocab *v = &model->vocab;
     specdec_result result;
@@ -62115,7 +62132,7 @@ size_t specdec_chat_tokens_memory(const specdec_model *model, const specdec_conv
     specdec__chat_text out;
 
     memset(&out, 0, sizeof out);
-    if (!model || !conversation || specdec__conversation(model, conversation, &chat, &out, NULL))
+    if (!model || !conversation || specdec__conversation_count_bytes(model, conversation, &chat, &out, NULL))
         return 0;
     return specdec__size_add(out.needed + out.needed / 8 + 1, specdec__tokenize_scratch(&model->vocab, out.needed));
 }
@@ -62133,7 +62150,7 @@ specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_con
         return specdec__fail_missing(error);
     *count = 0;
     memset(&out, 0, sizeof out);
-    result = specdec__conversation(model, conversation, &chat, &out, error);
+    result = specdec__conversation_count_bytes(model, conversation, &chat, &out, error);
     if (result)
         return result;
     own = out.needed + out.needed / 8 + 1;
@@ -62142,7 +62159,7 @@ specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_con
     out.text = (char *)memory;
     out.plain = (unsigned char *)memory + out.needed;
     out.size = out.needed;
-    result = specdec__conversation(model, conversation, &chat, &out, error);
+    result = specdec__conversation_count_bytes(model, conversation, &chat, &out, error);
     if (!result)
         result = specdec__tokenize(&model->vocab, out.text, out.needed,
                                    SPECDEC_TOKENIZE_BEGIN | specdec__chat_tokenize_flags(&chat, &model->vocab, &out, 0),
@@ -62176,8 +62193,8 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
 
 /* Sets *room to the bytes that specdec_detokenize needs at most: those of all tokens, and three of an unfinished
    character behind them. special: 1: control tokens are spelled. */
-static specdec_result specdec__detokenize_room(const specdec_model *model, const int32_t *tokens, int count,
-                                               int special, size_t *room, specdec_error *error)
+static specdec_result specdec__detokenize_bytes(const specdec_model *model, const int32_t *tokens, int count,
+                                                int special, size_t *room, specdec_error *error)
 {
     size_t more;
     int i;
@@ -62206,7 +62223,7 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
         return specdec__fail_missing(error);
     if (count < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens", count);
-    result = specdec__detokenize_room(model, tokens, count, special, &room, error);
+    result = specdec__detokenize_bytes(model, tokens, count, special, &room, error);
     *length = result ? 0 : room;
     if (result)
         return result;
@@ -62231,10 +62248,10 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The body of specdec_set_tree. */
+/* The body of specdec_set_tree: sets the token tree that every step drafts. */
 static specdec_result specdec__call_set_tree(specdec *t, const specdec_tree *tree)
 {
-    specdec_result result = specdec__check_call(t, tree != NULL);
+    specdec_result result = specdec__check_call_arguments(t, tree != NULL);
     specdec__engine *e;
 
     if (result)
@@ -62283,7 +62300,7 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
 }
 
 /* A cursor at byte `place` of a GGUF file; 0 stands for `from`. The cursor is bad if the place is not below `to`. */
-static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
+static specdec__cursor specdec__gguf_cursor_at(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
 
@@ -62299,7 +62316,7 @@ int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf
 
     if (!gguf || !place || !pair)
         return 0;
-    c = specdec__gguf_place(gguf, *place, gguf->pairs_at, gguf->tensors_at);
+    c = specdec__gguf_cursor_at(gguf, *place, gguf->pairs_at, gguf->tensors_at);
     if (c.is_bad) /* none left */
         return 0;
     from = c.offset;
@@ -62319,7 +62336,7 @@ int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gg
 
     if (!gguf || !place || !tensor)
         return 0;
-    c = specdec__gguf_place(gguf, *place, gguf->tensors_at, gguf->tensors_end);
+    c = specdec__gguf_cursor_at(gguf, *place, gguf->tensors_at, gguf->tensors_end);
     if (c.is_bad || specdec__gguf_read_tensor(gguf, &c, tensor))
         return 0;
     *place = c.offset;
@@ -62407,7 +62424,7 @@ specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key
 
 /* Fills in *type, the public description of the quantisation type `known`. Returns 0, and changes nothing, if either
    pointer is NULL. */
-static int specdec__type_show(const specdec__quant_type *known, specdec_type *type)
+static int specdec__type_describe(const specdec__quant_type *known, specdec_type *type)
 {
     if (!known || !type)
         return 0;
@@ -62421,7 +62438,7 @@ static int specdec__type_show(const specdec__quant_type *known, specdec_type *ty
 
 int specdec_type_by_number(uint32_t number, specdec_type *type)
 {
-    return specdec__type_show(specdec__quant_find(number), type);
+    return specdec__type_describe(specdec__quant_find(number), type);
 }
 
 const char *specdec_type_not_read(uint32_t number, specdec_type *type)
@@ -62448,15 +62465,15 @@ int specdec_type_by_name(const char *name, specdec_type *type)
         if (known && strcmp(known->name, name) == 0)
             break;
     }
-    return number < SPECDEC__TYPE_COUNT && specdec__type_show(known, type);
+    return number < SPECDEC__TYPE_COUNT && specdec__type_describe(known, type);
 }
 
 SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC__TYPE_COUNT);
 
 /* The quantisation type of a number, and the bytes of `values` values, which must be whole blocks; NULL, and an error,
    otherwise. */
-static const specdec__quant_type *specdec__type_of(uint32_t number, uint64_t values, size_t *bytes,
-                                                   specdec_error *error)
+static const specdec__quant_type *specdec__type_for_values(uint32_t number, uint64_t values, size_t *bytes,
+                                                           specdec_error *error)
 {
     const specdec__quant_type *type = specdec__quant_find(number);
 
@@ -62478,7 +62495,7 @@ specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *byte
 
     if (!bytes)
         return specdec__fail_missing(error);
-    if (!specdec__type_of(number, values, &size, error))
+    if (!specdec__type_for_values(number, values, &size, error))
         return SPECDEC_ERROR_ARGUMENT;
     *bytes = size;
     return SPECDEC_OK;
@@ -62487,7 +62504,7 @@ specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *byte
 specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t values, float *out, specdec_error *error)
 {
     size_t size;
-    const specdec__quant_type *type = specdec__type_of(number, values, &size, error);
+    const specdec__quant_type *type = specdec__type_for_values(number, values, &size, error);
 
     if (!type || (values && (!data || !out)))
         return type ? specdec__fail_missing(error) : SPECDEC_ERROR_ARGUMENT;
@@ -62502,10 +62519,10 @@ specdec_result specdec_type_from_float(uint32_t number, const float *values, siz
                                        specdec_error *error)
 {
     size_t size;
-    const specdec__quant_type *type = specdec__type_of(number, count, &size, error);
+    const specdec__quant_type *type = specdec__type_for_values(number, count, &size, error);
     specdec_type about;
 
-    if (!specdec__type_show(type, &about) || (count && (!values || !out)))
+    if (!specdec__type_describe(type, &about) || (count && (!values || !out)))
         return type ? specdec__fail_missing(error) : SPECDEC_ERROR_ARGUMENT;
     if (!about.writable)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s is only read", about.name);
@@ -62578,8 +62595,8 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Checks the caller's source of a constraint. *size: bytes of its texts in all. */
-static specdec_result specdec__constraint_check(const specdec_constraint_source *source, size_t *size,
-                                                specdec_error *error)
+static specdec_result specdec__constraint_check_source(const specdec_constraint_source *source, size_t *size,
+                                                       specdec_error *error)
 {
     int i;
 
@@ -62611,7 +62628,7 @@ specdec_result specdec_constraint_needed(const specdec_constraint_source *source
 
     if (!source || !bytes)
         return specdec__fail_missing(error);
-    result = specdec__constraint_check(source, &size, error);
+    result = specdec__constraint_check_source(source, &size, error);
     if (!result)
         *bytes = ((size_t)16 << 20) + 400 * size;
     return result;
@@ -62630,7 +62647,7 @@ specdec_result specdec_constraint_init(const specdec_constraint **constraint, co
     *constraint = NULL;
     if (!source || !memory)
         return specdec__fail_missing(error);
-    result = specdec__constraint_check(source, &size, error);
+    result = specdec__constraint_check_source(source, &size, error);
     if (result)
         return result;
     skip = (size_t)(-(uintptr_t)base & 7);
@@ -62799,7 +62816,7 @@ SPECDEC__FOR_SPEED
 #else
 
 /* Returns the error of a build without constraints. */
-static specdec_result specdec__no_constraints(specdec_error *error)
+static specdec_result specdec__fail_no_constraints(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");
 }
@@ -62808,7 +62825,7 @@ specdec_result specdec_constraint_needed(const specdec_constraint_source *source
 {
     (void)source;
     (void)bytes;
-    return specdec__no_constraints(error);
+    return specdec__fail_no_constraints(error);
 }
 
 specdec_result specdec_constraint_init(const specdec_constraint **constraint, const specdec_constraint_source *source,
@@ -62819,14 +62836,14 @@ specdec_result specdec_constraint_init(const specdec_constraint **constraint, co
     (void)bytes;
     if (constraint)
         *constraint = NULL;
-    return specdec__no_constraints(error);
+    return specdec__fail_no_constraints(error);
 }
 
 specdec_result specdec_token_trie_needed(const specdec_model *model, size_t *bytes, specdec_error *error)
 {
     (void)model;
     (void)bytes;
-    return specdec__no_constraints(error);
+    return specdec__fail_no_constraints(error);
 }
 
 specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const specdec_model *model, void *memory,
@@ -62837,7 +62854,7 @@ specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const sp
     (void)bytes;
     if (trie)
         *trie = NULL;
-    return specdec__no_constraints(error);
+    return specdec__fail_no_constraints(error);
 }
 
 size_t specdec_constraint_bytes(const specdec_constraint *constraint) { return (void)constraint, 0; }
@@ -62922,7 +62939,7 @@ const specdec_field *specdec_get_field(int i)
 }
 
 /* The index of a word in a list of words, "a|b"; -1: it is not in the list. */
-static int specdec__field_word_of(const char *words, const char *text, size_t length)
+static int specdec__field_bytes_index(const char *words, const char *text, size_t length)
 {
     int i;
 
@@ -62940,13 +62957,13 @@ static int specdec__field_word_of(const char *words, const char *text, size_t le
 }
 
 /* The index of a whole string in a list of words, "a|b"; -1: it is not in the list. */
-static int specdec__field_word(const char *words, const char *text)
+static int specdec__field_word_index(const char *words, const char *text)
 {
-    return specdec__field_word_of(words, text, strlen(text));
+    return specdec__field_bytes_index(words, text, strlen(text));
 }
 
 /* Parses decimal digits. Returns the address behind them; NULL: there are none, or the number is too large. */
-static const char *specdec__field_digits(const char *text, uint64_t *value)
+static const char *specdec__field_parse_digits(const char *text, uint64_t *value)
 {
     const char *first = text;
 
@@ -62961,11 +62978,11 @@ static const char *specdec__field_digits(const char *text, uint64_t *value)
 }
 
 /* Parses an integer such as -12. Returns 0 if the text is none. */
-static int specdec__field_integer(const char *text, double *value)
+static int specdec__field_parse_integer(const char *text, double *value)
 {
     const int negative = *text == '-';
     uint64_t digits;
-    const char *end = specdec__field_digits(text + negative, &digits);
+    const char *end = specdec__field_parse_digits(text + negative, &digits);
 
     if (!end || *end || digits > INT32_MAX)
         return 0;
@@ -62975,7 +62992,7 @@ static int specdec__field_integer(const char *text, double *value)
 
 /* Parses a number such as 0.7 or 1e-3, in any locale, to the nearest double for up to 15 digits. Returns 0 if the text
    is none. */
-static int specdec__field_real(const char *text, double *value)
+static int specdec__field_parse_real(const char *text, double *value)
 {
     const int negative = *text == '-';
     double number = 0;
@@ -62996,7 +63013,7 @@ static int specdec__field_real(const char *text, double *value)
     if (digits && (*text == 'e' || *text == 'E')) {
         const int down = text[1] == '-';
 
-        text = specdec__field_digits(text + 1 + (down || text[1] == '+'), &exponent);
+        text = specdec__field_parse_digits(text + 1 + (down || text[1] == '+'), &exponent);
         if (!text || exponent > 400)
             return 0;
         scale += down ? -(int)exponent : (int)exponent;
@@ -63008,7 +63025,7 @@ static int specdec__field_real(const char *text, double *value)
 }
 
 /* Whether a field may have this value. A value that would become 0 as a float, which means the default, may not. */
-static int specdec__field_holds(const specdec_field *field, double value)
+static int specdec__field_allows_value(const specdec_field *field, double value)
 {
     if (!(value >= field->low && value <= field->high) && !(value >= 0 && value <= 0))
         return 0;
@@ -63016,7 +63033,7 @@ static int specdec__field_holds(const specdec_field *field, double value)
 }
 
 /* Returns an error that says which values a field takes. */
-static specdec_result specdec__field_refuse(const specdec_field *field, const char *text, specdec_error *error)
+static specdec_result specdec__field_refuse_text(const specdec_field *field, const char *text, specdec_error *error)
 {
     if (field->kind == SPECDEC_FIELD_POINTER)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s cannot be set from a text", field->name);
@@ -63039,7 +63056,7 @@ static specdec_result specdec__field_refuse(const specdec_field *field, const ch
 }
 
 /* Appends a string to a list of strings. Returns 0 if the list is full, or the string is empty or too long. */
-static int specdec__field_append(const specdec_field *field, unsigned char *member, const char *text)
+static int specdec__field_append_string(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
     const char *taken;
@@ -63058,7 +63075,7 @@ static int specdec__field_append(const specdec_field *field, unsigned char *memb
 }
 
 /* Sets a list of words, separated by ;, to their indices + 1. Returns 0 if a word is unknown, or there are too many. */
-static int specdec__field_words(const specdec_field *field, unsigned char *member, const char *text)
+static int specdec__field_store_words(const specdec_field *field, unsigned char *member, const char *text)
 {
     unsigned char places[64] = {0};
     size_t count = 0, length;
@@ -63068,7 +63085,7 @@ static int specdec__field_words(const specdec_field *field, unsigned char *membe
 
         for (length = 0; text[length] && text[length] != ';';)
             length++;
-        place = specdec__field_word_of(field->words, text, length);
+        place = specdec__field_bytes_index(field->words, text, length);
         if (place < 0 || count == field->size || count == sizeof places)
             return 0;
         places[count++] = (unsigned char)(place + 1);
@@ -63080,7 +63097,7 @@ static int specdec__field_words(const specdec_field *field, unsigned char *membe
 }
 
 /* Copies a string, and fills the rest of the member with zeros. Returns 0 if it is too long. */
-static int specdec__field_characters(const specdec_field *field, unsigned char *member, const char *text)
+static int specdec__field_store_characters(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
 
@@ -63092,14 +63109,14 @@ static int specdec__field_characters(const specdec_field *field, unsigned char *
 }
 
 /* Stores a value in a field's member, an int or an enumeration, which has the same size. Returns 1. */
-static int specdec__field_put(unsigned char *member, int value)
+static int specdec__field_store_int(unsigned char *member, int value)
 {
     memcpy(member, &value, sizeof value);
     return 1;
 }
 
 /* Parses a text and sets the member of a field. Returns 0 if the field does not take the text. */
-static int specdec__field_store(const specdec_field *field, unsigned char *member, const char *text)
+static int specdec__field_parse_and_store(const specdec_field *field, unsigned char *member, const char *text)
 {
     double value = 0;
     uint64_t seed;
@@ -63108,31 +63125,31 @@ static int specdec__field_store(const specdec_field *field, unsigned char *membe
 
     switch (field->kind) {
     case SPECDEC_FIELD_INTEGER:
-        return specdec__field_integer(text, &value) && specdec__field_holds(field, value) &&
-               specdec__field_put(member, (int)value);
+        return specdec__field_parse_integer(text, &value) && specdec__field_allows_value(field, value) &&
+               specdec__field_store_int(member, (int)value);
     case SPECDEC_FIELD_REAL:
-        if (!specdec__field_real(text, &value) || !specdec__field_holds(field, value))
+        if (!specdec__field_parse_real(text, &value) || !specdec__field_allows_value(field, value))
             return 0;
         real = (float)value;
         memcpy(member, &real, sizeof real);
         return 1;
     case SPECDEC_FIELD_SEED:
-        text = specdec__field_digits(text, &seed);
+        text = specdec__field_parse_digits(text, &seed);
         if (!text || *text)
             return 0;
         memcpy(member, &seed, sizeof seed);
         return 1;
     case SPECDEC_FIELD_SWITCH:
-        which = specdec__field_word("0|1|off|on|false|true", text);
-        return which >= 0 && specdec__field_put(member, which % 2);
+        which = specdec__field_word_index("0|1|off|on|false|true", text);
+        return which >= 0 && specdec__field_store_int(member, which % 2);
     case SPECDEC_FIELD_CHOICE:
-        which = specdec__field_word(field->words, text);
-        return which >= 0 && specdec__field_put(member, which);
-    case SPECDEC_FIELD_LIST: return specdec__field_append(field, member, text);
-    case SPECDEC_FIELD_CHARACTERS: return specdec__field_characters(field, member, text);
-    case SPECDEC_FIELD_SEQUENCE: return specdec__field_words(field, member, text);
+        which = specdec__field_word_index(field->words, text);
+        return which >= 0 && specdec__field_store_int(member, which);
+    case SPECDEC_FIELD_LIST: return specdec__field_append_string(field, member, text);
+    case SPECDEC_FIELD_CHARACTERS: return specdec__field_store_characters(field, member, text);
+    case SPECDEC_FIELD_SEQUENCE: return specdec__field_store_words(field, member, text);
     case SPECDEC_FIELD_NAME:
-        if (specdec__field_word(field->words, text) < 0)
+        if (specdec__field_word_index(field->words, text) < 0)
             return 0;
         memcpy(member, &text, sizeof text);
         return 1;
@@ -63147,8 +63164,8 @@ static int specdec__field_store(const specdec_field *field, unsigned char *membe
 
 /* Sets the field that is called `name` from a text; NULL: to 0. block: the bytes of a configuration from offset `from`
    on; settings: 1: only fields of specdec_settings are allowed. */
-static specdec_result specdec__field_set(void *block, size_t from, int settings, const char *name, const char *text,
-                                         specdec_error *error)
+static specdec_result specdec__field_set_by_name(void *block, size_t from, int settings, const char *name,
+                                                 const char *text, specdec_error *error)
 {
     const specdec_field *field;
     unsigned char *member;
@@ -63167,20 +63184,20 @@ static specdec_result specdec__field_set(void *block, size_t from, int settings,
     member = (unsigned char *)block + (field->at - from);
     if (!text && field->kind != SPECDEC_FIELD_POINTER)
         memset(member, 0, field->size);
-    else if (!specdec__field_store(field, member, text ? text : ""))
-        return specdec__field_refuse(field, text ? text : "", error);
+    else if (!specdec__field_parse_and_store(field, member, text ? text : ""))
+        return specdec__field_refuse_text(field, text ? text : "", error);
     return SPECDEC_OK;
 }
 
 specdec_result specdec_config_set(specdec_config *config, const char *name, const char *text, specdec_error *error)
 {
-    return specdec__field_set(config, 0, 0, name, text, error);
+    return specdec__field_set_by_name(config, 0, 0, name, text, error);
 }
 
 specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
                                     specdec_error *error)
 {
-    return specdec__field_set(settings, offsetof(specdec_config, settings), 1, name, text, error);
+    return specdec__field_set_by_name(settings, offsetof(specdec_config, settings), 1, name, text, error);
 }
 
 /* --- structures --------------------------------------------------------------------------------------------------- */
@@ -63569,11 +63586,11 @@ static void specdec__save_write_file(const specdec *t, const specdec__saved_fiel
     specdec__store_u64(file.next_byte, specdec__hash(SPECDEC__HASH, data, (size_t)(file.next_byte - data)));
 }
 
-/* Checks the arguments of specdec_save and specdec_load as specdec__check_call does. Also returns an error in a
-   cluster, and in a build without saving. */
-static specdec_result specdec__save_check_call(specdec *t, int given)
+/* Checks the arguments of specdec_save and specdec_load as specdec__check_call_arguments does. Also returns an error in
+   a cluster, and in a build without saving. */
+static specdec_result specdec__save_check_arguments(specdec *t, int given)
 {
-    specdec_result result = specdec__check_call(t, given);
+    specdec_result result = specdec__check_call_arguments(t, given);
 
     if (!result && specdec__in_cluster(&t->engine->config))
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target has its keys on other ranks");
@@ -63582,10 +63599,10 @@ static specdec_result specdec__save_check_call(specdec *t, int given)
                                                     "SPECDEC_NO_SAVE leaves saved texts out of this build");
 }
 
-/* The body of specdec_save. */
+/* The body of specdec_save: writes a sequence's file to data[room]; *bytes: its size. */
 static specdec_result specdec__call_save(specdec *t, void *data, size_t room, size_t *bytes)
 {
-    specdec_result result = specdec__save_check_call(t, bytes != NULL);
+    specdec_result result = specdec__save_check_arguments(t, bytes != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
     specdec__saved_fields saved;
 
@@ -63629,8 +63646,8 @@ static specdec_result specdec__load_check_file(specdec *t, const unsigned char *
 }
 
 /* Reads the fields of a sequence's file data[size] into *saved, and checks that they fit each other and the engine. */
-static specdec_result specdec__load_fields(specdec *t, const unsigned char *data, size_t size,
-                                           specdec__saved_fields *saved)
+static specdec_result specdec__load_read_fields(specdec *t, const unsigned char *data, size_t size,
+                                                specdec__saved_fields *saved)
 {
     const specdec__kv *kv = &t->engine->target.kv;
     uint32_t *field = saved->field;
@@ -63765,7 +63782,7 @@ static void specdec__load_answer_state(specdec *t, const uint32_t *field, specde
     t->stop.taken_bytes = field[SPECDEC__SAVE_CUT];
     specdec__stream_rescan_held(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
-    t->inside = t->parts = t->in_call = 0;
+    t->prompt_in_thought = t->parts = t->in_call = 0;
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
     specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
@@ -63775,10 +63792,10 @@ static void specdec__load_answer_state(specdec *t, const uint32_t *field, specde
         t->complete_at = t->count;
 }
 
-/* The body of specdec_load. */
+/* The body of specdec_load: makes t the saved sequence of the file data[size]. */
 static specdec_result specdec__call_load(specdec *t, const void *data, size_t size)
 {
-    specdec_result result = specdec__save_check_call(t, data != NULL);
+    specdec_result result = specdec__save_check_arguments(t, data != NULL);
     const unsigned char *held, *tokens;
     specdec_settings settings;
     specdec__stop_scan stop;
@@ -63789,7 +63806,7 @@ static specdec_result specdec__call_load(specdec *t, const void *data, size_t si
     if (t->parent)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is a child");
     if ((result = specdec__load_check_file(t, (const unsigned char *)data, size)) != SPECDEC_OK ||
-        (result = specdec__load_fields(t, (const unsigned char *)data, size, &saved)) != SPECDEC_OK)
+        (result = specdec__load_read_fields(t, (const unsigned char *)data, size, &saved)) != SPECDEC_OK)
         return result;
     settings = t->settings;
     held = (const unsigned char *)data + SPECDEC__SAVE_HEAD_BYTES + sizeof saved;
@@ -63819,7 +63836,7 @@ SPECDEC__FOR_SIZE
 
 /* Begins a call on an engine. Returns 0, and changes nothing, if the call is an error: another thread is in a call, the
    call comes from one of the engine's own hooks, or the engine has ended. */
-static SPECDEC__NOINLINE int specdec__enter(specdec *t)
+static SPECDEC__NOINLINE int specdec__enter_call(specdec *t)
 {
     int seen = 0;
 
@@ -63827,17 +63844,17 @@ static SPECDEC__NOINLINE int specdec__enter(specdec *t)
 }
 
 /* Ends a call on an engine; returns `result`. */
-static specdec_result specdec__leave(specdec *t, specdec_result result)
+static specdec_result specdec__leave_call(specdec *t, specdec_result result)
 {
     SPECDEC__STORE(&t->engine->busy, 0);
     return result;
 }
 
-/* Begins a call that prompts a sequence, as specdec__enter does. A cancellation made before such a call was meant for
-   an earlier call: it is cleared, but set again if the call fails. */
-static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
+/* Begins a call that prompts a sequence, as specdec__enter_call does. A cancellation made before such a call was meant
+   for an earlier call: it is cleared, but set again if the call fails. */
+static SPECDEC__NOINLINE int specdec__enter_prompt_call(specdec *t)
 {
-    if (!specdec__enter(t))
+    if (!specdec__enter_call(t))
         return 0;
     t->late = SPECDEC__LOAD(&t->cancel);
     if (t->late)
@@ -63846,204 +63863,211 @@ static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
 }
 
 /* Ends a call that prompts a sequence; returns `result`. */
-static SPECDEC__NOINLINE specdec_result specdec__leave_prompt(specdec *t, specdec_result result)
+static SPECDEC__NOINLINE specdec_result specdec__leave_prompt_call(specdec *t, specdec_result result)
 {
     if (t->late && result && result != SPECDEC_ERROR_CANCELLED)
         SPECDEC__STORE(&t->cancel, 1);
-    return specdec__leave(t, result);
+    return specdec__leave_call(t, result);
 }
 
 specdec_result specdec_serve(specdec *t)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_serve(t)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_serve(t)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_open(specdec *t, specdec **opened)
 {
     if (opened)
         *opened = NULL;
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_open(t, 0, opened)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_open(t, 0, opened)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_fork(specdec *t, specdec **fork)
 {
     if (fork)
         *fork = NULL;
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_fork(t, fork)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_fork(t, fork)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_join_forks(specdec *t, char *bytes, size_t room, size_t *length)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_join_forks(t, bytes, room, length))
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_join_forks(t, bytes, room, length))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_save_history(t, data, room, bytes))
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_save_history(t, data, room, bytes))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_load_history(specdec *t, const void *data, size_t size)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_load_history(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_load_history(t, data, size))
+                                  : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_set(specdec *t, const specdec_settings *settings)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_set(t, settings)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_set(t, settings)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
 {
-    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt(t, text, length))
+    return specdec__enter_prompt_call(t) ? specdec__leave_prompt_call(t, specdec__call_prompt(t, text, length))
                                     : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_prompt_special(specdec *t, const char *text, size_t length)
 {
-    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt_special(t, text, length))
+    return specdec__enter_prompt_call(t) ? specdec__leave_prompt_call(t, specdec__call_prompt_special(t, text, length))
                                     : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
 {
-    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt_tokens(t, tokens, count))
+    return specdec__enter_prompt_call(t) ? specdec__leave_prompt_call(t, specdec__call_prompt_tokens(t, tokens, count))
                                     : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
-    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_prompt_logits(t, tokens, count, logits))
-                                    : SPECDEC_ERROR_ARGUMENT;
+    if (!specdec__enter_prompt_call(t))
+        return SPECDEC_ERROR_ARGUMENT;
+    return specdec__leave_prompt_call(t, specdec__call_prompt_logits(t, tokens, count, logits));
 }
 
 specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
                                      float *states)
 {
-    if (!specdec__enter_prompt(t))
+    if (!specdec__enter_prompt_call(t))
         return SPECDEC_ERROR_ARGUMENT;
-    return specdec__leave_prompt(t, specdec__call_prompt_states(t, tokens, count, layers, layer_count, states));
+    return specdec__leave_prompt_call(t, specdec__call_prompt_states(t, tokens, count, layers, layer_count, states));
 }
 
 specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
 {
-    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat(t, messages, count))
+    return specdec__enter_prompt_call(t) ? specdec__leave_prompt_call(t, specdec__call_chat(t, messages, count))
                                     : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_chat_messages(specdec *t, const specdec_chat_input *input)
 {
-    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat_messages(t, input))
+    return specdec__enter_prompt_call(t) ? specdec__leave_prompt_call(t, specdec__call_chat_messages(t, input))
                                     : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_chat_json(specdec *t, const char *json, size_t length)
 {
-    return specdec__enter_prompt(t) ? specdec__leave_prompt(t, specdec__call_chat_json(t, json, length))
+    return specdec__enter_prompt_call(t) ? specdec__leave_prompt_call(t, specdec__call_chat_json(t, json, length))
                                     : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_next_part(specdec *t, specdec_part *part)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_part(t, 1, part)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_next_part(t, 1, part))
+                                  : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_take_part(specdec *t, specdec_part *part)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_part(t, 0, part)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_next_part(t, 0, part))
+                                  : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_work(specdec *t)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_work(t)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_work(t)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_step(specdec *t, const int32_t **tokens, int *count)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_step(t, tokens, count)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_step(t, tokens, count))
+                                  : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_next(specdec *t, specdec_text *piece)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_next(t, piece)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_next(t, piece)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_take(specdec *t, specdec_text *piece)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_take(t, piece)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_take(t, piece)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_cut_stop(specdec *t)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_cut_stop(t)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_cut_stop(t)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_rewind(specdec *t, int count)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_rewind(t, count)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_rewind(t, count)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_get_logprob(t, at, logprob)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_get_logprob(t, at, logprob))
+                                  : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count, float *logits)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_logits(t, tokens, parents, count, logits))
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_logits(t, tokens, parents, count, logits))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_score(specdec *t, const char *const *labels, int count, double *scores)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_score(t, labels, count, scores))
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_score(t, labels, count, scores))
                              : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_set_tree(specdec *t, const specdec_tree *tree)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_set_tree(t, tree)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_set_tree(t, tree)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_save(specdec *t, void *data, size_t room, size_t *bytes)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_save(t, data, room, bytes)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_save(t, data, room, bytes))
+                                  : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_load(specdec *t, const void *data, size_t size)
 {
-    return specdec__enter(t) ? specdec__leave(t, specdec__call_load(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
+    return specdec__enter_call(t) ? specdec__leave_call(t, specdec__call_load(t, data, size)) : SPECDEC_ERROR_ARGUMENT;
 }
 
 void specdec_close(specdec *t)
 {
-    if (!specdec__enter(t))
+    if (!specdec__enter_call(t))
         return;
     if (t->open) {
         specdec__engine_drop_children(t, 0);
         specdec__engine_free_slot(t);
     }
-    specdec__leave(t, SPECDEC_OK);
+    specdec__leave_call(t, SPECDEC_OK);
 }
 
 void specdec_drop_prefixes(specdec *t)
 {
     int i;
 
-    if (!specdec__enter(t))
+    if (!specdec__enter_call(t))
         return;
     specdec__ahead_drop_drafts(t, t->count);   /* ends what a lane does */
     for (i = 0; i < t->engine->room.kept_views; i++)
         specdec__engine_drop_kept(t->engine, i);
-    specdec__leave(t, SPECDEC_OK);
+    specdec__leave_call(t, SPECDEC_OK);
 }
 
 void specdec_deinit(specdec *t)
 {
     int i;
 
-    if (!specdec__enter(t))
+    if (!specdec__enter_call(t))
         return;
     specdec__ahead_drop_drafts(t, 0);
     if (SPECDEC__PIPE && t->engine->remote)
@@ -64053,7 +64077,7 @@ void specdec_deinit(specdec *t)
     for (i = 0; i < t->engine->room.max_views; i++)
         t->engine->sequences[i].open = 0;
     t->engine->ended = 1; /* for calls that come all the same, as long as the block lies there */
-    specdec__leave(t, SPECDEC_OK);
+    specdec__leave_call(t, SPECDEC_OK);
 }
 
 SPECDEC__FOR_SPEED

@@ -151,7 +151,7 @@ static int ask(specdec *t, const int32_t *text, int count, const specdec_samplin
     const int rows = d->model->id_count ? d->model->id_count : VOCAB;
 
     memset(g, 0, sizeof *g);
-    t->engine->pool.cancel = &t->engine->nobody;
+    t->engine->pool.cancel = &t->engine->never_cancelled;
     if (!d->kind.is_ready(d, t->at, count))
         return 0;
     memcpy(copy, text, (size_t)count * sizeof *copy);

@@ -116,7 +116,7 @@ static int ask(specdec *t, guess *g)
     const size_t bytes = (size_t)m->context.output->rows * sizeof(float);
 
     memset(g, 0, sizeof *g);
-    t->engine->pool.cancel = &t->engine->nobody;
+    t->engine->pool.cancel = &t->engine->never_cancelled;
     if (!d->kind.is_ready(d, t->at, t->count))
         return 0;
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);

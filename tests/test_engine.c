@@ -681,11 +681,11 @@ static void test_reading(void)
     CHECK_EQUAL_INT(heard, 0); /* a model this small lies in caches */
     for (way = 0; way < 6; way++) {
         CHECK(!open_session(&s, &c));
-        s.engine->engine->own[0]->tile_bytes = SPECDEC__READING_LEAST_BYTES;
+        s.engine->engine->opened_models[0]->tile_bytes = SPECDEC__READING_LEAST_BYTES;
         s.engine->engine->target.columns.values = NULL; /* no step of a large model was tried before */
         heard = 0;
         seconds = specdec__os_seconds();
-        specdec__engine_time_reading(s.engine->engine);
+        specdec__engine_time_weight_reading(s.engine->engine);
         seconds = specdec__os_seconds() - seconds;
         least = seconds < least ? seconds : least;
         kernels = s.engine->engine->kernels;

@@ -55,9 +55,8 @@ static const float *row_of(machine *m)
     specdec__drafter *d = &m->first->engine->drafters[0];
     specdec__proposal *p = &d->proposals[0];
 
-    m->first->engine->pool.cancel = &m->first->engine->nobody;
-    specdec__draft_begin_proposal(p, m->first->tokens, m->first->count, &m->first->settings.sampling,
-                                  SPECDEC_RULE_COUPLED);
+    m->first->engine->pool.cancel = &m->first->engine->never_cancelled;
+    specdec__draft_begin_proposal(p, m->first->tokens, m->first->count, &m->first->settings.sampling, SPECDEC_RULE_COUPLED);
     CHECK_EQUAL_INT(specdec__draft_begin_tree(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     return levels_of(m)->logits;
 }

@@ -97,7 +97,7 @@ static specdec_result specdec__fail_missing(specdec_error *error)
 
 /* Checks the arguments of a call: returns an error if the sequence t is NULL or closed, or only serves a cluster, or if
    a required argument is missing. given: 1: all required arguments are there. */
-static specdec_result specdec__check_call(specdec *t, int given)
+static specdec_result specdec__check_call_arguments(specdec *t, int given)
 {
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
@@ -159,7 +159,7 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_conf
 
     memset(&engine, 0, sizeof engine);
     engine.config = *config;
-    memcpy(engine.own, own, sizeof engine.own);
+    memcpy(engine.opened_models, own, sizeof engine.opened_models);
     engine.kernels = kernels;
     engine.drafters = drafters;
     SPECDEC__TAKE(&arena, specdec__engine, 1);
@@ -253,7 +253,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     return SPECDEC_OK;
 }
 
-/* The body of specdec_serve. */
+/* The body of specdec_serve: obeys rank 0 of the cluster until it ends. */
 static specdec_result specdec__call_serve(specdec *t)
 {
     const specdec__remote *remote = t ? t->engine->remote : NULL;
@@ -277,10 +277,10 @@ static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
 
-/* The body of specdec_fork. */
+/* The body of specdec_fork: opens a copy of a sequence as *fork. */
 static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 {
-    specdec_result result = specdec__check_call(t, fork != NULL);
+    specdec_result result = specdec__check_call_arguments(t, fork != NULL);
 
     if (fork)
         *fork = NULL;
@@ -399,10 +399,10 @@ static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, siz
     specdec__join_held_bytes(&r);
 }
 
-/* The body of specdec_join_forks. */
+/* The body of specdec_join_forks: writes a sequence's answer, joined with its children's answers, to bytes[room]. */
 static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t room, size_t *length)
 {
-    specdec_result result = specdec__check_call(t, length && (bytes || !room));
+    specdec_result result = specdec__check_call_arguments(t, length && (bytes || !room));
 
     if (result)
         return result;
@@ -426,7 +426,7 @@ static specdec__ngram *specdec__find_ngram_index(specdec *t)
     return NULL;
 }
 
-/* The body of specdec_save_history. */
+/* The body of specdec_save_history: writes the engine's index of n-grams to data[room]. */
 static specdec_result specdec__call_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
@@ -440,7 +440,7 @@ static specdec_result specdec__call_save_history(specdec *t, void *data, size_t 
                                     &t->error);
 }
 
-/* The body of specdec_load_history. */
+/* The body of specdec_load_history: adds a saved index of n-grams, data[size], to the engine's. */
 static specdec_result specdec__call_load_history(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
@@ -455,10 +455,10 @@ static specdec_result specdec__call_load_history(specdec *t, const void *data, s
                                     size, &t->error);
 }
 
-/* The body of specdec_set. */
+/* The body of specdec_set: sets the settings of a sequence. */
 static specdec_result specdec__call_set(specdec *t, const specdec_settings *settings)
 {
-    specdec_result result = specdec__check_call(t, settings != NULL);
+    specdec_result result = specdec__check_call_arguments(t, settings != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
     specdec__stop_scan stop;
     size_t count = 0;
@@ -557,47 +557,48 @@ static specdec_result specdec__prompt_append(specdec *t, specdec__prompt_head he
     return specdec__engine_end_cancel(t, result);
 }
 
-/* The body of specdec_prompt. */
+/* The body of specdec_prompt: appends a text to a sequence, and prefills its tokens. */
 static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
 {
-    specdec_result result = specdec__check_call(t, text || !length);
+    specdec_result result = specdec__check_call_arguments(t, text || !length);
 
     return result ? result : specdec__prompt_append(t, specdec__prompt_head_whole(t), text, length, 0, NULL);
 }
 
-/* The body of specdec_prompt_special. */
+/* The body of specdec_prompt_special: as specdec_prompt, but control tokens in the text count. */
 static specdec_result specdec__call_prompt_special(specdec *t, const char *text, size_t length)
 {
-    specdec_result result = specdec__check_call(t, text || !length);
+    specdec_result result = specdec__check_call_arguments(t, text || !length);
 
     return result ? result
                   : specdec__prompt_append(t, specdec__prompt_head_whole(t), text, length, SPECDEC_TOKENIZE_SPECIAL,
                                            NULL);
 }
 
-/* The body of specdec_prompt_tokens. */
+/* The body of specdec_prompt_tokens: appends tokens[count] to a sequence, and prefills them. */
 static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tokens, int count)
 {
-    specdec_result result = specdec__check_call(t, 1);
+    specdec_result result = specdec__check_call_arguments(t, 1);
 
     return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, NULL));
 }
 
-/* The body of specdec_prompt_logits. */
+/* The body of specdec_prompt_logits: as specdec_prompt_tokens; also stores the logits (count, vocab) of each token. */
 static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
-    specdec_result result = specdec__check_call(t, logits || count <= 0);
+    specdec_result result = specdec__check_call_arguments(t, logits || count <= 0);
     specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
 
     wanted.logits = logits;
     return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
-/* The body of specdec_prompt_states. */
+/* The body of specdec_prompt_states: as specdec_prompt_tokens; also stores the hidden states after layers[layer_count].
+   */
 static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers,
                                                   int layer_count, float *states)
 {
-    specdec_result result = specdec__check_call(t, layers && layer_count > 0 && states);
+    specdec_result result = specdec__check_call_arguments(t, layers && layer_count > 0 && states);
     specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
     int i;
 
@@ -666,10 +667,11 @@ static specdec_result specdec__prompt_head_before_stop(specdec *t, specdec__prom
     return result;
 }
 
-/* The body of specdec_cut_stop. */
+/* The body of specdec_cut_stop: removes the stop string that has ended the answer, and all tokens behind it, from the
+   sequence. */
 static specdec_result specdec__call_cut_stop(specdec *t)
 {
-    specdec_result result = specdec__check_call(t, 1);
+    specdec_result result = specdec__check_call_arguments(t, 1);
     specdec__prompt_head head;
     int i;
 
@@ -721,7 +723,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
     }
 }
 
-/* The body of specdec_work. */
+/* The body of specdec_work: makes one step. */
 static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
@@ -736,10 +738,10 @@ static specdec_result specdec__call_work(specdec *t)
     return SPECDEC_OK;
 }
 
-/* The body of specdec_step. */
+/* The body of specdec_step: returns the pending tokens of a sequence, after a step if there are none. */
 static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int *count)
 {
-    specdec_result result = specdec__check_call(t, tokens && count);
+    specdec_result result = specdec__check_call_arguments(t, tokens && count);
     int from;
 
     if (result)
@@ -792,7 +794,7 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
 /* Returns the next piece of text to the caller, for specdec_next (work: 1) and specdec_take (0: without a step). */
 static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *piece)
 {
-    specdec_result result = specdec__check_call(t, piece != NULL);
+    specdec_result result = specdec__check_call_arguments(t, piece != NULL);
     specdec__text_stream stream;
     specdec__stop_scan stop;
     int handed_out;
@@ -846,10 +848,10 @@ void specdec_tokens(const specdec *t, const int32_t **tokens, int *count)
         *count = t ? t->handed_out : 0;
 }
 
-/* The body of specdec_rewind. */
+/* The body of specdec_rewind: drops all tokens of a sequence behind the first `count`. */
 static specdec_result specdec__call_rewind(specdec *t, int count)
 {
-    specdec_result result = specdec__check_call(t, 1);
+    specdec_result result = specdec__check_call_arguments(t, 1);
 
     if (result)
         return result;
@@ -939,10 +941,10 @@ void specdec_get_info(const specdec *t, specdec_info *info)
 
 const specdec_model *specdec_get_model(const specdec *t) { return t && !t->engine->ended ? t->model : NULL; }
 
-/* The body of specdec_get_logprob. */
+/* The body of specdec_get_logprob: returns the log-probability of token `at` of a sequence. */
 static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 {
-    specdec_result result = specdec__check_call(t, logprob != NULL);
+    specdec_result result = specdec__check_call_arguments(t, logprob != NULL);
     int most;
 
     if (result)
@@ -1012,11 +1014,12 @@ static specdec_result specdec__caller_nodes_run(specdec *t, int n)
     return result;
 }
 
-/* The body of specdec_logits. */
+/* The body of specdec_logits: computes the logits (count + 1, vocab) of a sequence's last token and of the caller's
+   nodes behind it. */
 static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count,
                                            float *logits)
 {
-    specdec_result result = specdec__check_call(t, count <= 0 || (tokens && parents));
+    specdec_result result = specdec__check_call_arguments(t, count <= 0 || (tokens && parents));
     specdec__context *c;
     size_t row;
     int i, root;
@@ -1086,10 +1089,10 @@ static double specdec__score_token_of_row(const float *logits, int vocab, int32_
     return (double)(specdec__sample_clean_logit(logits[token]) - highest) - specdec__log_double(total);
 }
 
-/* The body of specdec_score. */
+/* The body of specdec_score: computes the log-probability of each label behind a sequence. */
 static specdec_result specdec__call_score(specdec *t, const char *const *labels, int count, double *scores)
 {
-    specdec_result result = specdec__check_call(t, labels && scores);
+    specdec_result result = specdec__check_call_arguments(t, labels && scores);
     specdec__context *c;
     int i, node, nodes, label = -1;
 

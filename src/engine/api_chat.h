@@ -47,7 +47,7 @@ static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat
 }
 
 /* Returns an error for messages that have more bytes than a prompt may have. */
-static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *messages, int count)
+static specdec_result specdec__chat_check_lengths(specdec *t, const specdec_message *messages, int count)
 {
     const size_t most = t->engine->chat_bytes;
     int i;
@@ -62,8 +62,8 @@ static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *m
 
 /* Renders messages[count] into *out, in the model's chat format or by its template, behind the end of the turn before.
    last: that turn's last token; -1: there is none. */
-static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const specdec_message *messages, int count,
-                                            specdec__chat_text *out)
+static specdec_result specdec__chat_render_messages(specdec *t, int32_t last, const specdec_message *messages,
+                                                    int count, specdec__chat_text *out)
 {
     const specdec__vocab *v = &t->model->vocab;
     const int begun = last >= 0;
@@ -78,8 +78,8 @@ static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const spec
                                 &t->error);
 }
 
-/* The engine's buffer for a rendered conversation, empty. */
-static specdec__chat_text specdec__chat_room(const specdec *t)
+/* The engine's buffer that receives a rendered conversation, with nothing written yet. */
+static specdec__chat_text specdec__chat_empty_text(const specdec *t)
 {
     specdec__chat_text out;
 
@@ -90,10 +90,10 @@ static specdec__chat_text specdec__chat_room(const specdec *t)
     return out;
 }
 
-/* The body of specdec_chat. */
+/* The body of specdec_chat: appends messages[count], rendered in the model's chat format, to a sequence. */
 static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
 {
-    specdec_result result = specdec__check_call(t, messages != NULL);
+    specdec_result result = specdec__check_call_arguments(t, messages != NULL);
     const specdec__vocab *v;
     specdec__chat_text out;
     specdec__prompt_head head;
@@ -105,13 +105,13 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
         return specdec__chat_refuse_unknown(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
-    if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK ||
+    if ((result = specdec__chat_check_lengths(t, messages, count)) != SPECDEC_OK ||
         (result = specdec__prompt_head_before_stop(t, &head)) != SPECDEC_OK)
         return result;
     v = &t->model->vocab;
     last = specdec__prompt_head_last(t, head);
-    out = specdec__chat_room(t);
-    result = specdec__chat_text_of(t, last, messages, count, &out);
+    out = specdec__chat_empty_text(t);
+    result = specdec__chat_render_messages(t, last, messages, count, &out);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
@@ -122,7 +122,7 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
     result = specdec__prompt_append(t, head, out.text, out.needed,
                                     specdec__chat_tokenize_flags(&t->engine->chat, v, &out, last >= 0), out.plain);
     if (!result)
-        t->inside = specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
+        t->prompt_in_thought = specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
     return result;
 }
 
@@ -137,9 +137,9 @@ typedef struct specdec__common {
 /* Compares a sequence's tokens held[held_count] with a conversation's fresh[fresh_count] byte by byte, control tokens
    as tokens: a model may decode other tokens than the tokenizer makes of the same bytes. Returns the last place at
    which a token ends in both lists. room (2 * longest): working memory; longest: bytes of a token, at most. */
-static specdec__common specdec__engine_common(const specdec__vocab *v, const int32_t *held, int held_count,
-                                              const int32_t *fresh, int fresh_count, unsigned char *room,
-                                              size_t longest)
+static specdec__common specdec__engine_compare_tokens(const specdec__vocab *v, const int32_t *held, int held_count,
+                                                      const int32_t *fresh, int fresh_count, unsigned char *room,
+                                                      size_t longest)
 {
     unsigned char *bytes[2];
     size_t left[2] = {0, 0}, at[2] = {0, 0}, same;
@@ -179,8 +179,8 @@ static specdec__common specdec__engine_common(const specdec__vocab *v, const int
 }
 
 /* Renders a conversation into out: by the model's template, or in the format that the configuration names. */
-static specdec_result specdec__conversation_text_of(specdec *t, const specdec_chat_input *input, specdec__arena *arena,
-                                                    specdec__chat_text *out)
+static specdec_result specdec__conversation_render_text(specdec *t, const specdec_chat_input *input,
+                                                        specdec__arena *arena, specdec__chat_text *out)
 {
     const specdec__chat *chat = &t->engine->chat;
     const specdec__vocab *v = &t->model->vocab;
@@ -211,8 +211,8 @@ static specdec_result specdec__conversation_text_of(specdec *t, const specdec_ch
 
 /* Appends to a conversation's text *out the beginning of the tool call that must follow, where input->tool_choice
    requires one. *begun: its bytes, at most SPECDEC__STOP_MAX_BYTES - 1; 0: no call is required. */
-static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_input *input, specdec__chat_text *out,
-                                                 size_t *begun)
+static specdec_result specdec__conversation_begin_call(specdec *t, const specdec_chat_input *input,
+                                                       specdec__chat_text *out, size_t *begun)
 {
     const specdec__bytes name = specdec__text_bytes(input->tool);
     const specdec__calls *calls = t->engine->chat.calls;
@@ -237,10 +237,11 @@ static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_
 }
 
 /* Replaces the tokens of a sequence by a conversation. */
-static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_input *input, specdec__arena *arena)
+static specdec_result specdec__engine_replace_conversation(specdec *t, const specdec_chat_input *input,
+                                                           specdec__arena *arena)
 {
     const specdec__vocab *v = &t->model->vocab;
-    specdec__chat_text out = specdec__chat_room(t);
+    specdec__chat_text out = specdec__chat_empty_text(t);
     specdec_result result = specdec__conversation_check(input, t->engine->chat_bytes, &t->error);
     const specdec__prompt_head empty = {0, 0};
     specdec__common common;
@@ -248,9 +249,9 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
     size_t begun = 0;
 
     if (!result)
-        result = specdec__conversation_text_of(t, input, arena, &out);
+        result = specdec__conversation_render_text(t, input, arena, &out);
     if (!result)
-        result = specdec__conversation_call(t, input, &out, &begun);
+        result = specdec__conversation_begin_call(t, input, &out, &begun);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
@@ -263,13 +264,13 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
     if (!count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the conversation is empty");
     inside = !begun && specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
-    common = specdec__engine_common(v, t->tokens, t->handed_out, t->tokens + t->count, count,
-                                    (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
+    common = specdec__engine_compare_tokens(v, t->tokens, t->handed_out, t->tokens + t->count, count,
+                                            (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
     result = specdec__engine_replace_tokens(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh,
                                             NULL);
     if (result)
         return specdec__engine_end_cancel(t, result);
-    t->inside = inside;
+    t->prompt_in_thought = inside;
     if (begun)
         memcpy(t->piece, out.text + out.needed - begun, begun);
     t->freed = begun;
@@ -287,22 +288,22 @@ static specdec__arena specdec__scratch_arena(const specdec *t)
     return arena;
 }
 
-/* The body of specdec_chat_messages. */
+/* The body of specdec_chat_messages: makes a whole conversation the sequence's prompt. */
 static specdec_result specdec__call_chat_messages(specdec *t, const specdec_chat_input *input)
 {
-    specdec_result result = specdec__check_call(t, input != NULL);
+    specdec_result result = specdec__check_call_arguments(t, input != NULL);
     specdec__arena arena;
 
     if (result)
         return result;
     arena = specdec__scratch_arena(t);
-    return specdec__engine_converse(t, input, &arena);
+    return specdec__engine_replace_conversation(t, input, &arena);
 }
 
-/* The body of specdec_chat_json. */
+/* The body of specdec_chat_json: as specdec_chat_messages, for a conversation in JSON, json[length]. */
 static specdec_result specdec__call_chat_json(specdec *t, const char *json, size_t length)
 {
-    specdec_result result = specdec__check_call(t, json != NULL);
+    specdec_result result = specdec__check_call_arguments(t, json != NULL);
     specdec_chat_input input;
     specdec__arena arena;
 
@@ -311,13 +312,14 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
     length = length == SPECDEC_WHOLE_STRING ? strlen(json) : length;
     arena = specdec__scratch_arena(t);
     result = specdec__conversation_read(json, length, &arena, &input, &t->error);
-    return result ? result : specdec__engine_converse(t, &input, &arena);
+    return result ? result : specdec__engine_replace_conversation(t, &input, &arena);
 }
 
 /* ---- Answers in parts. */
 
-/* Sets m->marks: the control tokens by which the model's format marks tool calls. JSON and Python calls have none. */
-static void specdec__part_marks(const specdec *t, specdec__masker *m)
+/* Sets m->marks (m->mark_count): the control tokens by which the model's format marks tool calls. JSON and Python calls
+   have none. */
+static void specdec__part_set_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
     const int form = specdec__answer_calls_row(&t->splitter)->form;
@@ -334,7 +336,7 @@ static void specdec__part_marks(const specdec *t, specdec__masker *m)
 
 /* Switches the sequence's constraint: settings.calls within a call, from its mark on, and settings.constraint behind
    it. Pending tokens were decoded by the other one, and are dropped. */
-static void specdec__part_obeys(specdec *t)
+static void specdec__part_switch_constraint(specdec *t)
 {
     specdec_splitter *s = &t->splitter;
     const specdec_constraint *calls = t->settings.calls;
@@ -359,14 +361,14 @@ static void specdec__part_obeys(specdec *t)
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->constrained.anchored = t->constrained.spelled = t->in_call;
     if (t->constrained.masker->mark_count < 0)
-        specdec__part_marks(t, t->constrained.masker);
+        specdec__part_set_marks(t, t->constrained.masker);
 }
 
 /* Returns the next part of the sequence's answer, for specdec_next_part (work: 1) and specdec_take_part (0: without a
    step). */
-static specdec_result specdec__call_part(specdec *t, int work, specdec_part *part)
+static specdec_result specdec__call_next_part(specdec *t, int work, specdec_part *part)
 {
-    specdec_result result = specdec__check_call(t, part != NULL);
+    specdec_result result = specdec__check_call_arguments(t, part != NULL);
     specdec_text piece;
 
     if (result)
@@ -374,7 +376,8 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
     memset(part, 0, sizeof *part);
     part->call = -1;
     if (!t->parts) {
-        specdec__answer_begin_splitter(&t->splitter, t->engine->chat.calls, t->engine->chat.thoughts, t->inside);
+        specdec__answer_begin_splitter(&t->splitter, t->engine->chat.calls, t->engine->chat.thoughts,
+                                       t->prompt_in_thought);
         t->parts = 1;
     }
     if (SPECDEC__CONSTRAINTS)
@@ -383,7 +386,7 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
         if (specdec__answer_next_part(&t->splitter, part))
             return SPECDEC_OK;
         if (SPECDEC__CONSTRAINTS && t->parts == 1)
-            specdec__part_obeys(t);
+            specdec__part_switch_constraint(t);
         result = specdec__return_piece(t, work, &piece);
         if (result != SPECDEC_OK && result != SPECDEC_DONE)
             return result;

@@ -18,8 +18,8 @@
 SPECDEC__FOR_SIZE
 
 /* Checks the caller's source of a constraint. *size: bytes of its texts in all. */
-static specdec_result specdec__constraint_check(const specdec_constraint_source *source, size_t *size,
-                                                specdec_error *error)
+static specdec_result specdec__constraint_check_source(const specdec_constraint_source *source, size_t *size,
+                                                       specdec_error *error)
 {
     int i;
 
@@ -51,7 +51,7 @@ specdec_result specdec_constraint_needed(const specdec_constraint_source *source
 
     if (!source || !bytes)
         return specdec__fail_missing(error);
-    result = specdec__constraint_check(source, &size, error);
+    result = specdec__constraint_check_source(source, &size, error);
     if (!result)
         *bytes = ((size_t)16 << 20) + 400 * size;
     return result;
@@ -70,7 +70,7 @@ specdec_result specdec_constraint_init(const specdec_constraint **constraint, co
     *constraint = NULL;
     if (!source || !memory)
         return specdec__fail_missing(error);
-    result = specdec__constraint_check(source, &size, error);
+    result = specdec__constraint_check_source(source, &size, error);
     if (result)
         return result;
     skip = (size_t)(-(uintptr_t)base & 7);
@@ -239,7 +239,7 @@ SPECDEC__FOR_SPEED
 #else
 
 /* Returns the error of a build without constraints. */
-static specdec_result specdec__no_constraints(specdec_error *error)
+static specdec_result specdec__fail_no_constraints(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");
 }
@@ -248,7 +248,7 @@ specdec_result specdec_constraint_needed(const specdec_constraint_source *source
 {
     (void)source;
     (void)bytes;
-    return specdec__no_constraints(error);
+    return specdec__fail_no_constraints(error);
 }
 
 specdec_result specdec_constraint_init(const specdec_constraint **constraint, const specdec_constraint_source *source,
@@ -259,14 +259,14 @@ specdec_result specdec_constraint_init(const specdec_constraint **constraint, co
     (void)bytes;
     if (constraint)
         *constraint = NULL;
-    return specdec__no_constraints(error);
+    return specdec__fail_no_constraints(error);
 }
 
 specdec_result specdec_token_trie_needed(const specdec_model *model, size_t *bytes, specdec_error *error)
 {
     (void)model;
     (void)bytes;
-    return specdec__no_constraints(error);
+    return specdec__fail_no_constraints(error);
 }
 
 specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const specdec_model *model, void *memory,
@@ -277,7 +277,7 @@ specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const sp
     (void)bytes;
     if (trie)
         *trie = NULL;
-    return specdec__no_constraints(error);
+    return specdec__fail_no_constraints(error);
 }
 
 size_t specdec_constraint_bytes(const specdec_constraint *constraint) { return (void)constraint, 0; }

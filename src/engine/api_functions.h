@@ -22,10 +22,10 @@
 
 SPECDEC__FOR_SIZE
 
-/* The body of specdec_set_tree. */
+/* The body of specdec_set_tree: sets the token tree that every step drafts. */
 static specdec_result specdec__call_set_tree(specdec *t, const specdec_tree *tree)
 {
-    specdec_result result = specdec__check_call(t, tree != NULL);
+    specdec_result result = specdec__check_call_arguments(t, tree != NULL);
     specdec__engine *e;
 
     if (result)
@@ -74,7 +74,7 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
 }
 
 /* A cursor at byte `place` of a GGUF file; 0 stands for `from`. The cursor is bad if the place is not below `to`. */
-static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
+static specdec__cursor specdec__gguf_cursor_at(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
 
@@ -90,7 +90,7 @@ int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf
 
     if (!gguf || !place || !pair)
         return 0;
-    c = specdec__gguf_place(gguf, *place, gguf->pairs_at, gguf->tensors_at);
+    c = specdec__gguf_cursor_at(gguf, *place, gguf->pairs_at, gguf->tensors_at);
     if (c.is_bad) /* none left */
         return 0;
     from = c.offset;
@@ -110,7 +110,7 @@ int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gg
 
     if (!gguf || !place || !tensor)
         return 0;
-    c = specdec__gguf_place(gguf, *place, gguf->tensors_at, gguf->tensors_end);
+    c = specdec__gguf_cursor_at(gguf, *place, gguf->tensors_at, gguf->tensors_end);
     if (c.is_bad || specdec__gguf_read_tensor(gguf, &c, tensor))
         return 0;
     *place = c.offset;
@@ -198,7 +198,7 @@ specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key
 
 /* Fills in *type, the public description of the quantisation type `known`. Returns 0, and changes nothing, if either
    pointer is NULL. */
-static int specdec__type_show(const specdec__quant_type *known, specdec_type *type)
+static int specdec__type_describe(const specdec__quant_type *known, specdec_type *type)
 {
     if (!known || !type)
         return 0;
@@ -212,7 +212,7 @@ static int specdec__type_show(const specdec__quant_type *known, specdec_type *ty
 
 int specdec_type_by_number(uint32_t number, specdec_type *type)
 {
-    return specdec__type_show(specdec__quant_find(number), type);
+    return specdec__type_describe(specdec__quant_find(number), type);
 }
 
 const char *specdec_type_not_read(uint32_t number, specdec_type *type)
@@ -239,15 +239,15 @@ int specdec_type_by_name(const char *name, specdec_type *type)
         if (known && strcmp(known->name, name) == 0)
             break;
     }
-    return number < SPECDEC__TYPE_COUNT && specdec__type_show(known, type);
+    return number < SPECDEC__TYPE_COUNT && specdec__type_describe(known, type);
 }
 
 SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC__TYPE_COUNT);
 
 /* The quantisation type of a number, and the bytes of `values` values, which must be whole blocks; NULL, and an error,
    otherwise. */
-static const specdec__quant_type *specdec__type_of(uint32_t number, uint64_t values, size_t *bytes,
-                                                   specdec_error *error)
+static const specdec__quant_type *specdec__type_for_values(uint32_t number, uint64_t values, size_t *bytes,
+                                                           specdec_error *error)
 {
     const specdec__quant_type *type = specdec__quant_find(number);
 
@@ -269,7 +269,7 @@ specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *byte
 
     if (!bytes)
         return specdec__fail_missing(error);
-    if (!specdec__type_of(number, values, &size, error))
+    if (!specdec__type_for_values(number, values, &size, error))
         return SPECDEC_ERROR_ARGUMENT;
     *bytes = size;
     return SPECDEC_OK;
@@ -278,7 +278,7 @@ specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *byte
 specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t values, float *out, specdec_error *error)
 {
     size_t size;
-    const specdec__quant_type *type = specdec__type_of(number, values, &size, error);
+    const specdec__quant_type *type = specdec__type_for_values(number, values, &size, error);
 
     if (!type || (values && (!data || !out)))
         return type ? specdec__fail_missing(error) : SPECDEC_ERROR_ARGUMENT;
@@ -293,10 +293,10 @@ specdec_result specdec_type_from_float(uint32_t number, const float *values, siz
                                        specdec_error *error)
 {
     size_t size;
-    const specdec__quant_type *type = specdec__type_of(number, count, &size, error);
+    const specdec__quant_type *type = specdec__type_for_values(number, count, &size, error);
     specdec_type about;
 
-    if (!specdec__type_show(type, &about) || (count && (!values || !out)))
+    if (!specdec__type_describe(type, &about) || (count && (!values || !out)))
         return type ? specdec__fail_missing(error) : SPECDEC_ERROR_ARGUMENT;
     if (!about.writable)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s is only read", about.name);

@@ -127,8 +127,9 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
 
 /* Finds the chat format of a conversation (*chat), and renders its messages into *out, as far as out->size bytes have
    room: out->needed becomes the bytes of the whole text. */
-static specdec_result specdec__conversation(const specdec_model *model, const specdec_conversation *c,
-                                            specdec__chat *chat, specdec__chat_text *out, specdec_error *error)
+static specdec_result specdec__conversation_count_bytes(const specdec_model *model, const specdec_conversation *c,
+                                                        specdec__chat *chat, specdec__chat_text *out,
+                                                        specdec_error *error)
 {
     const specdec__vocab *v = &model->vocab;
     specdec_result result;
@@ -154,7 +155,7 @@ size_t specdec_chat_tokens_memory(const specdec_model *model, const specdec_conv
     specdec__chat_text out;
 
     memset(&out, 0, sizeof out);
-    if (!model || !conversation || specdec__conversation(model, conversation, &chat, &out, NULL))
+    if (!model || !conversation || specdec__conversation_count_bytes(model, conversation, &chat, &out, NULL))
         return 0;
     return specdec__size_add(out.needed + out.needed / 8 + 1, specdec__tokenize_scratch(&model->vocab, out.needed));
 }
@@ -172,7 +173,7 @@ specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_con
         return specdec__fail_missing(error);
     *count = 0;
     memset(&out, 0, sizeof out);
-    result = specdec__conversation(model, conversation, &chat, &out, error);
+    result = specdec__conversation_count_bytes(model, conversation, &chat, &out, error);
     if (result)
         return result;
     own = out.needed + out.needed / 8 + 1;
@@ -181,7 +182,7 @@ specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_con
     out.text = (char *)memory;
     out.plain = (unsigned char *)memory + out.needed;
     out.size = out.needed;
-    result = specdec__conversation(model, conversation, &chat, &out, error);
+    result = specdec__conversation_count_bytes(model, conversation, &chat, &out, error);
     if (!result)
         result = specdec__tokenize(&model->vocab, out.text, out.needed,
                                    SPECDEC_TOKENIZE_BEGIN | specdec__chat_tokenize_flags(&chat, &model->vocab, &out, 0),
@@ -215,8 +216,8 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
 
 /* Sets *room to the bytes that specdec_detokenize needs at most: those of all tokens, and three of an unfinished
    character behind them. special: 1: control tokens are spelled. */
-static specdec_result specdec__detokenize_room(const specdec_model *model, const int32_t *tokens, int count,
-                                               int special, size_t *room, specdec_error *error)
+static specdec_result specdec__detokenize_bytes(const specdec_model *model, const int32_t *tokens, int count,
+                                                int special, size_t *room, specdec_error *error)
 {
     size_t more;
     int i;
@@ -245,7 +246,7 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
         return specdec__fail_missing(error);
     if (count < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens", count);
-    result = specdec__detokenize_room(model, tokens, count, special, &room, error);
+    result = specdec__detokenize_bytes(model, tokens, count, special, &room, error);
     *length = result ? 0 : room;
     if (result)
         return result;

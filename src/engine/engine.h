@@ -42,10 +42,10 @@ typedef struct specdec__engine {
     specdec__pipe *pipe;         /* the lane of pipelined runs; NULL: the target makes one run at a time */
     const specdec__remote *remote; /* functions that reach the other ranks; NULL: the engine is on one machine */
     struct specdec__link *link;  /* connection to the other ranks */
-    int nobody;                  /* always 0: the cancel flag of runs that no single sequence can cancel */
+    int never_cancelled;         /* always 0: the cancel flag of runs that no single sequence can cancel */
     specdec__kernels *kernels;   /* of the instruction set in use */
-    specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count): the models that the engine itself has opened */
-    int own_count;
+    specdec__model *opened_models[SPECDEC__MAX_MODELS]; /* (opened_count): those that the engine itself opened */
+    int opened_count;
     const specdec__model *target_model;
     specdec_result (*verify)(specdec__context *, const specdec__batch *, specdec_error *); /* makes the target's runs */
     specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS) */

@@ -33,7 +33,7 @@ const specdec_field *specdec_get_field(int i)
 }
 
 /* The index of a word in a list of words, "a|b"; -1: it is not in the list. */
-static int specdec__field_word_of(const char *words, const char *text, size_t length)
+static int specdec__field_bytes_index(const char *words, const char *text, size_t length)
 {
     int i;
 
@@ -51,13 +51,13 @@ static int specdec__field_word_of(const char *words, const char *text, size_t le
 }
 
 /* The index of a whole string in a list of words, "a|b"; -1: it is not in the list. */
-static int specdec__field_word(const char *words, const char *text)
+static int specdec__field_word_index(const char *words, const char *text)
 {
-    return specdec__field_word_of(words, text, strlen(text));
+    return specdec__field_bytes_index(words, text, strlen(text));
 }
 
 /* Parses decimal digits. Returns the address behind them; NULL: there are none, or the number is too large. */
-static const char *specdec__field_digits(const char *text, uint64_t *value)
+static const char *specdec__field_parse_digits(const char *text, uint64_t *value)
 {
     const char *first = text;
 
@@ -72,11 +72,11 @@ static const char *specdec__field_digits(const char *text, uint64_t *value)
 }
 
 /* Parses an integer such as -12. Returns 0 if the text is none. */
-static int specdec__field_integer(const char *text, double *value)
+static int specdec__field_parse_integer(const char *text, double *value)
 {
     const int negative = *text == '-';
     uint64_t digits;
-    const char *end = specdec__field_digits(text + negative, &digits);
+    const char *end = specdec__field_parse_digits(text + negative, &digits);
 
     if (!end || *end || digits > INT32_MAX)
         return 0;
@@ -86,7 +86,7 @@ static int specdec__field_integer(const char *text, double *value)
 
 /* Parses a number such as 0.7 or 1e-3, in any locale, to the nearest double for up to 15 digits. Returns 0 if the text
    is none. */
-static int specdec__field_real(const char *text, double *value)
+static int specdec__field_parse_real(const char *text, double *value)
 {
     const int negative = *text == '-';
     double number = 0;
@@ -107,7 +107,7 @@ static int specdec__field_real(const char *text, double *value)
     if (digits && (*text == 'e' || *text == 'E')) {
         const int down = text[1] == '-';
 
-        text = specdec__field_digits(text + 1 + (down || text[1] == '+'), &exponent);
+        text = specdec__field_parse_digits(text + 1 + (down || text[1] == '+'), &exponent);
         if (!text || exponent > 400)
             return 0;
         scale += down ? -(int)exponent : (int)exponent;
@@ -119,7 +119,7 @@ static int specdec__field_real(const char *text, double *value)
 }
 
 /* Whether a field may have this value. A value that would become 0 as a float, which means the default, may not. */
-static int specdec__field_holds(const specdec_field *field, double value)
+static int specdec__field_allows_value(const specdec_field *field, double value)
 {
     if (!(value >= field->low && value <= field->high) && !(value >= 0 && value <= 0))
         return 0;
@@ -127,7 +127,7 @@ static int specdec__field_holds(const specdec_field *field, double value)
 }
 
 /* Returns an error that says which values a field takes. */
-static specdec_result specdec__field_refuse(const specdec_field *field, const char *text, specdec_error *error)
+static specdec_result specdec__field_refuse_text(const specdec_field *field, const char *text, specdec_error *error)
 {
     if (field->kind == SPECDEC_FIELD_POINTER)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s cannot be set from a text", field->name);
@@ -150,7 +150,7 @@ static specdec_result specdec__field_refuse(const specdec_field *field, const ch
 }
 
 /* Appends a string to a list of strings. Returns 0 if the list is full, or the string is empty or too long. */
-static int specdec__field_append(const specdec_field *field, unsigned char *member, const char *text)
+static int specdec__field_append_string(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
     const char *taken;
@@ -169,7 +169,7 @@ static int specdec__field_append(const specdec_field *field, unsigned char *memb
 }
 
 /* Sets a list of words, separated by ;, to their indices + 1. Returns 0 if a word is unknown, or there are too many. */
-static int specdec__field_words(const specdec_field *field, unsigned char *member, const char *text)
+static int specdec__field_store_words(const specdec_field *field, unsigned char *member, const char *text)
 {
     unsigned char places[64] = {0};
     size_t count = 0, length;
@@ -179,7 +179,7 @@ static int specdec__field_words(const specdec_field *field, unsigned char *membe
 
         for (length = 0; text[length] && text[length] != ';';)
             length++;
-        place = specdec__field_word_of(field->words, text, length);
+        place = specdec__field_bytes_index(field->words, text, length);
         if (place < 0 || count == field->size || count == sizeof places)
             return 0;
         places[count++] = (unsigned char)(place + 1);
@@ -191,7 +191,7 @@ static int specdec__field_words(const specdec_field *field, unsigned char *membe
 }
 
 /* Copies a string, and fills the rest of the member with zeros. Returns 0 if it is too long. */
-static int specdec__field_characters(const specdec_field *field, unsigned char *member, const char *text)
+static int specdec__field_store_characters(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
 
@@ -203,14 +203,14 @@ static int specdec__field_characters(const specdec_field *field, unsigned char *
 }
 
 /* Stores a value in a field's member, an int or an enumeration, which has the same size. Returns 1. */
-static int specdec__field_put(unsigned char *member, int value)
+static int specdec__field_store_int(unsigned char *member, int value)
 {
     memcpy(member, &value, sizeof value);
     return 1;
 }
 
 /* Parses a text and sets the member of a field. Returns 0 if the field does not take the text. */
-static int specdec__field_store(const specdec_field *field, unsigned char *member, const char *text)
+static int specdec__field_parse_and_store(const specdec_field *field, unsigned char *member, const char *text)
 {
     double value = 0;
     uint64_t seed;
@@ -219,31 +219,31 @@ static int specdec__field_store(const specdec_field *field, unsigned char *membe
 
     switch (field->kind) {
     case SPECDEC_FIELD_INTEGER:
-        return specdec__field_integer(text, &value) && specdec__field_holds(field, value) &&
-               specdec__field_put(member, (int)value);
+        return specdec__field_parse_integer(text, &value) && specdec__field_allows_value(field, value) &&
+               specdec__field_store_int(member, (int)value);
     case SPECDEC_FIELD_REAL:
-        if (!specdec__field_real(text, &value) || !specdec__field_holds(field, value))
+        if (!specdec__field_parse_real(text, &value) || !specdec__field_allows_value(field, value))
             return 0;
         real = (float)value;
         memcpy(member, &real, sizeof real);
         return 1;
     case SPECDEC_FIELD_SEED:
-        text = specdec__field_digits(text, &seed);
+        text = specdec__field_parse_digits(text, &seed);
         if (!text || *text)
             return 0;
         memcpy(member, &seed, sizeof seed);
         return 1;
     case SPECDEC_FIELD_SWITCH:
-        which = specdec__field_word("0|1|off|on|false|true", text);
-        return which >= 0 && specdec__field_put(member, which % 2);
+        which = specdec__field_word_index("0|1|off|on|false|true", text);
+        return which >= 0 && specdec__field_store_int(member, which % 2);
     case SPECDEC_FIELD_CHOICE:
-        which = specdec__field_word(field->words, text);
-        return which >= 0 && specdec__field_put(member, which);
-    case SPECDEC_FIELD_LIST: return specdec__field_append(field, member, text);
-    case SPECDEC_FIELD_CHARACTERS: return specdec__field_characters(field, member, text);
-    case SPECDEC_FIELD_SEQUENCE: return specdec__field_words(field, member, text);
+        which = specdec__field_word_index(field->words, text);
+        return which >= 0 && specdec__field_store_int(member, which);
+    case SPECDEC_FIELD_LIST: return specdec__field_append_string(field, member, text);
+    case SPECDEC_FIELD_CHARACTERS: return specdec__field_store_characters(field, member, text);
+    case SPECDEC_FIELD_SEQUENCE: return specdec__field_store_words(field, member, text);
     case SPECDEC_FIELD_NAME:
-        if (specdec__field_word(field->words, text) < 0)
+        if (specdec__field_word_index(field->words, text) < 0)
             return 0;
         memcpy(member, &text, sizeof text);
         return 1;
@@ -258,8 +258,8 @@ static int specdec__field_store(const specdec_field *field, unsigned char *membe
 
 /* Sets the field that is called `name` from a text; NULL: to 0. block: the bytes of a configuration from offset `from`
    on; settings: 1: only fields of specdec_settings are allowed. */
-static specdec_result specdec__field_set(void *block, size_t from, int settings, const char *name, const char *text,
-                                         specdec_error *error)
+static specdec_result specdec__field_set_by_name(void *block, size_t from, int settings, const char *name,
+                                                 const char *text, specdec_error *error)
 {
     const specdec_field *field;
     unsigned char *member;
@@ -278,20 +278,20 @@ static specdec_result specdec__field_set(void *block, size_t from, int settings,
     member = (unsigned char *)block + (field->at - from);
     if (!text && field->kind != SPECDEC_FIELD_POINTER)
         memset(member, 0, field->size);
-    else if (!specdec__field_store(field, member, text ? text : ""))
-        return specdec__field_refuse(field, text ? text : "", error);
+    else if (!specdec__field_parse_and_store(field, member, text ? text : ""))
+        return specdec__field_refuse_text(field, text ? text : "", error);
     return SPECDEC_OK;
 }
 
 specdec_result specdec_config_set(specdec_config *config, const char *name, const char *text, specdec_error *error)
 {
-    return specdec__field_set(config, 0, 0, name, text, error);
+    return specdec__field_set_by_name(config, 0, 0, name, text, error);
 }
 
 specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
                                     specdec_error *error)
 {
-    return specdec__field_set(settings, offsetof(specdec_config, settings), 1, name, text, error);
+    return specdec__field_set_by_name(settings, offsetof(specdec_config, settings), 1, name, text, error);
 }
 
 /* --- structures --------------------------------------------------------------------------------------------------- */

@@ -69,7 +69,7 @@ static specdec_result specdec__engine_check_integers(const specdec_config *c, in
 SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) && sizeof(specdec_rule) == sizeof(int) &&
                                            sizeof(specdec_policy) == sizeof(int));
 
-/* Whether the configuration has a model from this source. */
+/* Whether the caller has set a source of a model: a prepared model, a file in memory or a path. */
 static int specdec__source_is_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
 /* Whether the engine is rank 0 or another rank of a cluster: then the target verifies on other machines while this one
@@ -82,7 +82,7 @@ static int specdec__engine_only_drafts(const specdec__engine *e)
     return SPECDEC__PIPE && e->remote && e->remote->drafts;
 }
 
-/* The source of the model of a kind of drafter; NULL: the kind has no model. */
+/* The configuration's source of the model that a kind of drafter drafts with; NULL: the kind has no model. */
 static const specdec_source *specdec__engine_drafter_source(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
@@ -182,18 +182,18 @@ static specdec_result specdec__engine_open_model(specdec__engine *e, const specd
 {
     specdec__layer_choice cut = {NULL, NULL};
 
-    *out = source->model ? source->model : e->own[specdec__min_int(e->own_count, SPECDEC__MAX_MODELS - 1)];
+    *out = source->model ? source->model : e->opened_models[specdec__min_int(e->opened_count, SPECDEC__MAX_MODELS - 1)];
     if (source->model && !source->model->weight_bytes)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this model was prepared for its vocabulary only");
     if (source->model)
         return SPECDEC_OK;
-    if (e->own_count == SPECDEC__MAX_MODELS)
+    if (e->opened_count == SPECDEC__MAX_MODELS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
     if (SPECDEC__PIPE && e->remote && out == &e->target_model)
         cut.choose = e->remote->cut;
     cut.cluster = e->config.cluster;
-    return specdec__model_init(e->own[e->own_count++], source, 0, cut.choose ? &cut : NULL, arena, error);
+    return specdec__model_init(e->opened_models[e->opened_count++], source, 0, cut.choose ? &cut : NULL, arena, error);
 }
 
 /* Whether trees grow level by level. Then the children of a node, and whether they are extended, depend on drawn
@@ -229,7 +229,7 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
     return threads;
 }
 
-/* Candidates of a drafter's proposal, at most. */
+/* How many draft tokens, the root included, a drafter's proposal has room for. */
 static int specdec__engine_candidate_limit(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     if (specdec__engine_draft_threads(&e->config, kind))
@@ -311,7 +311,7 @@ static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena
     e->sequences = SPECDEC__TAKE(arena, specdec, e->room.max_views);
     e->members = SPECDEC__TAKE(arena, specdec *, e->room.max_views);
     for (i = 0; i < e->room.max_views; i++) {
-        specdec__stream_lay_out(e->sequences ? &e->sequences[i] : NULL, &e->target, &e->config, &e->room, arena);
+        specdec__stream_lay_out_arrays(e->sequences ? &e->sequences[i] : NULL, &e->target, &e->config, &e->room, arena);
         if (!e->sequences)
             continue;
         e->sequences[i].engine = e;
@@ -380,11 +380,11 @@ static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *
 static specdec_result specdec__engine_open_nextn(specdec__engine *e, const specdec__model **out, specdec__arena *arena,
                                                  specdec_error *error)
 {
-    if (e->own_count == SPECDEC__MAX_MODELS)
+    if (e->opened_count == SPECDEC__MAX_MODELS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
-    *out = e->own[e->own_count];
-    return specdec__nextn_init(e->own[e->own_count++], e->target_model, arena, error);
+    *out = e->opened_models[e->opened_count];
+    return specdec__nextn_init(e->opened_models[e->opened_count++], e->target_model, arena, error);
 }
 
 /* Adds a drafter, for which the table has room: its model, if it has one, its proposals, its state. */
@@ -540,7 +540,8 @@ static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena
                              : "file of heads");
     specdec__engine_set_tree_size(e);
     c->threads = c->threads ? c->threads : specdec__engine_useful_threads(e->target_model, specdec__os_processors());
-    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane_threads(c), &e->nobody, &c->hooks, arena, error);
+    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane_threads(c), &e->never_cancelled, &c->hooks,
+                           arena, error);
     if (r)
         return r;
     e->pool.threads = specdec__min_int(e->pool.threads, c->threads); /* the lane's own thread is not among them */
@@ -576,7 +577,7 @@ static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena
     if (arena->base) {
         e->kernels = kernels;
         for (i = 0; i < SPECDEC__MAX_MODELS; i++)
-            e->own[i] = &own[i];
+            e->opened_models[i] = &own[i];
         e->drafters = drafters;
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
@@ -608,9 +609,9 @@ static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec
         hooks.progress = e->remote->loads;
         hooks.user_data = e;
     }
-    for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
-        r = specdec__model_repack_matrices(e->own[i],
-                                           e->own[i] == e->target_model
+    for (i = 0; !r && !e->config.weights_in_place && i < e->opened_count; i++)
+        r = specdec__model_repack_matrices(e->opened_models[i],
+                                           e->opened_models[i] == e->target_model
                                            ? specdec__engine_output_planes(&e->config, e->kernels) : 0, arena, &e->pool,
                                            &hooks, error);
     return r;
@@ -619,8 +620,8 @@ static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec
 /* Closes the models that the engine has opened. */
 static void specdec__engine_close_models(specdec__engine *e)
 {
-    while (e->own_count)
-        specdec__model_deinit(e->own[--e->own_count]);
+    while (e->opened_count)
+        specdec__model_deinit(e->opened_models[--e->opened_count]);
 }
 
 SPECDEC__FOR_SPEED

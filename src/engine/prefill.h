@@ -73,7 +73,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     specdec__prefill_rows committed = *rows;
     specdec_result result;
 
-    specdec__pipe_drain(e);
+    specdec__pipe_cancel_all_runs(e);
     specdec__engine_prepare_drafters(t);
     committed.batch_done = specdec__engine_report_batch;
     committed.listener = t;
@@ -145,7 +145,7 @@ static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, c
 {
     specdec__prefill_rows rows = wanted ? *wanted : specdec__prefill_rows_from(t->count - 1);
 
-    specdec__pipe_drain(t->engine);
+    specdec__pipe_cancel_all_runs(t->engine);
     t->from_row = 0;
     if (t->engine->room.max_views > 1 && !wanted) {
         specdec__engine_drop_root_keys(t, t->count); /* drops the last row, too, if nothing was appended */

@@ -332,11 +332,11 @@ static void specdec__save_write_file(const specdec *t, const specdec__saved_fiel
     specdec__store_u64(file.next_byte, specdec__hash(SPECDEC__HASH, data, (size_t)(file.next_byte - data)));
 }
 
-/* Checks the arguments of specdec_save and specdec_load as specdec__check_call does. Also returns an error in a
-   cluster, and in a build without saving. */
-static specdec_result specdec__save_check_call(specdec *t, int given)
+/* Checks the arguments of specdec_save and specdec_load as specdec__check_call_arguments does. Also returns an error in
+   a cluster, and in a build without saving. */
+static specdec_result specdec__save_check_arguments(specdec *t, int given)
 {
-    specdec_result result = specdec__check_call(t, given);
+    specdec_result result = specdec__check_call_arguments(t, given);
 
     if (!result && specdec__in_cluster(&t->engine->config))
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target has its keys on other ranks");
@@ -345,10 +345,10 @@ static specdec_result specdec__save_check_call(specdec *t, int given)
                                                     "SPECDEC_NO_SAVE leaves saved texts out of this build");
 }
 
-/* The body of specdec_save. */
+/* The body of specdec_save: writes a sequence's file to data[room]; *bytes: its size. */
 static specdec_result specdec__call_save(specdec *t, void *data, size_t room, size_t *bytes)
 {
-    specdec_result result = specdec__save_check_call(t, bytes != NULL);
+    specdec_result result = specdec__save_check_arguments(t, bytes != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
     specdec__saved_fields saved;
 
@@ -392,8 +392,8 @@ static specdec_result specdec__load_check_file(specdec *t, const unsigned char *
 }
 
 /* Reads the fields of a sequence's file data[size] into *saved, and checks that they fit each other and the engine. */
-static specdec_result specdec__load_fields(specdec *t, const unsigned char *data, size_t size,
-                                           specdec__saved_fields *saved)
+static specdec_result specdec__load_read_fields(specdec *t, const unsigned char *data, size_t size,
+                                                specdec__saved_fields *saved)
 {
     const specdec__kv *kv = &t->engine->target.kv;
     uint32_t *field = saved->field;
@@ -528,7 +528,7 @@ static void specdec__load_answer_state(specdec *t, const uint32_t *field, specde
     t->stop.taken_bytes = field[SPECDEC__SAVE_CUT];
     specdec__stream_rescan_held(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
-    t->inside = t->parts = t->in_call = 0;
+    t->prompt_in_thought = t->parts = t->in_call = 0;
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
     specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
@@ -538,10 +538,10 @@ static void specdec__load_answer_state(specdec *t, const uint32_t *field, specde
         t->complete_at = t->count;
 }
 
-/* The body of specdec_load. */
+/* The body of specdec_load: makes t the saved sequence of the file data[size]. */
 static specdec_result specdec__call_load(specdec *t, const void *data, size_t size)
 {
-    specdec_result result = specdec__save_check_call(t, data != NULL);
+    specdec_result result = specdec__save_check_arguments(t, data != NULL);
     const unsigned char *held, *tokens;
     specdec_settings settings;
     specdec__stop_scan stop;
@@ -552,7 +552,7 @@ static specdec_result specdec__call_load(specdec *t, const void *data, size_t si
     if (t->parent)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is a child");
     if ((result = specdec__load_check_file(t, (const unsigned char *)data, size)) != SPECDEC_OK ||
-        (result = specdec__load_fields(t, (const unsigned char *)data, size, &saved)) != SPECDEC_OK)
+        (result = specdec__load_read_fields(t, (const unsigned char *)data, size, &saved)) != SPECDEC_OK)
         return result;
     settings = t->settings;
     held = (const unsigned char *)data + SPECDEC__SAVE_HEAD_BYTES + sizeof saved;

@@ -20,7 +20,7 @@ static void specdec__engine_drop_root_keys(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
 
-    specdec__pipe_drain(e);
+    specdec__pipe_cancel_all_runs(e);
     specdec__view_truncate(&t->view, &e->target.kv,
                            specdec__min_int(t->view.length, specdec__max_int(count - 1, 0)));
     if (e->row_of == t)
@@ -319,7 +319,7 @@ static specdec *specdec__engine_fork_sequence(specdec *of)
     t->forced_count = of->forced_count;
     memcpy(t->forced, of->forced, sizeof t->forced);
     memcpy(t->piece, of->piece, of->freed);
-    t->inside = of->inside;
+    t->prompt_in_thought = of->prompt_in_thought;
     t->parts = of->parts;
     t->in_call = of->in_call;
     t->splitter = of->splitter;

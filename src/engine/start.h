@@ -99,7 +99,7 @@ static void specdec__engine_time_steps(specdec__engine *e)
    weights alternately with all threads; a slice counts as at most twice the least time. `reading` is kept unless the
    other one is clearly faster, and for weights that may lie in caches or are not repacked. Results do not depend on the
    order. */
-static void specdec__engine_time_reading(specdec__engine *e)
+static void specdec__engine_time_weight_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
     const specdec__weight_reading usual = e->kernels->reading, other = e->kernels->other_reading;
@@ -234,7 +234,7 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     if (!result)
         specdec__engine_time_steps(e);
     if (!result)
-        specdec__engine_time_reading(e);
+        specdec__engine_time_weight_reading(e);
     return result;
 }
 

@@ -678,10 +678,10 @@ static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
     specdec__batch batch;
 
     s->drafted = specdec__os_seconds();
-    s->promise = specdec__ahead_may_choose(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
+    s->promise = specdec__ahead_may_choose_mode(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
     batch = specdec__engine_make_batch(e);
     s->nodes = batch.n;
-    e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->nobody;
+    e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->never_cancelled;
     e->row_of = NULL;
     e->target.threads = e->config.threads - (specdec__ahead_is_drafting(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_is_drafting(e, NULL))
@@ -707,7 +707,7 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
         return;
     }
     verified = specdec__os_seconds();
-    e->pool.cancel = &e->nobody; /* drafters' prefilling is not cancelled */
+    e->pool.cancel = &e->never_cancelled; /* drafters' prefilling is not cancelled */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_verify_tree(e->members[i]);
     specdec__engine_note_costs(e, s->nodes, verified - s->drafted);

@@ -26,12 +26,14 @@
 
 struct specdec__engine;
 
-/* A sequence. */
+/* A sequence: the tokens of a prompt and its answer, and all state that belongs to them. */
 struct specdec {
     struct specdec__engine *engine; /* that it is a sequence of */
     const specdec__model *model; /* the target */
-    int at, open;                /* index among the engine's sequences; 1: it is open, 0: the place is free */
-    int cancel, late;            /* 1: specdec_cancel was called; 1: it was, before the current call of a prompt */
+    int at;                      /* its index among the engine's sequences */
+    int open;                    /* 1: it is open; 0: the place is free */
+    int cancel;                  /* 1: specdec_cancel was called, and no call has ended by it yet */
+    int late;                    /* 1: specdec_cancel was called before the current call that prompts */
     specdec_result failed;       /* error of a step made for another sequence: the next call returns it */
 
     int context;                 /* tokens, at most */
@@ -53,18 +55,21 @@ struct specdec {
     unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room): bytes of a token, of a piece */
     size_t text_room;            /* bytes of a token's text, at most */
     unsigned char *part_bytes;   /* (2 * text room + stop room): the piece of text that the splitter divides */
-    int inside, parts;           /* 1: the prompt ends in a thought; 1: the answer is taken in parts (2: to its end) */
+    int prompt_in_thought;       /* 1: the prompt ends within a thought of the model */
+    int parts;                   /* 1: the caller takes the answer in parts; 2: the splitter has all of it */
     int in_call;                 /* 1: a call of a tool, which settings.calls constrains, is being decoded */
     size_t freed;                /* bytes of piece that were held back for stop strings which settings have replaced */
 
-    float *logprobs;             /* (context + tree depth + 1): log-probability of each token; 1: prompted */
-    specdec_candidate *best;     /* (context + tree depth + 1, best_count): the most probable tokens in its place */
+    float *logprobs;             /* (room): log-probability of each token; 1: the token was prompted, not decoded */
+    specdec_candidate *best;     /* (room, best_count): the most probable tokens in place of each token */
     int best_count;              /* config.logprobs */
     float *surprise;             /* (room): mirostat's limit behind each token, in bits; 0: that of an answer's begin */
 
     /* forks */
     specdec *parent;             /* NULL: it is no child */
-    int fork_at, depth, forks;   /* the parent's count at the fork; forks above it; its own forks since its prompt */
+    int fork_at;                 /* tokens of the parent at the fork */
+    int depth;                   /* how many forks lie between it and a sequence without a parent */
+    int forks;                   /* how often it has forked since its prompt */
     int32_t *fork_places;        /* (placed): its count at its own latest forks; at the array's end (before.placed):
                                     those before it slid */
     int placed;
@@ -72,7 +77,7 @@ struct specdec {
     int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count): the first tokens of a child that is to be forked */
 
     /* Large members come last, in all structures: x86 instructions encode offsets below 128 in a byte. */
-    specdec_error error;         /* of the last call that failed */
+    specdec_error error;         /* of the sequence's last call that failed */
     specdec_splitter splitter;   /* divides the answer into parts, where `parts` is set */
     specdec__text_stream stream; /* decodes the answer's tokens to text */
     specdec__view view;          /* its keys and values in the target's cache */
@@ -86,9 +91,11 @@ struct specdec {
     double prompted_at;          /* clock, seconds: the last call of a prompt; 0: the answer has tokens since */
 
     /* its part in the current step */
-    int prefill_count, decodes;  /* tokens that are prefilled; 1: a tree with its root is verified behind them */
+    int prefill_count;           /* tokens that are prefilled */
+    int decodes;                 /* 1: a tree is verified behind these tokens; 0: the step only prefills */
     int load_count;              /* prefilled tokens that count as the step's load (speculation/tune) */
-    int first, row;              /* index of its first node; the row of logits of its root */
+    int first;                   /* index of its first node in the step's run */
+    int row;                     /* index of its root's row among the run's rows of logits */
     specdec__merged merged;      /* the tree that the step verifies */
     int length;                  /* nodes of the accepted path, the root included */
     int32_t path[SPECDEC__MAX_TREE + 1]; /* (length): the root and the accepted nodes */
@@ -105,8 +112,8 @@ static int specdec__stream_fork_limit(const specdec_config *c, int room)
 
 /* Takes a sequence's arrays for room->length tokens from an arena. t: NULL where the arena only counts, as a sequence
    is too large for the stack. */
-static void specdec__stream_lay_out(specdec *t, const specdec__context *target, const specdec_config *c,
-                                    const specdec__kv_demand *room, specdec__arena *arena)
+static void specdec__stream_lay_out_arrays(specdec *t, const specdec__context *target, const specdec_config *c,
+                                           const specdec__kv_demand *room, specdec__arena *arena)
 {
     const size_t tokens = (size_t)room->view_keys + (size_t)c->tree_depth + 1;
     const specdec__model *model = target->model;
@@ -368,7 +375,7 @@ static void specdec__stream_begin_answer(specdec *t)
     t->slid = 0;
     t->finished = 0;
     t->complete_at = 0;
-    t->inside = t->parts = 0;
+    t->prompt_in_thought = t->parts = 0;
     if (t->in_call) {
         t->in_call = 0;
         specdec__stream_set_constraint(t, &t->settings);

@@ -81,7 +81,8 @@ static specdec_result specdec__ahead_extend_tokens(specdec__ahead *a, specdec__p
     return SPECDEC_OK;
 }
 
-/* The lane's job during a step: extends the most probable draft tokens, a few at a time, until it is stopped. */
+/* The job of the drafter's lane during a run of the target: extends the most probable draft tokens, a few at a time,
+   until it is stopped. */
 static void specdec__ahead_draft_job(void *argument)
 {
     specdec__ahead *a = (specdec__ahead *)argument;
@@ -114,7 +115,8 @@ static void specdec__ahead_prefill_job(void *argument)
     a->result = a->drafter->kind.prefill(a->drafter, &a->p.request, a->p.request.count, &a->error);
 }
 
-/* Starts the lane's job for a sequence, while the target runs: to extend its tree, or to prefill first. */
+/* Starts a job of the drafter's lane for a sequence, while the target runs: extends the sequence's draft tree, or, if
+   the drafter lacks many of its tokens, prefills these. */
 static void specdec__ahead_begin_job(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -277,7 +279,7 @@ static int specdec__ahead_is_possible(const specdec__engine *e)
 }
 
 /* Whether the engine itself chooses the mode of this step, synchronous or asynchronous (config.async 0). */
-static int specdec__ahead_may_choose(const specdec__engine *e)
+static int specdec__ahead_may_choose_mode(const specdec__engine *e)
 {
     return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_is_possible(e);
 }
@@ -295,7 +297,7 @@ static void specdec__ahead_estimate_times(specdec__ahead *a, specdec__tune *tune
         }
 }
 
-/* Sets the mode of a step: whether the lane drafts while the target runs it. */
+/* Sets the mode of a step that begins: asynchronous, if the lane is to draft while the target runs, or synchronous. */
 static void specdec__ahead_begin_step(specdec__engine *e)
 {
     specdec__ahead *a = e->ahead;
@@ -310,8 +312,8 @@ static void specdec__ahead_begin_step(specdec__engine *e)
         specdec__ahead_drop_drafts(a->sequence, a->copied);
 }
 
-/* Seconds that the mode on trial has saved so far: the time of its tokens at the other mode's rate, minus its own
-   time. */
+/* Seconds that the mode on trial, synchronous or asynchronous steps, has saved so far: the time of its tokens at the
+   other mode's tokens a second, minus the time that it took. */
 static double specdec__ahead_seconds_saved(const specdec__ahead *a)
 {
     const specdec__ahead_mode *tried = &a->modes[a->mode], *usual = &a->modes[!a->mode];
@@ -380,7 +382,7 @@ static void specdec__ahead_note_step(specdec__engine *e, double seconds, double 
     specdec__ahead *a = e->ahead;
     specdec__ahead_mode *seen = &a->modes[a->mode];
 
-    if (!specdec__ahead_may_choose(e) || a->probe) {
+    if (!specdec__ahead_may_choose_mode(e) || a->probe) {
         a->probe = 0;
         return;
     }

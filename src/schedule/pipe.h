@@ -373,7 +373,7 @@ static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
     e->row_of = NULL;
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     if (pipe->sequence != t) {
-        specdec__pipe_drain(e);
+        specdec__pipe_cancel_all_runs(e);
         pipe->sequence = t;
         pipe->nodes = 0;
         memset(pipe->node, -1, (size_t)p->drafts.tree.capacity * sizeof *pipe->node);
@@ -392,7 +392,7 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
     if (s->result)
         s->p->frontier.valid_at = 0;
     if (s->result == SPECDEC_ERROR_FULL) {
-        specdec__pipe_drain(e);
+        specdec__pipe_cancel_all_runs(e);
         s->several = 0;
         return s->act = SPECDEC__STEP_DRAFT;
     }
@@ -401,7 +401,7 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
     if (t->count == s->before)
         return SPECDEC__STEP_END;
     if (t->forced_count || specdec__stream_end_reason(t, t->count))
-        specdec__pipe_drain(e);
+        specdec__pipe_cancel_all_runs(e);
     t->stats.seconds += specdec__os_seconds() - s->start;
     specdec__engine_finish_step(t, specdec__os_seconds());
     return SPECDEC__STEP_END;

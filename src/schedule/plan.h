@@ -19,7 +19,7 @@ SPECDEC__FOR_SIZE
 /* Lets a sequence fail in a step with the error `result`, which the next call on the sequence returns. */
 static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
-    specdec__pipe_drain(t->engine);
+    specdec__pipe_cancel_all_runs(t->engine);
     specdec__view_free_reserved(&t->view, &t->engine->target.kv);
     t->failed = result;
     if (result == SPECDEC_ERROR_CANCELLED)
@@ -112,7 +112,7 @@ static void specdec__engine_prefill_limits(specdec__engine *e, specdec__tune_pre
 
 /* Shares out the nodes that prefill prompts. A prompt that is prefilled to its end has its root in the same step if a
    node is left. Members that get no node wait for the next step. */
-static void specdec__engine_share_prefill(specdec__engine *e)
+static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
 {
     const int beside = e->roots; /* sequences that decode, and wait for the prompts */
     specdec__tune_load *load = &e->tune->load;

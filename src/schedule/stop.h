@@ -29,7 +29,7 @@ static void specdec__pipe_cancel_run(specdec__pipe *pipe, int at)
 
 /* Cancels all pipelined runs of the engine and waits until they have returned. The view of their sequence then has no
    nodes behind its committed tokens, and the engine may use it. */
-static void specdec__pipe_drain(const specdec__engine *e)
+static void specdec__pipe_cancel_all_runs(const specdec__engine *e)
 {
     specdec__pipe *pipe = e->pipe;
     specdec__order order;
@@ -74,7 +74,7 @@ static void specdec__ahead_drop_drafts(specdec *t, int count)
 {
     specdec__ahead *a = t->engine->ahead;
 
-    specdec__pipe_drain(t->engine);
+    specdec__pipe_cancel_all_runs(t->engine);
     if (!SPECDEC__OS_THREADS || !a->drafter)
         return;
     if (a->lane.busy)

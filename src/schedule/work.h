@@ -47,7 +47,7 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
     if (SPECDEC__PIPE && s.several)
         specdec__pipe_begin_step(e, &s);
     else
-        specdec__pipe_drain(e);
+        specdec__pipe_cancel_all_runs(e);
     do {
         act = SPECDEC__PIPE && s.several ? specdec__pipe_next_action(e, &s) : specdec__engine_next_action(e, &s);
         if (act == SPECDEC__STEP_DRAFT)
@@ -89,7 +89,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     }
     specdec__engine_choose_members(e, t);
     if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
-        specdec__engine_share_prefill(e);
+        specdec__engine_divide_prefill_nodes(e);
         specdec__engine_run_step(e, t, start);
         if (!t && !e->member_count)
             return SPECDEC_DONE;
