@@ -442,7 +442,7 @@ static int count_layers(const options *o, int *layers, double *output)
     size_t bytes;
     void *block;
 
-    c.vocabulary_only = 1;
+    c.weights_in_place = 1; /* only to read the sizes */
     c.cluster = NULL;
     if (specdec_model_memory_needed(&c, &bytes, &failure))
         return program_failed("", failure.text);

@@ -126,7 +126,7 @@ for LIBRARY in openmpi mpich; do
     check "memory is told before the text" says "rank 3: 1 layers, [0-9.]* MB"
     MORE="-m $TARGET -p once -t 1 -n 8" # the first of three ranks has memory for the output, the last one none
     # shellcheck disable=SC2086
-    run timeout 60 $RUN -n 1 "$T/cluster" $MORE --memory 3.5 : -n 2 "$T/cluster" $MORE
+    run timeout 60 $RUN -n 1 "$T/cluster" $MORE --memory 3.6 : -n 2 "$T/cluster" $MORE
     check "$LIBRARY: a rank gets as many layers as fit its memory" says "rank 0: 0 layers"
     check "$LIBRARY: which then starts" [ $status -eq 0 ]
     # shellcheck disable=SC2086
