@@ -476,49 +476,56 @@ static void test_parking(void)
     }
 }
 
-/* The last thread comes to the end of a run of some milliseconds after all others. */
+/* The second thread comes to the end of a run some milliseconds after the first. */
 static void tardy(void *argument, int thread)
 {
-    const int *late = (const int *)argument;
-
-    if (thread && late[0] && thread == late[1])
+    (void)argument;
+    if (thread)
         pause_for(5000000);
 }
 
 static void test_late(void)
 {
-    int threads;
+    specdec__pool pool;
+    int cancel = 0, tries;
+    void *block = start(&pool, 2, &cancel);
 
-    for (threads = 2; threads <= 6; threads += 2) {
-        specdec__pool pool;
-        int cancel = 0, late[2], tries;
-        void *block = start(&pool, threads, &cancel);
+    TEST("time is measured that a thread sleeps for one that comes late");
+    for (tries = 0, pool.late = 0; tries < 100 && !(pool.late > 0); tries++) /* the first may lose its core, too */
+        run_all(&pool, 2, tardy, NULL);
+    CHECK(pool.late > SPECDEC__LATE);
+    specdec__pool_deinit(&pool);
+    pages_free(block);
 
-        TEST("two runs in which others slept for a late thread are followed by one with a thread less");
-        late[0] = 1;
-        late[1] = threads - 1;
-        specdec__pool_run(&pool, threads, tardy, late);
-        CHECK_EQUAL_INT(pool.active, threads);
-        specdec__pool_run(&pool, threads, tardy, late);
-        CHECK_EQUAL_INT(pool.active, threads);
-        pool.retry += 3600; /* however slow this machine is */
-        specdec__pool_run(&pool, threads, tardy, late);
-        CHECK_EQUAL_INT(pool.active, threads - 1);
-        specdec__pool_run(&pool, threads, tardy, late);
-        CHECK_EQUAL_INT(pool.active, threads - 1);
-        TEST("the missing thread is tried again after a rest, and stays when it comes in time");
-        pool.retry = 0;
-        late[0] = 0;
-        specdec__pool_run(&pool, threads, tardy, late);
-        CHECK_EQUAL_INT(pool.active, threads);
-        for (tries = 0; tries < 100; tries++) { /* this machine's other programs may delay a thread now and then */
-            pool.retry = 0;
-            specdec__pool_run(&pool, threads, tardy, late);
-        }
-        CHECK(pool.active >= threads - 1);
-        specdec__pool_deinit(&pool);
-        pages_free(block);
+    TEST("two late runs in a row are followed by runs with a thread less, for longer each time");
+    memset(&pool, 0, sizeof pool);
+    pool.threads = pool.most = pool.active = 4;
+    pool.late = 0.5; /* of 4 times one second */
+    specdec__pool_learn(&pool, 10, 1);
+    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 10), 4);
+    pool.late = 0.3; /* in time */
+    specdec__pool_learn(&pool, 11, 1);
+    pool.late = 0.5;
+    specdec__pool_learn(&pool, 12, 1);
+    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 12), 4);
+    specdec__pool_learn(&pool, 13, 1);
+    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 13), 3);
+    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 2, 13), 2);
+    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 13 + SPECDEC__LATE_REST - 0.5), 3);
+    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 13 + SPECDEC__LATE_REST), 4);
+    specdec__pool_learn(&pool, 20, 1);
+    specdec__pool_learn(&pool, 21, 1);
+    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 21 + SPECDEC__LATE_REST), 3);
+    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 21 + 2 * SPECDEC__LATE_REST), 4);
+    for (tries = 0; tries < 20; tries++) {
+        specdec__pool_learn(&pool, 100, 1);
+        specdec__pool_learn(&pool, 100, 1);
     }
+    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 100 + SPECDEC__LATE_MOST), 4);
+    pool.active = 1; /* one thread is left, whatever happens */
+    specdec__pool_learn(&pool, 200, 1);
+    specdec__pool_learn(&pool, 200, 1);
+    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 200), 1);
 }
 
 static int begun[16]; /* how often a thread said that it begins with that number */
