@@ -1821,99 +1821,100 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #define SPECDEC__COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define SPECDEC__STATIC_ASSERT(name, condition) \
     typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
-#define SPECDEC__CACHE_LINE 64
+#define SPECDEC__CACHE_LINE 64 /* bytes of a cache line of the processor */
 
 /* 1 if this build can save sequences. */
 #ifdef SPECDEC_NO_SAVE
-#define SPECDEC__SAVES 0
+#define SPECDEC__HAS_SAVING 0 /* this build leaves out: saving of sequences */
 #else
-#define SPECDEC__SAVES 1
+#define SPECDEC__HAS_SAVING 1 /* this build has: saving of sequences */
 #endif
 
 /* 1 if this build has chat formats. */
 #ifdef SPECDEC_NO_CHAT
-#define SPECDEC__CHATS 0
+#define SPECDEC__HAS_CHAT_FORMATS 0 /* this build leaves out: chat formats */
 #else
-#define SPECDEC__CHATS 1
+#define SPECDEC__HAS_CHAT_FORMATS 1 /* this build has: chat formats */
 #endif
 
 /* 1 if this build reads chat templates, to find a model's chat format. */
 #if defined(SPECDEC_NO_CHAT) || defined(SPECDEC_NO_TEMPLATES) || defined(SPECDEC_FREESTANDING)
-#define SPECDEC__TEMPLATES 0
+#define SPECDEC__HAS_CHAT_TEMPLATES 0 /* this build leaves out: reading of chat templates */
 #else
-#define SPECDEC__TEMPLATES 1
+#define SPECDEC__HAS_CHAT_TEMPLATES 1 /* this build has: reading of chat templates */
 #endif
 
 /* 1 if this build has drafters that read the target's hidden states: heads, MTP and EAGLE layers. */
 #ifdef SPECDEC_NO_HEADS
-#define SPECDEC__HEADS 0
+#define SPECDEC__HAS_STATE_DRAFTERS 0 /* this build leaves out: drafters that read hidden states of the target */
 #else
-#define SPECDEC__HEADS 1
+#define SPECDEC__HAS_STATE_DRAFTERS 1 /* this build has: drafters that read hidden states of the target */
 #endif
 
 /* 1 if this build has TriForce: drafting with the target's weights and a small cache. */
 #ifdef SPECDEC_NO_TRIFORCE
-#define SPECDEC__TRIFORCE 0
+#define SPECDEC__HAS_TRIFORCE 0 /* this build leaves out: the drafter TriForce */
 #else
-#define SPECDEC__TRIFORCE 1
+#define SPECDEC__HAS_TRIFORCE 1 /* this build has: the drafter TriForce */
 #endif
 
 /* 1 if this build has n-gram drafters. */
 #ifdef SPECDEC_NO_NGRAM
-#define SPECDEC__NGRAMS 0
+#define SPECDEC__HAS_NGRAM_DRAFTERS 0 /* this build leaves out: n-gram drafters */
 #else
-#define SPECDEC__NGRAMS 1
+#define SPECDEC__HAS_NGRAM_DRAFTERS 1 /* this build has: n-gram drafters */
 #endif
 
 /* 1 if this build has constraints (grammars, schemas). */
 #ifdef SPECDEC_NO_CONSTRAINTS
-#define SPECDEC__CONSTRAINTS 0
+#define SPECDEC__HAS_CONSTRAINTS 0 /* this build leaves out: grammars and JSON schemas */
 #else
-#define SPECDEC__CONSTRAINTS 1
+#define SPECDEC__HAS_CONSTRAINTS 1 /* this build has: grammars and JSON schemas */
 #endif
 
 /* 1 if this build runs mixtures of experts. */
 #ifdef SPECDEC_NO_EXPERTS
-#define SPECDEC__EXPERTS 0
+#define SPECDEC__HAS_EXPERTS 0 /* this build leaves out: mixtures of experts */
 #else
-#define SPECDEC__EXPERTS 1
+#define SPECDEC__HAS_EXPERTS 1 /* this build has: mixtures of experts */
 #endif
 
 /* 1 if this build runs recurrent layers. */
 #ifdef SPECDEC_NO_RECURRENT
-#define SPECDEC__RECURRENT 0
+#define SPECDEC__HAS_RECURRENT_LAYERS 0 /* this build leaves out: recurrent layers */
 #else
-#define SPECDEC__RECURRENT 1
+#define SPECDEC__HAS_RECURRENT_LAYERS 1 /* this build has: recurrent layers */
 #endif
 
 /* 1 if this build has other drafters than a draft model. */
-#define SPECDEC__OTHER_DRAFTERS (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS || SPECDEC__CONSTRAINTS)
+#define SPECDEC__OTHER_DRAFTERS (SPECDEC__HAS_STATE_DRAFTERS || SPECDEC__HAS_TRIFORCE || \
+                                 SPECDEC__HAS_NGRAM_DRAFTERS || SPECDEC__HAS_CONSTRAINTS)
 
 /* 1 if an engine may have several sequences. */
 #ifdef SPECDEC_NO_SEQUENCES
-#define SPECDEC__SEQUENCES 0
+#define SPECDEC__HAS_MANY_SEQUENCES 0 /* this build leaves out: engines with several sequences */
 #else
-#define SPECDEC__SEQUENCES 1
+#define SPECDEC__HAS_MANY_SEQUENCES 1 /* this build has: engines with several sequences */
 #endif
 
 /* 1 if this build has the acceptance rules that need distributions: all but coupled and greedy. */
 #ifdef SPECDEC_NO_VERIFIERS
-#define SPECDEC__VERIFIERS 0
+#define SPECDEC__HAS_DISTRIBUTION_VERIFIERS 0 /* this build leaves out: verifiers that need draft distributions */
 #else
-#define SPECDEC__VERIFIERS 1
+#define SPECDEC__HAS_DISTRIBUTION_VERIFIERS 1 /* this build has: verifiers that need draft distributions */
 #endif
 
 /* 1 if the target's layers may lie on several machines. */
 #ifdef SPECDEC_CLUSTER
-#define SPECDEC__CLUSTER 1
+#define SPECDEC__HAS_CLUSTER 1 /* this build has: targets whose layers lie on several machines */
 #else
-#define SPECDEC__CLUSTER 0
+#define SPECDEC__HAS_CLUSTER 0 /* this build leaves out: targets whose layers lie on several machines */
 #endif
 
 /* 1 if the target may have another lane than the caller's threads: the ranks of a cluster, or the lane of a test or of
    specdec-sim. 0 leaves out all code for other lanes. */
 #ifndef SPECDEC__PIPE
-#define SPECDEC__PIPE SPECDEC__CLUSTER
+#define SPECDEC__PIPE SPECDEC__HAS_CLUSTER
 #endif
 
 /* The compiler's check of printf formats. In gcc for Windows, the one named "printf" does not know %zu. */
@@ -1942,13 +1943,13 @@ SPECDEC__STATIC_ASSERT(int_is_32_bits, sizeof(int) == 4);
 
 typedef specdec_bytes specdec__bytes;
 
-/* a + b, SIZE_MAX on overflow, so that a size that wraps never looks small. */
+/* Returns a + b, or SIZE_MAX on overflow, so that a size that wraps never looks small. */
 SPECDEC__INLINE size_t specdec__size_add(size_t a, size_t b)
 {
     return a > SIZE_MAX - b ? SIZE_MAX : a + b;
 }
 
-/* a * b, SIZE_MAX on overflow. */
+/* Returns a * b, or SIZE_MAX on overflow. */
 SPECDEC__INLINE size_t specdec__size_multiply(size_t a, size_t b)
 {
     return b && a > SIZE_MAX / b ? SIZE_MAX : a * b;
@@ -1956,7 +1957,7 @@ SPECDEC__INLINE size_t specdec__size_multiply(size_t a, size_t b)
 
 SPECDEC__INLINE int specdec__min_int(int a, int b) { return a < b ? a : b; }
 SPECDEC__INLINE int specdec__max_int(int a, int b) { return a > b ? a : b; }
-/* The smallest multiple of `multiple` that is not below value (>= 0). */
+/* Returns the smallest multiple of `multiple` that is not below value (>= 0). */
 SPECDEC__INLINE int specdec__round_up(int value, int multiple)
 {
     return (value + multiple - 1) / multiple * multiple;
@@ -1984,7 +1985,7 @@ SPECDEC__INLINE int specdec__round_up(int value, int multiple)
         heap[at] = moving; \
     }
 
-/* Loads and stores of little-endian integers at any address, on processors of any byte order. */
+/* Functions that load and store little-endian integers at any address, on processors of any byte order. */
 SPECDEC__INLINE uint16_t specdec__load_u16(const void *at)
 {
     const unsigned char *b = (const unsigned char *)at;
@@ -2021,10 +2022,10 @@ SPECDEC__INLINE_WORD void specdec__store_u64(void *at, uint64_t value)
     specdec__store_u32((unsigned char *)at + 4, (uint32_t)(value >> 32));
 }
 
-#define SPECDEC__HASH 0xcbf29ce484222325u /* the hash of no bytes */
+#define SPECDEC__EMPTY_HASH 0xcbf29ce484222325u /* where specdec__hash of bytes begins */
 
-/* 64-bit FNV-1a hash (Fowler, Noll, Vo) of `count` bytes, continued from the hash of the bytes before. Changing a
-   single byte always changes the hash. */
+/* Returns the 64-bit FNV-1a hash (Fowler, Noll, Vo) of `count` bytes. hash: the hash of the bytes before these, or
+   SPECDEC__EMPTY_HASH. Changing a single byte always changes the hash. */
 SPECDEC__INLINE uint64_t specdec__hash(uint64_t hash, const unsigned char *bytes, size_t count)
 {
     while (count--)
@@ -2055,7 +2056,7 @@ SPECDEC__INLINE uint32_t specdec__bits_from_float(float value)
 #define SPECDEC__OPAQUE(value) __asm__("" : "+m"(value))
 #endif
 
-/* a * b, rounded. No compiler can fuse it with a sum, whatever its flags. */
+/* Returns a * b, rounded: no compiler can fuse this product with a sum that it is added to, whatever its flags. */
 SPECDEC__INLINE double specdec__product(double a, double b)
 {
     double product = a * b;
@@ -2073,8 +2074,8 @@ SPECDEC__INLINE float specdec__load_f32(const void *at) { return specdec__float_
 #define SPECDEC__VECTORISE
 #endif
 
-/* A vector of two doubles, and the element-wise maximum and minimum of two such vectors: a > b ? a : b and a < b ? a :
-   b. */
+/* A vector of two doubles. SPECDEC__LARGER_PAIR and SPECDEC__SMALLER_PAIR are the element-wise maximum and minimum of
+   two such vectors: a > b ? a : b and a < b ? a : b. */
 typedef double specdec__pair __attribute__((vector_size(16)));
 
 #if defined(__SSE2__) /* gcc does not find these instructions by itself */
@@ -2085,7 +2086,7 @@ typedef int64_t specdec__pair_bits __attribute__((vector_size(16)));
 #define SPECDEC__LARGER_PAIR(a, b) specdec__pair_select((specdec__pair_bits)((a) > (b)), (a), (b))
 #define SPECDEC__SMALLER_PAIR(a, b) specdec__pair_select((specdec__pair_bits)((a) < (b)), (a), (b))
 
-/* The elements of a where the mask is set, of b elsewhere. */
+/* Returns the elements of a where the mask is set, and those of b elsewhere. */
 SPECDEC__INLINE specdec__pair specdec__pair_select(specdec__pair_bits mask, specdec__pair a, specdec__pair b)
 {
     return (specdec__pair)((mask & (specdec__pair_bits)a) | (~mask & (specdec__pair_bits)b));
@@ -2133,7 +2134,7 @@ SPECDEC__EVERY_SECOND(specdec__odd_bytes, specdec__bytes16, 1, 3, 5, 7, 9, 11, 1
 SPECDEC__EVERY_SECOND(specdec__even_halves, specdec__halves8, 0, 2, 4, 6, 8, 10, 12, 14)
 SPECDEC__EVERY_SECOND(specdec__odd_halves, specdec__halves8, 1, 3, 5, 7, 9, 11, 13, 15)
 
-/* A bijection of 64-bit numbers whose output bits each depend on every input bit (the finaliser of SplitMix64,
+/* Returns a bijection of 64-bit numbers: each output bit depends on every bit of x (the finaliser of SplitMix64,
    Steele, Lea and Flood 2014, with Stafford's constants). */
 SPECDEC__INLINE uint64_t specdec__mix_bits(uint64_t x)
 {
@@ -2145,7 +2146,8 @@ SPECDEC__INLINE uint64_t specdec__mix_bits(uint64_t x)
 #define SPECDEC__NOISE_TOKEN_STEP 0x9e3779b97f4a7c15u /* added for each token id */
 #define SPECDEC__NOISE_MAXIMUM 22.1808f /* upper bound of Gumbel noise made of 32 bits: 32 ln 2 and some rounding */
 
-/* 64 random bits for a token of a row, whose own bits are `row`; see specdec__sample_noise_row. */
+/* Returns 64 random bits for a token id. row: random bits of the row of logits (a seed and a position); see
+   specdec__sample_noise_row. */
 SPECDEC__INLINE uint64_t specdec__noise_at(uint64_t row, uint32_t token)
 {
     return specdec__mix_bits(row + (uint64_t)token * SPECDEC__NOISE_TOKEN_STEP);
@@ -2167,7 +2169,7 @@ SPECDEC__FOR_SIZE
 /* A bump arena over the caller's block. With base == NULL it only counts: the same layout code computes the size of an
    engine, byte for byte, and later fills the engine's block. */
 typedef struct specdec__arena {
-    unsigned char *base; /* NULL: count only */
+    unsigned char *base; /* the caller's block; NULL: the arena only counts bytes */
     size_t size;         /* bytes at base */
     size_t used;         /* bytes taken so far; SIZE_MAX once a request could not be met */
 } specdec__arena;
@@ -2191,7 +2193,7 @@ static SPECDEC__UNUSED void *specdec__arena_reserve(specdec__arena *arena, size_
     return arena->base + from;
 }
 
-/* Takes zeroed memory from the arena; else as specdec__arena_reserve. */
+/* Takes memory for `count` items of item_size bytes from the arena, zeroed; otherwise as specdec__arena_reserve. */
 static SPECDEC__UNUSED void *specdec__arena_take(specdec__arena *arena, size_t count, size_t item_size, size_t align)
 {
     void *room = specdec__arena_reserve(arena, count, item_size, align);
@@ -2201,8 +2203,8 @@ static SPECDEC__UNUSED void *specdec__arena_take(specdec__arena *arena, size_t c
     return room;
 }
 
-/* Rewinds the arena to `from` bytes taken: memory taken from now on overlaps the memory taken since then. Returns the
-   end of that memory, for specdec__arena_skip_to. */
+/* Rewinds the arena to its first `from` bytes: memory taken from now on overlaps the memory that was taken behind them.
+   Returns how many bytes were taken before, for specdec__arena_skip_to. */
 static SPECDEC__UNUSED size_t specdec__arena_rewind(specdec__arena *arena, size_t from)
 {
     const size_t end = arena->used;
@@ -2212,7 +2214,7 @@ static SPECDEC__UNUSED size_t specdec__arena_rewind(specdec__arena *arena, size_
     return end;
 }
 
-/* Makes the next memory taken lie behind the first `end` bytes of the arena. */
+/* Advances the arena, so that memory taken from now on lies behind the first `end` bytes of its block. */
 static SPECDEC__UNUSED void specdec__arena_skip_to(specdec__arena *arena, size_t end)
 {
     if (arena->used < end)
@@ -2230,7 +2232,7 @@ typedef struct specdec__writer {
     size_t used; /* bytes written, without the terminator */
 } specdec__writer;
 
-/* A writer into text[size]. */
+/* Returns a writer into text[size], which is empty at first. */
 static specdec__writer specdec__writer_to(char *text, size_t size)
 {
     specdec__writer w;
@@ -2241,7 +2243,7 @@ static specdec__writer specdec__writer_to(char *text, size_t size)
     return w;
 }
 
-/* Appends bytes; control bytes become '?'. */
+/* Appends `count` bytes to a writer's string; control bytes become '?'. */
 static void specdec__write_bytes(specdec__writer *w, const char *bytes, size_t count)
 {
     while (count-- && w->used + 1 < w->size) {
@@ -2254,7 +2256,7 @@ static void specdec__write_bytes(specdec__writer *w, const char *bytes, size_t c
 
 static void specdec__write_string(specdec__writer *w, const char *s) { specdec__write_bytes(w, s, strlen(s)); }
 
-/* Appends an integer in decimal digits. */
+/* Appends an integer to a writer's string, in decimal digits. negative: 1: with a minus sign before value. */
 static void specdec__write_number(specdec__writer *w, unsigned long long value, int negative)
 {
     char digits[24];
@@ -2268,7 +2270,8 @@ static void specdec__write_number(specdec__writer *w, unsigned long long value, 
     specdec__write_bytes(w, digits + at, sizeof digits - at);
 }
 
-/* Appends text as printf does, with the conversions that error texts need: %s %.*s %d %u %zu %llu %%. */
+/* Appends formatted text to a writer's string, as vprintf does, with the conversions that error texts need: %s %.*s %d
+   %u %zu %llu %%. */
 static SPECDEC__UNUSED void specdec__write_format(specdec__writer *w, const char *format, va_list arguments)
 {
     for (; *format; format++) {
@@ -2304,7 +2307,7 @@ static SPECDEC__UNUSED void specdec__write_format(specdec__writer *w, const char
 }
 
 #ifdef SPECDEC_NO_ERROR_TEXTS
-/* Stores the code of an error, without a text. Returns the code. */
+/* Stores the code of an error in *error, with an empty text, unless error is NULL. Returns the code. */
 static SPECDEC__UNUSED specdec_result specdec__fail_code(specdec_error *error, specdec_result code)
 {
     if (error) {
@@ -2314,7 +2317,7 @@ static SPECDEC__UNUSED specdec_result specdec__fail_code(specdec_error *error, s
     return code;
 }
 
-/* Lets compilers check the format and arguments of an error in a build without error texts; does nothing. */
+/* Does nothing: in a build without error texts, it lets compilers check the format and the arguments of an error. */
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 1, 2))) void
 specdec__fail_check_format(const char *format, ...)
 {
@@ -2431,8 +2434,8 @@ SPECDEC__FOR_SPEED
 /* --- processor and clock ------------------------------------------------------------------------------------------ */
 
 #if (defined(__aarch64__) || defined(__arm__)) && defined(__linux__) && !defined(SPECDEC_FREESTANDING)
-/* The features of an ARM processor as Linux reports them: the bits of AT_HWCAP (word 0) or AT_HWCAP2 (1). 0 on other
-   systems. */
+/* Returns the features of an ARM processor as Linux reports them: the bits of AT_HWCAP (word 0) or AT_HWCAP2 (word 1).
+   Returns 0 on other systems. */
 static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 {
     return getauxval(word ? AT_HWCAP2 : AT_HWCAP);
@@ -2449,9 +2452,9 @@ static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
    accesses wider vectors there as if they were aligned to their size (GCC bug 54412). SPECDEC_WINDOWS_AVX: this gcc has
    the fix. */
 #if defined(_WIN32) && !defined(__clang__) && !defined(SPECDEC_WINDOWS_AVX)
-#define SPECDEC__OS_WIDE_STACK 0
+#define SPECDEC__OS_ALIGNS_WIDE_VECTORS 0 /* vectors of 32 and 64 bytes must not lie on the stack */
 #else
-#define SPECDEC__OS_WIDE_STACK 1
+#define SPECDEC__OS_ALIGNS_WIDE_VECTORS 1
 #endif
 
 /* For functions that the library's object files share and that programs must not see. On Windows they are hidden by
@@ -2462,7 +2465,7 @@ static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 #define SPECDEC__OS_HIDDEN __attribute__((visibility("hidden")))
 #endif
 
-/* Seconds since 1970, in UTC; 0 in builds without a clock. */
+/* Returns the seconds since 1970, in UTC; 0 in builds without a clock. */
 static SPECDEC__UNUSED int64_t specdec__os_date(void)
 {
 #if defined(SPECDEC_NO_CLOCK)
@@ -2477,7 +2480,7 @@ static SPECDEC__UNUSED int64_t specdec__os_date(void)
 #endif
 }
 
-/* Seconds of a clock that never goes back, since an arbitrary moment; 0 in builds without a clock. */
+/* Returns the seconds since an arbitrary moment, by a clock that never goes back; 0 in builds without a clock. */
 static SPECDEC__UNUSED double specdec__os_seconds(void)
 {
 #if defined(SPECDEC_NO_CLOCK)
@@ -2510,9 +2513,9 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
    specdec__os_use_large_pages is a hint that changes no byte: all of a large piece of memory will be written. */
 
 #ifdef SPECDEC_NO_FILES
-#define SPECDEC__FILES 0
+#define SPECDEC__HAS_FILES 0 /* this build leaves out: opening, reading and mapping of files */
 #else
-#define SPECDEC__FILES 1
+#define SPECDEC__HAS_FILES 1 /* this build has: opening, reading and mapping of files */
 #endif
 
 #define SPECDEC__OS_ERROR_BYTES 160     /* bytes of a system's error text, at most */
@@ -2649,7 +2652,7 @@ static void specdec__os_unmap_range(void *data, size_t size) { munmap(data, size
 
 static void specdec__os_close(specdec__os_file file) { close(file); }
 
-/* Gives the system a hint (madvise), which it may decline, about the pages whose ends lie in data[size]. */
+/* Gives the system a hint (madvise), which it may decline, about the pages of memory that end inside data[size]. */
 static SPECDEC__UNUSED void specdec__os_advise(const void *data, size_t size, int hint)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data;
@@ -2730,7 +2733,7 @@ static SPECDEC__UNUSED specdec_result specdec__os_prefix_error(const char *path,
     return result;
 }
 #else
-/* Puts a file's path in front of an error's text; of a long path, only its end. */
+/* Puts a file's path before an error's text; of a long path, only its end. Returns `result`, the error's code. */
 static SPECDEC__UNUSED specdec_result specdec__os_prefix_error(const char *path, specdec_result result,
                                                                specdec_error *error)
 {
@@ -2745,7 +2748,8 @@ static SPECDEC__UNUSED specdec_result specdec__os_prefix_error(const char *path,
     return specdec__fail(error, result, "%s%s: %s", skip ? ".." : "", path + skip, words);
 }
 
-/* Fails with an error that a file cannot be opened, read or mapped (what: the verb), and the system's reason. */
+/* Returns the error that a file cannot be opened, read or mapped (what: the verb), with the system's reason in its
+   text. */
 static specdec_result specdec__os_fail(const char *what, const char *path, specdec_error *error)
 {
     char why[SPECDEC__OS_ERROR_BYTES];
@@ -2754,7 +2758,7 @@ static specdec_result specdec__os_fail(const char *what, const char *path, specd
     return specdec__fail(error, SPECDEC_ERROR_FILE, "cannot %s %s: %s", what, path, why);
 }
 
-/* Opens a regular file for reading. */
+/* Opens a regular file for reading; *size becomes its bytes. Errors: FILE. */
 static specdec_result specdec__os_open_regular(specdec__os_file *file, uint64_t *size, const char *path,
                                                specdec_error *error)
 {
@@ -2765,7 +2769,7 @@ static specdec_result specdec__os_open_regular(specdec__os_file *file, uint64_t 
     return opened ? SPECDEC_OK : specdec__os_fail("open", path, error);
 }
 
-/* Maps a whole regular file read-only into *out. */
+/* Maps a whole regular file read-only into memory; *out becomes its bytes. */
 static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
 {
     specdec__os_file file;
@@ -2826,7 +2830,7 @@ static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size
     return result;
 }
 
-/* Ends a mapping of a file, and clears *file. Does nothing if *file is clear. */
+/* Unmaps a file that specdec__os_map has mapped, and clears *file. Does nothing if *file is clear. */
 static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 {
     if (file->data)
@@ -2839,48 +2843,48 @@ static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 /* --- threads ---------------------------------------------------------------------------------------------------------
 
    Functions that each system defines:
-   specdec__os_create_thread starts a thread that runs thread->function. Where SPECDEC__OS_OWN_STACKS is 1, the thread
+   specdec__os_create_thread starts a thread that runs thread->function. Where SPECDEC__OS_TAKES_STACKS is 1, the thread
    uses the given stack; elsewhere the system allocates a stack of that size. Returns 0 if the system refuses.
-   specdec__os_park sleeps until *word differs from value. Threads sleep in a parking lot (specdec__os_lot).
-   specdec__os_wake makes all threads that sleep in a lot compare their words again. */
+   specdec__os_sleep_until_changed sleeps until *word differs from value, in a parking lot (specdec__os_parking_lot).
+   specdec__os_wake_all makes all threads that sleep in a parking lot compare their words again. */
 
 typedef void specdec__os_function(void *argument);
 
 #if defined(SPECDEC_NO_THREADS)
-#define SPECDEC__OS_THREADS 0
-#define SPECDEC__OS_OWN_STACKS 0
+#define SPECDEC__HAS_THREADS 0     /* this build leaves out: helper threads */
+#define SPECDEC__OS_TAKES_STACKS 0 /* 1: a thread can be given memory for its stack; 0: the system allocates it */
 
-typedef int specdec__os_handle, specdec__os_lot;
+typedef int specdec__os_handle, specdec__os_parking_lot;
 #elif defined(_WIN32)
-#define SPECDEC__OS_THREADS 1
-#define SPECDEC__OS_OWN_STACKS 0
+#define SPECDEC__HAS_THREADS 1
+#define SPECDEC__OS_TAKES_STACKS 0
 
 typedef HANDLE specdec__os_handle;
 
-typedef struct specdec__os_lot {
-    SRWLOCK lock;
-    CONDITION_VARIABLE changed;
-} specdec__os_lot;
+typedef struct specdec__os_parking_lot {
+    SRWLOCK lock;               /* held while a thread compares its word */
+    CONDITION_VARIABLE changed; /* signalled when words have changed */
+} specdec__os_parking_lot;
 #else
-#define SPECDEC__OS_THREADS 1
+#define SPECDEC__HAS_THREADS 1
 #ifdef __APPLE__ /* stacks must begin with a page, whose size is no constant */
-#define SPECDEC__OS_OWN_STACKS 0
+#define SPECDEC__OS_TAKES_STACKS 0
 #else
-#define SPECDEC__OS_OWN_STACKS 1
+#define SPECDEC__OS_TAKES_STACKS 1
 #endif
 
 typedef pthread_t specdec__os_handle;
 
-typedef struct specdec__os_lot {
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-} specdec__os_lot;
+typedef struct specdec__os_parking_lot {
+    pthread_mutex_t mutex;  /* held while a thread compares its word */
+    pthread_cond_t changed; /* signalled when words have changed */
+} specdec__os_parking_lot;
 #endif
 
 typedef struct specdec__os_thread {
-    specdec__os_handle handle;
-    specdec__os_function *function;
-    void *argument;
+    specdec__os_handle handle;      /* the system's handle of the thread */
+    specdec__os_function *function; /* what the thread runs */
+    void *argument;                 /* argument of the function */
 } specdec__os_thread;
 
 #if defined(SPECDEC_NO_THREADS)
@@ -2890,12 +2894,15 @@ static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, si
     return (void)thread, (void)stack, (void)bytes, 0;
 }
 static void specdec__os_join(specdec__os_thread *thread) { (void)thread; }
-static void specdec__os_lot_init(specdec__os_lot *lot) { *lot = 0; }
-static void specdec__os_lot_deinit(specdec__os_lot *lot) { (void)lot; }
-static void specdec__os_park(specdec__os_lot *l, unsigned *word, unsigned value) { (void)l, (void)word, (void)value; }
-static void specdec__os_wake(specdec__os_lot *lot) { (void)lot; }
+static void specdec__os_parking_lot_init(specdec__os_parking_lot *lot) { *lot = 0; }
+static void specdec__os_parking_lot_deinit(specdec__os_parking_lot *lot) { (void)lot; }
+static void specdec__os_sleep_until_changed(specdec__os_parking_lot *lot, unsigned *word, unsigned value)
+{
+    (void)lot, (void)word, (void)value;
+}
+static void specdec__os_wake_all(specdec__os_parking_lot *lot) { (void)lot; }
 #elif defined(_WIN32)
-/* Number of processors that this process may use, 1 to SPECDEC_MAX_THREADS. Windows counts only the processor group
+/* Returns how many processors this process may use, 1 to SPECDEC_MAX_THREADS. Windows counts only the processor group
    that the process was started in, at most 64. */
 static SPECDEC__UNUSED int specdec__os_processors(void)
 {
@@ -2928,15 +2935,15 @@ static void specdec__os_join(specdec__os_thread *thread)
     CloseHandle(thread->handle);
 }
 
-static void specdec__os_lot_init(specdec__os_lot *lot)
+static void specdec__os_parking_lot_init(specdec__os_parking_lot *lot)
 {
     InitializeSRWLock(&lot->lock);
     InitializeConditionVariable(&lot->changed);
 }
 
-static void specdec__os_lot_deinit(specdec__os_lot *lot) { (void)lot; }
+static void specdec__os_parking_lot_deinit(specdec__os_parking_lot *lot) { (void)lot; }
 
-static void specdec__os_park(specdec__os_lot *lot, unsigned *word, unsigned value)
+static void specdec__os_sleep_until_changed(specdec__os_parking_lot *lot, unsigned *word, unsigned value)
 {
     AcquireSRWLockExclusive(&lot->lock);
     while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == value)
@@ -2944,14 +2951,14 @@ static void specdec__os_park(specdec__os_lot *lot, unsigned *word, unsigned valu
     ReleaseSRWLockExclusive(&lot->lock);
 }
 
-static void specdec__os_wake(specdec__os_lot *lot)
+static void specdec__os_wake_all(specdec__os_parking_lot *lot)
 {
     AcquireSRWLockExclusive(&lot->lock);
     WakeAllConditionVariable(&lot->changed);
     ReleaseSRWLockExclusive(&lot->lock);
 }
 #else
-/* Number of processors that this process may use, 1 to SPECDEC_MAX_THREADS. */
+/* Returns how many processors this process may use, 1 to SPECDEC_MAX_THREADS. */
 static SPECDEC__UNUSED int specdec__os_processors(void)
 {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
@@ -2981,7 +2988,7 @@ static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, si
     int failed;
 
     pthread_attr_init(&attributes);
-    failed = SPECDEC__OS_OWN_STACKS ? pthread_attr_setstack(&attributes, stack, bytes)
+    failed = SPECDEC__OS_TAKES_STACKS ? pthread_attr_setstack(&attributes, stack, bytes)
                               : pthread_attr_setstacksize(&attributes, bytes);
     failed = failed ? failed : pthread_create(&thread->handle, &attributes, specdec__os_thread_main, thread);
     pthread_attr_destroy(&attributes);
@@ -2990,19 +2997,19 @@ static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, si
 
 static void specdec__os_join(specdec__os_thread *thread) { pthread_join(thread->handle, NULL); }
 
-static void specdec__os_lot_init(specdec__os_lot *lot)
+static void specdec__os_parking_lot_init(specdec__os_parking_lot *lot)
 {
     pthread_mutex_init(&lot->mutex, NULL);
     pthread_cond_init(&lot->changed, NULL);
 }
 
-static void specdec__os_lot_deinit(specdec__os_lot *lot)
+static void specdec__os_parking_lot_deinit(specdec__os_parking_lot *lot)
 {
     pthread_cond_destroy(&lot->changed);
     pthread_mutex_destroy(&lot->mutex);
 }
 
-static void specdec__os_park(specdec__os_lot *lot, unsigned *word, unsigned value)
+static void specdec__os_sleep_until_changed(specdec__os_parking_lot *lot, unsigned *word, unsigned value)
 {
     pthread_mutex_lock(&lot->mutex);
     while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == value)
@@ -3010,7 +3017,7 @@ static void specdec__os_park(specdec__os_lot *lot, unsigned *word, unsigned valu
     pthread_mutex_unlock(&lot->mutex);
 }
 
-static void specdec__os_wake(specdec__os_lot *lot)
+static void specdec__os_wake_all(specdec__os_parking_lot *lot)
 {
     pthread_mutex_lock(&lot->mutex);
     pthread_cond_broadcast(&lot->changed);
@@ -3031,26 +3038,27 @@ static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t byt
 /* =====================================================================================================================
  * >>base/pool: threads that run one function side by side, meet at barriers, share out ranges and watch a cancel flag.
  *
- * A pool is the thread that calls specdec__pool_run, as thread 0, and helpers on seats. A part of a pool's seats (a
- * team) that a thread of its own leads is a pool, too: it has its own cursor, barrier and cancel flag. Pools that run
- * at the same time must have no seat in common.
+ * A pool is the thread that calls specdec__pool_run, as thread 0, and helpers. Some of a pool's helpers (a
+ * team) that a thread of its own leads is a pool, too: it has its own items, barrier and cancel flag. Pools that run
+ * at the same time must have no helper in common.
  * ================================================================================================================== */
 
 /* Looks at a flag before a waiting thread sleeps: some five microseconds, as x86's pause takes 40 to 140 cycles. Where
    other programs want the cores, a thread that is woken runs sooner than one that waits busily, or that yields: a yield
    gives a whole slice of the scheduler's away. */
 #if defined(__x86_64__) || defined(__i386__)
-#define SPECDEC__SPINS 300
+#define SPECDEC__WAIT_SPINS 300  /* looks at a flag before a waiting thread sleeps */
 #else
-#define SPECDEC__SPINS 2000
+#define SPECDEC__WAIT_SPINS 2000 /* looks at a flag before a waiting thread sleeps */
 #endif
-#define SPECDEC__STACK (256 * 1024) /* bytes of each helper thread's stack, inside the caller's block */
+#define SPECDEC__STACK_BYTES (256 * 1024) /* bytes of each helper thread's stack, inside the caller's block */
 
-#define SPECDEC__LATE 500e-6    /* seconds; a thread that sleeps so long at a barrier waits for one that has no core */
-#define SPECDEC__LATE_SHARE 0.1 /* of its threads' time: a run that waits longer is followed by one thread less */
-#define SPECDEC__LATE_RUNS 2    /* in a row: a thread that has slept long may wake up on a core that is in use */
-#define SPECDEC__LATE_REST 4    /* times the time of that run, after which the thread is tried again; it doubles */
-#define SPECDEC__LATE_MOST 64   /* each time that the thread is late again, up to this */
+/* Fewer threads, where other programs use the cores. */
+#define SPECDEC__LATE_SECONDS 500e-6      /* a thread that sleeps longer at a barrier waits for one that has no core */
+#define SPECDEC__LATE_MAX_SHARE 0.1       /* a run is late if its threads have slept for a larger share of their time */
+#define SPECDEC__LATE_RUNS 2              /* so many late runs in a row are followed by runs with one thread less */
+#define SPECDEC__LATE_MIN_RETRY_FACTOR 4  /* one thread more is tried after so many times a late run's time: */
+#define SPECDEC__LATE_MAX_RETRY_FACTOR 64 /* at first the minimum, doubled at each further late run up to the maximum */
 
 #ifndef SPECDEC__PAUSE
 #define SPECDEC__PAUSE() ((void)0) /* where threads meet: tests let some of them come late */
@@ -3059,47 +3067,48 @@ static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t byt
 typedef void specdec__team_function(void *argument, int thread);
 
 /* A helper thread. It waits until it is called, takes part in one run of a pool, and waits again. */
-typedef struct specdec__seat {
-    specdec__os_thread thread;
-    struct specdec__crew *crew;
-    struct specdec__pool *pool; /* whose run it is called to; NULL: the thread ends */
-    int number;                 /* which thread of that pool it is */
-    unsigned calls;
-    unsigned char apart[SPECDEC__CACHE_LINE]; /* what it waits for shares no cache line with the next seat */
-} specdec__seat;
+typedef struct specdec__helper {
+    specdec__os_thread thread;  /* the system's thread */
+    struct specdec__crew *crew; /* the helpers that it is one of */
+    struct specdec__pool *pool; /* the pool whose run it is called to; NULL: the thread ends */
+    int number;                 /* its thread number in that pool's run: 1, 2, ... */
+    unsigned call_count;        /* how often it was called; the thread waits until this changes */
+    unsigned char padding[SPECDEC__CACHE_LINE]; /* so that no two helpers share a cache line */
+} specdec__helper;
 
-/* All helper threads, and where those who wait long sleep. A pool and its parts share it. */
+/* All helper threads of a pool, and the parking lot where those who wait long sleep. A pool and its parts share it. */
 typedef struct specdec__crew {
-    specdec__seat *seats; /* (count) */
-    int count;
-    int asleep;           /* seats that sleep until they are called */
-    const specdec_hooks *hooks;
-    specdec__os_lot lot;
+    specdec__helper *helpers;            /* (count) */
+    int count;                           /* number of helpers */
+    int sleeping;                        /* helpers that sleep until they are called */
+    const specdec_hooks *hooks;          /* the caller's hooks, of which one is called by each new thread; NULL: none */
+    specdec__os_parking_lot parking_lot; /* where waiting threads sleep */
 } specdec__crew;
 
-/* A pool or a part of one. It lives as long as its crew: a helper that leaves a barrier late still looks at it. */
+/* A pool of threads, or a part of one. It lives as long as its crew: a helper that leaves a barrier late still looks at
+   it. */
 typedef struct specdec__pool {
-    specdec__crew *crew;  /* NULL: the caller is alone */
-    int *cancel;          /* the engine's flag, set from anywhere */
-    specdec__team_function *function;
-    void *argument;
-    int first;            /* seat of thread 1; those of the others follow */
-    int threads;          /* the caller's included */
-    int active;           /* threads in the run under way: 0 .. active - 1 */
-    int arrived;          /* threads at the barrier */
-    unsigned phase;       /* bumped when a barrier opens */
-    int asleep;           /* threads that sleep until it opens */
-    int stopped;          /* what the barrier saw in *cancel: the same for every thread */
-    int cursor;           /* next unclaimed item of the phase */
-    int most;             /* threads of the next run, at most: fewer where other programs want the cores */
-    unsigned since;       /* microsecond in which a thread went to sleep at the barrier; 0: none has */
-    double late;          /* seconds that threads of this run have slept for others that had no core, all together */
-    double retry;         /* from when on one thread more is tried, specdec__os_seconds */
-    double rest;          /* times the time of the last late run until then */
-    int late_runs;        /* late runs in a row, of all of the pool's present threads */
+    specdec__crew *crew;              /* helpers of this pool and of others; NULL: the caller is alone */
+    int *cancel;                      /* the engine's flag, which any thread may set to 1 to end the run */
+    specdec__team_function *function; /* what the threads of the current run execute */
+    void *argument;                   /* argument of the function */
+    int first_helper;                 /* index in the crew of thread 1; the next threads are the next helpers */
+    int threads;                      /* threads of the pool, the caller included */
+    int active;                       /* threads of the current run: numbers 0 to active - 1 */
+    int arrived;                      /* threads that wait at the barrier */
+    unsigned phase;                   /* counted up each time that all threads have met at a barrier */
+    int sleeping;                     /* threads that sleep until the phase changes */
+    int run_cancelled;                /* *cancel when the last barrier was reached: the same for every thread */
+    int next_item;                    /* the first item that no thread has claimed in this phase */
+    int max_active;                   /* threads of the next run, at most; fewer where other programs use the cores */
+    unsigned sleeping_since;          /* microsecond in which the first thread went to sleep at the barrier; 0: none */
+    double late_seconds;              /* total seconds that threads of this run have slept for threads without a core */
+    double retry_time;                /* when one thread more is tried: see specdec__os_seconds */
+    double retry_factor;              /* time between a late run and retry_time, over the time of that run */
+    int late_runs;                    /* late runs in a row */
 } specdec__pool;
 
-SPECDEC__INLINE void specdec__pool_relax(void)
+SPECDEC__INLINE void specdec__pool_pause_core(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -3108,137 +3117,140 @@ SPECDEC__INLINE void specdec__pool_relax(void)
 #endif
 }
 
-/* A moment in microseconds, never 0; differences of two are right for an hour. */
-static unsigned specdec__pool_moment(void) { return (unsigned)(uint64_t)(1e6 * specdec__os_seconds()) | 1; }
+/* Returns the current time in microseconds, never 0; differences of two such times are right for an hour. */
+static unsigned specdec__pool_microseconds(void) { return (unsigned)(uint64_t)(1e6 * specdec__os_seconds()) | 1; }
 
-/* Waits until *word differs from value: spins first, then sleeps. *asleep counts the threads that sleep, *since, if not
-   NULL, is the moment in which the first of them went to sleep. */
-static void specdec__pool_wait(specdec__crew *crew, int *asleep, unsigned *since, unsigned *word, unsigned value)
+/* Waits until *word differs from value: spins first, then sleeps. *asleep: the number of threads that sleep here.
+   *since, unless NULL: the microsecond in which the first of them went to sleep; 0: none sleeps. */
+static void specdec__pool_wait_for_change(specdec__crew *crew, int *asleep, unsigned *since, unsigned *word,
+                                          unsigned value)
 {
     unsigned none = 0;
     int i;
 
-    for (i = 0; i < SPECDEC__SPINS; i++) {
+    for (i = 0; i < SPECDEC__WAIT_SPINS; i++) {
         if (SPECDEC__LOAD(word) != value)
             return;
-        specdec__pool_relax();
+        specdec__pool_pause_core();
     }
     if (since)
-        SPECDEC__SWAP(since, &none, specdec__pool_moment());
+        SPECDEC__SWAP(since, &none, specdec__pool_microseconds());
     __atomic_fetch_add(asleep, 1, __ATOMIC_SEQ_CST);
-    specdec__os_park(&crew->lot, word, value);
+    specdec__os_sleep_until_changed(&crew->parking_lot, word, value);
     __atomic_fetch_sub(asleep, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Wakes the threads that *asleep counts. The caller has changed the word that they wait for. */
-static void specdec__pool_wake(specdec__crew *crew, int *asleep)
+/* Wakes the threads that sleep and that *asleep counts. The caller has changed the word that they wait for. */
+static void specdec__pool_wake_threads(specdec__crew *crew, int *asleep)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* a thread that goes to sleep counts itself, then looks again */
     if (__atomic_load_n(asleep, __ATOMIC_SEQ_CST))
-        specdec__os_wake(&crew->lot);
+        specdec__os_wake_all(&crew->parking_lot);
 }
 
-/* The last of a run's threads has come to the barrier: adds to pool->late what the `others` have slept. */
-static void specdec__pool_note_late(specdec__pool *pool, int others)
+/* Adds the seconds that the `others` threads have slept at a barrier to pool->late_seconds, if each slept longer than
+   SPECDEC__LATE_SECONDS. Called by the last thread to arrive. */
+static void specdec__pool_record_late_seconds(specdec__pool *pool, int others)
 {
-    const unsigned since = SPECDEC__LOAD(&pool->since);
+    const unsigned since = SPECDEC__LOAD(&pool->sleeping_since);
     double slept;
 
     if (!since)
         return;
-    SPECDEC__STORE(&pool->since, 0);
-    slept = 1e-6 * (specdec__pool_moment() - since);
-    if (slept > SPECDEC__LATE)
-        pool->late += slept * others;
+    SPECDEC__STORE(&pool->sleeping_since, 0);
+    slept = 1e-6 * (specdec__pool_microseconds() - since);
+    if (slept > SPECDEC__LATE_SECONDS)
+        pool->late_seconds += slept * others;
 }
 
-/* All threads of a run meet here; the next phase's cursor is at 0 when they leave. */
-static void specdec__pool_meet(specdec__pool *pool)
+/* Waits at a barrier until all threads of the run have arrived. The last one records a cancel, and sets next_item to 0
+   for the next phase. */
+static void specdec__pool_wait_for_all(specdec__pool *pool)
 {
     unsigned phase = SPECDEC__LOAD(&pool->phase);
     /* read before arriving: afterwards the next run may already have changed it */
-    int last = SPECDEC__OS_THREADS ? pool->active - 1 : 0;
+    int last = SPECDEC__HAS_THREADS ? pool->active - 1 : 0;
 
     SPECDEC__PAUSE();
     if (last && SPECDEC__ADD(&pool->arrived, 1) != last) {
-        specdec__pool_wait(pool->crew, &pool->asleep, &pool->since, &pool->phase, phase);
+        specdec__pool_wait_for_change(pool->crew, &pool->sleeping, &pool->sleeping_since, &pool->phase, phase);
         return;
     }
     pool->arrived = 0;
-    pool->stopped |= SPECDEC__LOAD(pool->cancel);
-    pool->cursor = 0;
+    pool->run_cancelled |= SPECDEC__LOAD(pool->cancel);
+    pool->next_item = 0;
     if (last) {
-        specdec__pool_note_late(pool, last);
+        specdec__pool_record_late_seconds(pool, last);
         SPECDEC__STORE(&pool->phase, phase + 1);
-        specdec__pool_wake(pool->crew, &pool->asleep);
+        specdec__pool_wake_threads(pool->crew, &pool->sleeping);
     }
 }
 
-/* Threads of the run under way. */
-SPECDEC__INLINE int specdec__pool_active(const specdec__pool *pool) { return SPECDEC__OS_THREADS ? pool->active : 1; }
+/* Returns the number of threads of the current run. */
+SPECDEC__INLINE int specdec__pool_active(const specdec__pool *pool) { return SPECDEC__HAS_THREADS ? pool->active : 1; }
 
-/* All threads meet here in the middle of a run. Returns 1 once the run is cancelled. Every thread gets the same answer,
-   so that all leave together. */
+/* Waits at a barrier in the middle of a run until all its threads have arrived. Returns 1 once the run is cancelled:
+   every thread gets the same answer, so that all leave together. */
 static int specdec__pool_barrier(specdec__pool *pool)
 {
-    specdec__pool_meet(pool);
-    return pool->stopped;
+    specdec__pool_wait_for_all(pool);
+    return pool->run_cancelled;
 }
 
-/* Claims a part of what is left of [0, count): an even number of items, at least `least`. Returns the first item of the
-   part and sets *end behind its last; returns count when all are taken. Faster threads come back more often, and parts
-   get smaller towards the end, so all threads end at about the same time. */
-static int specdec__pool_claim(specdec__pool *pool, int count, int least, int *end)
+/* Claims a part of the items of [0, count) that no thread has claimed: an even number of items, at least `least`.
+   Returns the first item of the part, and sets *end behind its last one; returns count if all items are claimed. Faster
+   threads claim more often, and parts get smaller towards the end, so all threads end at about the same time. */
+static int specdec__pool_claim_items(specdec__pool *pool, int count, int least, int *end)
 {
     int from, part;
 
     if (specdec__pool_active(pool) == 1) {
-        from = pool->cursor;
-        pool->cursor = *end = count;
+        from = pool->next_item;
+        pool->next_item = *end = count;
         return from;
     }
-    from = SPECDEC__LOAD(&pool->cursor);
+    from = SPECDEC__LOAD(&pool->next_item);
     do {
         if (from >= count)
             return count;
         part = specdec__max_int(least, (count - from) / (pool->active * 3) & ~1);
         part = specdec__min_int(part, count - from);
-    } while (!SPECDEC__SWAP(&pool->cursor, &from, from + part));
+    } while (!SPECDEC__SWAP(&pool->next_item, &from, from + part));
     *end = from + part;
     return from;
 }
 
-/* A thread's way through [0, count). It claims its next part before the present one is done, so it knows early what
-   comes next. */
+/* A thread's way through the items [0, count) that the threads of a pool share. It claims its next part before it has
+   done the current one, so it knows early which item comes next. */
 typedef struct specdec__walk {
-    specdec__pool *pool;
-    int count, least;
-    int at, end;        /* what is left of the present part, from the item at hand on; at = count: nothing */
-    int next, next_end; /* the part after it; next = -1: not claimed yet */
+    specdec__pool *pool;  /* the pool whose threads share the items */
+    int count, min_items; /* number of items; how many a thread claims at a time, at least */
+    int at, end;          /* the rest of the claimed part: items [at, end); at = count: there are no more items */
+    int next, next_end;   /* the part claimed after it: items [next, next_end); next = -1: not claimed yet */
 } specdec__walk;
 
 static void specdec__walk_begin(specdec__walk *walk, specdec__pool *pool, int count, int least)
 {
     walk->pool = pool;
     walk->count = count;
-    walk->least = least;
+    walk->min_items = least;
     walk->end = walk->next_end = 0;
-    walk->at = specdec__pool_claim(pool, count, least, &walk->end);
+    walk->at = specdec__pool_claim_items(pool, count, least, &walk->end);
     walk->next = -1;
 }
 
-/* The item that follows the n items at hand. When none follows: the last of these n. */
+/* Returns the item that follows the next n items of a walk; the last of these n items if there is none. */
 static int specdec__walk_next(specdec__walk *walk, int n)
 {
     if (walk->at + n < walk->end)
         return walk->at + n;
     if (walk->next < 0)
-        walk->next = specdec__pool_claim(walk->pool, walk->count, walk->least, &walk->next_end);
+        walk->next = specdec__pool_claim_items(walk->pool, walk->count, walk->min_items, &walk->next_end);
     return walk->next < walk->count ? walk->next : walk->at + n - 1;
 }
 
-/* Moves on by n items. specdec__walk_next must have been asked for the one after them. */
-static void specdec__walk_on(specdec__walk *walk, int n)
+/* Advances a walk by n items. specdec__walk_next(walk, n) was called before. */
+static void specdec__walk_advance(specdec__walk *walk, int n)
 {
     walk->at += n;
     if (walk->at < walk->end)
@@ -3248,142 +3260,146 @@ static void specdec__walk_on(specdec__walk *walk, int n)
     walk->next = -1;
 }
 
-/* Calls the helpers to a run: all threads but the first, which is the caller. */
-static void specdec__pool_call(specdec__pool *pool)
+/* Calls the helpers of a pool to its run: all threads but thread 0, which is the caller. */
+static void specdec__pool_call_helpers(specdec__pool *pool)
 {
     int i;
 
     for (i = 1; i < pool->active; i++) {
-        specdec__seat *seat = &pool->crew->seats[pool->first + i - 1];
+        specdec__helper *helper = &pool->crew->helpers[pool->first_helper + i - 1];
 
-        seat->pool = pool;
-        seat->number = i;
-        SPECDEC__STORE(&seat->calls, seat->calls + 1);
+        helper->pool = pool;
+        helper->number = i;
+        SPECDEC__STORE(&helper->call_count, helper->call_count + 1);
     }
-    specdec__pool_wake(pool->crew, &pool->crew->asleep);
+    specdec__pool_wake_threads(pool->crew, &pool->crew->sleeping);
 }
 
-/* How many of `threads` threads take part in a run that begins now. Where other programs want the cores, a barrier
-   often waits a whole slice of the scheduler's for a thread that has none, and fewer threads are faster. */
-static int specdec__pool_threads(specdec__pool *pool, int threads, double now)
+/* Returns how many of `threads` threads take part in a run that begins at second `now`. Where other programs use the
+   cores, a barrier often waits a whole time slice for a thread that has no core, and fewer threads are faster. */
+static int specdec__pool_choose_active(specdec__pool *pool, int threads, double now)
 {
     threads = specdec__min_int(threads, pool->threads);
-    if (pool->most < threads && now >= pool->retry)
-        pool->most++;
-    return specdec__max_int(1, specdec__min_int(threads, pool->most));
+    if (pool->max_active < threads && now >= pool->retry_time)
+        pool->max_active++;
+    return specdec__max_int(1, specdec__min_int(threads, pool->max_active));
 }
 
-/* What a run of `seconds` that ended now says of the next one's threads. */
-static void specdec__pool_learn(specdec__pool *pool, double now, double seconds)
+/* Adapts pool->max_active, the most threads of later runs, after a run of `seconds` seconds that ended at second `now`.
+   */
+static void specdec__pool_adapt_max_active(specdec__pool *pool, double now, double seconds)
 {
-    if (pool->late <= SPECDEC__LATE_SHARE * pool->active * seconds) {
-        pool->rest /= 2;
+    if (pool->late_seconds <= SPECDEC__LATE_MAX_SHARE * pool->active * seconds) {
+        pool->retry_factor /= 2;
         pool->late_runs = 0;
         return;
     }
     if (++pool->late_runs < SPECDEC__LATE_RUNS)
         return;
     pool->late_runs = 0;
-    pool->rest *= 2;
-    pool->rest = pool->rest < SPECDEC__LATE_REST   ? SPECDEC__LATE_REST
-                 : pool->rest > SPECDEC__LATE_MOST ? SPECDEC__LATE_MOST
-                                                   : pool->rest;
-    pool->most = pool->active - 1;
-    pool->retry = now + pool->rest * seconds;
+    pool->retry_factor *= 2;
+    pool->retry_factor = pool->retry_factor < SPECDEC__LATE_MIN_RETRY_FACTOR   ? SPECDEC__LATE_MIN_RETRY_FACTOR
+                         : pool->retry_factor > SPECDEC__LATE_MAX_RETRY_FACTOR ? SPECDEC__LATE_MAX_RETRY_FACTOR
+                                                                               : pool->retry_factor;
+    pool->max_active = pool->active - 1;
+    pool->retry_time = now + pool->retry_factor * seconds;
 }
 
-/* Runs function(argument, thread) on at most `threads` threads, with the caller as thread 0; other threads sleep on.
-   Returns when all are done: 1 when the run was cancelled at a barrier, else 0. */
+/* Runs function(argument, thread) on at most `threads` threads of a pool, with the caller as thread 0; its other
+   threads stay asleep. Returns when all are done: 1 if the run was cancelled at a barrier, else 0. */
 static int specdec__pool_run(specdec__pool *pool, int threads, specdec__team_function *function, void *argument)
 {
-    const int crowd = SPECDEC__OS_THREADS && threads > 1 && pool->threads > 1;
+    const int crowd = SPECDEC__HAS_THREADS && threads > 1 && pool->threads > 1;
     const double since = crowd ? specdec__os_seconds() : 0;
 
     pool->function = function;
     pool->argument = argument;
-    pool->active = crowd ? specdec__pool_threads(pool, threads, since) : 1;
-    pool->cursor = 0;
-    pool->stopped = 0;
-    pool->late = 0;
+    pool->active = crowd ? specdec__pool_choose_active(pool, threads, since) : 1;
+    pool->next_item = 0;
+    pool->run_cancelled = 0;
+    pool->late_seconds = 0;
     if (pool->active > 1)
-        specdec__pool_call(pool);
+        specdec__pool_call_helpers(pool);
     function(argument, 0);
-    specdec__pool_meet(pool);
+    specdec__pool_wait_for_all(pool);
     if (pool->active > 1) {
         const double now = specdec__os_seconds();
 
-        specdec__pool_learn(pool, now, now - since);
+        specdec__pool_adapt_max_active(pool, now, now - since);
     }
-    return pool->stopped;
+    return pool->run_cancelled;
 }
 
-/* What a helper runs: it waits for a call, takes part in a run, and waits again. No run ends without its helpers, so no
-   call is missed. */
-static void specdec__pool_helper(void *argument)
+/* Runs a helper thread: it waits for a call, takes part in a run, and waits again. A run ends only when its helpers
+   have arrived, so no call is missed. */
+static void specdec__pool_run_helper(void *argument)
 {
-    specdec__seat *seat = (specdec__seat *)argument;
-    const specdec_hooks *hooks = seat->crew->hooks;
+    specdec__helper *helper = (specdec__helper *)argument;
+    const specdec_hooks *hooks = helper->crew->hooks;
     unsigned calls = 0;
 
     if (hooks && hooks->thread)
-        hooks->thread(hooks->user_data, 1 + (int)(seat - seat->crew->seats));
+        hooks->thread(hooks->user_data, 1 + (int)(helper - helper->crew->helpers));
     for (;;) {
         specdec__pool *pool;
 
-        specdec__pool_wait(seat->crew, &seat->crew->asleep, NULL, &seat->calls, calls++);
-        pool = seat->pool;
+        specdec__pool_wait_for_change(helper->crew, &helper->crew->sleeping, NULL, &helper->call_count, calls++);
+        pool = helper->pool;
         if (!pool)
             return;
         SPECDEC__PAUSE();
-        pool->function(pool->argument, seat->number);
-        specdec__pool_meet(pool);
+        pool->function(pool->argument, helper->number);
+        specdec__pool_wait_for_all(pool);
     }
 }
 
-/* Stops and joins the helpers; parts end with the pool. A zeroed pool, or one that has been stopped, is left alone. */
+/* Ends and joins all helpers of a pool, and so its parts. Does nothing for a zeroed pool, or one whose helpers have
+   ended. */
 static void specdec__pool_deinit(specdec__pool *pool)
 {
     specdec__crew *crew = pool->crew;
     int i;
 
     pool->threads = 0;
-    if (!SPECDEC__OS_THREADS || !crew)
+    if (!SPECDEC__HAS_THREADS || !crew)
         return;
     for (i = 0; i < crew->count; i++) {
-        crew->seats[i].pool = NULL;
-        SPECDEC__STORE(&crew->seats[i].calls, crew->seats[i].calls + 1);
+        crew->helpers[i].pool = NULL;
+        SPECDEC__STORE(&crew->helpers[i].call_count, crew->helpers[i].call_count + 1);
     }
-    specdec__pool_wake(crew, &crew->asleep);
+    specdec__pool_wake_threads(crew, &crew->sleeping);
     for (i = 0; i < crew->count; i++)
-        specdec__os_join(&crew->seats[i].thread);
-    specdec__os_lot_deinit(&crew->lot);
+        specdec__os_join(&crew->helpers[i].thread);
+    specdec__os_parking_lot_deinit(&crew->parking_lot);
     pool->crew = NULL;
 }
 
-/* Makes a pool of `threads` threads: the one that will call specdec__pool_run with it, and threads - 1 helpers of
-   another pool, from seat `first` on. It ends with that pool. */
-static void specdec__pool_part(specdec__pool *part, const specdec__pool *whole, int first, int threads, int *cancel)
+/* Makes a part of a pool, with `threads` threads: the one that will call specdec__pool_run with the part, and threads -
+   1 helpers of the whole pool, from its helper number `first` on. The part ends with the whole pool. */
+static void specdec__pool_make_part(specdec__pool *part, const specdec__pool *whole, int first, int threads,
+                                    int *cancel)
 {
     memset(part, 0, sizeof *part);
     part->crew = whole->crew;
-    part->first = whole->first + first;
-    part->threads = part->active = part->most = threads;
+    part->first_helper = whole->first_helper + first;
+    part->threads = part->active = part->max_active = threads;
     part->cancel = cancel;
 }
 
 SPECDEC__FOR_SIZE
-/* Starts a helper for every seat, on stacks of SPECDEC__STACK bytes each. */
-static specdec_result specdec__pool_start(specdec__pool *pool, int helpers, unsigned char *stacks, specdec_error *error)
+/* Starts the helper threads of a pool, with stacks of SPECDEC__STACK_BYTES each. Errors: SYSTEM. */
+static specdec_result specdec__pool_start_helpers(specdec__pool *pool, int helpers, unsigned char *stacks,
+                                                  specdec_error *error)
 {
     specdec__crew *crew = pool->crew;
 
-    specdec__os_lot_init(&crew->lot);
+    specdec__os_parking_lot_init(&crew->parking_lot);
     for (; crew->count < helpers; crew->count++) {
-        specdec__seat *seat = &crew->seats[crew->count];
-        void *stack = SPECDEC__OS_OWN_STACKS ? stacks + (size_t)crew->count * SPECDEC__STACK : NULL;
+        specdec__helper *helper = &crew->helpers[crew->count];
+        void *stack = SPECDEC__OS_TAKES_STACKS ? stacks + (size_t)crew->count * SPECDEC__STACK_BYTES : NULL;
 
-        seat->crew = crew;
-        if (!specdec__os_start(&seat->thread, stack, SPECDEC__STACK, specdec__pool_helper, seat)) {
+        helper->crew = crew;
+        if (!specdec__os_start(&helper->thread, stack, SPECDEC__STACK_BYTES, specdec__pool_run_helper, helper)) {
             int failed = crew->count + 2;
 
             specdec__pool_deinit(pool);
@@ -3394,23 +3410,25 @@ static specdec_result specdec__pool_start(specdec__pool *pool, int helpers, unsi
     return SPECDEC_OK;
 }
 
-/* Starts threads - 1 helpers. They lie in the arena; so do their stacks, where the system allows that. While the arena
-   only counts, nothing is started. hooks: NULL, or as long-lived as the pool. */
+/* Makes a pool of `threads` threads and starts its threads - 1 helpers. Helpers lie in the arena; so do their stacks,
+   where the system allows that. While the arena only counts, nothing is started. hooks: NULL, or as long-lived as the
+   pool. Errors: SYSTEM. */
 static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *cancel, const specdec_hooks *hooks,
                                          specdec__arena *arena, specdec_error *error)
 {
-    int helpers = SPECDEC__OS_THREADS ? threads - 1 : 0;
+    int helpers = SPECDEC__HAS_THREADS ? threads - 1 : 0;
     specdec__crew *crew = NULL;
     unsigned char *stacks = NULL;
 
     if (helpers) {
-        specdec__seat *seats = SPECDEC__TAKE(arena, specdec__seat, helpers);
+        specdec__helper *items = SPECDEC__TAKE(arena, specdec__helper, helpers);
 
         crew = SPECDEC__TAKE(arena, specdec__crew, 1);
-        stacks = (unsigned char *)specdec__arena_take(arena, SPECDEC__OS_OWN_STACKS * (size_t)helpers, SPECDEC__STACK,
+        stacks = (unsigned char *)specdec__arena_take(arena, SPECDEC__OS_TAKES_STACKS * (size_t)helpers,
+                                                      SPECDEC__STACK_BYTES,
                                                       4096);
         if (crew) {
-            crew->seats = seats;
+            crew->helpers = items;
             crew->hooks = hooks;
         }
     }
@@ -3418,10 +3436,10 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
         return SPECDEC_OK;
     memset(pool, 0, sizeof *pool);
     pool->threads = pool->active = 1;
-    pool->most = threads;
+    pool->max_active = threads;
     pool->cancel = cancel;
     pool->crew = stacks ? crew : NULL;
-    return pool->crew ? specdec__pool_start(pool, helpers, stacks, error) : SPECDEC_OK;
+    return pool->crew ? specdec__pool_start_helpers(pool, helpers, stacks, error) : SPECDEC_OK;
 }
 SPECDEC__FOR_SPEED
 
@@ -3433,31 +3451,32 @@ typedef void specdec__lane_job(void *argument);
 
 struct specdec__lane;
 
-/* How jobs are run: beside the caller, or as a simulator will have it. */
+/* The functions that execute the jobs of a lane: on a thread of their own, or in the time of a simulator. */
 typedef struct specdec__lane_kind {
-    void (*submit)(struct specdec__lane *lane);
-    int (*goes_on)(struct specdec__lane *lane); /* asked by the job, before each of its runs */
-    void (*stop)(struct specdec__lane *lane);   /* it shall begin no further run */
-    int (*runs)(struct specdec__lane *lane);    /* whether it is not done yet */
-    void (*wait)(struct specdec__lane *lane);
+    void (*submit)(struct specdec__lane *lane);       /* begins lane->job */
+    int (*may_begin_run)(struct specdec__lane *lane); /* asked by the job before each run; 0: it must end */
+    void (*stop_runs)(struct specdec__lane *lane);    /* makes may_begin_run return 0 */
+    int (*is_running)(struct specdec__lane *lane);    /* whether the job has not ended yet */
+    void (*wait)(struct specdec__lane *lane);         /* waits until the job has ended */
 } specdec__lane_kind;
 
+/* Executes one job at a time, such as the runs of a draft model, while the caller does other work. */
 typedef struct specdec__lane {
     const specdec__lane_kind *kind;
-    specdec__pool *whole; /* it lends the lane its last threads while a job is not waited for */
-    specdec__pool door; /* two threads: the lane's, and the caller, which comes in when it waits */
-    specdec__pool team; /* what the lane's thread leads; its jobs run on that */
-    specdec__lane_job *job;
-    void *argument;
-    int cancel;         /* ends what the team runs at the next barrier */
-    int stopped;
-    int busy;           /* a job was submitted, and not waited for */
+    specdec__pool *pool;     /* the caller's pool: it lends its last threads to the lane while a job is pending */
+    specdec__pool handover;  /* two threads that meet when the job ends: the lane's thread, and the caller */
+    specdec__pool job_pool;  /* threads that execute the runs of a job: the lane's thread, and helpers */
+    specdec__lane_job *job;  /* the function that is executed */
+    void *argument;          /* argument of the job */
+    int cancel;              /* 1: the run of job_pool ends at its next barrier */
+    int may_not_begin_run;   /* 1: the job must end before its next run */
+    int job_pending;         /* 1: a job was submitted, and specdec__lane_wait was not called since */
 } specdec__lane;
 
 SPECDEC__FOR_SIZE
 
-/* The caller takes no part in a job. */
-static void specdec__lane_worker(void *argument, int thread)
+/* Runs a lane's job on the helper thread of lane->handover; thread 0, the caller, does nothing. */
+static void specdec__lane_run_job(void *argument, int thread)
 {
     const specdec__lane *lane = (const specdec__lane *)argument;
 
@@ -3465,74 +3484,78 @@ static void specdec__lane_worker(void *argument, int thread)
         lane->job(lane->argument);
 }
 
-static void specdec__lane_call(specdec__lane *lane)
+static void specdec__lane_submit_to_helper(specdec__lane *lane)
 {
-    lane->door.function = specdec__lane_worker;
-    lane->door.argument = lane;
-    lane->door.stopped = lane->door.cursor = 0;
-    lane->door.active = 2;
-    specdec__pool_call(&lane->door);
+    lane->handover.function = specdec__lane_run_job;
+    lane->handover.argument = lane;
+    lane->handover.run_cancelled = lane->handover.next_item = 0;
+    lane->handover.active = 2;
+    specdec__pool_call_helpers(&lane->handover);
     SPECDEC__PAUSE();
 }
 
-static int specdec__lane_not_stopped(specdec__lane *lane)
+static int specdec__lane_may_begin_run(specdec__lane *lane)
 {
     SPECDEC__PAUSE();
-    return !SPECDEC__LOAD(&lane->stopped);
+    return !SPECDEC__LOAD(&lane->may_not_begin_run);
 }
 
-static void specdec__lane_mark(specdec__lane *lane)
+static void specdec__lane_stop_runs(specdec__lane *lane)
 {
-    SPECDEC__STORE(&lane->stopped, 1);
+    SPECDEC__STORE(&lane->may_not_begin_run, 1);
     SPECDEC__PAUSE();
 }
 
-static int specdec__lane_is_out(specdec__lane *lane) { return !SPECDEC__LOAD(&lane->door.arrived); }
+static int specdec__lane_is_running(specdec__lane *lane) { return !SPECDEC__LOAD(&lane->handover.arrived); }
 
-static void specdec__lane_meet(specdec__lane *lane) { specdec__pool_meet(&lane->door); }
+static void specdec__lane_wait_for_job(specdec__lane *lane) { specdec__pool_wait_for_all(&lane->handover); }
 
-static const specdec__lane_kind specdec__lane_helper = {specdec__lane_call, specdec__lane_not_stopped,
-                                                        specdec__lane_mark, specdec__lane_is_out, specdec__lane_meet};
+static const specdec__lane_kind specdec__lane_helper = {specdec__lane_submit_to_helper, specdec__lane_may_begin_run,
+                                                        specdec__lane_stop_runs, specdec__lane_is_running,
+                                                            specdec__lane_wait_for_job};
 
-/* Makes a lane of the last helper of a pool, which nobody else calls, and of the threads - 1 before it: the pool runs
-   without these while the lane has a job. */
+/* Makes a lane of the last helper of a pool, which becomes the lane's thread, and of the threads - 1 helpers before it.
+   While a job is pending, the pool runs without these helpers. */
 static void specdec__lane_init(specdec__lane *lane, specdec__pool *pool, int threads)
 {
     const int last = pool->crew ? pool->crew->count - 1 : 0;
 
     memset(lane, 0, sizeof *lane);
     lane->kind = &specdec__lane_helper;
-    lane->whole = pool;
-    specdec__pool_part(&lane->door, pool, last, 2, &lane->cancel);
-    specdec__pool_part(&lane->team, pool, last - threads + 1, threads, &lane->cancel);
+    lane->pool = pool;
+    specdec__pool_make_part(&lane->handover, pool, last, 2, &lane->cancel);
+    specdec__pool_make_part(&lane->job_pool, pool, last - threads + 1, threads, &lane->cancel);
 }
 
-/* Begins a job. The one before must have been waited for. */
+/* Begins a job of a lane: job(argument). specdec__lane_wait was called since the job before it. */
 static void specdec__lane_submit(specdec__lane *lane, specdec__lane_job *job, void *argument)
 {
     lane->job = job;
     lane->argument = argument;
-    lane->busy = 1;
-    lane->whole->threads -= lane->team.threads - 1;
+    lane->job_pending = 1;
+    lane->pool->threads -= lane->job_pool.threads - 1;
     SPECDEC__STORE(&lane->cancel, 0);
-    SPECDEC__STORE(&lane->stopped, 0);
+    SPECDEC__STORE(&lane->may_not_begin_run, 0);
     lane->kind->submit(lane);
 }
 
-/* Whether a job runs that is not done yet. */
-static int specdec__lane_runs(specdec__lane *lane) { return lane->busy && lane->kind->runs(lane); }
-
-/* Waits until the job, if there is one, is done. */
-static void specdec__lane_wait(specdec__lane *lane)
+/* Whether a lane has a job that has not ended yet. */
+static int specdec__lane_has_unfinished_job(specdec__lane *lane)
 {
-    if (!lane->busy)
-        return;
-    lane->kind->wait(lane);
-    lane->whole->threads += lane->team.threads - 1;
-    lane->busy = 0;
+    return lane->job_pending && lane->kind->is_running(lane);
 }
 
-/* The job's run ends at its next barrier. */
+/* Waits until a lane's job, if there is one, has ended. */
+static void specdec__lane_wait(specdec__lane *lane)
+{
+    if (!lane->job_pending)
+        return;
+    lane->kind->wait(lane);
+    lane->pool->threads += lane->job_pool.threads - 1;
+    lane->job_pending = 0;
+}
+
+/* Cancels the current run of a lane's job: it ends at its next barrier. */
 static void specdec__lane_cancel(specdec__lane *lane)
 {
     SPECDEC__STORE(&lane->cancel, 1);
@@ -4969,7 +4992,7 @@ static void specdec__quant_sum_tries(int pairs, const specdec__pair *value, cons
                                      const double *inverse, specdec__quant_try_sums *trial)
 {
 #ifdef SPECDEC__TARGET_AVX2_FMA
-    if (SPECDEC__OS_WIDE_STACK && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    if (SPECDEC__OS_ALIGNS_WIDE_VECTORS && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         specdec__wide_sum_weighted_tries(pairs, value, weight, weighted, low, high, tries, inverse, trial);
         return;
     }
@@ -5774,7 +5797,8 @@ static SPECDEC__UNUSED __attribute__((noinline)) float specdec__fma(float a, flo
 }
 #endif
 
-/* 1/sqrt(x) for normal x > 0, by Newton's method in double. Five rounds on every machine give the same bits. */
+/* Returns 1/sqrt(x) for normal x > 0, by Newton's method in double. Five iterations give the same bits on every
+   machine. */
 static double specdec__inverse_root(double x)
 {
     double y;
@@ -5809,7 +5833,8 @@ static double specdec__inverse_root(double x)
 #define SPECDEC__EXP_SET(a) (a)
 #define SPECDEC__EXP_SUB(a, b) ((a) - (b))
 
-/* e^x within 1 ulp. Above 88.72 infinity; below -87.33, where results would be subnormal, 0; NaN for NaN. */
+/* Returns e^x within 1 ulp: infinity for x above 88.72; 0 for x below -87.33, where results would be subnormal; NaN for
+   NaN. */
 static SPECDEC__UNUSED float specdec__exp(float x)
 {
     float shifter, n, r, p;
@@ -5825,7 +5850,8 @@ static SPECDEC__UNUSED float specdec__exp(float x)
     return p * specdec__float_from_bits((half - 1u) << 23) * specdec__float_from_bits((whole - half - 1u) << 23);
 }
 
-/* Natural logarithm of a positive normal float, within 1 ulp. Other arguments give an unspecified result. */
+/* Returns the natural logarithm of a positive normal float, within 1 ulp. For other arguments the result is
+   unspecified. */
 static SPECDEC__UNUSED float specdec__log(float x)
 {
     uint32_t bits = specdec__bits_from_float(x) - 0x3f3504f3u; /* sqrt(1/2) */
@@ -5845,8 +5871,9 @@ static SPECDEC__UNUSED float specdec__log(float x)
     return specdec__fma(exponent, 0.693145752f, p + f);
 }
 
-/* Natural logarithm of a normal double > 0, to about 1e-15: x is scaled by powers of 2 into [sqrt(1/2), sqrt(2)), where
-   the series of atanh is summed. Other arguments give an unspecified result; 0 gives one below -700. */
+/* Returns the natural logarithm of a normal double > 0, to about 1e-15: x is scaled by a power of 2 into [sqrt(1/2),
+   sqrt(2)), where the series of atanh is summed. For other arguments the result is unspecified; for 0 it is below -700.
+   */
 static double specdec__log_double(double x)
 {
     int exponent = 0, i;
@@ -5866,7 +5893,7 @@ static double specdec__log_double(double x)
     return 2 * sum + specdec__product(exponent, 0.6931471805599453);
 }
 
-/* e^x for |x| < 700, to about 1e-15: a power of two times a Taylor series. */
+/* Returns e^x for |x| < 700, to about 1e-15: a power of two times a Taylor series. */
 static double specdec__exp_double(double x)
 {
     int k = (int)(specdec__product(x, 1.4426950408889634) + (x < 0 ? -0.5 : 0.5)), i;
@@ -5883,7 +5910,7 @@ static double specdec__exp_double(double x)
     return sum;
 }
 
-/* A polynomial by Horner's rule, every product rounded: the sum of coefficient[i] * x^i for i < count. */
+/* Returns the sum of coefficient[i] * x^i for i < count, by Horner's rule; every product is rounded. */
 static double specdec__polynomial(const double *coefficient, int count, double x)
 {
     double sum = coefficient[count - 1];
@@ -5894,7 +5921,7 @@ static double specdec__polynomial(const double *coefficient, int count, double x
     return sum;
 }
 
-/* sin(x) and cos(x) for |x| < 2^30, to about 1e-15 for small x and 1e-9 at the end of that range. */
+/* Computes sin(x) and cos(x) for |x| < 2^30, to about 1e-15 for small x and 1e-9 at the end of that range. */
 static void specdec__sine_cosine(double x, float *sine, float *cosine)
 {
     static const double sines[] = {1.0,          -1.0 / 6,        1.0 / 120,          -1.0 / 5040,
@@ -15033,7 +15060,7 @@ static int specdec__cpu_avx2(void)
 {
     const unsigned wanted = 1u << 12 | 1u << 29; /* fma, f16c */
 
-    return SPECDEC__OS_WIDE_STACK && (specdec__cpu_saved_registers() & 6) == 6 &&
+    return SPECDEC__OS_ALIGNS_WIDE_VECTORS && (specdec__cpu_saved_registers() & 6) == 6 &&
            (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted && (specdec__cpu_leaf(7, 0).ebx & 1u << 5);
 }
 
@@ -15701,7 +15728,7 @@ static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *o
         const size_t record = from + c.offset;
         const specdec__bytes name = specdec__gguf_skip_record(gguf, &c, by != SPECDEC__GGUF_BY_KEY);
         const uint64_t own = by == SPECDEC__GGUF_BY_OFFSET ? specdec__load_u64(c.data + c.offset - 8)
-                                                        : specdec__hash(SPECDEC__HASH, name.data, name.size);
+                                                        : specdec__hash(SPECDEC__EMPTY_HASH, name.data, name.size);
 
         if (specdec__gguf_comes_before(number, at, own, record))
             specdec__gguf_order_insert(order, own, record);
@@ -19612,7 +19639,7 @@ static void specdec__answer_emit_name(specdec_splitter *s)
             end = s->noted;
     }
     specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note + from, (size_t)(end - from));
-    s->tool = specdec__hash(SPECDEC__HASH, (const unsigned char *)s->note + from, (size_t)(end - from));
+    s->tool = specdec__hash(SPECDEC__EMPTY_HASH, (const unsigned char *)s->note + from, (size_t)(end - from));
     specdec__answer_enter_state(s, row->form == SPECDEC__CALLS_NAMED   ? SPECDEC__ANSWER_ARGUMENTS
                              : row->form == SPECDEC__CALLS_PAIRS ? SPECDEC__ANSWER_PAIRS
                                                                  : SPECDEC__ANSWER_LITERAL);
@@ -26492,7 +26519,7 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find_by_name(co
 {
     size_t i;
 
-    for (i = 0; SPECDEC__CHATS && i < SPECDEC__COUNT(specdec__chat_formats); i++)
+    for (i = 0; SPECDEC__HAS_CHAT_FORMATS && i < SPECDEC__COUNT(specdec__chat_formats); i++)
         if (strcmp(specdec__chat_formats[i].name, name) == 0)
             return &specdec__chat_formats[i];
     return NULL;
@@ -27040,7 +27067,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_choose_format(specdec__chat 
 /* Refuses a conversation, as the model has no known format; the error says why. */
 static SPECDEC__UNUSED specdec_result specdec__chat_refuse_unknown(const specdec__chat *chat, specdec_error *error)
 {
-    if (!SPECDEC__CHATS)
+    if (!SPECDEC__HAS_CHAT_FORMATS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_CHAT leaves chat formats out of this build");
     if (!chat->failed)
@@ -30181,7 +30208,7 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
     c->free_space = (uint32_t)free_space;
     c->argument_kinds = b->argument_kinds;
     c->argument_kind_count = b->argument_kind_count;
-    c->hash = specdec__hash(SPECDEC__HASH, b->base + header, c->bytes - header);
+    c->hash = specdec__hash(SPECDEC__EMPTY_HASH, b->base + header, c->bytes - header);
     c->hash = specdec__hash(c->hash, (const unsigned char *)&c->rules, 6 * sizeof c->rules);
     return 1;
 }
@@ -30243,7 +30270,7 @@ static int specdec__gbnf_is_name_byte(int c)
 static uint32_t specdec__gbnf_find_name(specdec__build *b, specdec__gbnf *g, size_t at, size_t size)
 {
     const unsigned char *text = g->source.text;
-    uint64_t hash = specdec__hash(SPECDEC__HASH, text + at, size);
+    uint64_t hash = specdec__hash(SPECDEC__EMPTY_HASH, text + at, size);
     uint32_t i, entry, count = g->names.count / 3;
 
     if (2 * (count + 1) > g->name_table.count) {
@@ -30254,7 +30281,7 @@ static uint32_t specdec__gbnf_find_name(specdec__build *b, specdec__gbnf *g, siz
             return 0;
         memset(g->name_table.data, 0, (size_t)room * 4);
         for (i = 0; i < count; i++) {
-            uint64_t place = specdec__hash(SPECDEC__HASH, text + g->names.data[3 * i], g->names.data[3 * i + 1]);
+            uint64_t place = specdec__hash(SPECDEC__EMPTY_HASH, text + g->names.data[3 * i], g->names.data[3 * i + 1]);
 
             while (g->name_table.data[place & (room - 1)])
                 place++;
@@ -33461,7 +33488,7 @@ static void specdec__argument_store_kind(specdec__schema *s, const unsigned char
 
     if (!tool || s->build->failed)
         return;
-    hash = specdec__answer_argument_hash(specdec__hash(SPECDEC__HASH, tool, length), name, size);
+    hash = specdec__answer_argument_hash(specdec__hash(SPECDEC__EMPTY_HASH, tool, length), name, size);
     specdec__vector_push(s->build, &s->argument_kinds, (uint32_t)hash);
     specdec__vector_push(s->build, &s->argument_kinds, (uint32_t)(hash >> 32));
     specdec__vector_push(s->build, &s->argument_kinds, kind);
@@ -35469,7 +35496,10 @@ typedef struct specdec__mixing {
 } specdec__mixing;
 
 /* Whether a model has recurrent layers, on this rank or another one. */
-SPECDEC__INLINE int specdec__mixing_exists(const specdec__mixing *m) { return SPECDEC__RECURRENT && m->kind; }
+SPECDEC__INLINE int specdec__mixing_exists(const specdec__mixing *m)
+{
+    return SPECDEC__HAS_RECURRENT_LAYERS && m->kind;
+}
 
 /* Returns the floats of the state matrix of one head. */
 SPECDEC__INLINE size_t specdec__mixing_head_floats(const specdec__mixing *m)
@@ -36244,7 +36274,7 @@ SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m, const spe
 }
 
 /* Whether the model is a mixture of experts. */
-SPECDEC__INLINE int specdec__model_has_experts(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
+SPECDEC__INLINE int specdec__model_has_experts(const specdec__model *m) { return SPECDEC__HAS_EXPERTS && m->experts; }
 
 /* Whether this rank has the first layers of a model, and so the embedding. */
 SPECDEC__INLINE int specdec__model_has_first_layer(const specdec__model *m)
@@ -36638,7 +36668,7 @@ static specdec_result specdec__model_read_experts(specdec__model *m, specdec_err
     m->experts = specdec__model_read_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
     if (!m->experts)
         return r.result;
-    if (!SPECDEC__EXPERTS)
+    if (!SPECDEC__HAS_EXPERTS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "mixtures of experts are left out of this build by SPECDEC_NO_EXPERTS");
     if (!m->trait[SPECDEC__EXPERT_SHARES])
@@ -36891,7 +36921,7 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
     x->kind = m->trait[SPECDEC__MIXING];
     if (!x->kind)
         return SPECDEC_OK;
-    if (!SPECDEC__RECURRENT)
+    if (!SPECDEC__HAS_RECURRENT_LAYERS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "recurrent layers, which %s has, are left out of this build by SPECDEC_NO_RECURRENT",
                              m->architecture->name);
@@ -38386,7 +38416,7 @@ static specdec_result specdec__model_refuse_unread_tensors(const specdec__model 
 /* Binds all tensors of a model, and checks that there are no others. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    const int reads = SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES];
+    const int reads = SPECDEC__HAS_STATE_DRAFTERS && m->trait[SPECDEC__READS_STATES];
     const int borrows = reads && m->trait[SPECDEC__READS_STATES] != SPECDEC__AS_STREAM;
     int found;
     size_t tile_bytes;
@@ -38417,7 +38447,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
     specdec__model_make_ones(m, arena);
     if (!found && !borrows)
         m->output = m->token_embedding;
-    if (SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM &&
+    if (SPECDEC__HAS_STATE_DRAFTERS && m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM &&
         (r = specdec__model_bind_centroids(m, arena, error)) != SPECDEC_OK)
         return r;
     tile_bytes = m->tile_bytes;
@@ -38520,7 +38550,7 @@ static int specdec__nextn_exists(const specdec__model *target)
     char name[64];
     int i, found = 0;
 
-    for (i = 0; SPECDEC__HEADS && target->nextn && i < (int)SPECDEC__COUNT(needed); i++)
+    for (i = 0; SPECDEC__HAS_STATE_DRAFTERS && target->nextn && i < (int)SPECDEC__COUNT(needed); i++)
         found |= specdec__model_find_tensor(target, specdec__nextn_tensor_name(target, needed[i], name, sizeof name),
                                             &unused);
     return found;
@@ -38811,7 +38841,7 @@ static void specdec__model_repack_worker(void *argument, int thread)
         if (!tiles)
             continue;
         done++;
-        while ((from = specdec__pool_claim(job->pool, tiles, 8, &end)) < tiles)
+        while ((from = specdec__pool_claim_items(job->pool, tiles, 8, &end)) < tiles)
             specdec__model_repack_tiles(matrix, from, end, m->mapped.data != NULL,
                                         matrix == &m->output ? job->bounds : NULL, out);
         if (specdec__pool_barrier(job->pool))
@@ -38904,7 +38934,7 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     unsigned char *room = NULL;
 
     *file = m->mapped;
-    if (SPECDEC__FILES && !result && whole && !specdec__gguf_find_sections(&m->gguf, *file, NULL) &&
+    if (SPECDEC__HAS_FILES && !result && whole && !specdec__gguf_find_sections(&m->gguf, *file, NULL) &&
         !specdec__part_read_number(&m->gguf, &number, &count, NULL) && count > 1 && !number)
         return specdec__model_open_parts(m, source, count, arena, file, error);
     if (!result && source->copy)
@@ -38927,7 +38957,7 @@ static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__
     void *memory;
     size_t bytes, from;
 
-    if (!SPECDEC__TEMPLATES || result || !m->chat_template.data)
+    if (!SPECDEC__HAS_CHAT_TEMPLATES || result || !m->chat_template.data)
         return result;
     bytes = specdec__template_memory_needed(m->chat_template.size);
     found = SPECDEC__TAKE(arena, specdec__chat_found, 1);
@@ -39028,9 +39058,9 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     for (i = 0; i < SPECDEC__COUNT(specdec__heads_kinds); i++)
         if (specdec__bytes_are(name, specdec__heads_kinds[i].name))
             m->speculator = &specdec__heads_kinds[i];
-    if (!SPECDEC__HEADS && (m->speculator || m->trait[SPECDEC__READS_STATES]))
+    if (!SPECDEC__HAS_STATE_DRAFTERS && (m->speculator || m->trait[SPECDEC__READS_STATES]))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads are left out of this build by SPECDEC_NO_HEADS");
-    if (SPECDEC__HEADS && m->speculator)
+    if (SPECDEC__HAS_STATE_DRAFTERS && m->speculator)
         return !vocabulary_only ? specdec__heads_bind(m, arena, error)
                                 : specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a file of heads has no vocabulary");
     if (vocabulary_only) { /* whatever the architecture */
@@ -39199,7 +39229,10 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
 }
 
 /* Whether a cache has slots for recurrent states. */
-SPECDEC__INLINE int specdec__states_exist(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
+SPECDEC__INLINE int specdec__states_exist(const specdec__states *s)
+{
+    return SPECDEC__HAS_RECURRENT_LAYERS && s->count;
+}
 
 /* Returns the last point of a view, its current state; a point of length 0 without a slot if the view has none. */
 SPECDEC__INLINE specdec__point specdec__state_current(const specdec__state *state)
@@ -40937,7 +40970,7 @@ static void specdec__context_take_halves(specdec__context *c, size_t n, specdec_
     }
     specdec__arena_skip_to(arena, end);
     end = specdec__arena_rewind(arena, begin);
-    if (SPECDEC__RECURRENT && c->model->mixing.layers)
+    if (SPECDEC__HAS_RECURRENT_LAYERS && c->model->mixing.layers)
         c->mix.projected = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.projected_stride);
     specdec__arena_skip_to(arena, end);
 }
@@ -41375,7 +41408,8 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
     sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix);
-    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_on(&walk, pair)) {
+    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_advance(&walk,
+                                                                                                             pair)) {
         specdec__matrix_tile places[2], next[2];
         const int pass = passes > 1 ? walk.at / tiles : 0, column = pass * SPECDEC__COLUMNS; /* divisions are slow */
         const int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
@@ -41636,7 +41670,8 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
     sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < 2; i++)
         places[i].matrix = next[i].matrix = w;
-    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_on(&walk, pair)) {
+    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_advance(&walk,
+                                                                                                             pair)) {
         const int column = walk.at / tiles * SPECDEC__COLUMNS, tile = walk.at % tiles, head = tile / own;
         const int columns = specdec__min_int(SPECDEC__COLUMNS, c->n - column);
 
@@ -42694,7 +42729,7 @@ static int specdec__forward_run_attention(specdec__context *c, int thread, const
     const int group = layer->shape.heads / layer->shape.kv_heads, items = c->n * layer->shape.kv_heads;
     int from, end = 0, i;
 
-    while ((from = specdec__pool_claim(c->pool, by.units, 1, &end)) < by.units)
+    while ((from = specdec__pool_claim_items(c->pool, by.units, 1, &end)) < by.units)
         for (; from < end; from++) {
             specdec__attention_unit unit = specdec__forward_make_unit(c, layer, &by, from);
 
@@ -42704,7 +42739,7 @@ static int specdec__forward_run_attention(specdec__context *c, int thread, const
         return 1;
     if (by.stretches == 1)
         return 0;
-    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+    while ((from = specdec__pool_claim_items(c->pool, items, 1, &end)) < items)
         for (; from < end; from++) {
             const int node = c->first_node + from % c->n, head = from / c->n * group;
 
@@ -43116,7 +43151,7 @@ static int specdec__forward_mix_convolve_rows(specdec__context *c, int thread, c
         if (specdec__pool_barrier(c->pool))
             return 1;
     }
-    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+    while ((from = specdec__pool_claim_items(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
             if (specdec__forward_mix_needs_convolution(c, from / blocks))
                 specdec__forward_mix_convolve_row(c, specdec__forward_mix_find_part(c, from / blocks), layer,
@@ -43136,7 +43171,7 @@ static int specdec__forward_mix_run_layer(specdec__context *c, int thread, const
 
     if (specdec__forward_mix_convolve_rows(c, thread, layer))
         return 1;
-    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+    while ((from = specdec__pool_claim_items(c->pool, items, 1, &end)) < items)
         for (; from < end; from++) {
             const specdec__mix_part *part = &c->mix.part[from / units];
 
@@ -43154,7 +43189,7 @@ static int specdec__forward_mix_run_layer(specdec__context *c, int thread, const
         return 0;
     items = c->n * groups;
     end = 0;
-    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+    while ((from = specdec__pool_claim_items(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
             specdec__forward_mix_apply_gate(c, layer, from / groups, from % groups, m->output_width / groups);
     return specdec__pool_barrier(c->pool);
@@ -43482,7 +43517,7 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix) / c->model->experts;
     for (specdec__walk_begin(&walk, c->pool, tiles * c->routes.jobs, 2); walk.at < walk.count;
-         specdec__walk_on(&walk, pair)) {
+         specdec__walk_advance(&walk, pair)) {
         specdec__matrix_tile places[2], next[2];
         const specdec__matrix_product *t = specdec__forward_find_routed_tile(c, targets, walk.at, tiles, places, &job);
 
@@ -43707,7 +43742,7 @@ static int specdec__forward_run_attention_half(specdec__context *c, int thread, 
         if (specdec__pool_barrier(c->pool))
             return 1;
     }
-    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+    while ((from = specdec__pool_claim_items(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
             specdec__forward_rotate_queries(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
     if (specdec__pool_barrier(c->pool))
@@ -44134,7 +44169,7 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
     const int trait = c->model->trait[SPECDEC__READS_STATES], width = c->model->embedding;
-    const int reads = SPECDEC__HEADS && (trait == SPECDEC__BESIDE_EMBEDDINGS || c->model->reads.is_nextn);
+    const int reads = SPECDEC__HAS_STATE_DRAFTERS && (trait == SPECDEC__BESIDE_EMBEDDINGS || c->model->reads.is_nextn);
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
@@ -44143,9 +44178,8 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
         specdec__forward_compute_angles(c, SPECDEC__ROPE, i);
         if (c->frequency[SPECDEC__ROPE_ALTERNATE])
             specdec__forward_compute_angles(c, SPECDEC__ROPE_ALTERNATE, i);
-        if (!specdec__model_has_first_layer(c->model) || (SPECDEC__HEADS && !reads && c->reads)) /* x came from
-                                                                                                    elsewhere */
-            continue;
+        if (!specdec__model_has_first_layer(c->model) || (SPECDEC__HAS_STATE_DRAFTERS && !reads && c->reads))
+            continue; /* x was received, or projected from states */
         row = reads ? c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width)
                     : c->x + (size_t)i * (size_t)c->e;
         specdec__quant_to_float(table->type,
@@ -44212,7 +44246,7 @@ static int specdec__forward_store_block_keys(specdec__context *c, int thread)
         if (specdec__pool_barrier(c->pool))
             return 1;
         items = c->n * s->kv_heads;
-        for (end = 0; (from = specdec__pool_claim(c->pool, items, 1, &end)) < items;)
+        for (end = 0; (from = specdec__pool_claim_items(c->pool, items, 1, &end)) < items;)
             for (; from < end; from++)
                 specdec__forward_store_key_value(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
     }
@@ -44227,15 +44261,15 @@ static void specdec__forward_run_thread(void *argument, int thread)
     int i;
 
     c->scratch[thread].current_half = -1;
-    if (SPECDEC__HEADS && c->reads && !m->reads.is_nextn && specdec__forward_project_states(c, thread))
+    if (SPECDEC__HAS_STATE_DRAFTERS && c->reads && !m->reads.is_nextn && specdec__forward_project_states(c, thread))
         return;
     specdec__forward_embed_rows(c, thread);
     if (specdec__pool_barrier(c->pool) ||
-        (SPECDEC__HEADS && m->reads.is_nextn && specdec__forward_project_states(c, thread)) ||
+        (SPECDEC__HAS_STATE_DRAFTERS && m->reads.is_nextn && specdec__forward_project_states(c, thread)) ||
         (c->inputs && specdec__forward_compute_layer_embeddings(c, thread)) ||
         (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
-    if (SPECDEC__HEADS && c->reads && m->block.size) {
+    if (SPECDEC__HAS_STATE_DRAFTERS && c->reads && m->block.size) {
         specdec__forward_store_block_keys(c, thread);
         return;
     }
@@ -44246,15 +44280,16 @@ static void specdec__forward_run_thread(void *argument, int thread)
         c->scratch[thread].current_half = 2 * i;
         if (c->streams && specdec__forward_begin_layer(c, thread, &m->layer[i]))
             return;
-        if (SPECDEC__RECURRENT && m->layer[i].recurrent_index >= 0 && specdec__forward_run_recurrent_half(c, thread,
-                                                                                                          &m->layer[i]))
+        if (SPECDEC__HAS_RECURRENT_LAYERS && m->layer[i].recurrent_index >= 0 &&
+            specdec__forward_run_recurrent_half(c, thread, &m->layer[i]))
             return;
         if (m->layer[i].shape.kv_heads && specdec__forward_run_attention_half(c, thread, &m->layer[i]))
             return;
         if (m->layer[i].matrix[SPECDEC__LAUREL_DOWN].rows && specdec__forward_run_laurel(c, thread, &m->layer[i]))
             return;
         c->scratch[thread].current_half = 2 * i + 1;
-        if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_run_expert_half(c, thread, &m->layer[i])
+        if (SPECDEC__HAS_EXPERTS && m->layer[i].shape.experts
+            ? specdec__forward_run_expert_half(c, thread, &m->layer[i])
             : m->layer[i].shape.feed_forward ? specdec__forward_run_ffn_half(c, thread, &m->layer[i])
                                              : 0)
             return;
@@ -46691,7 +46726,7 @@ void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int
             verdict->child = i;
 }
 
-#if SPECDEC__VERIFIERS
+#if SPECDEC__HAS_DISTRIBUTION_VERIFIERS
 /* What is left of target P and draft Q after some children were rejected. Nothing is ever written back: the residual of
    token x is max(P[x] - draft_share * Q[x] - uniform_share, 0), since max(max(a - b, 0) - c, 0) = max(a - b - c, 0) for
    b, c >= 0. */
@@ -48206,7 +48241,7 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
         to = specdec__ngram_save_sequence(&index->readers[i], to);
     specdec__store_u32(to, (uint32_t)entries);
     to = specdec__ngram_save_table(&index->recycling, to + 4);
-    specdec__store_u64(to, specdec__hash(SPECDEC__HASH, file, *bytes - 8));
+    specdec__store_u64(to, specdec__hash(SPECDEC__EMPTY_HASH, file, *bytes - 8));
     return SPECDEC_OK;
 }
 
@@ -48262,7 +48297,7 @@ static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const un
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "what was seen is of version %u (1 and 2 are read)",
                              specdec__load_u32(data + 8));
     if (!specdec__ngram_find_file_parts(f, data, size) ||
-        specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
+        specdec__hash(SPECDEC__EMPTY_HASH, data, size - 8) != specdec__load_u64(data + size - 8))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the file of what was seen is damaged");
     if (specdec__load_u64(data + 16) != vocabulary)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "what was seen belongs to another vocabulary");
@@ -48531,7 +48566,7 @@ static void specdec__retrieve_recall_layer(specdec__context *c, int thread, cons
     const int heads = specdec__context_kv_layer(c, layer)->owns_keys ? layer->shape.kv_heads : 0;
     int head, end = 0, i;
 
-    while ((head = specdec__pool_claim(c->pool, heads, 1, &end)) < heads)
+    while ((head = specdec__pool_claim_items(c->pool, heads, 1, &end)) < heads)
         for (; head < end; head++) {
             r->score(c, r, thread, layer, head, scores);
             specdec__retrieve_choose_chunks(c->kernels, scores, r->source_chunks, r->chunks, chosen);
@@ -48702,7 +48737,7 @@ typedef struct specdec__constrained {
 /* Whether a sequence has a constraint or a callback that limits its tokens. */
 SPECDEC__INLINE int specdec__constrained_is_limited(const specdec__constrained *c)
 {
-    return SPECDEC__CONSTRAINTS && c && (c->constraint || c->allow);
+    return SPECDEC__HAS_CONSTRAINTS && c && (c->constraint || c->allow);
 }
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
@@ -48855,7 +48890,7 @@ static void specdec__constrained_forget_states(specdec__constrained *c, int coun
 /* Sets state[0] to the state behind the first `count` tokens of the sequence. */
 static void specdec__constrained_commit_state(specdec__constrained *c, const int32_t *text, int count)
 {
-    if (!SPECDEC__CONSTRAINTS || !c->constraint)
+    if (!SPECDEC__HAS_CONSTRAINTS || !c->constraint)
         return;
     if (c->length < c->from || c->length > count ||
         (c->length > c->from && c->last != specdec__constrained_token_before(text, c->length))) {
@@ -48905,7 +48940,7 @@ static int specdec__constrained_is_closed(specdec__constrained *c, const int32_t
 {
     const specdec_constraint_state *state;
 
-    if (!SPECDEC__CONSTRAINTS || !c->constraint)
+    if (!SPECDEC__HAS_CONSTRAINTS || !c->constraint)
         return 0;
     state = specdec__constrained_state_behind(c, text, count);
     return specdec__constraint_is_complete(c->constraint, state) && specdec__mask_only_byte(c->constraint, state) < 0;
@@ -48954,7 +48989,7 @@ static int32_t specdec__constrained_forced_token(specdec__constrained *c, const 
     size_t size = 0, n;
     int byte;
 
-    if (!SPECDEC__CONSTRAINTS || !c->constraint || c->allow)
+    if (!SPECDEC__HAS_CONSTRAINTS || !c->constraint || c->allow)
         return -1;
     byte = specdec__mask_forced_byte(c->constraint, specdec__constrained_state_behind(c, text, count));
     if (byte < 0)
@@ -49650,7 +49685,7 @@ typedef struct specdec__drafter_kind {
 } specdec__drafter_kind;
 
 /* A drafter's share_prefix; NULL where the library has one sequence only. */
-#define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
+#define SPECDEC__SHARES(function) (SPECDEC__HAS_MANY_SEQUENCES ? (function) : NULL)
 
 /* A drafter of an engine: its kind, its state, its proposals. */
 struct specdec__drafter {
@@ -50270,7 +50305,7 @@ static int specdec__draft_best_children(specdec__levels *m, const specdec__draft
                                         const float *logits,
                                         int length, int count, specdec_candidate *best)
 {
-    if (!SPECDEC__VERIFIERS || request->rule == SPECDEC_RULE_COUPLED)
+    if (!SPECDEC__HAS_DISTRIBUTION_VERIFIERS || request->rule == SPECDEC_RULE_COUPLED)
         return specdec__choose(&m->chooser, logits, m->vocab, request->text, length, count, best);
     return request->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest_children(m, request, logits, length, count,
                                                                                    best)
@@ -50838,8 +50873,8 @@ static void specdec__draft_model_kind(specdec__drafter_kind *kind)
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_model_share_prefix);
     kind->count_behind = specdec__draft_model_count_behind;
     kind->prefill = specdec__draft_model_prefill;
-    kind->keep_subtree = SPECDEC__OS_THREADS ? specdec__draft_model_keep_subtree : NULL;
-    kind->set_threads = SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL;
+    kind->keep_subtree = SPECDEC__HAS_THREADS ? specdec__draft_model_keep_subtree : NULL;
+    kind->set_threads = SPECDEC__HAS_THREADS ? specdec__draft_model_set_threads : NULL;
     kind->keeps_ended = 1;
 }
 
@@ -51467,7 +51502,7 @@ static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, 
     }
     if (specdec__pool_barrier(c->pool))
         return;
-    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+    while ((from = specdec__pool_claim_items(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
             specdec__draft_assistant_score_cluster(m, thread, from / nearest, from % nearest, 1);
 }
@@ -52233,7 +52268,7 @@ static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specd
 /* A hash of the spellings of all tokens, by which files of n-grams are known to be of this vocabulary. */
 static uint64_t specdec__draft_ngram_hash_vocabulary(const specdec__vocab *vocab)
 {
-    uint64_t hash = SPECDEC__HASH;
+    uint64_t hash = SPECDEC__EMPTY_HASH;
     uint32_t id;
 
     for (id = 0; id < vocab->count; id++) {
@@ -52495,13 +52530,13 @@ static specdec_result specdec__draft_recall_init_first_level(specdec__draft_reca
     inner.room = &room;
     const specdec__model *model = d->model && specdec__model_can_decode(d->model) ? d->model : NULL;
 
-    if (!SPECDEC__NGRAMS && !model)
+    if (!SPECDEC__HAS_NGRAM_DRAFTERS && !model)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
     memset(&m->first_drafter.kind, 0, sizeof m->first_drafter.kind);
     if (model)
         specdec__draft_model_kind(&m->first_drafter.kind);
-    else if (SPECDEC__NGRAMS)
+    else if (SPECDEC__HAS_NGRAM_DRAFTERS)
         specdec__draft_ngram_kind(&m->first_drafter.kind);
     m->first_drafter.model = model;
     m->first_drafter.levels = SPECDEC_TREE_MAX_DEPTH;
@@ -52571,11 +52606,11 @@ SPECDEC__FOR_SIZE
 
 /* 1 for each kind of drafter that this build has. */
 #define SPECDEC__WITH_MODEL 1
-#define SPECDEC__WITH_HEADS SPECDEC__HEADS
-#define SPECDEC__WITH_MTP SPECDEC__HEADS
-#define SPECDEC__WITH_NGRAM SPECDEC__NGRAMS
-#define SPECDEC__WITH_FORCED SPECDEC__CONSTRAINTS
-#define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
+#define SPECDEC__WITH_HEADS SPECDEC__HAS_STATE_DRAFTERS
+#define SPECDEC__WITH_MTP SPECDEC__HAS_STATE_DRAFTERS
+#define SPECDEC__WITH_NGRAM SPECDEC__HAS_NGRAM_DRAFTERS
+#define SPECDEC__WITH_FORCED SPECDEC__HAS_CONSTRAINTS
+#define SPECDEC__WITH_TRIFORCE SPECDEC__HAS_TRIFORCE
 
 /* A specdec__draft_NAME_kind: writes the columns of a row that differ from 0 and NULL. */
 typedef void (*specdec__drafter_row)(specdec__drafter_kind *kind);
@@ -52592,8 +52627,9 @@ static const struct {
 
 /* The kinds that draft with models that read states, by how these do. */
 static const specdec__drafter_row specdec__drafter_state_readers[] = {
-    NULL, SPECDEC__HEADS ? specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? specdec__draft_assistant_kind : NULL,
-    SPECDEC__HEADS ? specdec__draft_block_kind : NULL};
+    NULL, SPECDEC__HAS_STATE_DRAFTERS ? specdec__draft_layer_kind : NULL, SPECDEC__HAS_STATE_DRAFTERS
+        ? specdec__draft_assistant_kind : NULL,
+    SPECDEC__HAS_STATE_DRAFTERS ? specdec__draft_block_kind : NULL};
 
 /* Writes the row of a kind of drafter to *kind. Returns 0 if there is none, else 1. */
 static int specdec__drafter_write_kind(specdec__drafter_kind *kind, specdec__drafter_row row)
@@ -53308,7 +53344,7 @@ SPECDEC__FOR_SIZE
    room: tokens. */
 static int specdec__stream_fork_limit(const specdec_config *c, int room)
 {
-    return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
+    return SPECDEC__HAS_MANY_SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
 /* Takes a sequence's arrays for room->length tokens from an arena. t: NULL where the arena only counts, as a sequence
@@ -53427,7 +53463,7 @@ static specdec_result specdec__stream_check_constraint(const specdec_settings *s
 {
     if (!settings->constraint && !settings->calls && !settings->allow)
         return SPECDEC_OK;
-    if (!SPECDEC__CONSTRAINTS)
+    if (!SPECDEC__HAS_CONSTRAINTS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");
     if ((settings->constraint && settings->constraint->magic != SPECDEC__CONSTRAINT_MAGIC) ||
         (settings->calls && settings->calls->magic != SPECDEC__CONSTRAINT_MAGIC))
@@ -53449,7 +53485,7 @@ SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const
 {
     const specdec_constraint *wanted = specdec__stream_constraint(t, settings);
 
-    return SPECDEC__CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
+    return SPECDEC__HAS_CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
 }
 
 /* Whether settings give a sequence's next token the constraint that the sequence has now. */
@@ -53470,7 +53506,7 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
 {
     specdec__constrained *c = &t->constrained;
 
-    if (!SPECDEC__CONSTRAINTS || !c->masker)
+    if (!SPECDEC__HAS_CONSTRAINTS || !c->masker)
         return;
     if (!specdec__stream_same_constraint(t, settings)) {
         specdec__constrained_begin(c, t->handed_out);
@@ -54086,10 +54122,10 @@ static specdec_result specdec__engine_fill_config(specdec__engine *e, specdec_er
         return SPECDEC_ERROR_ARGUMENT;
     if (c->vocabulary_only)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
-    if (!SPECDEC__SEQUENCES && (c->sequences > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
+    if (!SPECDEC__HAS_MANY_SEQUENCES && (c->sequences > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
-    if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
+    if (!SPECDEC__HAS_DISTRIBUTION_VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
 #ifdef SPECDEC_NO_THREADS
@@ -54099,7 +54135,7 @@ static specdec_result specdec__engine_fill_config(specdec__engine *e, specdec_er
     c->sequences = c->sequences ? c->sequences : 1;
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
-    c->constraints = SPECDEC__CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.calls ||
+    c->constraints = SPECDEC__HAS_CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.calls ||
                                              c->settings.allow);
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
@@ -54156,7 +54192,8 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
 {
     const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
 
-    if (!SPECDEC__OS_THREADS || c->async < 0 || threads < 1 || !kind->keep_subtree || c->rule != SPECDEC_RULE_COUPLED ||
+    if (!SPECDEC__HAS_THREADS || c->async < 0 || threads < 1 || !kind->keep_subtree ||
+        c->rule != SPECDEC_RULE_COUPLED ||
         (!c->async && c->drafting != SPECDEC_DRAFT_AUTO && c->policy == SPECDEC_POLICY_STATIC))
         return 0;
     return threads;
@@ -54210,7 +54247,7 @@ static specdec_result specdec__engine_make_fixed_tree(specdec__engine *e, specde
 /* Takes the memory of constraints from an arena, if sequences may have any. */
 static void specdec__engine_lay_out_masker(specdec__engine *e, specdec__arena *arena)
 {
-    if (!SPECDEC__CONSTRAINTS || !e->config.constraints)
+    if (!SPECDEC__HAS_CONSTRAINTS || !e->config.constraints)
         return;
     e->masker = SPECDEC__TAKE(arena, specdec__masker, 1);
     specdec__masker_lay_out(e->masker, &e->target_model->vocab, e->target_model->vocab_size, arena);
@@ -54226,9 +54263,11 @@ static void specdec__engine_lay_out_buffers(specdec__engine *e, specdec__arena *
         e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
     e->chat_bytes = specdec__size_multiply((size_t)e->room.view_keys, SPECDEC__PROMPT_BYTES_A_TOKEN);
     e->chat_text = (char *)specdec__arena_reserve(arena, e->chat_bytes, 1, SPECDEC__CACHE_LINE);
-    e->chat_plain = SPECDEC__CHATS ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1) : NULL;
+    e->chat_plain = SPECDEC__HAS_CHAT_FORMATS
+                        ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1)
+                        : NULL;
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
-    if (SPECDEC__TEMPLATES && e->target_model->chat_template.data) {
+    if (SPECDEC__HAS_CHAT_TEMPLATES && e->target_model->chat_template.data) {
         const size_t most = specdec__chat_template_bytes(e->target_model->chat_template.size, e->chat_bytes);
 
         e->scratch_bytes = e->scratch_bytes > most ? e->scratch_bytes : most;
@@ -54344,7 +54383,7 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
     if (source && !d->model && specdec__source_is_given(source) &&
         (result = specdec__engine_open_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    if (SPECDEC__HEADS && kind->nextn &&
+    if (SPECDEC__HAS_STATE_DRAFTERS && kind->nextn &&
         (result = specdec__engine_open_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     specdec__drafter_fit_kind(kind, d->model);
@@ -54370,7 +54409,7 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
         e->target.taps[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.max_views; i++)
         d->proposals[i].request.levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
-    if (SPECDEC__OS_THREADS && specdec__engine_draft_threads(&e->config, kind))
+    if (SPECDEC__HAS_THREADS && specdec__engine_draft_threads(&e->config, kind))
         specdec__engine_lay_out_ahead(e, d, arena);
     return result;
 }
@@ -54412,7 +54451,7 @@ static int specdec__engine_kept_limit(const specdec_config *c, const specdec__kv
 {
     const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->max_views, 64), 256);
 
-    if (!SPECDEC__SEQUENCES || c->prefixes < 0 || specdec__in_cluster(c) || room->all_keys <= room->view_keys)
+    if (!SPECDEC__HAS_MANY_SEQUENCES || c->prefixes < 0 || specdec__in_cluster(c) || room->all_keys <= room->view_keys)
         return 0;
     return specdec__min_int(most, room->all_keys / SPECDEC__KEYS);
 }
@@ -54606,14 +54645,14 @@ static void specdec__pipe_cancel_all_runs(const specdec__engine *e)
 /* Whether a drafter (d, or any if d is NULL) drafts while the target runs the current step. */
 static int specdec__ahead_is_drafting(const specdec__engine *e, const specdec__drafter *d)
 {
-    return SPECDEC__OS_THREADS && e->ahead->active && (!d || e->ahead->drafter == d);
+    return SPECDEC__HAS_THREADS && e->ahead->active && (!d || e->ahead->drafter == d);
 }
 
 /* Cancels the drafting or prefilling that the lane of an asynchronous drafter does, and waits for its end. Tokens that
    the drafter has prefilled stay in its cache. */
 static void specdec__ahead_stop_lane(specdec__ahead *a, specdec__engine *e)
 {
-    a->lane.kind->stop(&a->lane);
+    a->lane.kind->stop_runs(&a->lane);
     specdec__lane_cancel(&a->lane);
     specdec__lane_wait(&a->lane);
     a->drafter->kind.set_threads(a->drafter, &e->pool, e->config.threads);
@@ -54627,9 +54666,9 @@ static void specdec__ahead_drop_drafts(specdec *t, int count)
     specdec__ahead *a = t->engine->ahead;
 
     specdec__pipe_cancel_all_runs(t->engine);
-    if (!SPECDEC__OS_THREADS || !a->drafter)
+    if (!SPECDEC__HAS_THREADS || !a->drafter)
         return;
-    if (a->lane.busy)
+    if (a->lane.job_pending)
         specdec__ahead_stop_lane(a, t->engine);
     a->drafter->proposals[t->at].frontier.valid_at = 0;
     if (a->sequence == t)
@@ -54837,7 +54876,7 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
 {
     int behind = 0;
 
-    while (SPECDEC__SEQUENCES && behind < t->placed && t->fork_places[t->placed - 1 - behind] > count)
+    while (SPECDEC__HAS_MANY_SEQUENCES && behind < t->placed && t->fork_places[t->placed - 1 - behind] > count)
         behind++;
     return behind;
 }
@@ -54850,7 +54889,7 @@ static void specdec__engine_drop_children(specdec *t, int count)
     const int undone = specdec__engine_forks_behind(t, count);
     int i;
 
-    for (i = 0; SPECDEC__SEQUENCES && i < e->room.max_views; i++) {
+    for (i = 0; SPECDEC__HAS_MANY_SEQUENCES && i < e->room.max_views; i++) {
         specdec *x = &e->sequences[i];
 
         if (x->open && x->parent == t && x->fork_at > count) {
@@ -54911,7 +54950,7 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
 {
     const specdec__constrained *c = &of->constrained;
 
-    if (!SPECDEC__CONSTRAINTS || !c->masker)
+    if (!SPECDEC__HAS_CONSTRAINTS || !c->masker)
         return;
     specdec__constrained_begin(&t->constrained, c->from);
     t->constrained.constraint = c->constraint;
@@ -55115,7 +55154,7 @@ static void specdec__engine_log_chat(const specdec__engine *e)
     int i, type;
     int32_t id;
 
-    if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
+    if (!SPECDEC__HAS_CHAT_FORMATS || (!chat->format && !e->target_model->chat_template.data))
         return;
     if (!chat->format && chat->runs_template) {
         specdec__log_line(hooks, "chat: the model's template is run");
@@ -55149,7 +55188,7 @@ static specdec_result specdec__engine_find_fork_tokens(specdec__engine *e, specd
     const int named = fork && *fork;
 
     e->fork_token = e->child_token = -1;
-    if (!SPECDEC__SEQUENCES || (fork && !*fork) || (!named && e->config.sequences == 1))
+    if (!SPECDEC__HAS_MANY_SEQUENCES || (fork && !*fork) || (!named && e->config.sequences == 1))
         return SPECDEC_OK;
     e->fork_token = specdec__vocab_find_token(vocab, named ? fork : "[Fork]");
     e->child_token = specdec__vocab_find_token(vocab, child ? child : "[Child]");
@@ -55326,7 +55365,7 @@ static void specdec__engine_share_longest_prefix(specdec *t)
     const int least = before + SPECDEC__KEYS / 4; /* fewer do not pay */
     int length, kept_length, open, kept;
 
-    if (!SPECDEC__SEQUENCES)
+    if (!SPECDEC__HAS_MANY_SEQUENCES)
         return;
     open = specdec__engine_longest_shared(t, 0, views, least, &length);
     kept = specdec__engine_longest_shared(t, views, views + e->room.kept_views, least, &kept_length);
@@ -55581,7 +55620,7 @@ static int specdec__engine_prepare_sequence(specdec *t)
     if (!t->open || !t->count || t->failed || specdec__stream_end_reason(t, t->count) != SPECDEC_STOP_NONE ||
         (t->count - t->handed_out >= SPECDEC__PENDING_TOKENS && !t->parent))
         return 0;
-    if (SPECDEC__SEQUENCES && t->forced_count)
+    if (SPECDEC__HAS_MANY_SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     return !t->failed;
 }
@@ -55998,7 +56037,7 @@ static void specdec__ahead_draft_job(void *argument)
     specdec__proposal *p = &a->p;
     int count;
 
-    while (a->lane.kind->goes_on(&a->lane) && (count = specdec__ahead_choose_tokens(a, p, 1)) > 0) {
+    while (a->lane.kind->may_begin_run(&a->lane) && (count = specdec__ahead_choose_tokens(a, p, 1)) > 0) {
         const int root = p->frontier.chosen[0] == 0;
         specdec__draft_flight *flight = &a->flights[(a->flight_count + 1) % 2];
 
@@ -56051,7 +56090,7 @@ static void specdec__ahead_begin_job(specdec *t)
     a->flights[0].nodes = p->drafts.tree.n;
     a->prefills = !p->drafts.extended[0] &&
                   a->drafter->kind.count_behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP_TOKENS;
-    a->drafter->kind.set_threads(a->drafter, &a->lane.team, a->threads);
+    a->drafter->kind.set_threads(a->drafter, &a->lane.job_pool, a->threads);
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
 
@@ -56133,7 +56172,7 @@ static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
 
     if (a->prefills)
         return;
-    a->lane.kind->stop(&a->lane);
+    a->lane.kind->stop_runs(&a->lane);
     if (specdec__ahead_run_is_useless(a, p, tokens, count,
                                       specdec__tune_level_seconds(&e->tune->drafters[d - e->drafters], plain)))
         specdec__lane_cancel(&a->lane);
@@ -56161,7 +56200,7 @@ static specdec_result specdec__ahead_make_tree(specdec *t, int drafter, specdec_
     int levels, behind, stays;
 
     specdec__tune_begin_drafting(&p->books);
-    if (a->prefills && specdec__lane_runs(&a->lane))
+    if (a->prefills && specdec__lane_has_unfinished_job(&a->lane))
         return SPECDEC_OK;
     if (a->prefills)
         specdec__ahead_stop_lane(a, e);
@@ -56190,7 +56229,7 @@ static int specdec__ahead_is_possible(const specdec__engine *e)
 /* Whether the engine itself chooses the mode of this step, synchronous or asynchronous (config.async 0). */
 static int specdec__ahead_may_choose_mode(const specdec__engine *e)
 {
-    return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_is_possible(e);
+    return SPECDEC__HAS_THREADS && !e->config.async && specdec__ahead_is_possible(e);
 }
 
 /* Estimates the times of asynchronous steps, by width: synchronous ones times the measured slowdown. */
@@ -56483,7 +56522,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
     int i, base = least, kept = 0;
     specdec__plan plan;
 
-    if (SPECDEC__OS_THREADS && e->ahead->drafter)
+    if (SPECDEC__HAS_THREADS && e->ahead->drafter)
         specdec__ahead_begin_step(e);
     times[1] = 0;
     if (e->drafter_count)
@@ -56511,7 +56550,8 @@ static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
             others = plan.rate * plan.times[t->merged.tree.n] - 1;
     }
     e->member_count = kept;
-    if ((SPECDEC__SEQUENCES || SPECDEC__OTHER_DRAFTERS) && (kept > 1 || e->drafter_count > 1) && base > least &&
+    if ((SPECDEC__HAS_MANY_SEQUENCES || SPECDEC__OTHER_DRAFTERS) && (kept > 1 || e->drafter_count > 1) &&
+        base > least &&
         !specdec__engine_tree_is_fixed(e))
         specdec__engine_prune_trees(e, times);
 }
@@ -56710,7 +56750,7 @@ static int specdec__engine_may_fork(const specdec *t, int count)
 {
     const specdec_config *c = &t->engine->config;
 
-    return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
+    return SPECDEC__HAS_MANY_SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
 /* Tokens that must not be chosen from a row of logits, and their own logits, which the row gets back afterwards. */
@@ -56750,7 +56790,7 @@ static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specd
         specdec__engine_forbid_list(t, logits, t->ends, t->end_count, own);
     if (brief || t->settings.ignore_end)
         specdec__engine_forbid_list(t, logits, v->ends, v->end_count, own);
-    if (!SPECDEC__SEQUENCES || e->fork_token < 0)
+    if (!SPECDEC__HAS_MANY_SEQUENCES || e->fork_token < 0)
         return;
     specdec__engine_forbid_list(t, logits, &e->child_token, 1, own);
     if (!specdec__engine_may_fork(t, t->count + 1) ||
@@ -56862,7 +56902,7 @@ static int specdec__engine_screen_kind(specdec__engine *e)
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
+        if ((SPECDEC__HAS_DISTRIBUTION_VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
             return SPECDEC__SCREEN_LOGITS;
         forced = forced && specdec__engine_needs_no_logits(t);
         bounds = bounds && specdec__engine_bounds_can_choose(t) &&
@@ -56938,7 +56978,7 @@ static specdec_result specdec__engine_verify_node(void *text, int node, const in
     if (result)
         return result;
     specdec__engine_forbid_tokens(t, logits, &own);
-    if (!SPECDEC__VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
+    if (!SPECDEC__HAS_DISTRIBUTION_VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
         specdec_verify_match(verdict, children, count, specdec__engine_choose_token(t, logits));
     else
         specdec__engine_verify_by_rule(t, node, logits, children, count, verdict);
@@ -57081,7 +57121,7 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
 
     if (!e->roots || width > SPECDEC__MAX_TREE || nodes < 1)
         return;
-    if (SPECDEC__OS_THREADS && e->ahead->probe) { /* a probe is no usual step */
+    if (SPECDEC__HAS_THREADS && e->ahead->probe) { /* a probe is no usual step */
         specdec__ahead_note_probe(e, width, seconds);
         return;
     }
@@ -57094,7 +57134,7 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
         specdec__tune_add_loaded_step(e->tune, nodes, seconds);
     } else {
         specdec__tune_add_step(e->tune, nodes, seconds, 1);
-        if (SPECDEC__SEQUENCES && e->room.max_views > 1)
+        if (SPECDEC__HAS_MANY_SEQUENCES && e->room.max_views > 1)
             specdec__tune_add_unloaded_step(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
@@ -57139,7 +57179,7 @@ static void specdec__engine_finish_step(specdec *t, double now)
 {
     if (t->length)
         specdec__engine_note_first_token(t, now);
-    if (SPECDEC__SEQUENCES && t->forced_count)
+    if (SPECDEC__HAS_MANY_SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     if (t->parent && specdec__stream_end_reason(t, t->count))
         specdec__engine_release_sequence(t);
@@ -57204,7 +57244,7 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
         specdec__engine_verify_tree(e->members[i]);
     specdec__engine_note_costs(e, s->nodes, verified - s->drafted);
     now = specdec__os_seconds();
-    if (SPECDEC__OS_THREADS && e->ahead->drafter)
+    if (SPECDEC__HAS_THREADS && e->ahead->drafter)
         specdec__ahead_note_step(e, now - s->start, s->drafted - s->start, 0.5 * (s->promise + e->members[0]->length));
     e->tune->async = 0;
     for (i = 0; i < e->member_count; i++) {
@@ -57237,7 +57277,7 @@ static void specdec__engine_begin_answer(specdec *t)
     double start = specdec__os_seconds();
 
     specdec__engine_decode_row(t, t->engine->target.logits);
-    if (specdec__engine_ends_or_forks(t) && SPECDEC__SEQUENCES && t->forced_count)
+    if (specdec__engine_ends_or_forks(t) && SPECDEC__HAS_MANY_SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     t->from_row = 0;
     t->engine->row_of = NULL;
@@ -57634,7 +57674,7 @@ static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
     s->p = p;
     s->before = t->count;
 
-    if (a->lane.busy)
+    if (a->lane.job_pending)
         specdec__ahead_stop_lane(a, e);
     if (a->sequence && a->sequence != t) /* the draft model's context is needed for t */
         specdec__ahead_drop_drafts(a->sequence, a->copied);
@@ -58199,7 +58239,7 @@ static specdec_result specdec__cluster_configure_draft_rank(specdec_config *c, s
 /* Checks the options that a cluster with a draft rank requires: threads, and the coupled rule. */
 static specdec_result specdec__cluster_check_draft_rank(const specdec_config *c, specdec_error *error)
 {
-    if (!SPECDEC__OS_THREADS)
+    if (!SPECDEC__HAS_THREADS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a rank that drafts needs a build with threads");
     if (c->rule != SPECDEC_RULE_COUPLED)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "rule %d needs the draft's distributions, and a draft "
@@ -59464,7 +59504,7 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     const specdec__bytes file = c->model->gguf.file;
     const size_t head = c->model->gguf.data_at < file.size ? c->model->gguf.data_at : file.size;
     const size_t step = (file.size - head) / 256 + 1;
-    uint64_t hash = specdec__hash(SPECDEC__HASH, file.data, head);
+    uint64_t hash = specdec__hash(SPECDEC__EMPTY_HASH, file.data, head);
     unsigned char numbers[8 * 4];
     size_t at;
     int i;
@@ -59497,7 +59537,7 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
 
     specdec__wire_put(numbers, 0, (uint32_t)sequences);
     specdec__wire_put(numbers, 1, (uint32_t)length);
-    hash = specdec__hash(SPECDEC__HASH, numbers, sizeof numbers);
+    hash = specdec__hash(SPECDEC__EMPTY_HASH, numbers, sizeof numbers);
     while (most <= vocab->count / 2)
         most *= 2;
     for (id = 0; id < most && id < vocab->count; id++) {
@@ -60584,9 +60624,9 @@ static SPECDEC__NOINLINE specdec_result specdec__engine_check_settings(const spe
 /* Makes the engine a rank of the configuration's cluster. */
 static specdec_result specdec__engine_join_cluster(specdec__engine *e, specdec_error *error)
 {
-    if (!SPECDEC__CLUSTER && e->config.cluster)
+    if (!SPECDEC__HAS_CLUSTER && e->config.cluster)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
-    return SPECDEC__CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK;
+    return SPECDEC__HAS_CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK;
 }
 
 /* Lays out all that an engine needs in an arena; e->config is set. */
@@ -60679,7 +60719,8 @@ specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes
     if (!config || !bytes)
         return specdec__fail_missing(error);
     models += specdec__source_is_opened(&config->draft) + specdec__source_is_opened(&config->heads);
-    models += SPECDEC__HEADS && (config->drafting == SPECDEC_DRAFT_AUTO || config->drafting == SPECDEC_DRAFT_MTP);
+    models += SPECDEC__HAS_STATE_DRAFTERS && (config->drafting == SPECDEC_DRAFT_AUTO ||
+                                              config->drafting == SPECDEC_DRAFT_MTP);
     return specdec__count_memory_models(config, own, models, bytes, error);
 }
 
@@ -60733,7 +60774,7 @@ static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
     if (!t || !opened)
         return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
     *opened = NULL;
-    if (!SPECDEC__SEQUENCES)
+    if (!SPECDEC__HAS_MANY_SEQUENCES)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
     *opened = fork ? specdec__engine_fork_sequence(t) : specdec__engine_open_free(t);
@@ -60747,7 +60788,7 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 
     if (fork)
         *fork = NULL;
-    if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
+    if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__HAS_MANY_SEQUENCES)
         return result;
     specdec__engine_discard_children(*fork); /* the copy decodes pending tokens again, for children of its own */
     return SPECDEC_OK;
@@ -60758,7 +60799,8 @@ specdec *specdec_child(specdec *t, int i)
     specdec *found = NULL;
     int at = t ? t->answer_from : 0, k;
 
-    for (; SPECDEC__SEQUENCES && t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
+    /* each round: the next fork behind `at` */
+    for (; SPECDEC__HAS_MANY_SEQUENCES && t && t->open && i >= 0; i--, at = found->fork_at) {
         found = NULL;
         for (k = 0; k < t->engine->room.max_views; k++) {
             specdec *x = &t->engine->sequences[k];
@@ -60882,7 +60924,7 @@ static specdec__ngram *specdec__find_ngram_index(specdec *t)
     const specdec__engine *e = t->engine;
     int i;
 
-    for (i = 0; SPECDEC__NGRAMS && i < e->drafter_count; i++)
+    for (i = 0; SPECDEC__HAS_NGRAM_DRAFTERS && i < e->drafter_count; i++)
         if (e->drafters[i].drafting == SPECDEC_DRAFT_NGRAM)
             return (specdec__ngram *)e->drafters[i].state;
     specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this engine does not draft from n-grams");
@@ -60897,7 +60939,7 @@ static specdec_result specdec__call_save_history(specdec *t, void *data, size_t 
     if (!t || !bytes)
         return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
     index = specdec__find_ngram_index(t);
-    if (!SPECDEC__NGRAMS || !index)
+    if (!SPECDEC__HAS_NGRAM_DRAFTERS || !index)
         return SPECDEC_ERROR_ARGUMENT;
     return specdec__ngram_save_file(index, specdec__draft_ngram_hash_vocabulary(&t->model->vocab), data, room, bytes,
                                     &t->error);
@@ -60911,7 +60953,7 @@ static specdec_result specdec__call_load_history(specdec *t, const void *data, s
     if (!t || !data)
         return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
     index = specdec__find_ngram_index(t);
-    if (!SPECDEC__NGRAMS || !index)
+    if (!SPECDEC__HAS_NGRAM_DRAFTERS || !index)
         return SPECDEC_ERROR_ARGUMENT;
     return specdec__ngram_load_file(index, specdec__draft_ngram_hash_vocabulary(&t->model->vocab), t->model->vocab_size,
                                     data,
@@ -61374,7 +61416,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->isa = t->engine->kernels->name;
     info->kv = t->engine->config.kv;
     info->chat_format = t->engine->chat.format ? t->engine->chat.format->name : NULL;
-    info->threads = SPECDEC__OS_THREADS ? t->engine->config.threads : 1; /* the pool has lent the lane's */
+    info->threads = SPECDEC__HAS_THREADS ? t->engine->config.threads : 1; /* the pool has lent the lane's */
     info->context = t->context;
     info->vocabulary = m->vocab_size;
     info->layers = m->layers;
@@ -61631,7 +61673,7 @@ static specdec_result specdec__chat_render_messages(specdec *t, int32_t last, co
     const specdec__vocab *v = &t->model->vocab;
     const int begun = last >= 0;
 
-    if (SPECDEC__TEMPLATES && !t->engine->chat.format)
+    if (SPECDEC__HAS_CHAT_TEMPLATES && !t->engine->chat.format)
         return specdec__chat_render_by_template(
             v, t->model->chat_template, begun, begun && specdec__vocab_token_ends_text(v, last) ? last : -1, messages,
             count, t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out, &t->error);
@@ -61664,7 +61706,8 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
     if (result)
         return result;
-    if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs_template)))
+    if (!SPECDEC__HAS_CHAT_FORMATS || (!t->engine->chat.format &&
+                                       !(SPECDEC__HAS_CHAT_TEMPLATES && t->engine->chat.runs_template)))
         return specdec__chat_refuse_unknown(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
@@ -61751,7 +61794,7 @@ static specdec_result specdec__conversation_render_text(specdec *t, const specde
     specdec__conversation_work work;
     specdec_result result;
 
-    if (SPECDEC__TEMPLATES && t->model->chat_template.data && !t->engine->config.chat_format) {
+    if (SPECDEC__HAS_CHAT_TEMPLATES && t->model->chat_template.data && !t->engine->config.chat_format) {
         arena->used = (arena->used + 63) & ~(size_t)63;
         work.vocab = v;
         work.text = t->model->chat_template;
@@ -61760,7 +61803,7 @@ static specdec_result specdec__conversation_render_text(specdec *t, const specde
         work.local_time = specdec__os_date();
         return specdec__conversation_render(&work, input, out, &t->error);
     }
-    if (!SPECDEC__CHATS || !chat->format)
+    if (!SPECDEC__HAS_CHAT_FORMATS || !chat->format)
         return specdec__chat_refuse_unknown(chat, &t->error);
     if (specdec__text_bytes(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "chat format \"%s\" knows no tools",
@@ -61943,12 +61986,12 @@ static specdec_result specdec__call_next_part(specdec *t, int work, specdec_part
                                        t->prompt_in_thought);
         t->parts = 1;
     }
-    if (SPECDEC__CONSTRAINTS)
+    if (SPECDEC__HAS_CONSTRAINTS)
         specdec__tools_set_splitter_kinds(&t->splitter, t->settings.calls);
     for (;;) {
         if (specdec__answer_next_part(&t->splitter, part))
             return SPECDEC_OK;
-        if (SPECDEC__CONSTRAINTS && t->parts == 1)
+        if (SPECDEC__HAS_CONSTRAINTS && t->parts == 1)
             specdec__part_switch_constraint(t);
         result = specdec__return_piece(t, work, &piece);
         if (result != SPECDEC_OK && result != SPECDEC_DONE)
@@ -62115,7 +62158,7 @@ static specdec_result specdec__conversation_count_bytes(const specdec_model *mod
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
     if ((result = specdec__chat_choose_format(chat, model->chat, v, c->chat_format, error)) != SPECDEC_OK)
         return result;
-    if (!SPECDEC__CHATS || !chat->format)
+    if (!SPECDEC__HAS_CHAT_FORMATS || !chat->format)
         return specdec__chat_refuse_unknown(chat, error);
     if (c->count < 1 || !c->messages)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d messages", c->messages ? c->count : 0);
@@ -62591,7 +62634,7 @@ SPECDEC__FOR_SPEED
  * >>engine/api_constraint: bodies of the API: constraints and masks, without an engine.
  * ================================================================================================================== */
 
-#if SPECDEC__CONSTRAINTS
+#if SPECDEC__HAS_CONSTRAINTS
 SPECDEC__FOR_SIZE
 
 /* Checks the caller's source of a constraint. *size: bytes of its texts in all. */
@@ -63583,7 +63626,7 @@ static void specdec__save_write_file(const specdec *t, const specdec__saved_fiel
         i = specdec__state_find_point(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
         specdec__state_copy_file_slot(&kv->states, t->view.state.point[i].slot, &file);
     }
-    specdec__store_u64(file.next_byte, specdec__hash(SPECDEC__HASH, data, (size_t)(file.next_byte - data)));
+    specdec__store_u64(file.next_byte, specdec__hash(SPECDEC__EMPTY_HASH, data, (size_t)(file.next_byte - data)));
 }
 
 /* Checks the arguments of specdec_save and specdec_load as specdec__check_call_arguments does. Also returns an error in
@@ -63594,7 +63637,7 @@ static specdec_result specdec__save_check_arguments(specdec *t, int given)
 
     if (!result && specdec__in_cluster(&t->engine->config))
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target has its keys on other ranks");
-    return result || SPECDEC__SAVES ? result
+    return result || SPECDEC__HAS_SAVING ? result
                                     : specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                                                     "SPECDEC_NO_SAVE leaves saved texts out of this build");
 }
@@ -63606,7 +63649,7 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
     specdec__saved_fields saved;
 
-    if (result || !SPECDEC__SAVES)
+    if (result || !SPECDEC__HAS_SAVING)
         return result;
     if (t->forced_count && t->handed_out == t->count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a fork of this text waits for a place");
@@ -63635,7 +63678,7 @@ static specdec_result specdec__load_check_file(specdec *t, const unsigned char *
     if (version != 3)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (3 is read)",
                              version);
-    if (specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
+    if (specdec__hash(SPECDEC__EMPTY_HASH, data, size - 8) != specdec__load_u64(data + size - 8))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text is damaged");
     if (specdec__load_u32(data + 12) != (uint32_t)kv->type)
         return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "the saved text does not have its keys as %s",
@@ -63749,9 +63792,9 @@ static void specdec__load_forks(specdec *t, int forks)
     int at, left = e->config.hooks.fork ? 0 : specdec__min_int(forks, e->config.forks);
 
     t->forks = forks;
-    for (at = t->count; SPECDEC__SEQUENCES && at > 0 && left > 0; at--)
+    for (at = t->count; SPECDEC__HAS_MANY_SEQUENCES && at > 0 && left > 0; at--)
         left -= t->tokens[at - 1] == e->fork_token;
-    for (; SPECDEC__SEQUENCES && at < t->count; at++)
+    for (; SPECDEC__HAS_MANY_SEQUENCES && at < t->count; at++)
         if (t->tokens[at] == e->fork_token)
             t->fork_places[t->placed++] = at + 1;
 }
@@ -63801,7 +63844,7 @@ static specdec_result specdec__call_load(specdec *t, const void *data, size_t si
     specdec__stop_scan stop;
     specdec__saved_fields saved;
 
-    if (result || !SPECDEC__SAVES)
+    if (result || !SPECDEC__HAS_SAVING)
         return result;
     if (t->parent)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is a child");
@@ -64976,7 +65019,7 @@ SPECDEC__LANE_INLINE void X(update_all_columns)(const specdec__state_update *r, 
 /* Updates the state of a recurrent layer's head: see specdec__state_update. */
 SPECDEC__LANE void X(update_state)(const specdec__state_update *r)
 {
-    if (!SPECDEC__RECURRENT)
+    if (!SPECDEC__HAS_RECURRENT_LAYERS)
         return;
     if (r->corrects && r->query)
         X(update_all_columns)(r, 1, 1);

@@ -235,7 +235,7 @@ static void test_reads(void)
     if (!open_machine(&m, &c))
         return;
     specdec_get_info(m.first, &info);
-    CHECK(m.first->engine->ahead->lane.team.threads == 2 && info.threads == 3);
+    CHECK(m.first->engine->ahead->lane.job_pool.threads == 2 && info.threads == 3);
     CHECK_EQUAL_INT(((specdec__draft_model *)m.first->engine->drafters[0].state)->threads, 2);
     for (k = 0; k < 2; k++)
         row[k] = (float *)malloc((size_t)info.vocabulary * sizeof *row[k]);
@@ -246,7 +246,7 @@ static void test_reads(void)
         CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 180), SPECDEC_OK);
         for (k = 0; k < 2; k++)
             CHECK_EQUAL_INT(specdec_step(m.first, &got, &count), SPECDEC_OK);
-        apart = !lane->busy || m.first->engine->pool.threads - 1 <= lane->team.first;
+        apart = !lane->job_pending || m.first->engine->pool.threads - 1 <= lane->job_pool.first_helper;
         CHECK(apart);
         if (!apart) /* the next call would wait for ever */
             break;

@@ -683,7 +683,7 @@ static void test_files(void)
     TEST("a file of version 1, which has no table, is read");
     specdec__store_u32(file + 8, 1);
     file_size = SPECDEC__NGRAM_HEAD_BYTES + 4 * (size_t)specdec__load_u32(file + 12);
-    specdec__store_u64(file + file_size, specdec__hash(SPECDEC__HASH, file, file_size));
+    specdec__store_u64(file + file_size, specdec__hash(SPECDEC__EMPTY_HASH, file, file_size));
     file_size += 8;
     start_many(&two, memory_two, 20000, 4, 1, 1000);
     CHECK_EQUAL_INT(specdec__ngram_load_file(&two, fingerprint, 1000, file, file_size, NULL), SPECDEC_OK);
@@ -701,7 +701,7 @@ static size_t seal(unsigned char *data, uint32_t count)
 
     specdec__store_u32(data + 12, count);
     specdec__store_u32(data + end - 4, 0);
-    specdec__store_u64(data + end, specdec__hash(SPECDEC__HASH, data, end));
+    specdec__store_u64(data + end, specdec__hash(SPECDEC__EMPTY_HASH, data, end));
     return end + 8;
 }
 
@@ -734,12 +734,12 @@ static void test_damage(void)
     int i, wrong = 0, taken = 0;
 
     TEST("a file has the bytes that are documented, on every machine");
-    CHECK(specdec__hash(SPECDEC__HASH, (const unsigned char *)"foobar", 6) == 0x85944171f73967e8u);
+    CHECK(specdec__hash(SPECDEC__EMPTY_HASH, (const unsigned char *)"foobar", 6) == 0x85944171f73967e8u);
     start_many(&index, memory, 1000, 4, 2, 100);
     specdec__ngram_extend_sequence(&index, index.readers, phrase, 2);
     save(&index);
     CHECK(file_size == sizeof expected - 1 + 8 && !memcmp(file, expected, sizeof expected - 1));
-    CHECK(specdec__load_u64(file + file_size - 8) == specdec__hash(SPECDEC__HASH, file, file_size - 8));
+    CHECK(specdec__load_u64(file + file_size - 8) == specdec__hash(SPECDEC__EMPTY_HASH, file, file_size - 8));
 
     TEST("every change of a byte, every file cut short and every one with more behind it is refused; nothing changes");
     specdec__ngram_extend_sequence(&index, index.readers, phrase, 9);
@@ -766,7 +766,7 @@ static void test_damage(void)
     CHECK(refused(&index, bad, seal(bad, 9), SPECDEC_ERROR_FORMAT));
     memcpy(bad, file, file_size);
     size = seal(bad, 10) + 1;
-    specdec__store_u64(bad + size - 8, specdec__hash(SPECDEC__HASH, bad, size - 8));
+    specdec__store_u64(bad + size - 8, specdec__hash(SPECDEC__EMPTY_HASH, bad, size - 8));
     CHECK(refused(&index, bad, size, SPECDEC_ERROR_FORMAT));
     specdec__store_u32(bad + 8, 3);
     CHECK(refused(&index, bad, seal(bad, 0), SPECDEC_ERROR_UNSUPPORTED));
@@ -923,13 +923,13 @@ static void check_entries(specdec__ngram *index)
         last[changes[i].at] = changes[i].value;
         if (changes[i].at == 4)
             last[5] = 0;
-        specdec__store_u64(bad + file_size - 8, specdec__hash(SPECDEC__HASH, bad, file_size - 8));
+        specdec__store_u64(bad + file_size - 8, specdec__hash(SPECDEC__EMPTY_HASH, bad, file_size - 8));
         CHECK(refused(index, bad, file_size, SPECDEC_ERROR_FORMAT));
     }
     for (i = -1; i <= 1; i += 2) {
         memcpy(bad, file, file_size);
         specdec__store_u32(bad + counted, specdec__load_u32(bad + counted) + (uint32_t)i);
-        specdec__store_u64(bad + file_size - 8, specdec__hash(SPECDEC__HASH, bad, file_size - 8));
+        specdec__store_u64(bad + file_size - 8, specdec__hash(SPECDEC__EMPTY_HASH, bad, file_size - 8));
         CHECK(refused(index, bad, file_size, SPECDEC_ERROR_FORMAT));
     }
     free(bad);

@@ -28,7 +28,7 @@ typedef struct job {
 /* A run of exactly `threads` threads, also where some of them came late before. */
 static int run_all(specdec__pool *pool, int threads, specdec__team_function *function, void *argument)
 {
-    pool->most = threads;
+    pool->max_active = threads;
     return specdec__pool_run(pool, threads, function, argument);
 }
 
@@ -44,7 +44,7 @@ static void walk_items(job *j, int *seen)
         foretold = specdec__walk_next(&walk, n);
         for (i = walk.at; i <= last; i++)
             seen[i]++;
-        specdec__walk_on(&walk, n);
+        specdec__walk_advance(&walk, n);
         if (walk.at < j->items ? walk.at != foretold : last != foretold)
             SPECDEC__ADD(&j->astray, 1);
     }
@@ -59,7 +59,7 @@ static void worker(void *argument, int thread)
         if (phase % 2)
             walk_items(j, j->seen[phase]);
         else
-            while ((from = specdec__pool_claim(j->pool, j->items, j->chunk, &end)) < j->items)
+            while ((from = specdec__pool_claim_items(j->pool, j->items, j->chunk, &end)) < j->items)
                 for (i = from; i < end; i++)
                     j->seen[phase][i]++;
         if (phase == j->cancel_at && thread == 0)
@@ -361,7 +361,7 @@ static void lead_at_once(specdec__pool *pool, const int *sizes, int count, int r
 
     for (i = 0; i < count; i++) {
         memset(&leaders[i], 0, sizeof leaders[i]);
-        specdec__pool_part(&parts[i], pool, first, sizes[i], &leaders[i].cancel);
+        specdec__pool_make_part(&parts[i], pool, first, sizes[i], &leaders[i].cancel);
         first += sizes[i] - 1;
         leaders[i].pool = &parts[i];
         leaders[i].rounds = rounds;
@@ -491,41 +491,41 @@ static void test_late(void)
     void *block = start(&pool, 2, &cancel);
 
     TEST("time is measured that a thread sleeps for one that comes late");
-    for (tries = 0, pool.late = 0; tries < 100 && !(pool.late > 0); tries++) /* the first may lose its core, too */
+    for (tries = 0, pool.late_seconds = 0; tries < 100 && !(pool.late_seconds > 0); tries++) /* the first may lose its core, too */
         run_all(&pool, 2, tardy, NULL);
-    CHECK(pool.late > SPECDEC__LATE);
+    CHECK(pool.late_seconds > SPECDEC__LATE_SECONDS);
     specdec__pool_deinit(&pool);
     pages_free(block);
 
     TEST("two late runs in a row are followed by runs with a thread less, for longer each time");
     memset(&pool, 0, sizeof pool);
-    pool.threads = pool.most = pool.active = 4;
-    pool.late = 0.5; /* of 4 times one second */
-    specdec__pool_learn(&pool, 10, 1);
-    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 10), 4);
-    pool.late = 0.3; /* in time */
-    specdec__pool_learn(&pool, 11, 1);
-    pool.late = 0.5;
-    specdec__pool_learn(&pool, 12, 1);
-    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 12), 4);
-    specdec__pool_learn(&pool, 13, 1);
-    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 13), 3);
-    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 2, 13), 2);
-    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 13 + SPECDEC__LATE_REST - 0.5), 3);
-    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 13 + SPECDEC__LATE_REST), 4);
-    specdec__pool_learn(&pool, 20, 1);
-    specdec__pool_learn(&pool, 21, 1);
-    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 21 + SPECDEC__LATE_REST), 3);
-    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 21 + 2 * SPECDEC__LATE_REST), 4);
+    pool.threads = pool.max_active = pool.active = 4;
+    pool.late_seconds = 0.5; /* of 4 times one second */
+    specdec__pool_adapt_max_active(&pool, 10, 1);
+    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 10), 4);
+    pool.late_seconds = 0.3; /* in time */
+    specdec__pool_adapt_max_active(&pool, 11, 1);
+    pool.late_seconds = 0.5;
+    specdec__pool_adapt_max_active(&pool, 12, 1);
+    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 12), 4);
+    specdec__pool_adapt_max_active(&pool, 13, 1);
+    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 13), 3);
+    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 2, 13), 2);
+    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 13 + SPECDEC__LATE_MIN_RETRY_FACTOR - 0.5), 3);
+    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 13 + SPECDEC__LATE_MIN_RETRY_FACTOR), 4);
+    specdec__pool_adapt_max_active(&pool, 20, 1);
+    specdec__pool_adapt_max_active(&pool, 21, 1);
+    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 21 + SPECDEC__LATE_MIN_RETRY_FACTOR), 3);
+    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 21 + 2 * SPECDEC__LATE_MIN_RETRY_FACTOR), 4);
     for (tries = 0; tries < 20; tries++) {
-        specdec__pool_learn(&pool, 100, 1);
-        specdec__pool_learn(&pool, 100, 1);
+        specdec__pool_adapt_max_active(&pool, 100, 1);
+        specdec__pool_adapt_max_active(&pool, 100, 1);
     }
-    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 100 + SPECDEC__LATE_MOST), 4);
+    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 100 + SPECDEC__LATE_MAX_RETRY_FACTOR), 4);
     pool.active = 1; /* one thread is left, whatever happens */
-    specdec__pool_learn(&pool, 200, 1);
-    specdec__pool_learn(&pool, 200, 1);
-    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 200), 1);
+    specdec__pool_adapt_max_active(&pool, 200, 1);
+    specdec__pool_adapt_max_active(&pool, 200, 1);
+    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 200), 1);
 }
 
 static int begun[16]; /* how often a thread said that it begins with that number */

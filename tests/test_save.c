@@ -121,7 +121,7 @@ static int same_files(const file *a, const file *b)
 
 static void repair(const file *f)
 {
-    specdec__store_u64(f->data + f->size - 8, specdec__hash(SPECDEC__HASH, f->data, f->size - 8));
+    specdec__store_u64(f->data + f->size - 8, specdec__hash(SPECDEC__EMPTY_HASH, f->data, f->size - 8));
 }
 
 /* --- a saved text goes on --------------------------------------------------------------------------------------------- */

@@ -119,99 +119,100 @@
 #define SPECDEC__COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define SPECDEC__STATIC_ASSERT(name, condition) \
     typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
-#define SPECDEC__CACHE_LINE 64
+#define SPECDEC__CACHE_LINE 64 /* bytes of a cache line of the processor */
 
 /* 1 if this build can save sequences. */
 #ifdef SPECDEC_NO_SAVE
-#define SPECDEC__SAVES 0
+#define SPECDEC__HAS_SAVING 0 /* this build leaves out: saving of sequences */
 #else
-#define SPECDEC__SAVES 1
+#define SPECDEC__HAS_SAVING 1 /* this build has: saving of sequences */
 #endif
 
 /* 1 if this build has chat formats. */
 #ifdef SPECDEC_NO_CHAT
-#define SPECDEC__CHATS 0
+#define SPECDEC__HAS_CHAT_FORMATS 0 /* this build leaves out: chat formats */
 #else
-#define SPECDEC__CHATS 1
+#define SPECDEC__HAS_CHAT_FORMATS 1 /* this build has: chat formats */
 #endif
 
 /* 1 if this build reads chat templates, to find a model's chat format. */
 #if defined(SPECDEC_NO_CHAT) || defined(SPECDEC_NO_TEMPLATES) || defined(SPECDEC_FREESTANDING)
-#define SPECDEC__TEMPLATES 0
+#define SPECDEC__HAS_CHAT_TEMPLATES 0 /* this build leaves out: reading of chat templates */
 #else
-#define SPECDEC__TEMPLATES 1
+#define SPECDEC__HAS_CHAT_TEMPLATES 1 /* this build has: reading of chat templates */
 #endif
 
 /* 1 if this build has drafters that read the target's hidden states: heads, MTP and EAGLE layers. */
 #ifdef SPECDEC_NO_HEADS
-#define SPECDEC__HEADS 0
+#define SPECDEC__HAS_STATE_DRAFTERS 0 /* this build leaves out: drafters that read hidden states of the target */
 #else
-#define SPECDEC__HEADS 1
+#define SPECDEC__HAS_STATE_DRAFTERS 1 /* this build has: drafters that read hidden states of the target */
 #endif
 
 /* 1 if this build has TriForce: drafting with the target's weights and a small cache. */
 #ifdef SPECDEC_NO_TRIFORCE
-#define SPECDEC__TRIFORCE 0
+#define SPECDEC__HAS_TRIFORCE 0 /* this build leaves out: the drafter TriForce */
 #else
-#define SPECDEC__TRIFORCE 1
+#define SPECDEC__HAS_TRIFORCE 1 /* this build has: the drafter TriForce */
 #endif
 
 /* 1 if this build has n-gram drafters. */
 #ifdef SPECDEC_NO_NGRAM
-#define SPECDEC__NGRAMS 0
+#define SPECDEC__HAS_NGRAM_DRAFTERS 0 /* this build leaves out: n-gram drafters */
 #else
-#define SPECDEC__NGRAMS 1
+#define SPECDEC__HAS_NGRAM_DRAFTERS 1 /* this build has: n-gram drafters */
 #endif
 
 /* 1 if this build has constraints (grammars, schemas). */
 #ifdef SPECDEC_NO_CONSTRAINTS
-#define SPECDEC__CONSTRAINTS 0
+#define SPECDEC__HAS_CONSTRAINTS 0 /* this build leaves out: grammars and JSON schemas */
 #else
-#define SPECDEC__CONSTRAINTS 1
+#define SPECDEC__HAS_CONSTRAINTS 1 /* this build has: grammars and JSON schemas */
 #endif
 
 /* 1 if this build runs mixtures of experts. */
 #ifdef SPECDEC_NO_EXPERTS
-#define SPECDEC__EXPERTS 0
+#define SPECDEC__HAS_EXPERTS 0 /* this build leaves out: mixtures of experts */
 #else
-#define SPECDEC__EXPERTS 1
+#define SPECDEC__HAS_EXPERTS 1 /* this build has: mixtures of experts */
 #endif
 
 /* 1 if this build runs recurrent layers. */
 #ifdef SPECDEC_NO_RECURRENT
-#define SPECDEC__RECURRENT 0
+#define SPECDEC__HAS_RECURRENT_LAYERS 0 /* this build leaves out: recurrent layers */
 #else
-#define SPECDEC__RECURRENT 1
+#define SPECDEC__HAS_RECURRENT_LAYERS 1 /* this build has: recurrent layers */
 #endif
 
 /* 1 if this build has other drafters than a draft model. */
-#define SPECDEC__OTHER_DRAFTERS (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS || SPECDEC__CONSTRAINTS)
+#define SPECDEC__OTHER_DRAFTERS (SPECDEC__HAS_STATE_DRAFTERS || SPECDEC__HAS_TRIFORCE || \
+                                 SPECDEC__HAS_NGRAM_DRAFTERS || SPECDEC__HAS_CONSTRAINTS)
 
 /* 1 if an engine may have several sequences. */
 #ifdef SPECDEC_NO_SEQUENCES
-#define SPECDEC__SEQUENCES 0
+#define SPECDEC__HAS_MANY_SEQUENCES 0 /* this build leaves out: engines with several sequences */
 #else
-#define SPECDEC__SEQUENCES 1
+#define SPECDEC__HAS_MANY_SEQUENCES 1 /* this build has: engines with several sequences */
 #endif
 
 /* 1 if this build has the acceptance rules that need distributions: all but coupled and greedy. */
 #ifdef SPECDEC_NO_VERIFIERS
-#define SPECDEC__VERIFIERS 0
+#define SPECDEC__HAS_DISTRIBUTION_VERIFIERS 0 /* this build leaves out: verifiers that need draft distributions */
 #else
-#define SPECDEC__VERIFIERS 1
+#define SPECDEC__HAS_DISTRIBUTION_VERIFIERS 1 /* this build has: verifiers that need draft distributions */
 #endif
 
 /* 1 if the target's layers may lie on several machines. */
 #ifdef SPECDEC_CLUSTER
-#define SPECDEC__CLUSTER 1
+#define SPECDEC__HAS_CLUSTER 1 /* this build has: targets whose layers lie on several machines */
 #else
-#define SPECDEC__CLUSTER 0
+#define SPECDEC__HAS_CLUSTER 0 /* this build leaves out: targets whose layers lie on several machines */
 #endif
 
 /* 1 if the target may have another lane than the caller's threads: the ranks of a cluster, or the lane of a test or of
    specdec-sim. 0 leaves out all code for other lanes. */
 #ifndef SPECDEC__PIPE
-#define SPECDEC__PIPE SPECDEC__CLUSTER
+#define SPECDEC__PIPE SPECDEC__HAS_CLUSTER
 #endif
 
 /* The compiler's check of printf formats. In gcc for Windows, the one named "printf" does not know %zu. */
@@ -240,13 +241,13 @@ SPECDEC__STATIC_ASSERT(int_is_32_bits, sizeof(int) == 4);
 
 typedef specdec_bytes specdec__bytes;
 
-/* a + b, SIZE_MAX on overflow, so that a size that wraps never looks small. */
+/* Returns a + b, or SIZE_MAX on overflow, so that a size that wraps never looks small. */
 SPECDEC__INLINE size_t specdec__size_add(size_t a, size_t b)
 {
     return a > SIZE_MAX - b ? SIZE_MAX : a + b;
 }
 
-/* a * b, SIZE_MAX on overflow. */
+/* Returns a * b, or SIZE_MAX on overflow. */
 SPECDEC__INLINE size_t specdec__size_multiply(size_t a, size_t b)
 {
     return b && a > SIZE_MAX / b ? SIZE_MAX : a * b;
@@ -254,7 +255,7 @@ SPECDEC__INLINE size_t specdec__size_multiply(size_t a, size_t b)
 
 SPECDEC__INLINE int specdec__min_int(int a, int b) { return a < b ? a : b; }
 SPECDEC__INLINE int specdec__max_int(int a, int b) { return a > b ? a : b; }
-/* The smallest multiple of `multiple` that is not below value (>= 0). */
+/* Returns the smallest multiple of `multiple` that is not below value (>= 0). */
 SPECDEC__INLINE int specdec__round_up(int value, int multiple)
 {
     return (value + multiple - 1) / multiple * multiple;
@@ -282,7 +283,7 @@ SPECDEC__INLINE int specdec__round_up(int value, int multiple)
         heap[at] = moving; \
     }
 
-/* Loads and stores of little-endian integers at any address, on processors of any byte order. */
+/* Functions that load and store little-endian integers at any address, on processors of any byte order. */
 SPECDEC__INLINE uint16_t specdec__load_u16(const void *at)
 {
     const unsigned char *b = (const unsigned char *)at;
@@ -319,10 +320,10 @@ SPECDEC__INLINE_WORD void specdec__store_u64(void *at, uint64_t value)
     specdec__store_u32((unsigned char *)at + 4, (uint32_t)(value >> 32));
 }
 
-#define SPECDEC__HASH 0xcbf29ce484222325u /* the hash of no bytes */
+#define SPECDEC__EMPTY_HASH 0xcbf29ce484222325u /* where specdec__hash of bytes begins */
 
-/* 64-bit FNV-1a hash (Fowler, Noll, Vo) of `count` bytes, continued from the hash of the bytes before. Changing a
-   single byte always changes the hash. */
+/* Returns the 64-bit FNV-1a hash (Fowler, Noll, Vo) of `count` bytes. hash: the hash of the bytes before these, or
+   SPECDEC__EMPTY_HASH. Changing a single byte always changes the hash. */
 SPECDEC__INLINE uint64_t specdec__hash(uint64_t hash, const unsigned char *bytes, size_t count)
 {
     while (count--)
@@ -353,7 +354,7 @@ SPECDEC__INLINE uint32_t specdec__bits_from_float(float value)
 #define SPECDEC__OPAQUE(value) __asm__("" : "+m"(value))
 #endif
 
-/* a * b, rounded. No compiler can fuse it with a sum, whatever its flags. */
+/* Returns a * b, rounded: no compiler can fuse this product with a sum that it is added to, whatever its flags. */
 SPECDEC__INLINE double specdec__product(double a, double b)
 {
     double product = a * b;
@@ -371,8 +372,8 @@ SPECDEC__INLINE float specdec__load_f32(const void *at) { return specdec__float_
 #define SPECDEC__VECTORISE
 #endif
 
-/* A vector of two doubles, and the element-wise maximum and minimum of two such vectors: a > b ? a : b and a < b ? a :
-   b. */
+/* A vector of two doubles. SPECDEC__LARGER_PAIR and SPECDEC__SMALLER_PAIR are the element-wise maximum and minimum of
+   two such vectors: a > b ? a : b and a < b ? a : b. */
 typedef double specdec__pair __attribute__((vector_size(16)));
 
 #if defined(__SSE2__) /* gcc does not find these instructions by itself */
@@ -383,7 +384,7 @@ typedef int64_t specdec__pair_bits __attribute__((vector_size(16)));
 #define SPECDEC__LARGER_PAIR(a, b) specdec__pair_select((specdec__pair_bits)((a) > (b)), (a), (b))
 #define SPECDEC__SMALLER_PAIR(a, b) specdec__pair_select((specdec__pair_bits)((a) < (b)), (a), (b))
 
-/* The elements of a where the mask is set, of b elsewhere. */
+/* Returns the elements of a where the mask is set, and those of b elsewhere. */
 SPECDEC__INLINE specdec__pair specdec__pair_select(specdec__pair_bits mask, specdec__pair a, specdec__pair b)
 {
     return (specdec__pair)((mask & (specdec__pair_bits)a) | (~mask & (specdec__pair_bits)b));
@@ -431,7 +432,7 @@ SPECDEC__EVERY_SECOND(specdec__odd_bytes, specdec__bytes16, 1, 3, 5, 7, 9, 11, 1
 SPECDEC__EVERY_SECOND(specdec__even_halves, specdec__halves8, 0, 2, 4, 6, 8, 10, 12, 14)
 SPECDEC__EVERY_SECOND(specdec__odd_halves, specdec__halves8, 1, 3, 5, 7, 9, 11, 13, 15)
 
-/* A bijection of 64-bit numbers whose output bits each depend on every input bit (the finaliser of SplitMix64,
+/* Returns a bijection of 64-bit numbers: each output bit depends on every bit of x (the finaliser of SplitMix64,
    Steele, Lea and Flood 2014, with Stafford's constants). */
 SPECDEC__INLINE uint64_t specdec__mix_bits(uint64_t x)
 {
@@ -443,7 +444,8 @@ SPECDEC__INLINE uint64_t specdec__mix_bits(uint64_t x)
 #define SPECDEC__NOISE_TOKEN_STEP 0x9e3779b97f4a7c15u /* added for each token id */
 #define SPECDEC__NOISE_MAXIMUM 22.1808f /* upper bound of Gumbel noise made of 32 bits: 32 ln 2 and some rounding */
 
-/* 64 random bits for a token of a row, whose own bits are `row`; see specdec__sample_noise_row. */
+/* Returns 64 random bits for a token id. row: random bits of the row of logits (a seed and a position); see
+   specdec__sample_noise_row. */
 SPECDEC__INLINE uint64_t specdec__noise_at(uint64_t row, uint32_t token)
 {
     return specdec__mix_bits(row + (uint64_t)token * SPECDEC__NOISE_TOKEN_STEP);
@@ -465,7 +467,7 @@ SPECDEC__FOR_SIZE
 /* A bump arena over the caller's block. With base == NULL it only counts: the same layout code computes the size of an
    engine, byte for byte, and later fills the engine's block. */
 typedef struct specdec__arena {
-    unsigned char *base; /* NULL: count only */
+    unsigned char *base; /* the caller's block; NULL: the arena only counts bytes */
     size_t size;         /* bytes at base */
     size_t used;         /* bytes taken so far; SIZE_MAX once a request could not be met */
 } specdec__arena;
@@ -489,7 +491,7 @@ static SPECDEC__UNUSED void *specdec__arena_reserve(specdec__arena *arena, size_
     return arena->base + from;
 }
 
-/* Takes zeroed memory from the arena; else as specdec__arena_reserve. */
+/* Takes memory for `count` items of item_size bytes from the arena, zeroed; otherwise as specdec__arena_reserve. */
 static SPECDEC__UNUSED void *specdec__arena_take(specdec__arena *arena, size_t count, size_t item_size, size_t align)
 {
     void *room = specdec__arena_reserve(arena, count, item_size, align);
@@ -499,8 +501,8 @@ static SPECDEC__UNUSED void *specdec__arena_take(specdec__arena *arena, size_t c
     return room;
 }
 
-/* Rewinds the arena to `from` bytes taken: memory taken from now on overlaps the memory taken since then. Returns the
-   end of that memory, for specdec__arena_skip_to. */
+/* Rewinds the arena to its first `from` bytes: memory taken from now on overlaps the memory that was taken behind them.
+   Returns how many bytes were taken before, for specdec__arena_skip_to. */
 static SPECDEC__UNUSED size_t specdec__arena_rewind(specdec__arena *arena, size_t from)
 {
     const size_t end = arena->used;
@@ -510,7 +512,7 @@ static SPECDEC__UNUSED size_t specdec__arena_rewind(specdec__arena *arena, size_
     return end;
 }
 
-/* Makes the next memory taken lie behind the first `end` bytes of the arena. */
+/* Advances the arena, so that memory taken from now on lies behind the first `end` bytes of its block. */
 static SPECDEC__UNUSED void specdec__arena_skip_to(specdec__arena *arena, size_t end)
 {
     if (arena->used < end)
@@ -528,7 +530,7 @@ typedef struct specdec__writer {
     size_t used; /* bytes written, without the terminator */
 } specdec__writer;
 
-/* A writer into text[size]. */
+/* Returns a writer into text[size], which is empty at first. */
 static specdec__writer specdec__writer_to(char *text, size_t size)
 {
     specdec__writer w;
@@ -539,7 +541,7 @@ static specdec__writer specdec__writer_to(char *text, size_t size)
     return w;
 }
 
-/* Appends bytes; control bytes become '?'. */
+/* Appends `count` bytes to a writer's string; control bytes become '?'. */
 static void specdec__write_bytes(specdec__writer *w, const char *bytes, size_t count)
 {
     while (count-- && w->used + 1 < w->size) {
@@ -552,7 +554,7 @@ static void specdec__write_bytes(specdec__writer *w, const char *bytes, size_t c
 
 static void specdec__write_string(specdec__writer *w, const char *s) { specdec__write_bytes(w, s, strlen(s)); }
 
-/* Appends an integer in decimal digits. */
+/* Appends an integer to a writer's string, in decimal digits. negative: 1: with a minus sign before value. */
 static void specdec__write_number(specdec__writer *w, unsigned long long value, int negative)
 {
     char digits[24];
@@ -566,7 +568,8 @@ static void specdec__write_number(specdec__writer *w, unsigned long long value, 
     specdec__write_bytes(w, digits + at, sizeof digits - at);
 }
 
-/* Appends text as printf does, with the conversions that error texts need: %s %.*s %d %u %zu %llu %%. */
+/* Appends formatted text to a writer's string, as vprintf does, with the conversions that error texts need: %s %.*s %d
+   %u %zu %llu %%. */
 static SPECDEC__UNUSED void specdec__write_format(specdec__writer *w, const char *format, va_list arguments)
 {
     for (; *format; format++) {
@@ -602,7 +605,7 @@ static SPECDEC__UNUSED void specdec__write_format(specdec__writer *w, const char
 }
 
 #ifdef SPECDEC_NO_ERROR_TEXTS
-/* Stores the code of an error, without a text. Returns the code. */
+/* Stores the code of an error in *error, with an empty text, unless error is NULL. Returns the code. */
 static SPECDEC__UNUSED specdec_result specdec__fail_code(specdec_error *error, specdec_result code)
 {
     if (error) {
@@ -612,7 +615,7 @@ static SPECDEC__UNUSED specdec_result specdec__fail_code(specdec_error *error, s
     return code;
 }
 
-/* Lets compilers check the format and arguments of an error in a build without error texts; does nothing. */
+/* Does nothing: in a build without error texts, it lets compilers check the format and the arguments of an error. */
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 1, 2))) void
 specdec__fail_check_format(const char *format, ...)
 {

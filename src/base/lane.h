@@ -11,31 +11,32 @@ typedef void specdec__lane_job(void *argument);
 
 struct specdec__lane;
 
-/* How jobs are run: beside the caller, or as a simulator will have it. */
+/* The functions that execute the jobs of a lane: on a thread of their own, or in the time of a simulator. */
 typedef struct specdec__lane_kind {
-    void (*submit)(struct specdec__lane *lane);
-    int (*goes_on)(struct specdec__lane *lane); /* asked by the job, before each of its runs */
-    void (*stop)(struct specdec__lane *lane);   /* it shall begin no further run */
-    int (*runs)(struct specdec__lane *lane);    /* whether it is not done yet */
-    void (*wait)(struct specdec__lane *lane);
+    void (*submit)(struct specdec__lane *lane);       /* begins lane->job */
+    int (*may_begin_run)(struct specdec__lane *lane); /* asked by the job before each run; 0: it must end */
+    void (*stop_runs)(struct specdec__lane *lane);    /* makes may_begin_run return 0 */
+    int (*is_running)(struct specdec__lane *lane);    /* whether the job has not ended yet */
+    void (*wait)(struct specdec__lane *lane);         /* waits until the job has ended */
 } specdec__lane_kind;
 
+/* Executes one job at a time, such as the runs of a draft model, while the caller does other work. */
 typedef struct specdec__lane {
     const specdec__lane_kind *kind;
-    specdec__pool *whole; /* it lends the lane its last threads while a job is not waited for */
-    specdec__pool door; /* two threads: the lane's, and the caller, which comes in when it waits */
-    specdec__pool team; /* what the lane's thread leads; its jobs run on that */
-    specdec__lane_job *job;
-    void *argument;
-    int cancel;         /* ends what the team runs at the next barrier */
-    int stopped;
-    int busy;           /* a job was submitted, and not waited for */
+    specdec__pool *pool;     /* the caller's pool: it lends its last threads to the lane while a job is pending */
+    specdec__pool handover;  /* two threads that meet when the job ends: the lane's thread, and the caller */
+    specdec__pool job_pool;  /* threads that execute the runs of a job: the lane's thread, and helpers */
+    specdec__lane_job *job;  /* the function that is executed */
+    void *argument;          /* argument of the job */
+    int cancel;              /* 1: the run of job_pool ends at its next barrier */
+    int may_not_begin_run;   /* 1: the job must end before its next run */
+    int job_pending;         /* 1: a job was submitted, and specdec__lane_wait was not called since */
 } specdec__lane;
 
 SPECDEC__FOR_SIZE
 
-/* The caller takes no part in a job. */
-static void specdec__lane_worker(void *argument, int thread)
+/* Runs a lane's job on the helper thread of lane->handover; thread 0, the caller, does nothing. */
+static void specdec__lane_run_job(void *argument, int thread)
 {
     const specdec__lane *lane = (const specdec__lane *)argument;
 
@@ -43,74 +44,78 @@ static void specdec__lane_worker(void *argument, int thread)
         lane->job(lane->argument);
 }
 
-static void specdec__lane_call(specdec__lane *lane)
+static void specdec__lane_submit_to_helper(specdec__lane *lane)
 {
-    lane->door.function = specdec__lane_worker;
-    lane->door.argument = lane;
-    lane->door.stopped = lane->door.cursor = 0;
-    lane->door.active = 2;
-    specdec__pool_call(&lane->door);
+    lane->handover.function = specdec__lane_run_job;
+    lane->handover.argument = lane;
+    lane->handover.run_cancelled = lane->handover.next_item = 0;
+    lane->handover.active = 2;
+    specdec__pool_call_helpers(&lane->handover);
     SPECDEC__PAUSE();
 }
 
-static int specdec__lane_not_stopped(specdec__lane *lane)
+static int specdec__lane_may_begin_run(specdec__lane *lane)
 {
     SPECDEC__PAUSE();
-    return !SPECDEC__LOAD(&lane->stopped);
+    return !SPECDEC__LOAD(&lane->may_not_begin_run);
 }
 
-static void specdec__lane_mark(specdec__lane *lane)
+static void specdec__lane_stop_runs(specdec__lane *lane)
 {
-    SPECDEC__STORE(&lane->stopped, 1);
+    SPECDEC__STORE(&lane->may_not_begin_run, 1);
     SPECDEC__PAUSE();
 }
 
-static int specdec__lane_is_out(specdec__lane *lane) { return !SPECDEC__LOAD(&lane->door.arrived); }
+static int specdec__lane_is_running(specdec__lane *lane) { return !SPECDEC__LOAD(&lane->handover.arrived); }
 
-static void specdec__lane_meet(specdec__lane *lane) { specdec__pool_meet(&lane->door); }
+static void specdec__lane_wait_for_job(specdec__lane *lane) { specdec__pool_wait_for_all(&lane->handover); }
 
-static const specdec__lane_kind specdec__lane_helper = {specdec__lane_call, specdec__lane_not_stopped,
-                                                        specdec__lane_mark, specdec__lane_is_out, specdec__lane_meet};
+static const specdec__lane_kind specdec__lane_helper = {specdec__lane_submit_to_helper, specdec__lane_may_begin_run,
+                                                        specdec__lane_stop_runs, specdec__lane_is_running,
+                                                            specdec__lane_wait_for_job};
 
-/* Makes a lane of the last helper of a pool, which nobody else calls, and of the threads - 1 before it: the pool runs
-   without these while the lane has a job. */
+/* Makes a lane of the last helper of a pool, which becomes the lane's thread, and of the threads - 1 helpers before it.
+   While a job is pending, the pool runs without these helpers. */
 static void specdec__lane_init(specdec__lane *lane, specdec__pool *pool, int threads)
 {
     const int last = pool->crew ? pool->crew->count - 1 : 0;
 
     memset(lane, 0, sizeof *lane);
     lane->kind = &specdec__lane_helper;
-    lane->whole = pool;
-    specdec__pool_part(&lane->door, pool, last, 2, &lane->cancel);
-    specdec__pool_part(&lane->team, pool, last - threads + 1, threads, &lane->cancel);
+    lane->pool = pool;
+    specdec__pool_make_part(&lane->handover, pool, last, 2, &lane->cancel);
+    specdec__pool_make_part(&lane->job_pool, pool, last - threads + 1, threads, &lane->cancel);
 }
 
-/* Begins a job. The one before must have been waited for. */
+/* Begins a job of a lane: job(argument). specdec__lane_wait was called since the job before it. */
 static void specdec__lane_submit(specdec__lane *lane, specdec__lane_job *job, void *argument)
 {
     lane->job = job;
     lane->argument = argument;
-    lane->busy = 1;
-    lane->whole->threads -= lane->team.threads - 1;
+    lane->job_pending = 1;
+    lane->pool->threads -= lane->job_pool.threads - 1;
     SPECDEC__STORE(&lane->cancel, 0);
-    SPECDEC__STORE(&lane->stopped, 0);
+    SPECDEC__STORE(&lane->may_not_begin_run, 0);
     lane->kind->submit(lane);
 }
 
-/* Whether a job runs that is not done yet. */
-static int specdec__lane_runs(specdec__lane *lane) { return lane->busy && lane->kind->runs(lane); }
-
-/* Waits until the job, if there is one, is done. */
-static void specdec__lane_wait(specdec__lane *lane)
+/* Whether a lane has a job that has not ended yet. */
+static int specdec__lane_has_unfinished_job(specdec__lane *lane)
 {
-    if (!lane->busy)
-        return;
-    lane->kind->wait(lane);
-    lane->whole->threads += lane->team.threads - 1;
-    lane->busy = 0;
+    return lane->job_pending && lane->kind->is_running(lane);
 }
 
-/* The job's run ends at its next barrier. */
+/* Waits until a lane's job, if there is one, has ended. */
+static void specdec__lane_wait(specdec__lane *lane)
+{
+    if (!lane->job_pending)
+        return;
+    lane->kind->wait(lane);
+    lane->pool->threads += lane->job_pool.threads - 1;
+    lane->job_pending = 0;
+}
+
+/* Cancels the current run of a lane's job: it ends at its next barrier. */
 static void specdec__lane_cancel(specdec__lane *lane)
 {
     SPECDEC__STORE(&lane->cancel, 1);

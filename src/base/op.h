@@ -29,7 +29,8 @@ static SPECDEC__UNUSED __attribute__((noinline)) float specdec__fma(float a, flo
 }
 #endif
 
-/* 1/sqrt(x) for normal x > 0, by Newton's method in double. Five rounds on every machine give the same bits. */
+/* Returns 1/sqrt(x) for normal x > 0, by Newton's method in double. Five iterations give the same bits on every
+   machine. */
 static double specdec__inverse_root(double x)
 {
     double y;
@@ -64,7 +65,8 @@ static double specdec__inverse_root(double x)
 #define SPECDEC__EXP_SET(a) (a)
 #define SPECDEC__EXP_SUB(a, b) ((a) - (b))
 
-/* e^x within 1 ulp. Above 88.72 infinity; below -87.33, where results would be subnormal, 0; NaN for NaN. */
+/* Returns e^x within 1 ulp: infinity for x above 88.72; 0 for x below -87.33, where results would be subnormal; NaN for
+   NaN. */
 static SPECDEC__UNUSED float specdec__exp(float x)
 {
     float shifter, n, r, p;
@@ -80,7 +82,8 @@ static SPECDEC__UNUSED float specdec__exp(float x)
     return p * specdec__float_from_bits((half - 1u) << 23) * specdec__float_from_bits((whole - half - 1u) << 23);
 }
 
-/* Natural logarithm of a positive normal float, within 1 ulp. Other arguments give an unspecified result. */
+/* Returns the natural logarithm of a positive normal float, within 1 ulp. For other arguments the result is
+   unspecified. */
 static SPECDEC__UNUSED float specdec__log(float x)
 {
     uint32_t bits = specdec__bits_from_float(x) - 0x3f3504f3u; /* sqrt(1/2) */
@@ -100,8 +103,9 @@ static SPECDEC__UNUSED float specdec__log(float x)
     return specdec__fma(exponent, 0.693145752f, p + f);
 }
 
-/* Natural logarithm of a normal double > 0, to about 1e-15: x is scaled by powers of 2 into [sqrt(1/2), sqrt(2)), where
-   the series of atanh is summed. Other arguments give an unspecified result; 0 gives one below -700. */
+/* Returns the natural logarithm of a normal double > 0, to about 1e-15: x is scaled by a power of 2 into [sqrt(1/2),
+   sqrt(2)), where the series of atanh is summed. For other arguments the result is unspecified; for 0 it is below -700.
+   */
 static double specdec__log_double(double x)
 {
     int exponent = 0, i;
@@ -121,7 +125,7 @@ static double specdec__log_double(double x)
     return 2 * sum + specdec__product(exponent, 0.6931471805599453);
 }
 
-/* e^x for |x| < 700, to about 1e-15: a power of two times a Taylor series. */
+/* Returns e^x for |x| < 700, to about 1e-15: a power of two times a Taylor series. */
 static double specdec__exp_double(double x)
 {
     int k = (int)(specdec__product(x, 1.4426950408889634) + (x < 0 ? -0.5 : 0.5)), i;
@@ -138,7 +142,7 @@ static double specdec__exp_double(double x)
     return sum;
 }
 
-/* A polynomial by Horner's rule, every product rounded: the sum of coefficient[i] * x^i for i < count. */
+/* Returns the sum of coefficient[i] * x^i for i < count, by Horner's rule; every product is rounded. */
 static double specdec__polynomial(const double *coefficient, int count, double x)
 {
     double sum = coefficient[count - 1];
@@ -149,7 +153,7 @@ static double specdec__polynomial(const double *coefficient, int count, double x
     return sum;
 }
 
-/* sin(x) and cos(x) for |x| < 2^30, to about 1e-15 for small x and 1e-9 at the end of that range. */
+/* Computes sin(x) and cos(x) for |x| < 2^30, to about 1e-15 for small x and 1e-9 at the end of that range. */
 static void specdec__sine_cosine(double x, float *sine, float *cosine)
 {
     static const double sines[] = {1.0,          -1.0 / 6,        1.0 / 120,          -1.0 / 5040,

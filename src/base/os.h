@@ -72,8 +72,8 @@
 /* --- processor and clock ------------------------------------------------------------------------------------------ */
 
 #if (defined(__aarch64__) || defined(__arm__)) && defined(__linux__) && !defined(SPECDEC_FREESTANDING)
-/* The features of an ARM processor as Linux reports them: the bits of AT_HWCAP (word 0) or AT_HWCAP2 (1). 0 on other
-   systems. */
+/* Returns the features of an ARM processor as Linux reports them: the bits of AT_HWCAP (word 0) or AT_HWCAP2 (word 1).
+   Returns 0 on other systems. */
 static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 {
     return getauxval(word ? AT_HWCAP2 : AT_HWCAP);
@@ -90,9 +90,9 @@ static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
    accesses wider vectors there as if they were aligned to their size (GCC bug 54412). SPECDEC_WINDOWS_AVX: this gcc has
    the fix. */
 #if defined(_WIN32) && !defined(__clang__) && !defined(SPECDEC_WINDOWS_AVX)
-#define SPECDEC__OS_WIDE_STACK 0
+#define SPECDEC__OS_ALIGNS_WIDE_VECTORS 0 /* vectors of 32 and 64 bytes must not lie on the stack */
 #else
-#define SPECDEC__OS_WIDE_STACK 1
+#define SPECDEC__OS_ALIGNS_WIDE_VECTORS 1
 #endif
 
 /* For functions that the library's object files share and that programs must not see. On Windows they are hidden by
@@ -103,7 +103,7 @@ static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 #define SPECDEC__OS_HIDDEN __attribute__((visibility("hidden")))
 #endif
 
-/* Seconds since 1970, in UTC; 0 in builds without a clock. */
+/* Returns the seconds since 1970, in UTC; 0 in builds without a clock. */
 static SPECDEC__UNUSED int64_t specdec__os_date(void)
 {
 #if defined(SPECDEC_NO_CLOCK)
@@ -118,7 +118,7 @@ static SPECDEC__UNUSED int64_t specdec__os_date(void)
 #endif
 }
 
-/* Seconds of a clock that never goes back, since an arbitrary moment; 0 in builds without a clock. */
+/* Returns the seconds since an arbitrary moment, by a clock that never goes back; 0 in builds without a clock. */
 static SPECDEC__UNUSED double specdec__os_seconds(void)
 {
 #if defined(SPECDEC_NO_CLOCK)
@@ -151,9 +151,9 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
    specdec__os_use_large_pages is a hint that changes no byte: all of a large piece of memory will be written. */
 
 #ifdef SPECDEC_NO_FILES
-#define SPECDEC__FILES 0
+#define SPECDEC__HAS_FILES 0 /* this build leaves out: opening, reading and mapping of files */
 #else
-#define SPECDEC__FILES 1
+#define SPECDEC__HAS_FILES 1 /* this build has: opening, reading and mapping of files */
 #endif
 
 #define SPECDEC__OS_ERROR_BYTES 160     /* bytes of a system's error text, at most */
@@ -290,7 +290,7 @@ static void specdec__os_unmap_range(void *data, size_t size) { munmap(data, size
 
 static void specdec__os_close(specdec__os_file file) { close(file); }
 
-/* Gives the system a hint (madvise), which it may decline, about the pages whose ends lie in data[size]. */
+/* Gives the system a hint (madvise), which it may decline, about the pages of memory that end inside data[size]. */
 static SPECDEC__UNUSED void specdec__os_advise(const void *data, size_t size, int hint)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data;
@@ -371,7 +371,7 @@ static SPECDEC__UNUSED specdec_result specdec__os_prefix_error(const char *path,
     return result;
 }
 #else
-/* Puts a file's path in front of an error's text; of a long path, only its end. */
+/* Puts a file's path before an error's text; of a long path, only its end. Returns `result`, the error's code. */
 static SPECDEC__UNUSED specdec_result specdec__os_prefix_error(const char *path, specdec_result result,
                                                                specdec_error *error)
 {
@@ -386,7 +386,8 @@ static SPECDEC__UNUSED specdec_result specdec__os_prefix_error(const char *path,
     return specdec__fail(error, result, "%s%s: %s", skip ? ".." : "", path + skip, words);
 }
 
-/* Fails with an error that a file cannot be opened, read or mapped (what: the verb), and the system's reason. */
+/* Returns the error that a file cannot be opened, read or mapped (what: the verb), with the system's reason in its
+   text. */
 static specdec_result specdec__os_fail(const char *what, const char *path, specdec_error *error)
 {
     char why[SPECDEC__OS_ERROR_BYTES];
@@ -395,7 +396,7 @@ static specdec_result specdec__os_fail(const char *what, const char *path, specd
     return specdec__fail(error, SPECDEC_ERROR_FILE, "cannot %s %s: %s", what, path, why);
 }
 
-/* Opens a regular file for reading. */
+/* Opens a regular file for reading; *size becomes its bytes. Errors: FILE. */
 static specdec_result specdec__os_open_regular(specdec__os_file *file, uint64_t *size, const char *path,
                                                specdec_error *error)
 {
@@ -406,7 +407,7 @@ static specdec_result specdec__os_open_regular(specdec__os_file *file, uint64_t 
     return opened ? SPECDEC_OK : specdec__os_fail("open", path, error);
 }
 
-/* Maps a whole regular file read-only into *out. */
+/* Maps a whole regular file read-only into memory; *out becomes its bytes. */
 static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
 {
     specdec__os_file file;
@@ -467,7 +468,7 @@ static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size
     return result;
 }
 
-/* Ends a mapping of a file, and clears *file. Does nothing if *file is clear. */
+/* Unmaps a file that specdec__os_map has mapped, and clears *file. Does nothing if *file is clear. */
 static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 {
     if (file->data)
@@ -480,48 +481,48 @@ static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 /* --- threads ---------------------------------------------------------------------------------------------------------
 
    Functions that each system defines:
-   specdec__os_create_thread starts a thread that runs thread->function. Where SPECDEC__OS_OWN_STACKS is 1, the thread
+   specdec__os_create_thread starts a thread that runs thread->function. Where SPECDEC__OS_TAKES_STACKS is 1, the thread
    uses the given stack; elsewhere the system allocates a stack of that size. Returns 0 if the system refuses.
-   specdec__os_park sleeps until *word differs from value. Threads sleep in a parking lot (specdec__os_lot).
-   specdec__os_wake makes all threads that sleep in a lot compare their words again. */
+   specdec__os_sleep_until_changed sleeps until *word differs from value, in a parking lot (specdec__os_parking_lot).
+   specdec__os_wake_all makes all threads that sleep in a parking lot compare their words again. */
 
 typedef void specdec__os_function(void *argument);
 
 #if defined(SPECDEC_NO_THREADS)
-#define SPECDEC__OS_THREADS 0
-#define SPECDEC__OS_OWN_STACKS 0
+#define SPECDEC__HAS_THREADS 0     /* this build leaves out: helper threads */
+#define SPECDEC__OS_TAKES_STACKS 0 /* 1: a thread can be given memory for its stack; 0: the system allocates it */
 
-typedef int specdec__os_handle, specdec__os_lot;
+typedef int specdec__os_handle, specdec__os_parking_lot;
 #elif defined(_WIN32)
-#define SPECDEC__OS_THREADS 1
-#define SPECDEC__OS_OWN_STACKS 0
+#define SPECDEC__HAS_THREADS 1
+#define SPECDEC__OS_TAKES_STACKS 0
 
 typedef HANDLE specdec__os_handle;
 
-typedef struct specdec__os_lot {
-    SRWLOCK lock;
-    CONDITION_VARIABLE changed;
-} specdec__os_lot;
+typedef struct specdec__os_parking_lot {
+    SRWLOCK lock;               /* held while a thread compares its word */
+    CONDITION_VARIABLE changed; /* signalled when words have changed */
+} specdec__os_parking_lot;
 #else
-#define SPECDEC__OS_THREADS 1
+#define SPECDEC__HAS_THREADS 1
 #ifdef __APPLE__ /* stacks must begin with a page, whose size is no constant */
-#define SPECDEC__OS_OWN_STACKS 0
+#define SPECDEC__OS_TAKES_STACKS 0
 #else
-#define SPECDEC__OS_OWN_STACKS 1
+#define SPECDEC__OS_TAKES_STACKS 1
 #endif
 
 typedef pthread_t specdec__os_handle;
 
-typedef struct specdec__os_lot {
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-} specdec__os_lot;
+typedef struct specdec__os_parking_lot {
+    pthread_mutex_t mutex;  /* held while a thread compares its word */
+    pthread_cond_t changed; /* signalled when words have changed */
+} specdec__os_parking_lot;
 #endif
 
 typedef struct specdec__os_thread {
-    specdec__os_handle handle;
-    specdec__os_function *function;
-    void *argument;
+    specdec__os_handle handle;      /* the system's handle of the thread */
+    specdec__os_function *function; /* what the thread runs */
+    void *argument;                 /* argument of the function */
 } specdec__os_thread;
 
 #if defined(SPECDEC_NO_THREADS)
@@ -531,12 +532,15 @@ static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, si
     return (void)thread, (void)stack, (void)bytes, 0;
 }
 static void specdec__os_join(specdec__os_thread *thread) { (void)thread; }
-static void specdec__os_lot_init(specdec__os_lot *lot) { *lot = 0; }
-static void specdec__os_lot_deinit(specdec__os_lot *lot) { (void)lot; }
-static void specdec__os_park(specdec__os_lot *l, unsigned *word, unsigned value) { (void)l, (void)word, (void)value; }
-static void specdec__os_wake(specdec__os_lot *lot) { (void)lot; }
+static void specdec__os_parking_lot_init(specdec__os_parking_lot *lot) { *lot = 0; }
+static void specdec__os_parking_lot_deinit(specdec__os_parking_lot *lot) { (void)lot; }
+static void specdec__os_sleep_until_changed(specdec__os_parking_lot *lot, unsigned *word, unsigned value)
+{
+    (void)lot, (void)word, (void)value;
+}
+static void specdec__os_wake_all(specdec__os_parking_lot *lot) { (void)lot; }
 #elif defined(_WIN32)
-/* Number of processors that this process may use, 1 to SPECDEC_MAX_THREADS. Windows counts only the processor group
+/* Returns how many processors this process may use, 1 to SPECDEC_MAX_THREADS. Windows counts only the processor group
    that the process was started in, at most 64. */
 static SPECDEC__UNUSED int specdec__os_processors(void)
 {
@@ -569,15 +573,15 @@ static void specdec__os_join(specdec__os_thread *thread)
     CloseHandle(thread->handle);
 }
 
-static void specdec__os_lot_init(specdec__os_lot *lot)
+static void specdec__os_parking_lot_init(specdec__os_parking_lot *lot)
 {
     InitializeSRWLock(&lot->lock);
     InitializeConditionVariable(&lot->changed);
 }
 
-static void specdec__os_lot_deinit(specdec__os_lot *lot) { (void)lot; }
+static void specdec__os_parking_lot_deinit(specdec__os_parking_lot *lot) { (void)lot; }
 
-static void specdec__os_park(specdec__os_lot *lot, unsigned *word, unsigned value)
+static void specdec__os_sleep_until_changed(specdec__os_parking_lot *lot, unsigned *word, unsigned value)
 {
     AcquireSRWLockExclusive(&lot->lock);
     while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == value)
@@ -585,14 +589,14 @@ static void specdec__os_park(specdec__os_lot *lot, unsigned *word, unsigned valu
     ReleaseSRWLockExclusive(&lot->lock);
 }
 
-static void specdec__os_wake(specdec__os_lot *lot)
+static void specdec__os_wake_all(specdec__os_parking_lot *lot)
 {
     AcquireSRWLockExclusive(&lot->lock);
     WakeAllConditionVariable(&lot->changed);
     ReleaseSRWLockExclusive(&lot->lock);
 }
 #else
-/* Number of processors that this process may use, 1 to SPECDEC_MAX_THREADS. */
+/* Returns how many processors this process may use, 1 to SPECDEC_MAX_THREADS. */
 static SPECDEC__UNUSED int specdec__os_processors(void)
 {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
@@ -622,7 +626,7 @@ static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, si
     int failed;
 
     pthread_attr_init(&attributes);
-    failed = SPECDEC__OS_OWN_STACKS ? pthread_attr_setstack(&attributes, stack, bytes)
+    failed = SPECDEC__OS_TAKES_STACKS ? pthread_attr_setstack(&attributes, stack, bytes)
                               : pthread_attr_setstacksize(&attributes, bytes);
     failed = failed ? failed : pthread_create(&thread->handle, &attributes, specdec__os_thread_main, thread);
     pthread_attr_destroy(&attributes);
@@ -631,19 +635,19 @@ static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, si
 
 static void specdec__os_join(specdec__os_thread *thread) { pthread_join(thread->handle, NULL); }
 
-static void specdec__os_lot_init(specdec__os_lot *lot)
+static void specdec__os_parking_lot_init(specdec__os_parking_lot *lot)
 {
     pthread_mutex_init(&lot->mutex, NULL);
     pthread_cond_init(&lot->changed, NULL);
 }
 
-static void specdec__os_lot_deinit(specdec__os_lot *lot)
+static void specdec__os_parking_lot_deinit(specdec__os_parking_lot *lot)
 {
     pthread_cond_destroy(&lot->changed);
     pthread_mutex_destroy(&lot->mutex);
 }
 
-static void specdec__os_park(specdec__os_lot *lot, unsigned *word, unsigned value)
+static void specdec__os_sleep_until_changed(specdec__os_parking_lot *lot, unsigned *word, unsigned value)
 {
     pthread_mutex_lock(&lot->mutex);
     while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == value)
@@ -651,7 +655,7 @@ static void specdec__os_park(specdec__os_lot *lot, unsigned *word, unsigned valu
     pthread_mutex_unlock(&lot->mutex);
 }
 
-static void specdec__os_wake(specdec__os_lot *lot)
+static void specdec__os_wake_all(specdec__os_parking_lot *lot)
 {
     pthread_mutex_lock(&lot->mutex);
     pthread_cond_broadcast(&lot->changed);

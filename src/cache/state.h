@@ -113,7 +113,10 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
 }
 
 /* Whether a cache has slots for recurrent states. */
-SPECDEC__INLINE int specdec__states_exist(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
+SPECDEC__INLINE int specdec__states_exist(const specdec__states *s)
+{
+    return SPECDEC__HAS_RECURRENT_LAYERS && s->count;
+}
 
 /* Returns the last point of a view, its current state; a point of length 0 without a slot if the view has none. */
 SPECDEC__INLINE specdec__point specdec__state_current(const specdec__state *state)

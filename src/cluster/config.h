@@ -93,7 +93,7 @@ static specdec_result specdec__cluster_configure_draft_rank(specdec_config *c, s
 /* Checks the options that a cluster with a draft rank requires: threads, and the coupled rule. */
 static specdec_result specdec__cluster_check_draft_rank(const specdec_config *c, specdec_error *error)
 {
-    if (!SPECDEC__OS_THREADS)
+    if (!SPECDEC__HAS_THREADS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a rank that drafts needs a build with threads");
     if (c->rule != SPECDEC_RULE_COUPLED)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "rule %d needs the draft's distributions, and a draft "

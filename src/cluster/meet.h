@@ -23,7 +23,7 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     const specdec__bytes file = c->model->gguf.file;
     const size_t head = c->model->gguf.data_at < file.size ? c->model->gguf.data_at : file.size;
     const size_t step = (file.size - head) / 256 + 1;
-    uint64_t hash = specdec__hash(SPECDEC__HASH, file.data, head);
+    uint64_t hash = specdec__hash(SPECDEC__EMPTY_HASH, file.data, head);
     unsigned char numbers[8 * 4];
     size_t at;
     int i;
@@ -56,7 +56,7 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
 
     specdec__wire_put(numbers, 0, (uint32_t)sequences);
     specdec__wire_put(numbers, 1, (uint32_t)length);
-    hash = specdec__hash(SPECDEC__HASH, numbers, sizeof numbers);
+    hash = specdec__hash(SPECDEC__EMPTY_HASH, numbers, sizeof numbers);
     while (most <= vocab->count / 2)
         most *= 2;
     for (id = 0; id < most && id < vocab->count; id++) {

@@ -434,7 +434,7 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
     c->free_space = (uint32_t)free_space;
     c->argument_kinds = b->argument_kinds;
     c->argument_kind_count = b->argument_kind_count;
-    c->hash = specdec__hash(SPECDEC__HASH, b->base + header, c->bytes - header);
+    c->hash = specdec__hash(SPECDEC__EMPTY_HASH, b->base + header, c->bytes - header);
     c->hash = specdec__hash(c->hash, (const unsigned char *)&c->rules, 6 * sizeof c->rules);
     return 1;
 }

@@ -44,7 +44,7 @@ static int specdec__gbnf_is_name_byte(int c)
 static uint32_t specdec__gbnf_find_name(specdec__build *b, specdec__gbnf *g, size_t at, size_t size)
 {
     const unsigned char *text = g->source.text;
-    uint64_t hash = specdec__hash(SPECDEC__HASH, text + at, size);
+    uint64_t hash = specdec__hash(SPECDEC__EMPTY_HASH, text + at, size);
     uint32_t i, entry, count = g->names.count / 3;
 
     if (2 * (count + 1) > g->name_table.count) {
@@ -55,7 +55,7 @@ static uint32_t specdec__gbnf_find_name(specdec__build *b, specdec__gbnf *g, siz
             return 0;
         memset(g->name_table.data, 0, (size_t)room * 4);
         for (i = 0; i < count; i++) {
-            uint64_t place = specdec__hash(SPECDEC__HASH, text + g->names.data[3 * i], g->names.data[3 * i + 1]);
+            uint64_t place = specdec__hash(SPECDEC__EMPTY_HASH, text + g->names.data[3 * i], g->names.data[3 * i + 1]);
 
             while (g->name_table.data[place & (room - 1)])
                 place++;

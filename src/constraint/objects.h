@@ -523,7 +523,7 @@ static void specdec__argument_store_kind(specdec__schema *s, const unsigned char
 
     if (!tool || s->build->failed)
         return;
-    hash = specdec__answer_argument_hash(specdec__hash(SPECDEC__HASH, tool, length), name, size);
+    hash = specdec__answer_argument_hash(specdec__hash(SPECDEC__EMPTY_HASH, tool, length), name, size);
     specdec__vector_push(s->build, &s->argument_kinds, (uint32_t)hash);
     specdec__vector_push(s->build, &s->argument_kinds, (uint32_t)(hash >> 32));
     specdec__vector_push(s->build, &s->argument_kinds, kind);

@@ -121,9 +121,9 @@ static SPECDEC__NOINLINE specdec_result specdec__engine_check_settings(const spe
 /* Makes the engine a rank of the configuration's cluster. */
 static specdec_result specdec__engine_join_cluster(specdec__engine *e, specdec_error *error)
 {
-    if (!SPECDEC__CLUSTER && e->config.cluster)
+    if (!SPECDEC__HAS_CLUSTER && e->config.cluster)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
-    return SPECDEC__CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK;
+    return SPECDEC__HAS_CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK;
 }
 
 /* Lays out all that an engine needs in an arena; e->config is set. */
@@ -216,7 +216,8 @@ specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes
     if (!config || !bytes)
         return specdec__fail_missing(error);
     models += specdec__source_is_opened(&config->draft) + specdec__source_is_opened(&config->heads);
-    models += SPECDEC__HEADS && (config->drafting == SPECDEC_DRAFT_AUTO || config->drafting == SPECDEC_DRAFT_MTP);
+    models += SPECDEC__HAS_STATE_DRAFTERS && (config->drafting == SPECDEC_DRAFT_AUTO ||
+                                              config->drafting == SPECDEC_DRAFT_MTP);
     return specdec__count_memory_models(config, own, models, bytes, error);
 }
 
@@ -270,7 +271,7 @@ static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
     if (!t || !opened)
         return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
     *opened = NULL;
-    if (!SPECDEC__SEQUENCES)
+    if (!SPECDEC__HAS_MANY_SEQUENCES)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
     *opened = fork ? specdec__engine_fork_sequence(t) : specdec__engine_open_free(t);
@@ -284,7 +285,7 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 
     if (fork)
         *fork = NULL;
-    if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
+    if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__HAS_MANY_SEQUENCES)
         return result;
     specdec__engine_discard_children(*fork); /* the copy decodes pending tokens again, for children of its own */
     return SPECDEC_OK;
@@ -295,7 +296,8 @@ specdec *specdec_child(specdec *t, int i)
     specdec *found = NULL;
     int at = t ? t->answer_from : 0, k;
 
-    for (; SPECDEC__SEQUENCES && t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
+    /* each round: the next fork behind `at` */
+    for (; SPECDEC__HAS_MANY_SEQUENCES && t && t->open && i >= 0; i--, at = found->fork_at) {
         found = NULL;
         for (k = 0; k < t->engine->room.max_views; k++) {
             specdec *x = &t->engine->sequences[k];
@@ -419,7 +421,7 @@ static specdec__ngram *specdec__find_ngram_index(specdec *t)
     const specdec__engine *e = t->engine;
     int i;
 
-    for (i = 0; SPECDEC__NGRAMS && i < e->drafter_count; i++)
+    for (i = 0; SPECDEC__HAS_NGRAM_DRAFTERS && i < e->drafter_count; i++)
         if (e->drafters[i].drafting == SPECDEC_DRAFT_NGRAM)
             return (specdec__ngram *)e->drafters[i].state;
     specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this engine does not draft from n-grams");
@@ -434,7 +436,7 @@ static specdec_result specdec__call_save_history(specdec *t, void *data, size_t 
     if (!t || !bytes)
         return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
     index = specdec__find_ngram_index(t);
-    if (!SPECDEC__NGRAMS || !index)
+    if (!SPECDEC__HAS_NGRAM_DRAFTERS || !index)
         return SPECDEC_ERROR_ARGUMENT;
     return specdec__ngram_save_file(index, specdec__draft_ngram_hash_vocabulary(&t->model->vocab), data, room, bytes,
                                     &t->error);
@@ -448,7 +450,7 @@ static specdec_result specdec__call_load_history(specdec *t, const void *data, s
     if (!t || !data)
         return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
     index = specdec__find_ngram_index(t);
-    if (!SPECDEC__NGRAMS || !index)
+    if (!SPECDEC__HAS_NGRAM_DRAFTERS || !index)
         return SPECDEC_ERROR_ARGUMENT;
     return specdec__ngram_load_file(index, specdec__draft_ngram_hash_vocabulary(&t->model->vocab), t->model->vocab_size,
                                     data,
@@ -911,7 +913,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->isa = t->engine->kernels->name;
     info->kv = t->engine->config.kv;
     info->chat_format = t->engine->chat.format ? t->engine->chat.format->name : NULL;
-    info->threads = SPECDEC__OS_THREADS ? t->engine->config.threads : 1; /* the pool has lent the lane's */
+    info->threads = SPECDEC__HAS_THREADS ? t->engine->config.threads : 1; /* the pool has lent the lane's */
     info->context = t->context;
     info->vocabulary = m->vocab_size;
     info->layers = m->layers;

@@ -68,7 +68,7 @@ static specdec_result specdec__chat_render_messages(specdec *t, int32_t last, co
     const specdec__vocab *v = &t->model->vocab;
     const int begun = last >= 0;
 
-    if (SPECDEC__TEMPLATES && !t->engine->chat.format)
+    if (SPECDEC__HAS_CHAT_TEMPLATES && !t->engine->chat.format)
         return specdec__chat_render_by_template(
             v, t->model->chat_template, begun, begun && specdec__vocab_token_ends_text(v, last) ? last : -1, messages,
             count, t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out, &t->error);
@@ -101,7 +101,8 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
     if (result)
         return result;
-    if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs_template)))
+    if (!SPECDEC__HAS_CHAT_FORMATS || (!t->engine->chat.format &&
+                                       !(SPECDEC__HAS_CHAT_TEMPLATES && t->engine->chat.runs_template)))
         return specdec__chat_refuse_unknown(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
@@ -188,7 +189,7 @@ static specdec_result specdec__conversation_render_text(specdec *t, const specde
     specdec__conversation_work work;
     specdec_result result;
 
-    if (SPECDEC__TEMPLATES && t->model->chat_template.data && !t->engine->config.chat_format) {
+    if (SPECDEC__HAS_CHAT_TEMPLATES && t->model->chat_template.data && !t->engine->config.chat_format) {
         arena->used = (arena->used + 63) & ~(size_t)63;
         work.vocab = v;
         work.text = t->model->chat_template;
@@ -197,7 +198,7 @@ static specdec_result specdec__conversation_render_text(specdec *t, const specde
         work.local_time = specdec__os_date();
         return specdec__conversation_render(&work, input, out, &t->error);
     }
-    if (!SPECDEC__CHATS || !chat->format)
+    if (!SPECDEC__HAS_CHAT_FORMATS || !chat->format)
         return specdec__chat_refuse_unknown(chat, &t->error);
     if (specdec__text_bytes(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "chat format \"%s\" knows no tools",
@@ -380,12 +381,12 @@ static specdec_result specdec__call_next_part(specdec *t, int work, specdec_part
                                        t->prompt_in_thought);
         t->parts = 1;
     }
-    if (SPECDEC__CONSTRAINTS)
+    if (SPECDEC__HAS_CONSTRAINTS)
         specdec__tools_set_splitter_kinds(&t->splitter, t->settings.calls);
     for (;;) {
         if (specdec__answer_next_part(&t->splitter, part))
             return SPECDEC_OK;
-        if (SPECDEC__CONSTRAINTS && t->parts == 1)
+        if (SPECDEC__HAS_CONSTRAINTS && t->parts == 1)
             specdec__part_switch_constraint(t);
         result = specdec__return_piece(t, work, &piece);
         if (result != SPECDEC_OK && result != SPECDEC_DONE)

@@ -14,7 +14,7 @@
 #include "../constraint/mask.h"
 #include "api.h"
 
-#if SPECDEC__CONSTRAINTS
+#if SPECDEC__HAS_CONSTRAINTS
 SPECDEC__FOR_SIZE
 
 /* Checks the caller's source of a constraint. *size: bytes of its texts in all. */

@@ -138,7 +138,7 @@ static specdec_result specdec__conversation_count_bytes(const specdec_model *mod
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
     if ((result = specdec__chat_choose_format(chat, model->chat, v, c->chat_format, error)) != SPECDEC_OK)
         return result;
-    if (!SPECDEC__CHATS || !chat->format)
+    if (!SPECDEC__HAS_CHAT_FORMATS || !chat->format)
         return specdec__chat_refuse_unknown(chat, error);
     if (c->count < 1 || !c->messages)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d messages", c->messages ? c->count : 0);

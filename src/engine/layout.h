@@ -153,10 +153,10 @@ static specdec_result specdec__engine_fill_config(specdec__engine *e, specdec_er
         return SPECDEC_ERROR_ARGUMENT;
     if (c->vocabulary_only)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
-    if (!SPECDEC__SEQUENCES && (c->sequences > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
+    if (!SPECDEC__HAS_MANY_SEQUENCES && (c->sequences > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
-    if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
+    if (!SPECDEC__HAS_DISTRIBUTION_VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
 #ifdef SPECDEC_NO_THREADS
@@ -166,7 +166,7 @@ static specdec_result specdec__engine_fill_config(specdec__engine *e, specdec_er
     c->sequences = c->sequences ? c->sequences : 1;
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
-    c->constraints = SPECDEC__CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.calls ||
+    c->constraints = SPECDEC__HAS_CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.calls ||
                                              c->settings.allow);
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
@@ -223,7 +223,8 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
 {
     const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
 
-    if (!SPECDEC__OS_THREADS || c->async < 0 || threads < 1 || !kind->keep_subtree || c->rule != SPECDEC_RULE_COUPLED ||
+    if (!SPECDEC__HAS_THREADS || c->async < 0 || threads < 1 || !kind->keep_subtree ||
+        c->rule != SPECDEC_RULE_COUPLED ||
         (!c->async && c->drafting != SPECDEC_DRAFT_AUTO && c->policy == SPECDEC_POLICY_STATIC))
         return 0;
     return threads;
@@ -277,7 +278,7 @@ static specdec_result specdec__engine_make_fixed_tree(specdec__engine *e, specde
 /* Takes the memory of constraints from an arena, if sequences may have any. */
 static void specdec__engine_lay_out_masker(specdec__engine *e, specdec__arena *arena)
 {
-    if (!SPECDEC__CONSTRAINTS || !e->config.constraints)
+    if (!SPECDEC__HAS_CONSTRAINTS || !e->config.constraints)
         return;
     e->masker = SPECDEC__TAKE(arena, specdec__masker, 1);
     specdec__masker_lay_out(e->masker, &e->target_model->vocab, e->target_model->vocab_size, arena);
@@ -293,9 +294,11 @@ static void specdec__engine_lay_out_buffers(specdec__engine *e, specdec__arena *
         e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
     e->chat_bytes = specdec__size_multiply((size_t)e->room.view_keys, SPECDEC__PROMPT_BYTES_A_TOKEN);
     e->chat_text = (char *)specdec__arena_reserve(arena, e->chat_bytes, 1, SPECDEC__CACHE_LINE);
-    e->chat_plain = SPECDEC__CHATS ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1) : NULL;
+    e->chat_plain = SPECDEC__HAS_CHAT_FORMATS
+                        ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1)
+                        : NULL;
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
-    if (SPECDEC__TEMPLATES && e->target_model->chat_template.data) {
+    if (SPECDEC__HAS_CHAT_TEMPLATES && e->target_model->chat_template.data) {
         const size_t most = specdec__chat_template_bytes(e->target_model->chat_template.size, e->chat_bytes);
 
         e->scratch_bytes = e->scratch_bytes > most ? e->scratch_bytes : most;
@@ -411,7 +414,7 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
     if (source && !d->model && specdec__source_is_given(source) &&
         (result = specdec__engine_open_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    if (SPECDEC__HEADS && kind->nextn &&
+    if (SPECDEC__HAS_STATE_DRAFTERS && kind->nextn &&
         (result = specdec__engine_open_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     specdec__drafter_fit_kind(kind, d->model);
@@ -437,7 +440,7 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
         e->target.taps[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.max_views; i++)
         d->proposals[i].request.levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
-    if (SPECDEC__OS_THREADS && specdec__engine_draft_threads(&e->config, kind))
+    if (SPECDEC__HAS_THREADS && specdec__engine_draft_threads(&e->config, kind))
         specdec__engine_lay_out_ahead(e, d, arena);
     return result;
 }
@@ -479,7 +482,7 @@ static int specdec__engine_kept_limit(const specdec_config *c, const specdec__kv
 {
     const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->max_views, 64), 256);
 
-    if (!SPECDEC__SEQUENCES || c->prefixes < 0 || specdec__in_cluster(c) || room->all_keys <= room->view_keys)
+    if (!SPECDEC__HAS_MANY_SEQUENCES || c->prefixes < 0 || specdec__in_cluster(c) || room->all_keys <= room->view_keys)
         return 0;
     return specdec__min_int(most, room->all_keys / SPECDEC__KEYS);
 }

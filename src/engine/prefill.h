@@ -124,7 +124,7 @@ static void specdec__engine_share_longest_prefix(specdec *t)
     const int least = before + SPECDEC__KEYS / 4; /* fewer do not pay */
     int length, kept_length, open, kept;
 
-    if (!SPECDEC__SEQUENCES)
+    if (!SPECDEC__HAS_MANY_SEQUENCES)
         return;
     open = specdec__engine_longest_shared(t, 0, views, least, &length);
     kept = specdec__engine_longest_shared(t, views, views + e->room.kept_views, least, &kept_length);

@@ -329,7 +329,7 @@ static void specdec__save_write_file(const specdec *t, const specdec__saved_fiel
         i = specdec__state_find_point(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
         specdec__state_copy_file_slot(&kv->states, t->view.state.point[i].slot, &file);
     }
-    specdec__store_u64(file.next_byte, specdec__hash(SPECDEC__HASH, data, (size_t)(file.next_byte - data)));
+    specdec__store_u64(file.next_byte, specdec__hash(SPECDEC__EMPTY_HASH, data, (size_t)(file.next_byte - data)));
 }
 
 /* Checks the arguments of specdec_save and specdec_load as specdec__check_call_arguments does. Also returns an error in
@@ -340,7 +340,7 @@ static specdec_result specdec__save_check_arguments(specdec *t, int given)
 
     if (!result && specdec__in_cluster(&t->engine->config))
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target has its keys on other ranks");
-    return result || SPECDEC__SAVES ? result
+    return result || SPECDEC__HAS_SAVING ? result
                                     : specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                                                     "SPECDEC_NO_SAVE leaves saved texts out of this build");
 }
@@ -352,7 +352,7 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
     specdec__saved_fields saved;
 
-    if (result || !SPECDEC__SAVES)
+    if (result || !SPECDEC__HAS_SAVING)
         return result;
     if (t->forced_count && t->handed_out == t->count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a fork of this text waits for a place");
@@ -381,7 +381,7 @@ static specdec_result specdec__load_check_file(specdec *t, const unsigned char *
     if (version != 3)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (3 is read)",
                              version);
-    if (specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
+    if (specdec__hash(SPECDEC__EMPTY_HASH, data, size - 8) != specdec__load_u64(data + size - 8))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text is damaged");
     if (specdec__load_u32(data + 12) != (uint32_t)kv->type)
         return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "the saved text does not have its keys as %s",
@@ -495,9 +495,9 @@ static void specdec__load_forks(specdec *t, int forks)
     int at, left = e->config.hooks.fork ? 0 : specdec__min_int(forks, e->config.forks);
 
     t->forks = forks;
-    for (at = t->count; SPECDEC__SEQUENCES && at > 0 && left > 0; at--)
+    for (at = t->count; SPECDEC__HAS_MANY_SEQUENCES && at > 0 && left > 0; at--)
         left -= t->tokens[at - 1] == e->fork_token;
-    for (; SPECDEC__SEQUENCES && at < t->count; at++)
+    for (; SPECDEC__HAS_MANY_SEQUENCES && at < t->count; at++)
         if (t->tokens[at] == e->fork_token)
             t->fork_places[t->placed++] = at + 1;
 }
@@ -547,7 +547,7 @@ static specdec_result specdec__call_load(specdec *t, const void *data, size_t si
     specdec__stop_scan stop;
     specdec__saved_fields saved;
 
-    if (result || !SPECDEC__SAVES)
+    if (result || !SPECDEC__HAS_SAVING)
         return result;
     if (t->parent)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is a child");

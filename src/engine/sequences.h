@@ -207,7 +207,7 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
 {
     int behind = 0;
 
-    while (SPECDEC__SEQUENCES && behind < t->placed && t->fork_places[t->placed - 1 - behind] > count)
+    while (SPECDEC__HAS_MANY_SEQUENCES && behind < t->placed && t->fork_places[t->placed - 1 - behind] > count)
         behind++;
     return behind;
 }
@@ -220,7 +220,7 @@ static void specdec__engine_drop_children(specdec *t, int count)
     const int undone = specdec__engine_forks_behind(t, count);
     int i;
 
-    for (i = 0; SPECDEC__SEQUENCES && i < e->room.max_views; i++) {
+    for (i = 0; SPECDEC__HAS_MANY_SEQUENCES && i < e->room.max_views; i++) {
         specdec *x = &e->sequences[i];
 
         if (x->open && x->parent == t && x->fork_at > count) {
@@ -281,7 +281,7 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
 {
     const specdec__constrained *c = &of->constrained;
 
-    if (!SPECDEC__CONSTRAINTS || !c->masker)
+    if (!SPECDEC__HAS_CONSTRAINTS || !c->masker)
         return;
     specdec__constrained_begin(&t->constrained, c->from);
     t->constrained.constraint = c->constraint;

@@ -141,7 +141,7 @@ static void specdec__engine_log_chat(const specdec__engine *e)
     int i, type;
     int32_t id;
 
-    if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
+    if (!SPECDEC__HAS_CHAT_FORMATS || (!chat->format && !e->target_model->chat_template.data))
         return;
     if (!chat->format && chat->runs_template) {
         specdec__log_line(hooks, "chat: the model's template is run");
@@ -175,7 +175,7 @@ static specdec_result specdec__engine_find_fork_tokens(specdec__engine *e, specd
     const int named = fork && *fork;
 
     e->fork_token = e->child_token = -1;
-    if (!SPECDEC__SEQUENCES || (fork && !*fork) || (!named && e->config.sequences == 1))
+    if (!SPECDEC__HAS_MANY_SEQUENCES || (fork && !*fork) || (!named && e->config.sequences == 1))
         return SPECDEC_OK;
     e->fork_token = specdec__vocab_find_token(vocab, named ? fork : "[Fork]");
     e->child_token = specdec__vocab_find_token(vocab, child ? child : "[Child]");

@@ -218,7 +218,7 @@ static int specdec__engine_may_fork(const specdec *t, int count)
 {
     const specdec_config *c = &t->engine->config;
 
-    return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
+    return SPECDEC__HAS_MANY_SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
 /* Tokens that must not be chosen from a row of logits, and their own logits, which the row gets back afterwards. */
@@ -258,7 +258,7 @@ static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specd
         specdec__engine_forbid_list(t, logits, t->ends, t->end_count, own);
     if (brief || t->settings.ignore_end)
         specdec__engine_forbid_list(t, logits, v->ends, v->end_count, own);
-    if (!SPECDEC__SEQUENCES || e->fork_token < 0)
+    if (!SPECDEC__HAS_MANY_SEQUENCES || e->fork_token < 0)
         return;
     specdec__engine_forbid_list(t, logits, &e->child_token, 1, own);
     if (!specdec__engine_may_fork(t, t->count + 1) ||
@@ -370,7 +370,7 @@ static int specdec__engine_screen_kind(specdec__engine *e)
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
+        if ((SPECDEC__HAS_DISTRIBUTION_VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
             return SPECDEC__SCREEN_LOGITS;
         forced = forced && specdec__engine_needs_no_logits(t);
         bounds = bounds && specdec__engine_bounds_can_choose(t) &&
@@ -446,7 +446,7 @@ static specdec_result specdec__engine_verify_node(void *text, int node, const in
     if (result)
         return result;
     specdec__engine_forbid_tokens(t, logits, &own);
-    if (!SPECDEC__VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
+    if (!SPECDEC__HAS_DISTRIBUTION_VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
         specdec_verify_match(verdict, children, count, specdec__engine_choose_token(t, logits));
     else
         specdec__engine_verify_by_rule(t, node, logits, children, count, verdict);
@@ -589,7 +589,7 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
 
     if (!e->roots || width > SPECDEC__MAX_TREE || nodes < 1)
         return;
-    if (SPECDEC__OS_THREADS && e->ahead->probe) { /* a probe is no usual step */
+    if (SPECDEC__HAS_THREADS && e->ahead->probe) { /* a probe is no usual step */
         specdec__ahead_note_probe(e, width, seconds);
         return;
     }
@@ -602,7 +602,7 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
         specdec__tune_add_loaded_step(e->tune, nodes, seconds);
     } else {
         specdec__tune_add_step(e->tune, nodes, seconds, 1);
-        if (SPECDEC__SEQUENCES && e->room.max_views > 1)
+        if (SPECDEC__HAS_MANY_SEQUENCES && e->room.max_views > 1)
             specdec__tune_add_unloaded_step(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
@@ -647,7 +647,7 @@ static void specdec__engine_finish_step(specdec *t, double now)
 {
     if (t->length)
         specdec__engine_note_first_token(t, now);
-    if (SPECDEC__SEQUENCES && t->forced_count)
+    if (SPECDEC__HAS_MANY_SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     if (t->parent && specdec__stream_end_reason(t, t->count))
         specdec__engine_release_sequence(t);
@@ -712,7 +712,7 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
         specdec__engine_verify_tree(e->members[i]);
     specdec__engine_note_costs(e, s->nodes, verified - s->drafted);
     now = specdec__os_seconds();
-    if (SPECDEC__OS_THREADS && e->ahead->drafter)
+    if (SPECDEC__HAS_THREADS && e->ahead->drafter)
         specdec__ahead_note_step(e, now - s->start, s->drafted - s->start, 0.5 * (s->promise + e->members[0]->length));
     e->tune->async = 0;
     for (i = 0; i < e->member_count; i++) {
@@ -745,7 +745,7 @@ static void specdec__engine_begin_answer(specdec *t)
     double start = specdec__os_seconds();
 
     specdec__engine_decode_row(t, t->engine->target.logits);
-    if (specdec__engine_ends_or_forks(t) && SPECDEC__SEQUENCES && t->forced_count)
+    if (specdec__engine_ends_or_forks(t) && SPECDEC__HAS_MANY_SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     t->from_row = 0;
     t->engine->row_of = NULL;

@@ -107,7 +107,7 @@ SPECDEC__FOR_SIZE
    room: tokens. */
 static int specdec__stream_fork_limit(const specdec_config *c, int room)
 {
-    return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
+    return SPECDEC__HAS_MANY_SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
 /* Takes a sequence's arrays for room->length tokens from an arena. t: NULL where the arena only counts, as a sequence
@@ -226,7 +226,7 @@ static specdec_result specdec__stream_check_constraint(const specdec_settings *s
 {
     if (!settings->constraint && !settings->calls && !settings->allow)
         return SPECDEC_OK;
-    if (!SPECDEC__CONSTRAINTS)
+    if (!SPECDEC__HAS_CONSTRAINTS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");
     if ((settings->constraint && settings->constraint->magic != SPECDEC__CONSTRAINT_MAGIC) ||
         (settings->calls && settings->calls->magic != SPECDEC__CONSTRAINT_MAGIC))
@@ -248,7 +248,7 @@ SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const
 {
     const specdec_constraint *wanted = specdec__stream_constraint(t, settings);
 
-    return SPECDEC__CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
+    return SPECDEC__HAS_CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
 }
 
 /* Whether settings give a sequence's next token the constraint that the sequence has now. */
@@ -269,7 +269,7 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
 {
     specdec__constrained *c = &t->constrained;
 
-    if (!SPECDEC__CONSTRAINTS || !c->masker)
+    if (!SPECDEC__HAS_CONSTRAINTS || !c->masker)
         return;
     if (!specdec__stream_same_constraint(t, settings)) {
         specdec__constrained_begin(c, t->handed_out);

@@ -818,7 +818,7 @@ static int specdec__forward_run_attention(specdec__context *c, int thread, const
     const int group = layer->shape.heads / layer->shape.kv_heads, items = c->n * layer->shape.kv_heads;
     int from, end = 0, i;
 
-    while ((from = specdec__pool_claim(c->pool, by.units, 1, &end)) < by.units)
+    while ((from = specdec__pool_claim_items(c->pool, by.units, 1, &end)) < by.units)
         for (; from < end; from++) {
             specdec__attention_unit unit = specdec__forward_make_unit(c, layer, &by, from);
 
@@ -828,7 +828,7 @@ static int specdec__forward_run_attention(specdec__context *c, int thread, const
         return 1;
     if (by.stretches == 1)
         return 0;
-    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+    while ((from = specdec__pool_claim_items(c->pool, items, 1, &end)) < items)
         for (; from < end; from++) {
             const int node = c->first_node + from % c->n, head = from / c->n * group;
 

@@ -443,7 +443,7 @@ static void specdec__context_take_halves(specdec__context *c, size_t n, specdec_
     }
     specdec__arena_skip_to(arena, end);
     end = specdec__arena_rewind(arena, begin);
-    if (SPECDEC__RECURRENT && c->model->mixing.layers)
+    if (SPECDEC__HAS_RECURRENT_LAYERS && c->model->mixing.layers)
         c->mix.projected = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.projected_stride);
     specdec__arena_skip_to(arena, end);
 }

@@ -169,7 +169,7 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix) / c->model->experts;
     for (specdec__walk_begin(&walk, c->pool, tiles * c->routes.jobs, 2); walk.at < walk.count;
-         specdec__walk_on(&walk, pair)) {
+         specdec__walk_advance(&walk, pair)) {
         specdec__matrix_tile places[2], next[2];
         const specdec__matrix_product *t = specdec__forward_find_routed_tile(c, targets, walk.at, tiles, places, &job);
 

@@ -38,7 +38,8 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
     sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < 2; i++)
         places[i].matrix = next[i].matrix = w;
-    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_on(&walk, pair)) {
+    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_advance(&walk,
+                                                                                                             pair)) {
         const int column = walk.at / tiles * SPECDEC__COLUMNS, tile = walk.at % tiles, head = tile / own;
         const int columns = specdec__min_int(SPECDEC__COLUMNS, c->n - column);
 

@@ -230,7 +230,8 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
     sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix);
-    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_on(&walk, pair)) {
+    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_advance(&walk,
+                                                                                                             pair)) {
         specdec__matrix_tile places[2], next[2];
         const int pass = passes > 1 ? walk.at / tiles : 0, column = pass * SPECDEC__COLUMNS; /* divisions are slow */
         const int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);

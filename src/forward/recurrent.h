@@ -410,7 +410,7 @@ static int specdec__forward_mix_convolve_rows(specdec__context *c, int thread, c
         if (specdec__pool_barrier(c->pool))
             return 1;
     }
-    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+    while ((from = specdec__pool_claim_items(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
             if (specdec__forward_mix_needs_convolution(c, from / blocks))
                 specdec__forward_mix_convolve_row(c, specdec__forward_mix_find_part(c, from / blocks), layer,
@@ -430,7 +430,7 @@ static int specdec__forward_mix_run_layer(specdec__context *c, int thread, const
 
     if (specdec__forward_mix_convolve_rows(c, thread, layer))
         return 1;
-    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+    while ((from = specdec__pool_claim_items(c->pool, items, 1, &end)) < items)
         for (; from < end; from++) {
             const specdec__mix_part *part = &c->mix.part[from / units];
 
@@ -448,7 +448,7 @@ static int specdec__forward_mix_run_layer(specdec__context *c, int thread, const
         return 0;
     items = c->n * groups;
     end = 0;
-    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+    while ((from = specdec__pool_claim_items(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
             specdec__forward_mix_apply_gate(c, layer, from / groups, from % groups, m->output_width / groups);
     return specdec__pool_barrier(c->pool);

@@ -182,7 +182,7 @@ static int specdec__forward_run_attention_half(specdec__context *c, int thread, 
         if (specdec__pool_barrier(c->pool))
             return 1;
     }
-    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+    while ((from = specdec__pool_claim_items(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
             specdec__forward_rotate_queries(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
     if (specdec__pool_barrier(c->pool))
@@ -609,7 +609,7 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
     const int trait = c->model->trait[SPECDEC__READS_STATES], width = c->model->embedding;
-    const int reads = SPECDEC__HEADS && (trait == SPECDEC__BESIDE_EMBEDDINGS || c->model->reads.is_nextn);
+    const int reads = SPECDEC__HAS_STATE_DRAFTERS && (trait == SPECDEC__BESIDE_EMBEDDINGS || c->model->reads.is_nextn);
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
@@ -618,9 +618,8 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
         specdec__forward_compute_angles(c, SPECDEC__ROPE, i);
         if (c->frequency[SPECDEC__ROPE_ALTERNATE])
             specdec__forward_compute_angles(c, SPECDEC__ROPE_ALTERNATE, i);
-        if (!specdec__model_has_first_layer(c->model) || (SPECDEC__HEADS && !reads && c->reads)) /* x came from
-                                                                                                    elsewhere */
-            continue;
+        if (!specdec__model_has_first_layer(c->model) || (SPECDEC__HAS_STATE_DRAFTERS && !reads && c->reads))
+            continue; /* x was received, or projected from states */
         row = reads ? c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width)
                     : c->x + (size_t)i * (size_t)c->e;
         specdec__quant_to_float(table->type,
@@ -687,7 +686,7 @@ static int specdec__forward_store_block_keys(specdec__context *c, int thread)
         if (specdec__pool_barrier(c->pool))
             return 1;
         items = c->n * s->kv_heads;
-        for (end = 0; (from = specdec__pool_claim(c->pool, items, 1, &end)) < items;)
+        for (end = 0; (from = specdec__pool_claim_items(c->pool, items, 1, &end)) < items;)
             for (; from < end; from++)
                 specdec__forward_store_key_value(c, thread, layer, from / s->kv_heads, from % s->kv_heads);
     }
@@ -702,15 +701,15 @@ static void specdec__forward_run_thread(void *argument, int thread)
     int i;
 
     c->scratch[thread].current_half = -1;
-    if (SPECDEC__HEADS && c->reads && !m->reads.is_nextn && specdec__forward_project_states(c, thread))
+    if (SPECDEC__HAS_STATE_DRAFTERS && c->reads && !m->reads.is_nextn && specdec__forward_project_states(c, thread))
         return;
     specdec__forward_embed_rows(c, thread);
     if (specdec__pool_barrier(c->pool) ||
-        (SPECDEC__HEADS && m->reads.is_nextn && specdec__forward_project_states(c, thread)) ||
+        (SPECDEC__HAS_STATE_DRAFTERS && m->reads.is_nextn && specdec__forward_project_states(c, thread)) ||
         (c->inputs && specdec__forward_compute_layer_embeddings(c, thread)) ||
         (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
-    if (SPECDEC__HEADS && c->reads && m->block.size) {
+    if (SPECDEC__HAS_STATE_DRAFTERS && c->reads && m->block.size) {
         specdec__forward_store_block_keys(c, thread);
         return;
     }
@@ -721,15 +720,16 @@ static void specdec__forward_run_thread(void *argument, int thread)
         c->scratch[thread].current_half = 2 * i;
         if (c->streams && specdec__forward_begin_layer(c, thread, &m->layer[i]))
             return;
-        if (SPECDEC__RECURRENT && m->layer[i].recurrent_index >= 0 && specdec__forward_run_recurrent_half(c, thread,
-                                                                                                          &m->layer[i]))
+        if (SPECDEC__HAS_RECURRENT_LAYERS && m->layer[i].recurrent_index >= 0 &&
+            specdec__forward_run_recurrent_half(c, thread, &m->layer[i]))
             return;
         if (m->layer[i].shape.kv_heads && specdec__forward_run_attention_half(c, thread, &m->layer[i]))
             return;
         if (m->layer[i].matrix[SPECDEC__LAUREL_DOWN].rows && specdec__forward_run_laurel(c, thread, &m->layer[i]))
             return;
         c->scratch[thread].current_half = 2 * i + 1;
-        if (SPECDEC__EXPERTS && m->layer[i].shape.experts ? specdec__forward_run_expert_half(c, thread, &m->layer[i])
+        if (SPECDEC__HAS_EXPERTS && m->layer[i].shape.experts
+            ? specdec__forward_run_expert_half(c, thread, &m->layer[i])
             : m->layer[i].shape.feed_forward ? specdec__forward_run_ffn_half(c, thread, &m->layer[i])
                                              : 0)
             return;

@@ -393,7 +393,7 @@ static int specdec__cpu_avx2(void)
 {
     const unsigned wanted = 1u << 12 | 1u << 29; /* fma, f16c */
 
-    return SPECDEC__OS_WIDE_STACK && (specdec__cpu_saved_registers() & 6) == 6 &&
+    return SPECDEC__OS_ALIGNS_WIDE_VECTORS && (specdec__cpu_saved_registers() & 6) == 6 &&
            (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted && (specdec__cpu_leaf(7, 0).ebx & 1u << 5);
 }
 

@@ -882,7 +882,7 @@ SPECDEC__LANE_INLINE void X(update_all_columns)(const specdec__state_update *r, 
 /* Updates the state of a recurrent layer's head: see specdec__state_update. */
 SPECDEC__LANE void X(update_state)(const specdec__state_update *r)
 {
-    if (!SPECDEC__RECURRENT)
+    if (!SPECDEC__HAS_RECURRENT_LAYERS)
         return;
     if (r->corrects && r->query)
         X(update_all_columns)(r, 1, 1);

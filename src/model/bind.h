@@ -534,7 +534,7 @@ static specdec_result specdec__model_refuse_unread_tensors(const specdec__model 
 /* Binds all tensors of a model, and checks that there are no others. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    const int reads = SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES];
+    const int reads = SPECDEC__HAS_STATE_DRAFTERS && m->trait[SPECDEC__READS_STATES];
     const int borrows = reads && m->trait[SPECDEC__READS_STATES] != SPECDEC__AS_STREAM;
     int found;
     size_t tile_bytes;
@@ -565,7 +565,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
     specdec__model_make_ones(m, arena);
     if (!found && !borrows)
         m->output = m->token_embedding;
-    if (SPECDEC__HEADS && m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM &&
+    if (SPECDEC__HAS_STATE_DRAFTERS && m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM &&
         (r = specdec__model_bind_centroids(m, arena, error)) != SPECDEC_OK)
         return r;
     tile_bytes = m->tile_bytes;

@@ -174,7 +174,7 @@ static specdec_result specdec__model_read_experts(specdec__model *m, specdec_err
     m->experts = specdec__model_read_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
     if (!m->experts)
         return r.result;
-    if (!SPECDEC__EXPERTS)
+    if (!SPECDEC__HAS_EXPERTS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "mixtures of experts are left out of this build by SPECDEC_NO_EXPERTS");
     if (!m->trait[SPECDEC__EXPERT_SHARES])
@@ -427,7 +427,7 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
     x->kind = m->trait[SPECDEC__MIXING];
     if (!x->kind)
         return SPECDEC_OK;
-    if (!SPECDEC__RECURRENT)
+    if (!SPECDEC__HAS_RECURRENT_LAYERS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "recurrent layers, which %s has, are left out of this build by SPECDEC_NO_RECURRENT",
                              m->architecture->name);

@@ -48,7 +48,10 @@ typedef struct specdec__mixing {
 } specdec__mixing;
 
 /* Whether a model has recurrent layers, on this rank or another one. */
-SPECDEC__INLINE int specdec__mixing_exists(const specdec__mixing *m) { return SPECDEC__RECURRENT && m->kind; }
+SPECDEC__INLINE int specdec__mixing_exists(const specdec__mixing *m)
+{
+    return SPECDEC__HAS_RECURRENT_LAYERS && m->kind;
+}
 
 /* Returns the floats of the state matrix of one head. */
 SPECDEC__INLINE size_t specdec__mixing_head_floats(const specdec__mixing *m)

@@ -768,7 +768,7 @@ SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m, const spe
 }
 
 /* Whether the model is a mixture of experts. */
-SPECDEC__INLINE int specdec__model_has_experts(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
+SPECDEC__INLINE int specdec__model_has_experts(const specdec__model *m) { return SPECDEC__HAS_EXPERTS && m->experts; }
 
 /* Whether this rank has the first layers of a model, and so the embedding. */
 SPECDEC__INLINE int specdec__model_has_first_layer(const specdec__model *m)

@@ -32,7 +32,7 @@ static int specdec__nextn_exists(const specdec__model *target)
     char name[64];
     int i, found = 0;
 
-    for (i = 0; SPECDEC__HEADS && target->nextn && i < (int)SPECDEC__COUNT(needed); i++)
+    for (i = 0; SPECDEC__HAS_STATE_DRAFTERS && target->nextn && i < (int)SPECDEC__COUNT(needed); i++)
         found |= specdec__model_find_tensor(target, specdec__nextn_tensor_name(target, needed[i], name, sizeof name),
                                             &unused);
     return found;

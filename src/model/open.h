@@ -212,7 +212,7 @@ static void specdec__model_repack_worker(void *argument, int thread)
         if (!tiles)
             continue;
         done++;
-        while ((from = specdec__pool_claim(job->pool, tiles, 8, &end)) < tiles)
+        while ((from = specdec__pool_claim_items(job->pool, tiles, 8, &end)) < tiles)
             specdec__model_repack_tiles(matrix, from, end, m->mapped.data != NULL,
                                         matrix == &m->output ? job->bounds : NULL, out);
         if (specdec__pool_barrier(job->pool))
@@ -305,7 +305,7 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     unsigned char *room = NULL;
 
     *file = m->mapped;
-    if (SPECDEC__FILES && !result && whole && !specdec__gguf_find_sections(&m->gguf, *file, NULL) &&
+    if (SPECDEC__HAS_FILES && !result && whole && !specdec__gguf_find_sections(&m->gguf, *file, NULL) &&
         !specdec__part_read_number(&m->gguf, &number, &count, NULL) && count > 1 && !number)
         return specdec__model_open_parts(m, source, count, arena, file, error);
     if (!result && source->copy)
@@ -328,7 +328,7 @@ static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__
     void *memory;
     size_t bytes, from;
 
-    if (!SPECDEC__TEMPLATES || result || !m->chat_template.data)
+    if (!SPECDEC__HAS_CHAT_TEMPLATES || result || !m->chat_template.data)
         return result;
     bytes = specdec__template_memory_needed(m->chat_template.size);
     found = SPECDEC__TAKE(arena, specdec__chat_found, 1);
@@ -429,9 +429,9 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     for (i = 0; i < SPECDEC__COUNT(specdec__heads_kinds); i++)
         if (specdec__bytes_are(name, specdec__heads_kinds[i].name))
             m->speculator = &specdec__heads_kinds[i];
-    if (!SPECDEC__HEADS && (m->speculator || m->trait[SPECDEC__READS_STATES]))
+    if (!SPECDEC__HAS_STATE_DRAFTERS && (m->speculator || m->trait[SPECDEC__READS_STATES]))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads are left out of this build by SPECDEC_NO_HEADS");
-    if (SPECDEC__HEADS && m->speculator)
+    if (SPECDEC__HAS_STATE_DRAFTERS && m->speculator)
         return !vocabulary_only ? specdec__heads_bind(m, arena, error)
                                 : specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a file of heads has no vocabulary");
     if (vocabulary_only) { /* whatever the architecture */

@@ -83,7 +83,7 @@ static void specdec__quant_sum_tries(int pairs, const specdec__pair *value, cons
                                      const double *inverse, specdec__quant_try_sums *trial)
 {
 #ifdef SPECDEC__TARGET_AVX2_FMA
-    if (SPECDEC__OS_WIDE_STACK && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    if (SPECDEC__OS_ALIGNS_WIDE_VECTORS && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         specdec__wide_sum_weighted_tries(pairs, value, weight, weighted, low, high, tries, inverse, trial);
         return;
     }

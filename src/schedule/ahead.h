@@ -89,7 +89,7 @@ static void specdec__ahead_draft_job(void *argument)
     specdec__proposal *p = &a->p;
     int count;
 
-    while (a->lane.kind->goes_on(&a->lane) && (count = specdec__ahead_choose_tokens(a, p, 1)) > 0) {
+    while (a->lane.kind->may_begin_run(&a->lane) && (count = specdec__ahead_choose_tokens(a, p, 1)) > 0) {
         const int root = p->frontier.chosen[0] == 0;
         specdec__draft_flight *flight = &a->flights[(a->flight_count + 1) % 2];
 
@@ -142,7 +142,7 @@ static void specdec__ahead_begin_job(specdec *t)
     a->flights[0].nodes = p->drafts.tree.n;
     a->prefills = !p->drafts.extended[0] &&
                   a->drafter->kind.count_behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP_TOKENS;
-    a->drafter->kind.set_threads(a->drafter, &a->lane.team, a->threads);
+    a->drafter->kind.set_threads(a->drafter, &a->lane.job_pool, a->threads);
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
 
@@ -224,7 +224,7 @@ static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
 
     if (a->prefills)
         return;
-    a->lane.kind->stop(&a->lane);
+    a->lane.kind->stop_runs(&a->lane);
     if (specdec__ahead_run_is_useless(a, p, tokens, count,
                                       specdec__tune_level_seconds(&e->tune->drafters[d - e->drafters], plain)))
         specdec__lane_cancel(&a->lane);
@@ -252,7 +252,7 @@ static specdec_result specdec__ahead_make_tree(specdec *t, int drafter, specdec_
     int levels, behind, stays;
 
     specdec__tune_begin_drafting(&p->books);
-    if (a->prefills && specdec__lane_runs(&a->lane))
+    if (a->prefills && specdec__lane_has_unfinished_job(&a->lane))
         return SPECDEC_OK;
     if (a->prefills)
         specdec__ahead_stop_lane(a, e);
@@ -281,7 +281,7 @@ static int specdec__ahead_is_possible(const specdec__engine *e)
 /* Whether the engine itself chooses the mode of this step, synchronous or asynchronous (config.async 0). */
 static int specdec__ahead_may_choose_mode(const specdec__engine *e)
 {
-    return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_is_possible(e);
+    return SPECDEC__HAS_THREADS && !e->config.async && specdec__ahead_is_possible(e);
 }
 
 /* Estimates the times of asynchronous steps, by width: synchronous ones times the measured slowdown. */

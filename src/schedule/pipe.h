@@ -361,7 +361,7 @@ static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
     s->p = p;
     s->before = t->count;
 
-    if (a->lane.busy)
+    if (a->lane.job_pending)
         specdec__ahead_stop_lane(a, e);
     if (a->sequence && a->sequence != t) /* the draft model's context is needed for t */
         specdec__ahead_drop_drafts(a->sequence, a->copied);

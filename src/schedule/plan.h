@@ -54,7 +54,7 @@ static int specdec__engine_prepare_sequence(specdec *t)
     if (!t->open || !t->count || t->failed || specdec__stream_end_reason(t, t->count) != SPECDEC_STOP_NONE ||
         (t->count - t->handed_out >= SPECDEC__PENDING_TOKENS && !t->parent))
         return 0;
-    if (SPECDEC__SEQUENCES && t->forced_count)
+    if (SPECDEC__HAS_MANY_SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     return !t->failed;
 }

@@ -54,14 +54,14 @@ static void specdec__pipe_cancel_all_runs(const specdec__engine *e)
 /* Whether a drafter (d, or any if d is NULL) drafts while the target runs the current step. */
 static int specdec__ahead_is_drafting(const specdec__engine *e, const specdec__drafter *d)
 {
-    return SPECDEC__OS_THREADS && e->ahead->active && (!d || e->ahead->drafter == d);
+    return SPECDEC__HAS_THREADS && e->ahead->active && (!d || e->ahead->drafter == d);
 }
 
 /* Cancels the drafting or prefilling that the lane of an asynchronous drafter does, and waits for its end. Tokens that
    the drafter has prefilled stay in its cache. */
 static void specdec__ahead_stop_lane(specdec__ahead *a, specdec__engine *e)
 {
-    a->lane.kind->stop(&a->lane);
+    a->lane.kind->stop_runs(&a->lane);
     specdec__lane_cancel(&a->lane);
     specdec__lane_wait(&a->lane);
     a->drafter->kind.set_threads(a->drafter, &e->pool, e->config.threads);
@@ -75,9 +75,9 @@ static void specdec__ahead_drop_drafts(specdec *t, int count)
     specdec__ahead *a = t->engine->ahead;
 
     specdec__pipe_cancel_all_runs(t->engine);
-    if (!SPECDEC__OS_THREADS || !a->drafter)
+    if (!SPECDEC__HAS_THREADS || !a->drafter)
         return;
-    if (a->lane.busy)
+    if (a->lane.job_pending)
         specdec__ahead_stop_lane(a, t->engine);
     a->drafter->proposals[t->at].frontier.valid_at = 0;
     if (a->sequence == t)

@@ -186,7 +186,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
     int i, base = least, kept = 0;
     specdec__plan plan;
 
-    if (SPECDEC__OS_THREADS && e->ahead->drafter)
+    if (SPECDEC__HAS_THREADS && e->ahead->drafter)
         specdec__ahead_begin_step(e);
     times[1] = 0;
     if (e->drafter_count)
@@ -214,7 +214,8 @@ static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
             others = plan.rate * plan.times[t->merged.tree.n] - 1;
     }
     e->member_count = kept;
-    if ((SPECDEC__SEQUENCES || SPECDEC__OTHER_DRAFTERS) && (kept > 1 || e->drafter_count > 1) && base > least &&
+    if ((SPECDEC__HAS_MANY_SEQUENCES || SPECDEC__OTHER_DRAFTERS) && (kept > 1 || e->drafter_count > 1) &&
+        base > least &&
         !specdec__engine_tree_is_fixed(e))
         specdec__engine_prune_trees(e, times);
 }

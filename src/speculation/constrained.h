@@ -66,7 +66,7 @@ typedef struct specdec__constrained {
 /* Whether a sequence has a constraint or a callback that limits its tokens. */
 SPECDEC__INLINE int specdec__constrained_is_limited(const specdec__constrained *c)
 {
-    return SPECDEC__CONSTRAINTS && c && (c->constraint || c->allow);
+    return SPECDEC__HAS_CONSTRAINTS && c && (c->constraint || c->allow);
 }
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
@@ -219,7 +219,7 @@ static void specdec__constrained_forget_states(specdec__constrained *c, int coun
 /* Sets state[0] to the state behind the first `count` tokens of the sequence. */
 static void specdec__constrained_commit_state(specdec__constrained *c, const int32_t *text, int count)
 {
-    if (!SPECDEC__CONSTRAINTS || !c->constraint)
+    if (!SPECDEC__HAS_CONSTRAINTS || !c->constraint)
         return;
     if (c->length < c->from || c->length > count ||
         (c->length > c->from && c->last != specdec__constrained_token_before(text, c->length))) {
@@ -269,7 +269,7 @@ static int specdec__constrained_is_closed(specdec__constrained *c, const int32_t
 {
     const specdec_constraint_state *state;
 
-    if (!SPECDEC__CONSTRAINTS || !c->constraint)
+    if (!SPECDEC__HAS_CONSTRAINTS || !c->constraint)
         return 0;
     state = specdec__constrained_state_behind(c, text, count);
     return specdec__constraint_is_complete(c->constraint, state) && specdec__mask_only_byte(c->constraint, state) < 0;
@@ -318,7 +318,7 @@ static int32_t specdec__constrained_forced_token(specdec__constrained *c, const 
     size_t size = 0, n;
     int byte;
 
-    if (!SPECDEC__CONSTRAINTS || !c->constraint || c->allow)
+    if (!SPECDEC__HAS_CONSTRAINTS || !c->constraint || c->allow)
         return -1;
     byte = specdec__mask_forced_byte(c->constraint, specdec__constrained_state_behind(c, text, count));
     if (byte < 0)

@@ -201,7 +201,7 @@ typedef struct specdec__drafter_kind {
 } specdec__drafter_kind;
 
 /* A drafter's share_prefix; NULL where the library has one sequence only. */
-#define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
+#define SPECDEC__SHARES(function) (SPECDEC__HAS_MANY_SEQUENCES ? (function) : NULL)
 
 /* A drafter of an engine: its kind, its state, its proposals. */
 struct specdec__drafter {

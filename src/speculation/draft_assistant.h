@@ -114,7 +114,7 @@ static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, 
     }
     if (specdec__pool_barrier(c->pool))
         return;
-    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+    while ((from = specdec__pool_claim_items(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
             specdec__draft_assistant_score_cluster(m, thread, from / nearest, from % nearest, 1);
 }

@@ -263,8 +263,8 @@ static void specdec__draft_model_kind(specdec__drafter_kind *kind)
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_model_share_prefix);
     kind->count_behind = specdec__draft_model_count_behind;
     kind->prefill = specdec__draft_model_prefill;
-    kind->keep_subtree = SPECDEC__OS_THREADS ? specdec__draft_model_keep_subtree : NULL;
-    kind->set_threads = SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL;
+    kind->keep_subtree = SPECDEC__HAS_THREADS ? specdec__draft_model_keep_subtree : NULL;
+    kind->set_threads = SPECDEC__HAS_THREADS ? specdec__draft_model_set_threads : NULL;
     kind->keeps_ended = 1;
 }
 

@@ -160,7 +160,7 @@ static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specd
 /* A hash of the spellings of all tokens, by which files of n-grams are known to be of this vocabulary. */
 static uint64_t specdec__draft_ngram_hash_vocabulary(const specdec__vocab *vocab)
 {
-    uint64_t hash = SPECDEC__HASH;
+    uint64_t hash = SPECDEC__EMPTY_HASH;
     uint32_t id;
 
     for (id = 0; id < vocab->count; id++) {

@@ -206,13 +206,13 @@ static specdec_result specdec__draft_recall_init_first_level(specdec__draft_reca
     inner.room = &room;
     const specdec__model *model = d->model && specdec__model_can_decode(d->model) ? d->model : NULL;
 
-    if (!SPECDEC__NGRAMS && !model)
+    if (!SPECDEC__HAS_NGRAM_DRAFTERS && !model)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
     memset(&m->first_drafter.kind, 0, sizeof m->first_drafter.kind);
     if (model)
         specdec__draft_model_kind(&m->first_drafter.kind);
-    else if (SPECDEC__NGRAMS)
+    else if (SPECDEC__HAS_NGRAM_DRAFTERS)
         specdec__draft_ngram_kind(&m->first_drafter.kind);
     m->first_drafter.model = model;
     m->first_drafter.levels = SPECDEC_TREE_MAX_DEPTH;

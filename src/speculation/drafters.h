@@ -18,11 +18,11 @@ SPECDEC__FOR_SIZE
 
 /* 1 for each kind of drafter that this build has. */
 #define SPECDEC__WITH_MODEL 1
-#define SPECDEC__WITH_HEADS SPECDEC__HEADS
-#define SPECDEC__WITH_MTP SPECDEC__HEADS
-#define SPECDEC__WITH_NGRAM SPECDEC__NGRAMS
-#define SPECDEC__WITH_FORCED SPECDEC__CONSTRAINTS
-#define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
+#define SPECDEC__WITH_HEADS SPECDEC__HAS_STATE_DRAFTERS
+#define SPECDEC__WITH_MTP SPECDEC__HAS_STATE_DRAFTERS
+#define SPECDEC__WITH_NGRAM SPECDEC__HAS_NGRAM_DRAFTERS
+#define SPECDEC__WITH_FORCED SPECDEC__HAS_CONSTRAINTS
+#define SPECDEC__WITH_TRIFORCE SPECDEC__HAS_TRIFORCE
 
 /* A specdec__draft_NAME_kind: writes the columns of a row that differ from 0 and NULL. */
 typedef void (*specdec__drafter_row)(specdec__drafter_kind *kind);
@@ -39,8 +39,9 @@ static const struct {
 
 /* The kinds that draft with models that read states, by how these do. */
 static const specdec__drafter_row specdec__drafter_state_readers[] = {
-    NULL, SPECDEC__HEADS ? specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? specdec__draft_assistant_kind : NULL,
-    SPECDEC__HEADS ? specdec__draft_block_kind : NULL};
+    NULL, SPECDEC__HAS_STATE_DRAFTERS ? specdec__draft_layer_kind : NULL, SPECDEC__HAS_STATE_DRAFTERS
+        ? specdec__draft_assistant_kind : NULL,
+    SPECDEC__HAS_STATE_DRAFTERS ? specdec__draft_block_kind : NULL};
 
 /* Writes the row of a kind of drafter to *kind. Returns 0 if there is none, else 1. */
 static int specdec__drafter_write_kind(specdec__drafter_kind *kind, specdec__drafter_row row)

@@ -223,7 +223,7 @@ static int specdec__draft_best_children(specdec__levels *m, const specdec__draft
                                         const float *logits,
                                         int length, int count, specdec_candidate *best)
 {
-    if (!SPECDEC__VERIFIERS || request->rule == SPECDEC_RULE_COUPLED)
+    if (!SPECDEC__HAS_DISTRIBUTION_VERIFIERS || request->rule == SPECDEC_RULE_COUPLED)
         return specdec__choose(&m->chooser, logits, m->vocab, request->text, length, count, best);
     return request->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest_children(m, request, logits, length, count,
                                                                                    best)

@@ -111,7 +111,7 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
         to = specdec__ngram_save_sequence(&index->readers[i], to);
     specdec__store_u32(to, (uint32_t)entries);
     to = specdec__ngram_save_table(&index->recycling, to + 4);
-    specdec__store_u64(to, specdec__hash(SPECDEC__HASH, file, *bytes - 8));
+    specdec__store_u64(to, specdec__hash(SPECDEC__EMPTY_HASH, file, *bytes - 8));
     return SPECDEC_OK;
 }
 
@@ -167,7 +167,7 @@ static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const un
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "what was seen is of version %u (1 and 2 are read)",
                              specdec__load_u32(data + 8));
     if (!specdec__ngram_find_file_parts(f, data, size) ||
-        specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
+        specdec__hash(SPECDEC__EMPTY_HASH, data, size - 8) != specdec__load_u64(data + size - 8))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the file of what was seen is damaged");
     if (specdec__load_u64(data + 16) != vocabulary)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "what was seen belongs to another vocabulary");

@@ -227,7 +227,7 @@ static void specdec__retrieve_recall_layer(specdec__context *c, int thread, cons
     const int heads = specdec__context_kv_layer(c, layer)->owns_keys ? layer->shape.kv_heads : 0;
     int head, end = 0, i;
 
-    while ((head = specdec__pool_claim(c->pool, heads, 1, &end)) < heads)
+    while ((head = specdec__pool_claim_items(c->pool, heads, 1, &end)) < heads)
         for (; head < end; head++) {
             r->score(c, r, thread, layer, head, scores);
             specdec__retrieve_choose_chunks(c->kernels, scores, r->source_chunks, r->chunks, chosen);

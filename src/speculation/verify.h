@@ -28,7 +28,7 @@ void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int
             verdict->child = i;
 }
 
-#if SPECDEC__VERIFIERS
+#if SPECDEC__HAS_DISTRIBUTION_VERIFIERS
 /* What is left of target P and draft Q after some children were rejected. Nothing is ever written back: the residual of
    token x is max(P[x] - draft_share * Q[x] - uniform_share, 0), since max(max(a - b, 0) - c, 0) = max(a - b - c, 0) for
    b, c >= 0. */

@@ -153,7 +153,7 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find_by_name(co
 {
     size_t i;
 
-    for (i = 0; SPECDEC__CHATS && i < SPECDEC__COUNT(specdec__chat_formats); i++)
+    for (i = 0; SPECDEC__HAS_CHAT_FORMATS && i < SPECDEC__COUNT(specdec__chat_formats); i++)
         if (strcmp(specdec__chat_formats[i].name, name) == 0)
             return &specdec__chat_formats[i];
     return NULL;
@@ -701,7 +701,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_choose_format(specdec__chat 
 /* Refuses a conversation, as the model has no known format; the error says why. */
 static SPECDEC__UNUSED specdec_result specdec__chat_refuse_unknown(const specdec__chat *chat, specdec_error *error)
 {
-    if (!SPECDEC__CHATS)
+    if (!SPECDEC__HAS_CHAT_FORMATS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_CHAT leaves chat formats out of this build");
     if (!chat->failed)

@@ -239,7 +239,7 @@ static void specdec__answer_emit_name(specdec_splitter *s)
             end = s->noted;
     }
     specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note + from, (size_t)(end - from));
-    s->tool = specdec__hash(SPECDEC__HASH, (const unsigned char *)s->note + from, (size_t)(end - from));
+    s->tool = specdec__hash(SPECDEC__EMPTY_HASH, (const unsigned char *)s->note + from, (size_t)(end - from));
     specdec__answer_enter_state(s, row->form == SPECDEC__CALLS_NAMED   ? SPECDEC__ANSWER_ARGUMENTS
                              : row->form == SPECDEC__CALLS_PAIRS ? SPECDEC__ANSWER_PAIRS
                                                                  : SPECDEC__ANSWER_LITERAL);

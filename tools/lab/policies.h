@@ -103,7 +103,7 @@ static inline void policy_gather(specdec__context *c, int thread, const specdec_
     specdec__view_find_slots(&view->span[SPECDEC__WHOLE], 0, length, slots);
     for (i = 0; i < c->n; i++)
         slots[length + i] = c->slots[SPECDEC__WHOLE][c->first_node + i];
-    while ((head = specdec__pool_claim(c->pool, c->model->kv_heads, 1, &end)) < c->model->kv_heads)
+    while ((head = specdec__pool_claim_items(c->pool, c->model->kv_heads, 1, &end)) < c->model->kv_heads)
         for (; head < end; head++) {
             policy_scores(c, &c->kv, w, thread, layer, head, c->n, slots, length + c->n, rows);
             for (i = 0; i < c->n * group; i++)
@@ -199,7 +199,7 @@ static inline void policy_copy_rounded(specdec__context *c, int thread, const sp
     int head, end = 0, i, slot;
 
     (void)thread;
-    while ((head = specdec__pool_claim(c->pool, c->model->kv_heads, 1, &end)) < c->model->kv_heads)
+    while ((head = specdec__pool_claim_items(c->pool, c->model->kv_heads, 1, &end)) < c->model->kv_heads)
         for (; head < end; head++)
             for (i = 0; i < r->chunks; i++) {
                 specdec__retrieve_copy_keys(r, layer->index, head, i * r->chunk, i * r->chunk, r->chunk);

@@ -14,7 +14,7 @@ static const char usage[] =
     "  --requests    a case is read as a request (messages, tools, chat_template_kwargs), as specdec_chat_json does\n"
     "  -v            says of each case that differs where\n";
 
-#if SPECDEC__TEMPLATES
+#if SPECDEC__HAS_CHAT_TEMPLATES
 /* What a suite needs, once. */
 typedef struct suite {
     specdec__template run;
