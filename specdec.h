@@ -1887,8 +1887,8 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #endif
 
 /* 1 if this build has other drafters than a draft model. */
-#define SPECDEC__OTHER_DRAFTERS (SPECDEC__HAS_STATE_DRAFTERS || SPECDEC__HAS_TRIFORCE || \
-                                 SPECDEC__HAS_NGRAM_DRAFTERS || SPECDEC__HAS_CONSTRAINTS)
+#define SPECDEC__OTHER_DRAFTERS \
+    (SPECDEC__HAS_STATE_DRAFTERS || SPECDEC__HAS_TRIFORCE || SPECDEC__HAS_NGRAM_DRAFTERS || SPECDEC__HAS_CONSTRAINTS)
 
 /* 1 if an engine may have several sequences. */
 #ifdef SPECDEC_NO_SEQUENCES
@@ -2989,7 +2989,7 @@ static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, si
 
     pthread_attr_init(&attributes);
     failed = SPECDEC__OS_TAKES_STACKS ? pthread_attr_setstack(&attributes, stack, bytes)
-                              : pthread_attr_setstacksize(&attributes, bytes);
+                                      : pthread_attr_setstacksize(&attributes, bytes);
     failed = failed ? failed : pthread_create(&thread->handle, &attributes, specdec__os_thread_main, thread);
     pthread_attr_destroy(&attributes);
     return !failed;
@@ -3047,7 +3047,7 @@ static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t byt
    other programs want the cores, a thread that is woken runs sooner than one that waits busily, or that yields: a yield
    gives a whole slice of the scheduler's away. */
 #if defined(__x86_64__) || defined(__i386__)
-#define SPECDEC__WAIT_SPINS 300  /* looks at a flag before a waiting thread sleeps */
+#define SPECDEC__WAIT_SPINS 300 /* looks at a flag before a waiting thread sleeps */
 #else
 #define SPECDEC__WAIT_SPINS 2000 /* looks at a flag before a waiting thread sleeps */
 #endif
@@ -3068,11 +3068,11 @@ typedef void specdec__team_function(void *argument, int thread);
 
 /* A helper thread. It waits until it is called, takes part in one run of a pool, and waits again. */
 typedef struct specdec__helper {
-    specdec__os_thread thread;  /* the system's thread */
-    struct specdec__crew *crew; /* the helpers that it is one of */
-    struct specdec__pool *pool; /* the pool whose run it is called to; NULL: the thread ends */
-    int number;                 /* its thread number in that pool's run: 1, 2, ... */
-    unsigned call_count;        /* how often it was called; the thread waits until this changes */
+    specdec__os_thread thread;                  /* the system's thread */
+    struct specdec__crew *crew;                 /* the helpers that it is one of */
+    struct specdec__pool *pool;                 /* the pool whose run it is called to; NULL: the thread ends */
+    int number;                                 /* its thread number in that pool's run: 1, 2, ... */
+    unsigned call_count;                        /* how often it was called; the thread waits until this changes */
     unsigned char padding[SPECDEC__CACHE_LINE]; /* so that no two helpers share a cache line */
 } specdec__helper;
 
@@ -3425,8 +3425,7 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
 
         crew = SPECDEC__TAKE(arena, specdec__crew, 1);
         stacks = (unsigned char *)specdec__arena_take(arena, SPECDEC__OS_TAKES_STACKS * (size_t)helpers,
-                                                      SPECDEC__STACK_BYTES,
-                                                      4096);
+                                                      SPECDEC__STACK_BYTES, 4096);
         if (crew) {
             crew->helpers = items;
             crew->hooks = hooks;
@@ -3463,14 +3462,14 @@ typedef struct specdec__lane_kind {
 /* Executes one job at a time, such as the runs of a draft model, while the caller does other work. */
 typedef struct specdec__lane {
     const specdec__lane_kind *kind;
-    specdec__pool *pool;     /* the caller's pool: it lends its last threads to the lane while a job is pending */
-    specdec__pool handover;  /* two threads that meet when the job ends: the lane's thread, and the caller */
-    specdec__pool job_pool;  /* threads that execute the runs of a job: the lane's thread, and helpers */
-    specdec__lane_job *job;  /* the function that is executed */
-    void *argument;          /* argument of the job */
-    int cancel;              /* 1: the run of job_pool ends at its next barrier */
-    int may_not_begin_run;   /* 1: the job must end before its next run */
-    int job_pending;         /* 1: a job was submitted, and specdec__lane_wait was not called since */
+    specdec__pool *pool;    /* the caller's pool: it lends its last threads to the lane while a job is pending */
+    specdec__pool handover; /* two threads that meet when the job ends: the lane's thread, and the caller */
+    specdec__pool job_pool; /* threads that execute the runs of a job: the lane's thread, and helpers */
+    specdec__lane_job *job; /* the function that is executed */
+    void *argument;         /* argument of the job */
+    int cancel;             /* 1: the run of job_pool ends at its next barrier */
+    int may_not_begin_run;  /* 1: the job must end before its next run */
+    int job_pending;        /* 1: a job was submitted, and specdec__lane_wait was not called since */
 } specdec__lane;
 
 SPECDEC__FOR_SIZE
@@ -3512,7 +3511,7 @@ static void specdec__lane_wait_for_job(specdec__lane *lane) { specdec__pool_wait
 
 static const specdec__lane_kind specdec__lane_helper = {specdec__lane_submit_to_helper, specdec__lane_may_begin_run,
                                                         specdec__lane_stop_runs, specdec__lane_is_running,
-                                                            specdec__lane_wait_for_job};
+                                                        specdec__lane_wait_for_job};
 
 /* Makes a lane of the last helper of a pool, which becomes the lane's thread, and of the threads - 1 helpers before it.
    While a job is pending, the pool runs without these helpers. */
@@ -15728,7 +15727,7 @@ static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *o
         const size_t record = from + c.offset;
         const specdec__bytes name = specdec__gguf_skip_record(gguf, &c, by != SPECDEC__GGUF_BY_KEY);
         const uint64_t own = by == SPECDEC__GGUF_BY_OFFSET ? specdec__load_u64(c.data + c.offset - 8)
-                                                        : specdec__hash(SPECDEC__EMPTY_HASH, name.data, name.size);
+                                                           : specdec__hash(SPECDEC__EMPTY_HASH, name.data, name.size);
 
         if (specdec__gguf_comes_before(number, at, own, record))
             specdec__gguf_order_insert(order, own, record);
@@ -35458,7 +35457,7 @@ static SPECDEC__UNUSED void specdec__mask_compute(const specdec_constraint *c, c
  * the state, which are the channels of the convolution and one or two numbers for each head (decay, rate).
  * ================================================================================================================== */
 
-#define SPECDEC__MOST_TAPS 16 /* taps of a convolution, at most */
+#define SPECDEC__MAX_TAPS 16 /* taps of a convolution, at most */
 
 enum {
     SPECDEC__NO_STATE, /* no recurrent layers */
@@ -35469,18 +35468,18 @@ enum {
 };
 
 /* What differs between the kinds of recurrent layers. */
-typedef struct specdec__mixing_kind {
+typedef struct specdec__recurrent_kind {
     const char *name; /* the name of the kind */
     int delta_rule;   /* 1: a token's value is reduced by the state's prediction for its key (the delta rule) */
     int silu;         /* 1: SiLU is applied to the output of the convolution */
-} specdec__mixing_kind;
+} specdec__recurrent_kind;
 
-static const specdec__mixing_kind specdec__mixing_kinds[SPECDEC__MIXINGS] = {
+static const specdec__recurrent_kind specdec__recurrent_kinds[SPECDEC__MIXINGS] = {
     {"none", 0, 0}, {"short convolution", 0, 0}, {"gated delta rule", 1, 1}, {"Mamba-2", 0, 1}};
 
 /* Sizes of the recurrent layers of a model, in floats. Queries, keys and values are parts of the convolution's
    output. */
-typedef struct specdec__mixing {
+typedef struct specdec__recurrent_sizes {
     int kind;                 /* SPECDEC__SHORT, ...; SPECDEC__NO_STATE: there are none */
     int layers;               /* recurrent layers on this rank */
     int taps, channels;       /* of the convolution */
@@ -35493,22 +35492,22 @@ typedef struct specdec__mixing {
     int output_width;         /* width of the layer's output, before its output matrix */
     int input_width;          /* width of the row that the input matrices give for a token */
     int first_input, input_count; /* the inputs of the state are [first_input, first_input + input_count) of this row */
-} specdec__mixing;
+} specdec__recurrent_sizes;
 
 /* Whether a model has recurrent layers, on this rank or another one. */
-SPECDEC__INLINE int specdec__mixing_exists(const specdec__mixing *m)
+SPECDEC__INLINE int specdec__recurrent_layers_exist(const specdec__recurrent_sizes *m)
 {
     return SPECDEC__HAS_RECURRENT_LAYERS && m->kind;
 }
 
 /* Returns the floats of the state matrix of one head. */
-SPECDEC__INLINE size_t specdec__mixing_head_floats(const specdec__mixing *m)
+SPECDEC__INLINE size_t specdec__recurrent_head_floats(const specdec__recurrent_sizes *m)
 {
     return (size_t)m->rows * (size_t)m->values;
 }
 
 /* Returns the floats of a convolution's window: the last taps - 1 inputs of all channels. */
-SPECDEC__INLINE size_t specdec__mixing_window_floats(const specdec__mixing *m)
+SPECDEC__INLINE size_t specdec__recurrent_window_floats(const specdec__recurrent_sizes *m)
 {
     return m->layers ? (size_t)(m->taps - 1) * (size_t)m->channels : 0;
 }
@@ -35708,12 +35707,12 @@ typedef struct specdec__trait {
 /* Values of traits that a row of the table does not name; all other traits are 0. */
 static const specdec__trait specdec__default_traits[] = {{SPECDEC__PERIOD, 1}, {SPECDEC__WINDOW_KEYS, -1}, {0, 0}};
 
-#define SPECDEC__MOST_TRAITS 18 /* traits in a row of the table at most, the end included */
+#define SPECDEC__MAX_TRAITS 18 /* traits in a row of the table at most, the end included */
 
 /* A row of the table of architectures. */
 typedef struct specdec__architecture {
     const char *name;                            /* general.architecture in files */
-    specdec__trait traits[SPECDEC__MOST_TRAITS]; /* ends with SPECDEC__NO_TRAIT */
+    specdec__trait traits[SPECDEC__MAX_TRAITS];  /* ends with SPECDEC__NO_TRAIT */
 } specdec__architecture;
 
 /* RoPE's variants (the trait ROPE_VARIANT): none; no RoPE if rope.scaling.finetuned is 0; never any RoPE; queries grow
@@ -35984,7 +35983,7 @@ typedef struct specdec__inputs {
     const float *norm;      /* (width) weights */
 } specdec__inputs;
 
-#define SPECDEC__MOST_STREAMS 4 /* residual streams, at most */
+#define SPECDEC__MAX_STREAMS 4 /* residual streams, at most */
 
 /* Several residual streams (AltUp: Baykal et al. 2023, arXiv 2301.13310) in Gemma 3n; a layer works on the first, x.
    The others begin as matrices times x, scaled to the length of x. A layer predicts each stream as a sum of all
@@ -35996,7 +35995,7 @@ typedef struct specdec__inputs {
    of attention, x becomes (x + attention h + h + norm(up(down h))) / root(2). */
 typedef struct specdec__streams {
     int count;                                            /* number of streams; 0: only x */
-    specdec__matrix matrix[2][SPECDEC__MOST_STREAMS - 1]; /* (embedding, embedding) applied before the first layer,
+    specdec__matrix matrix[2][SPECDEC__MAX_STREAMS - 1];  /* (embedding, embedding) applied before the first layer,
                                                              behind the last */
 } specdec__streams;
 
@@ -36006,7 +36005,7 @@ typedef struct specdec__latent {
     int rank;               /* size of a latent row; 0: attention is not latent */
     int query_rank;         /* size of the rows that queries are projected from; 0: queries are projected from the
                                layer's input */
-    int key_dim, value_dim; /* of one head: size of its query, still part and rotated part; size of its output */
+    int key_dim, value_dim; /* of one head: size of its query, unrotated part and rotated part; size of its output */
 } specdec__latent;
 
 /* A model: its architecture, sizes, facts and tensors. On a rank of a cluster, a part of its layers. */
@@ -36047,11 +36046,12 @@ typedef struct specdec_model {
     int span_layers[SPECDEC__SPANS], window; /* layers of each span on this rank; keys that layers of SPECDEC__WINDOW
                                                 see */
     int span_used[SPECDEC__SPANS];           /* 1: some layer of the model, on any rank, is of this span */
-    specdec__mixing mixing;                  /* sizes of the recurrent layers */
-    specdec__gguf_value recurrent;           /* list that says which layers are recurrent; items NULL: none */
+    specdec__recurrent_sizes recurrent_sizes; /* sizes of the recurrent layers */
+    specdec__gguf_value recurrent_list;       /* list that says which layers are recurrent; items NULL: none */
     int attention_interval;                  /* without this list: the last of every attention_interval layers has
                                                 attention */
-    specdec__gguf_value alternates;          /* which layers are alternate ones: see specdec__model_read_alternates */
+    specdec__gguf_value alternate_list;      /* which layers are alternate ones: see specdec__model_read_alternates
+                                                    */
     float fact[SPECDEC__FACTS];              /* scales and soft caps, by SPECDEC__EMBEDDING_SCALE, ...; a query scale of
                                                 0: see specdec__model_query_scale */
     float query_growth;                      /* queries at p times the original context are multiplied by 1 +
@@ -36745,7 +36745,7 @@ static specdec_result specdec__model_read_sizes(specdec__model *m, specdec_error
         m->inputs.width = specdec__model_read_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
     m->embedding = specdec__model_read_count(&r, ".embedding_length", 1, most, -1);
     if (m->trait[SPECDEC__ALTUP]) {
-        m->streams.count = specdec__model_read_count(&r, ".altup.num_inputs", 2, SPECDEC__MOST_STREAMS,
+        m->streams.count = specdec__model_read_count(&r, ".altup.num_inputs", 2, SPECDEC__MAX_STREAMS,
                                                      m->trait[SPECDEC__ALTUP]);
         specdec__model_read_count(&r, ".altup.active_idx", 0, 0, 0);
     }
@@ -36825,14 +36825,14 @@ static specdec_result specdec__model_read_alternates(specdec__model *m, specdec_
     char key[96];
 
     specdec__model_write_key(m, ".attention.sliding_window_pattern", key, sizeof key);
-    if (!specdec__gguf_find_value(&m->gguf, key, &m->alternates))
+    if (!specdec__gguf_find_value(&m->gguf, key, &m->alternate_list))
         return SPECDEC_OK;
-    if (m->alternates.is_array && m->alternates.count != (uint64_t)(m->layers + m->nextn))
+    if (m->alternate_list.is_array && m->alternate_list.count != (uint64_t)(m->layers + m->nextn))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
-                             (unsigned long long)m->alternates.count, m->layers + m->nextn);
-    if (!specdec__gguf_read_integer(m->alternates.type, m->alternates.items, &value))
-        return specdec__gguf_refuse_type(key, "an ", "integer", &m->alternates, error);
-    return m->alternates.is_array || value >= 0
+                             (unsigned long long)m->alternate_list.count, m->layers + m->nextn);
+    if (!specdec__gguf_read_integer(m->alternate_list.type, m->alternate_list.items, &value))
+        return specdec__gguf_refuse_type(key, "an ", "integer", &m->alternate_list, error);
+    return m->alternate_list.is_array || value >= 0
                ? SPECDEC_OK
                : specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
 }
@@ -36840,7 +36840,7 @@ static specdec_result specdec__model_read_alternates(specdec__model *m, specdec_
 /* Whether a layer is an alternate one, by the file's list or number, or else by the architecture's traits. */
 static int specdec__model_layer_alternates(const specdec__model *m, int index)
 {
-    const specdec__gguf_value *p = &m->alternates;
+    const specdec__gguf_value *p = &m->alternate_list;
     int64_t value = 0;
 
     if (!p->items)
@@ -36853,10 +36853,10 @@ static int specdec__model_layer_alternates(const specdec__model *m, int index)
 /* Whether a layer of these sizes is recurrent. */
 static int specdec__model_layer_is_recurrent(const specdec__model *m, int index, const specdec__shape *s)
 {
-    const specdec__gguf_value *list = &m->recurrent;
+    const specdec__gguf_value *list = &m->recurrent_list;
     int64_t value = 0;
 
-    if (!specdec__mixing_exists(&m->mixing) ||
+    if (!specdec__recurrent_layers_exist(&m->recurrent_sizes) ||
         index >= (m->all_layers ? m->all_layers : m->layers)) /* NextN blocks have attention */
         return 0;
     if (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_BESIDE_ATTENTION)
@@ -36878,26 +36878,27 @@ static specdec_result specdec__model_read_recurrent_layers(specdec__model *m, sp
     char key[96];
 
     specdec__model_write_key(m, ".attention.recurrent_layers", key, sizeof key);
-    if (!specdec__gguf_find_value(&m->gguf, key, &m->recurrent)) {
+    if (!specdec__gguf_find_value(&m->gguf, key, &m->recurrent_list)) {
         m->attention_interval = specdec__model_read_count(&r, ".full_attention_interval", 1, 1 << 20, -1);
         return r.result;
     }
-    if (!m->recurrent.is_array || m->recurrent.count != (uint64_t)(m->layers + m->nextn))
+    if (!m->recurrent_list.is_array || m->recurrent_list.count != (uint64_t)(m->layers + m->nextn))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is no list of %d layers", key, m->layers + m->nextn);
-    return specdec__gguf_read_integer(m->recurrent.type, m->recurrent.items, &value)
+    return specdec__gguf_read_integer(m->recurrent_list.type, m->recurrent_list.items, &value)
                ? SPECDEC_OK
-               : specdec__gguf_refuse_type(key, "an ", "integer", &m->recurrent, error);
+               : specdec__gguf_refuse_type(key, "an ", "integer", &m->recurrent_list, error);
 }
 
 /* Checks the sizes of recurrent layers; kernels need multiples of 16. wide: channels of queries and keys. Errors:
    FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int wide, specdec_error *error)
+static specdec_result specdec__model_check_recurrent_sizes(const specdec__recurrent_sizes *x, int wide,
+                                                           specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
 
-    if (x->taps < 1 || x->taps > SPECDEC__MOST_TAPS)
+    if (x->taps < 1 || x->taps > SPECDEC__MAX_TAPS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a convolution of %d taps (1..%d are read)", x->taps,
-                             SPECDEC__MOST_TAPS);
+                             SPECDEC__MAX_TAPS);
     if (x->heads && (x->groups < 1 || x->heads % x->groups))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%d heads of a state cannot share %d keys", x->heads,
                              x->groups);
@@ -36911,11 +36912,11 @@ static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int 
 }
 
 /* Reads the sizes of recurrent layers, if the architecture has any. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_error *error)
+static specdec_result specdec__model_read_recurrent_sizes(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
     specdec__model_reader r = specdec__model_start_reading(m, error);
-    specdec__mixing *x = &m->mixing;
+    specdec__recurrent_sizes *x = &m->recurrent_sizes;
     int inner, wide;
 
     x->kind = m->trait[SPECDEC__MIXING];
@@ -36932,7 +36933,7 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
         x->taps = specdec__model_read_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
         x->channels = x->input_count = x->output_width = m->embedding;
         x->input_width = 3 * m->embedding;
-        return r.result ? r.result : specdec__model_check_mixing(x, x->input_width, error);
+        return r.result ? r.result : specdec__model_check_recurrent_sizes(x, x->input_width, error);
     }
     x->taps = specdec__model_read_count(&r, ".ssm.conv_kernel", 0, 1 << 30, -1);
     x->rows = specdec__model_read_count(&r, ".ssm.state_size", 1, most, -1);
@@ -36948,7 +36949,7 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
     x->values = inner / x->heads;
     wide = specdec__max_int(x->groups, 1) > most / x->rows ? most + 1 : 2 * x->groups * x->rows;
     if (wide > most)
-        return specdec__model_check_mixing(x, wide, error);
+        return specdec__model_check_recurrent_sizes(x, wide, error);
     x->channels = inner + wide;
     x->query_channel = x->kind == SPECDEC__DELTA ? 0 : inner + wide / 2;
     x->key_channel = x->kind == SPECDEC__DELTA ? wide / 2 : inner;
@@ -36957,7 +36958,7 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
     x->beta_alpha_joined = x->kind == SPECDEC__DELTA && !x->keys_by_modulo;
     x->input_count = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
     x->input_width = inner + x->input_count;
-    return specdec__model_check_mixing(x, wide, error);
+    return specdec__model_check_recurrent_sizes(x, wide, error);
 }
 
 /* Whether a layer has a sliding window. */
@@ -37197,7 +37198,7 @@ static int specdec__model_count_layer(specdec__model *m, const specdec__shape *s
         m->span_layers[shape->span]++;
         m->span_used[shape->span] = 1;
     }
-    return shape->recurrent ? m->mixing.layers++ : -1;
+    return shape->recurrent ? m->recurrent_sizes.layers++ : -1;
 }
 
 /* Finds a tensor by name; *found: 1 if it is there. Errors: FORMAT (required and missing). */
@@ -37600,7 +37601,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Computes the dimensions of the tensors of a recurrent layer; they are 0 with kind SPECDEC__NO_STATE. */
-static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__mixing *x, int *size)
+static void specdec__model_recurrent_tensor_sizes(const specdec__model *m, const specdec__recurrent_sizes *x, int *size)
 {
     const int is_short = x->kind == SPECDEC__SHORT, delta = x->kind == SPECDEC__DELTA;
     const int ssm = x->kind == SPECDEC__MAMBA2;
@@ -37653,7 +37654,7 @@ static void specdec__model_latent_sizes(const specdec__model *m, const specdec__
 /* Computes all dimensions of the tensors of a layer of this shape, size (SPECDEC__DIM_COUNT). */
 static void specdec__model_tensor_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
-    specdec__mixing mixing = m->mixing;
+    specdec__recurrent_sizes mixing = m->recurrent_sizes;
     const int whole = m->trait[SPECDEC__JOINT_NORMS], heads = s->kv_heads ? s->heads : 0;
 
     memset(size, 0, SPECDEC__DIM_COUNT * sizeof *size);
@@ -37689,7 +37690,7 @@ static void specdec__model_tensor_sizes(const specdec__model *m, const specdec__
         specdec__model_latent_sizes(m, s, size);
     size[SPECDEC__DIM_READ] = m->embedding * (m->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS ? 2 : 1);
     mixing.kind = s->recurrent ? mixing.kind : SPECDEC__NO_STATE;
-    specdec__model_mixing_sizes(m, &mixing, size);
+    specdec__model_recurrent_tensor_sizes(m, &mixing, size);
 }
 
 /* Binds vector i of a layer: as it is, folded from a matrix, or as a part of a fused tensor. Errors: FORMAT,
@@ -38267,14 +38268,14 @@ static specdec_result specdec__model_check_remote_layer(specdec__model *m, int i
 {
     specdec__arena nowhere = {NULL, 0, 0};
     const size_t tile_bytes = m->tile_bytes;
-    const int states = m->mixing.layers;
+    const int states = m->recurrent_sizes.layers;
     int own[SPECDEC__SPANS];
     specdec_result result;
 
     memcpy(own, m->span_layers, sizeof own);
     result = specdec__model_bind_layer(m, index, &nowhere, error);
     memcpy(m->span_layers, own, sizeof own);
-    m->mixing.layers = states;
+    m->recurrent_sizes.layers = states;
     m->tile_bytes = tile_bytes;
     return result;
 }
@@ -38615,7 +38616,7 @@ static specdec_result specdec__nextn_init(specdec__model *m, const specdec__mode
 
     *m = *target;
     memset(&m->mapped, 0, sizeof m->mapped);
-    memset(&m->mixing, 0, sizeof m->mixing);
+    memset(&m->recurrent_sizes, 0, sizeof m->recurrent_sizes);
     memset(&m->token_embedding, 0, sizeof m->token_embedding);
     memset(&m->output, 0, sizeof m->output);
     memset(&m->inputs, 0, sizeof m->inputs);
@@ -38685,7 +38686,7 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-#define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MOST_STREAMS - 1)) /* matrices of AltUp, both directions */
+#define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MAX_STREAMS - 1)) /* matrices of AltUp, both directions */
 
 /* Returns matrix number i of a model: those of layers, of streams, of models that read states, of embeddings for
    layers, and the output matrix. Some layers and models lack some of these matrices: they have 0 rows. */
@@ -39073,7 +39074,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     if (!m->architecture)
         return specdec__model_refuse_architecture(name, error);
     if ((result = specdec__model_read_sizes(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_read_mixing(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_read_recurrent_sizes(m, error)) != SPECDEC_OK ||
         (result = specdec__model_read_facts(m, error)) != SPECDEC_OK ||
         (result = specdec__model_check_layers(m, error)) != SPECDEC_OK ||
         (result = specdec__model_refuse_demands(m, error)) != SPECDEC_OK ||
@@ -39135,7 +39136,7 @@ SPECDEC__FOR_SPEED
 
 /* The slots for recurrent states of a cache. */
 typedef struct specdec__states {
-    specdec__mixing mixing; /* sizes of the recurrent layers */
+    specdec__recurrent_sizes recurrent_sizes; /* sizes of the recurrent layers */
     int count, free_count; /* all slots, free slots; 0: the model has no recurrent layers */
     size_t bytes;          /* bytes of a slot: for each layer on this rank two windows (taps - 1, channels) and matrices
                               (heads, rows, values) */
@@ -39152,7 +39153,7 @@ typedef struct specdec__states {
 /* A slot and the number of tokens that its states include. slot -1: none, the initial state, all zeros. */
 typedef struct specdec__point {
     int length, slot; /* tokens that the states include; number of the slot */
-    int certain;      /* 1: a step with certain nodes (a prompt) wrote it */
+    int ends_prompt;  /* 1: the last of these tokens was a certain node of a step, as at the end of a prompt */
 } specdec__point;
 
 /* The recurrent states of one view: points in slots, and the stored inputs of tokens behind the last point. */
@@ -39162,9 +39163,9 @@ typedef struct specdec__state {
     int count, max_points; /* points, and how many there is memory for */
     specdec__point uncommitted; /* state that the last step has written for certain nodes, not committed yet; slot -1:
                               none */
-    int waiting;           /* committed tokens that the current state does not include yet */
-    int nodes;             /* uncommitted nodes whose inputs are stored */
-    int certain;           /* certain nodes of the last step: its first ones */
+    int waiting_tokens;         /* committed tokens that the current state does not include yet */
+    int stored_nodes;           /* uncommitted nodes whose inputs are stored */
+    int certain_nodes;          /* certain nodes of this view in the last step: its first ones */
     int max_inputs;        /* how many tokens inputs can be stored for */
     int *input_row;        /* (max_inputs) rows of `inputs`: first those of waiting tokens, then those of nodes, then
                               free ones */
@@ -39174,27 +39175,27 @@ typedef struct specdec__state {
 SPECDEC__FOR_SIZE
 
 /* Returns the floats of one layer in a slot: two windows, and the matrices of all heads. */
-static size_t specdec__state_layer_floats(const specdec__mixing *m)
+static size_t specdec__state_layer_floats(const specdec__recurrent_sizes *m)
 {
-    return 2 * specdec__mixing_window_floats(m) + (size_t)m->heads * specdec__mixing_head_floats(m);
+    return 2 * specdec__recurrent_window_floats(m) + (size_t)m->heads * specdec__recurrent_head_floats(m);
 }
 
 /* Returns the bytes of one slot: the states of all recurrent layers for one sequence. */
-static size_t specdec__state_bytes(const specdec__mixing *m)
+static size_t specdec__state_bytes(const specdec__recurrent_sizes *m)
 {
     return specdec__size_multiply(specdec__state_layer_floats(m) * sizeof(float), (size_t)m->layers);
 }
 
 /* Takes slots from an arena for `views` views of at most `length` tokens: for each the state that a step reads, the
    state that it writes, and checkpoints, at least `every` tokens apart; every 0: a default distance. */
-static void specdec__states_init(specdec__states *s, const specdec__mixing *mixing, int views, int length, int every,
-                                 specdec__arena *arena)
+static void specdec__states_init(specdec__states *s, const specdec__recurrent_sizes *mixing, int views, int length,
+                                 int every, specdec__arena *arena)
 {
     int i;
 
     memset(s, 0, sizeof *s);
-    s->mixing = *mixing;
-    if (!specdec__mixing_exists(mixing))
+    s->recurrent_sizes = *mixing;
+    if (!specdec__recurrent_layers_exist(mixing))
         return;
     s->checkpoint_distance = every ? every : specdec__max_int(256, (length + 3) / 4);
     s->max_checkpoints = specdec__min_int(length / s->checkpoint_distance, 1 << 12);
@@ -39217,7 +39218,7 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
 
     memset(state, 0, sizeof *state);
     state->uncommitted.slot = -1;
-    if (!specdec__mixing_exists(&s->mixing))
+    if (!specdec__recurrent_layers_exist(&s->recurrent_sizes))
         return;
     state->max_points = s->max_checkpoints + 2;
     state->point = SPECDEC__TAKE(arena, specdec__point, state->max_points);
@@ -39242,8 +39243,8 @@ SPECDEC__INLINE specdec__point specdec__state_current(const specdec__state *stat
     return state->count ? state->point[state->count - 1] : none;
 }
 
-/* Returns the address of a slot. */
-SPECDEC__INLINE float *specdec__states_address(const specdec__states *s, int slot)
+/* Returns the address of a slot: the recurrent states of all layers for one view. */
+SPECDEC__INLINE float *specdec__states_slot_address(const specdec__states *s, int slot)
 {
     return (float *)(void *)(s->memory + (size_t)slot * s->bytes);
 }
@@ -39252,10 +39253,11 @@ SPECDEC__INLINE float *specdec__states_address(const specdec__states *s, int slo
 SPECDEC__INLINE float *specdec__state_inputs_address(const specdec__states *s, const specdec__state *state, int place,
                                                      int layer)
 {
-    return state->inputs + (size_t)place * s->input_floats + (size_t)layer * (size_t)s->mixing.input_count;
+    return state->inputs + (size_t)place * s->input_floats + (size_t)layer * (size_t)s->recurrent_sizes.input_count;
 }
 
-/* Adds a reference to a slot (by = 1) or removes one (by = -1). A slot without references becomes free. */
+/* Adds a view's reference to a slot of recurrent states (by = 1) or removes one (by = -1). A slot without references
+   becomes free. */
 static void specdec__states_add_reference(specdec__states *s, int slot, int by)
 {
     if (slot < 0)
@@ -39265,7 +39267,7 @@ static void specdec__states_add_reference(specdec__states *s, int slot, int by)
         s->free_slots[s->free_count++] = slot;
 }
 
-/* Takes a free slot, with one reference. Returns -1 if there is none. */
+/* Takes a free slot for a recurrent state, with one reference. Returns its number; -1: no slot is free. */
 static int specdec__states_take_slot(specdec__states *s)
 {
     int slot;
@@ -39278,23 +39280,23 @@ static int specdec__states_take_slot(specdec__states *s)
     return slot;
 }
 
-/* Frees the slot that a step has written for certain nodes which were not committed. */
-static void specdec__state_drop_uncommitted(specdec__state *state, specdec__states *s)
+/* Frees the slot of the state that a step has written for certain nodes of a view, as these were not committed. */
+static void specdec__state_free_uncommitted(specdec__state *state, specdec__states *s)
 {
     specdec__states_add_reference(s, state->uncommitted.slot, -1);
     state->uncommitted.slot = -1;
 }
 
-/* Drops the stored inputs of all uncommitted nodes. */
-static void specdec__state_drop_nodes(specdec__state *state, specdec__states *s)
+/* Frees the stored inputs of all uncommitted nodes of a view. */
+static void specdec__state_free_nodes(specdec__state *state, specdec__states *s)
 {
-    specdec__state_drop_uncommitted(state, s);
-    state->nodes = state->certain = 0;
+    specdec__state_free_uncommitted(state, s);
+    state->stored_nodes = state->certain_nodes = 0;
 }
 
 /* Moves an entry of state->input_row from index `from` to a lower index `to`; the entries between them move up by
    one. */
-static void specdec__state_move_place(specdec__state *state, int from, int to)
+static void specdec__state_move_input_row(specdec__state *state, int from, int to)
 {
     const int place = state->input_row[from];
 
@@ -39302,22 +39304,22 @@ static void specdec__state_move_place(specdec__state *state, int from, int to)
     state->input_row[to] = place;
 }
 
-/* Frees the stored inputs of the waiting tokens, once the state includes these tokens. */
+/* Frees the stored inputs of a view's waiting tokens, once the view's current state includes these tokens. */
 static void specdec__state_free_waiting(specdec__state *state)
 {
     int i;
 
-    for (i = state->waiting; i > 0; i--) { /* to the end, where the free ones are */
+    for (i = state->waiting_tokens; i > 0; i--) { /* to the end, where the free ones are */
         const int place = state->input_row[0];
 
         memmove(state->input_row, state->input_row + 1, (size_t)(state->max_inputs - 1) * sizeof *state->input_row);
         state->input_row[state->max_inputs - 1] = place;
     }
-    state->waiting = 0;
+    state->waiting_tokens = 0;
 }
 
-/* Drops one checkpoint of a view: the one without which the distances between the others are the most even. */
-static void specdec__state_drop_checkpoint(specdec__state *state, specdec__states *s)
+/* Frees one checkpoint of a view: the one without which the distances between the others are the most even. */
+static void specdec__state_free_checkpoint(specdec__state *state, specdec__states *s)
 {
     int i, gap, best = 0, least = 1 << 30;
 
@@ -39340,23 +39342,23 @@ static void specdec__state_advance(specdec__state *state, specdec__states *s, sp
     const int before = state->count > 1 ? state->point[state->count - 2].length : 0;
 
     if (state->count && (now.length - before < s->checkpoint_distance &&
-                         (!now.certain || to.certain || now.length == before))) {
+                         (!now.ends_prompt || to.ends_prompt || now.length == before))) {
         specdec__states_add_reference(s, now.slot, -1);
         state->count--;
     }
     state->point[state->count++] = to;
     while (state->count > s->max_checkpoints + 1)
-        specdec__state_drop_checkpoint(state, s);
+        specdec__state_free_checkpoint(state, s);
 }
 
 /* Commits nodes path[0 .. count) of a view: they become waiting tokens. The next `stay` entries of path become nodes 0,
    1, ...; with stay = -1 all uncommitted nodes stay. Returns 0 if the inputs of one of these nodes were not stored. */
 static int specdec__state_commit(specdec__state *state, specdec__states *s, const int *path, int count, int stay)
 {
-    const int certain = state->uncommitted.slot >= 0 ? state->certain : 0, left = specdec__max_int(stay, 0);
+    const int certain = state->uncommitted.slot >= 0 ? state->certain_nodes : 0, left = specdec__max_int(stay, 0);
     int i;
 
-    if (state->certain && !certain)
+    if (state->certain_nodes && !certain)
         return 0;
     if (certain) {
         if (count < certain || path[certain - 1] != certain - 1)
@@ -39364,19 +39366,20 @@ static int specdec__state_commit(specdec__state *state, specdec__states *s, cons
         specdec__state_free_waiting(state);
         specdec__state_advance(state, s, state->uncommitted);
         state->uncommitted.slot = -1;
-        state->certain = 0;
+        state->certain_nodes = 0;
     }
     for (i = certain; i < count + left; i++) {
-        if (path[i] - certain >= state->nodes)
+        if (path[i] - certain >= state->stored_nodes)
             return 0;
-        specdec__state_move_place(state, state->waiting + path[i] - certain, state->waiting + i - certain);
+        specdec__state_move_input_row(state, state->waiting_tokens + path[i] - certain,
+                                      state->waiting_tokens + i - certain);
     }
-    state->waiting += count - certain;
-    state->nodes = stay < 0 ? state->nodes - (count - certain) : stay;
+    state->waiting_tokens += count - certain;
+    state->stored_nodes = stay < 0 ? state->stored_nodes - (count - certain) : stay;
     return 1;
 }
 
-/* Returns the index of the last point at or before a length; -1: there is none. */
+/* Returns the index of the last point of a view that includes at most `length` tokens; -1: there is none. */
 static int specdec__state_find_point(const specdec__state *state, int length)
 {
     int i = state->count - 1;
@@ -39392,17 +39395,18 @@ static int specdec__state_longest_cut(const specdec__state *state, int length)
     const int now = specdec__state_current(state).length, i = specdec__state_find_point(state, length);
 
     if (length >= now)
-        return specdec__min_int(length, now + state->waiting);
+        return specdec__min_int(length, now + state->waiting_tokens);
     return i < 0 ? 0 : state->point[i].length;
 }
 
-/* Cuts the states of a view to a length that specdec__state_longest_cut has returned. */
+/* Cuts the recurrent states of a view to its first `length` tokens. length: as specdec__state_longest_cut has returned
+   it. */
 static void specdec__state_cut(specdec__state *state, specdec__states *s, int length)
 {
     const int now = specdec__state_current(state).length;
 
-    specdec__state_drop_nodes(state, s);
-    state->waiting = specdec__max_int(length - now, 0);
+    specdec__state_free_nodes(state, s);
+    state->waiting_tokens = specdec__max_int(length - now, 0);
     while (state->count && state->point[state->count - 1].length > length)
         specdec__states_add_reference(s, state->point[--state->count].slot, -1);
 }
@@ -39413,7 +39417,7 @@ static void specdec__state_set_slot(specdec__state *state, specdec__states *s, i
     specdec__state_cut(state, s, 0);
     state->point[0].length = length;
     state->point[0].slot = slot;
-    state->point[0].certain = 1;
+    state->point[0].ends_prompt = 1;
     state->count = 1;
 }
 
@@ -39437,8 +39441,8 @@ static void specdec__state_share(specdec__state *state, specdec__states *s, cons
         state->point[state->count++] = other->point[i];
         specdec__states_add_reference(s, other->point[i].slot, 1);
     }
-    state->waiting = length - specdec__state_current(state).length;
-    for (i = 0; i < state->waiting; i++)
+    state->waiting_tokens = length - specdec__state_current(state).length;
+    for (i = 0; i < state->waiting_tokens; i++)
         memcpy(specdec__state_inputs_address(s, state, state->input_row[i], 0),
                specdec__state_inputs_address(s, other, other->input_row[i], 0), s->input_floats * sizeof(float));
 }
@@ -39502,7 +39506,7 @@ typedef struct specdec__view {
     int max_segments;                       /* segments that there is memory for, in each span */
     int length;                             /* committed keys */
     int next_position;                      /* RoPE position of the next token: `length`, unless keys were left out */
-    specdec__state state;                   /* of the recurrent layers */
+    specdec__state state;                   /* states of the recurrent layers after this view's tokens */
     /* only for kept views: */
     int is_kept;                /* 1: this is a kept view */
     int shared_keys;            /* the most keys that any live view has shared with this one; 0: none has */
@@ -39514,13 +39518,13 @@ typedef struct specdec__view {
 typedef struct specdec__pages {
     int window;         /* keys that a query of this span sees; 0: all */
     int count, free_count; /* all pages, free pages; count 0: no layer is of this span */
-    size_t bytes;       /* of one page */
+    size_t bytes;          /* bytes of one page */
     unsigned char *memory; /* (count, bytes); bytes is 0 where all layers of this span are on other ranks */
     int *free_pages;    /* (free_count) numbers of the free pages */
     int *view_counts;   /* (count) how many views hold each page */
     int *kept_counts;   /* (count) how many of these are kept views */
     int only_kept;      /* pages that only kept views hold */
-    int cleared;        /* pages that were ever handed out: numbers [0, touched), as fresh pages are taken in order */
+    int cleared;        /* pages that were ever taken and so cleared once: numbers [0, cleared) */
 } specdec__pages;
 
 /* Kinds of changes of a view, of which a listener is notified, so that the ranks of a cluster can repeat them. */
@@ -39549,7 +39553,7 @@ typedef struct specdec__kv_event {
 typedef struct specdec__kv_layer {
     int span;           /* SPECDEC__WHOLE or SPECDEC__WINDOW */
     int owns_keys;      /* 1: the layer has keys of its own; 0: it reads another layer's, or has no attention */
-    int kv_heads;       /* 0: the layer has no attention */
+    int kv_heads;       /* heads of keys and values; 0: the layer has no attention */
     int dim, value_dim; /* sizes of a key and of a value of one head, padded */
     size_t key_bytes;   /* bytes of the keys of one head in a page; its values lie behind them */
     size_t head_bytes;  /* bytes of the keys and values of one head in a page */
@@ -39564,7 +39568,7 @@ typedef struct specdec__kv {
     int dim;                  /* the largest size of a key or value of any layer, padded */
     size_t head_bytes;        /* the most bytes that the keys and values of one head take in a page, over all layers */
     specdec__pages span[SPECDEC__SPANS]; /* pages for layers of each span */
-    specdec__states states;   /* of the recurrent layers */
+    specdec__states states;              /* slots for states of the recurrent layers */
     specdec__view *first_kept; /* first kept view of a linked list; NULL: there is none */
     uint64_t use_clock;       /* counts the uses of kept views; orders them by last use */
     void (*notify)(void *listener, const specdec__kv_event *news); /* called with each change of a view; NULL: no
@@ -39572,8 +39576,7 @@ typedef struct specdec__kv {
     void *listener;           /* argument of notify */
 } specdec__kv;
 
-/* Keys older than a window that are kept, so that a sequence can be truncated by a few tokens. */
-#define SPECDEC__REWIND_KEYS 256
+#define SPECDEC__REWIND_KEYS 256 /* keys older than a sliding window that stay: a sequence can be rewound so far */
 
 /* Returns the number of a storage type by name, SPECDEC__KV_...; -1: there is no such type. */
 static int specdec__kv_find_type(const char *name)
@@ -39696,8 +39699,8 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
         if (model->span_used[span])
             specdec__pages_init(pages, specdec__kv_count_pages(pages, room), arena);
     }
-    specdec__states_init(&kv->states, &model->mixing, room->max_views, room->view_keys, room->checkpoint_distance,
-                         arena);
+    specdec__states_init(&kv->states, &model->recurrent_sizes, room->max_views, room->view_keys,
+                         room->checkpoint_distance, arena);
 }
 
 /* Gives a model without keys of its own (an assistant) the cache of the target. Its layers with a window read the keys
@@ -39924,8 +39927,8 @@ static int specdec__kv_evict(specdec__kv *kv)
     return view != NULL;
 }
 
-/* Takes a slot for a recurrent state, with one reference; evicts kept views if there is no free one. Returns -1 if
-   there is still none. */
+/* Takes a slot for a recurrent state, with one reference, and returns its number; evicts kept views if there is no free
+   slot. Returns -1 if there is still none. */
 static int specdec__kv_take_state(specdec__kv *kv)
 {
     specdec__view *oldest;
@@ -39936,8 +39939,8 @@ static int specdec__kv_take_state(specdec__kv *kv)
     return slot;
 }
 
-/* Takes a page of a span, with one view as its holder; evicts kept views if there is no free page. Returns -1 if there
-   is still none. */
+/* Takes a page of a span, with one view as its holder, and returns its number; evicts kept views if there is no free
+   page. Returns -1 if there is still none. */
 static int specdec__pages_take_page(specdec__kv *kv, int span)
 {
     specdec__pages *pages = &kv->span[span];
@@ -40140,7 +40143,7 @@ static void specdec__view_free_reserved(specdec__view *view, specdec__kv *kv)
             specdec__pages_add_holder(&kv->span[span], s->segment[s->count + --s->spare_pages].page, view, -1);
     }
     if (specdec__states_exist(&kv->states))
-        specdec__state_drop_nodes(&view->state, &kv->states);
+        specdec__state_free_nodes(&view->state, &kv->states);
     if (had)
         specdec__kv_notify(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
@@ -40399,19 +40402,21 @@ static void specdec__view_copy_file(const specdec__view *view, const specdec__kv
    layer. */
 static size_t specdec__state_file_bytes(const specdec__states *s)
 {
-    return s->bytes - specdec__mixing_window_floats(&s->mixing) * sizeof(float) * (size_t)s->mixing.layers;
+    return s->bytes -
+           specdec__recurrent_window_floats(&s->recurrent_sizes) * sizeof(float) * (size_t)s->recurrent_sizes.layers;
 }
 
 /* Copies the recurrent state in a slot between the cache and a file: for each layer the window of its convolution, then
    the matrices of its heads. */
 static void specdec__state_copy_file_slot(const specdec__states *s, int slot, specdec__kv_file *file)
 {
-    const size_t window = specdec__mixing_window_floats(&s->mixing), layer = specdec__state_layer_floats(&s->mixing);
+    const size_t window = specdec__recurrent_window_floats(&s->recurrent_sizes),
+                 layer = specdec__state_layer_floats(&s->recurrent_sizes);
     const size_t matrices = layer - 2 * window;
     int i;
 
-    for (i = 0; i < s->mixing.layers; i++) {
-        float *at = specdec__states_address(s, slot) + (size_t)i * layer;
+    for (i = 0; i < s->recurrent_sizes.layers; i++) {
+        float *at = specdec__states_slot_address(s, slot) + (size_t)i * layer;
 
         specdec__kv_copy_floats(file, (int)window, (unsigned char *)(at + (s->current_window[slot] ? window : 0)), 4);
         specdec__kv_copy_floats(file, (int)matrices, (unsigned char *)(at + 2 * window), 4);
@@ -40539,12 +40544,11 @@ static const float *specdec__kv_values_as_floats(int type, const specdec__kv_lay
  *     in, rows of logits come out.
  * ================================================================================================================== */
 
-#define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; a wider step takes several passes */
-#define SPECDEC__SCORES 65  /* columns for whose scores of a tile there is memory: 64 would be 4096 bytes, and rows that
-                               far apart share a cache set */
-#define SPECDEC__STATE_READERS 5 /* readers of hidden states in one step: a caller, and drafters */
-#define SPECDEC__STRETCH 8  /* blocks in a stretch of keys, over which sums are separate until they are merged: 512
-                               keys */
+#define SPECDEC__PASS_COLUMNS 64   /* columns that share one pass over the weights; a wider step takes several passes */
+#define SPECDEC__SCORE_COLUMNS 65  /* columns of scores that there is memory for: with 64, rows of scores would be 4096
+                                      bytes apart and share a cache set */
+#define SPECDEC__STATE_READERS 5   /* readers of hidden states in one step: a caller, and drafters */
+#define SPECDEC__STRETCH_BLOCKS 8  /* blocks of 64 keys in a stretch, whose sums are separate until they are merged */
 
 /* The nodes of a step, parents before children. The first done_count nodes were run by an earlier step, since when no
    view has changed: only their keys and values are read. */
@@ -40560,8 +40564,8 @@ typedef struct specdec__batch {
                                       only. NULL: none is */
 } specdec__batch;
 
-/* Hidden states that a step copies for one reader. layers[i]: the residual stream before layer number layers[i]; or
-   SPECDEC_STATE_FINAL. */
+/* A reader of hidden states, for which a step copies them: the residual stream before layer number layers[i] of the
+   model; or, with SPECDEC_STATE_FINAL, the state behind the final norm. */
 typedef struct specdec__state_reader {
     const int *layers; /* (count) layers before which states are copied, or SPECDEC_STATE_FINAL */
     int count;         /* states of each node */
@@ -40584,7 +40588,8 @@ typedef struct specdec__scratch {
     unsigned char *page_codes; /* keys and values of such a block, as a page would hold them; NULL unless the cache has
                                   8-bit codes */
     float *queries;            /* (4, dim) queries that are made contiguous; or one key */
-    float *scores;             /* (4, 64) or, where the cache has 8-bit codes, (4 tiles, SPECDEC__SCORES, 16 keys) */
+    float *scores;             /* (4, 64) or, where the cache has 8-bit codes, (4 tiles, SPECDEC__SCORE_COLUMNS, 16
+                                  keys) */
     unsigned char *codes;      /* (64 queries, 64 keys) quantised weights of values, where the cache has 8-bit codes; or
                                   (dim) a quantised value */
     float *out;                /* (dim) a key or value, padded with zeros */
@@ -40596,7 +40601,7 @@ typedef struct specdec__scratch {
                                   network; -1: embeddings */
 } specdec__scratch;
 
-/* Columns [column, column + count), at most SPECDEC__COLUMNS, that one expert multiplies. */
+/* Columns [column, column + count), at most SPECDEC__PASS_COLUMNS, that one expert multiplies. */
 typedef struct specdec__expert_job {
     int expert, column, count; /* number of the expert, first column, number of columns */
 } specdec__expert_job;
@@ -40610,7 +40615,7 @@ typedef struct specdec__expert_routes {
     int *row;          /* (n * chosen) row of each column */
     int *first_column; /* (experts + 1) first column of each expert */
     specdec__expert_job *job; /* (jobs) columns of one expert each */
-    int jobs;          /* columns of all experts, in jobs of at most SPECDEC__COLUMNS */
+    int jobs;                 /* number of jobs, each of at most SPECDEC__PASS_COLUMNS columns */
 } specdec__expert_routes;
 
 struct specdec__context;
@@ -40628,41 +40633,42 @@ typedef struct specdec__forward_hooks {
 } specdec__forward_hooks;
 
 /* A row that recurrent layers process in a step: a waiting token, or a node. */
-typedef struct specdec__mix_row {
+typedef struct specdec__recurrent_row {
     int node;           /* row of the step's buffers; -1: the token was run by an earlier step */
     int input_index;    /* entry of the view's stored inputs (specdec__state_inputs_address); -1: its inputs are not
                            stored */
     int parent;         /* the row of the previous token or parent node; -1: the view's current state */
     int child, sibling; /* first child and next sibling of an uncertain node; -1: none */
     int subtree_nodes;  /* nodes in its subtree that are run, itself included */
-} specdec__mix_row;
+} specdec__recurrent_row;
 
 /* One step of the walk through a tree: target_copy of the state is overwritten by source_copy (-1: by the state
    itself), then a row is applied to it. */
-typedef struct specdec__mix_step {
+typedef struct specdec__recurrent_walk_step {
     int row, source_copy, target_copy; /* row that is applied, copies of the state before and after */
-} specdec__mix_step;
+} specdec__recurrent_walk_step;
 
 /* The rows of one view in a step of recurrent layers, and what happens to the view's state. */
-typedef struct specdec__mix_part {
+typedef struct specdec__recurrent_part {
     specdec__view *view;  /* the view whose state is read and written */
     int read_slot, written_slot; /* slot of the state that is read, -1: zeros; slot that is written, -1: none */
     int first_row;        /* the view's first row */
-    int waiting, certain; /* its first rows are waiting tokens, the next ones certain nodes */
-    int base_row;         /* the last of these rows, whose state all other rows follow; first - 1: there is none */
+    int waiting_tokens, certain_nodes; /* how many waiting tokens its first rows are; how many certain nodes its next
+                                          ones */
+    int base_row;               /* the last of these rows, whose state all other rows follow; first_row - 1: none */
     int first_step, step_count; /* first step, and number of steps, of the walk through the uncertain nodes */
-} specdec__mix_part;
+} specdec__recurrent_part;
 
-/* The rows of a step of recurrent layers, by view, and the buffers of these layers. */
-typedef struct specdec__mix_rows {
-    specdec__mix_row *row;         /* (rows) waiting tokens and nodes of all views */
-    specdec__mix_step *step, *walk_stack; /* (steps) walks through the trees of all parts; (max_nodes) a buffer for
-                                             making them */
-    specdec__mix_part *part;       /* (parts) one for each view */
+/* What recurrent layers process in a step: rows by view, and the buffers of these layers. */
+typedef struct specdec__recurrent_rows {
+    specdec__recurrent_row *row;                     /* (rows) waiting tokens and nodes of all views */
+    specdec__recurrent_walk_step *step, *walk_stack; /* (steps) walks through the trees of all parts; (max_nodes) a
+                                                        buffer for making them */
+    specdec__recurrent_part *part;                   /* (parts) one for each view */
     int rows, steps, parts;        /* how many entries `row`, `step` and `part` have */
     int max_rows;                  /* rows that there is memory for */
     unsigned char *done;           /* (layers, parts, heads + 1) 1: this unit of work is done: see
-                                      specdec__forward_mix_run_layer */
+                                      specdec__recurrent_run_layer */
     int *row_of_node;              /* (max_nodes) row of each node */
     int projected_stride, convolved_stride, output_stride; /* floats between rows of `projected`, of `convolved`, of
                                                               outputs in h */
@@ -40674,7 +40680,7 @@ typedef struct specdec__mix_rows {
                                       length 1 / root(rows), and 1 */
     float *x_plus_output;          /* (max_nodes, e) x plus the output of a recurrent layer, where the same layer also
                                       attends; else NULL */
-} specdec__mix_rows;
+} specdec__recurrent_rows;
 
 /* What a step computes for its wanted rows: logits; upper bounds of logits (>>forward/screen); nothing, as no row will
    be read. */
@@ -40697,7 +40703,7 @@ typedef struct specdec__screen {
 /* A model with its cache and all buffers of a step. Buffers have rows for `max_nodes` nodes; e is the stride of rows of
    the embedding's width. */
 typedef struct specdec__context {
-    const specdec__model *model;
+    const specdec__model *model;     /* the model that is run */
     const specdec__kernels *kernels; /* functions for the processor's instruction set */
     specdec__pool *pool;       /* threads that run a step together */
     int threads;               /* threads of the pool that take part */
@@ -40712,8 +40718,8 @@ typedef struct specdec__context {
     int first_node, n, row_count; /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
                                     rows have logits */
     /* for all steps: */
-    int max_nodes;             /* nodes of a step, at max_nodes */
-    int max_rows;              /* rows of logits of a step, at max_nodes */
+    int max_nodes;             /* nodes of a step, at most */
+    int max_rows;              /* rows of logits of a step, at most */
     int max_sums;              /* pairs of query and stretch whose sums there is memory for: see
                                   specdec__forward_seen_stretches */
     specdec__scratch *scratch; /* (threads) buffers of each thread */
@@ -40743,9 +40749,9 @@ typedef struct specdec__context {
     float *keys, *values;      /* (max_nodes, k), (max_nodes, v) before they are stored in the cache */
     /* for latent attention (>>forward/latent): */
     float *query_latent;       /* (max_nodes, rank of queries) what attn_q_b reads, before its norm */
-    float *absorbed;           /* (max_nodes, heads * rank) still parts of queries times attn_k_b */
-    float *latent_columns;     /* (heads, n, size) inputs of the matrices of heads: still parts of queries, or weighted
-                                  sums of latent rows */
+    float *absorbed;           /* (max_nodes, heads * rank) unrotated parts of queries times attn_k_b */
+    float *latent_columns;     /* (heads, n, size) inputs of the matrices of heads: unrotated parts of queries, or
+                                  weighted sums of latent rows */
     specdec__attention_sums sums; /* (max_sums) maxima and weighted sums of queries (n, heads), by stretch; in
                                             the memory of `queries` and those behind it */
     /* outside attention, in the same memory: */
@@ -40759,13 +40765,13 @@ typedef struct specdec__context {
                                   read h and add to y */
     float *shared_router;      /* (max_nodes) output of the shared expert's router */
     specdec__expert_routes routes; /* which experts each row goes through */
-    specdec__mix_rows mix;     /* for recurrent layers; its `projected` lies in the same memory */
+    specdec__recurrent_rows recurrent; /* for recurrent layers; its `projected` lies in the same memory */
     specdec__columns columns;  /* quantised activations: the input of the current matrix */
     specdec__columns rotated_columns; /* rotated queries as quantised columns (kv head, node, query head), where the
                                          cache has 8-bit codes */
     int *slots[SPECDEC__SPANS]; /* (max_nodes) by node: its slot in each span */
-    int *key_index, *position; /* (max_nodes) by node: keys before its own; position for RoPE */
-    int *trunk;                /* (max_nodes) by node: 1: all earlier nodes of its view are its ancestors */
+    int *key_index, *position;  /* (max_nodes) by node: number of keys before its own; its position for RoPE */
+    int *on_chain;              /* (max_nodes) by node: 1: all earlier nodes of its view are its ancestors */
     specdec__key_range stretches[SPECDEC__SPANS]; /* stretches that hold a key which any node sees */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
     float *logits;             /* (max_rows, output rows) logits, or bounds, of the wanted rows of the last step */
@@ -40776,14 +40782,14 @@ typedef struct specdec__context {
     unsigned char *wants_logits; /* (max_nodes) of specdec__batch */
     unsigned char *certain;    /* (max_nodes) of specdec__batch */
     int *path;                 /* (max_nodes): nodes to be committed */
-    specdec__state_reader taps[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a caller, then
-                                                           drafters */
+    specdec__state_reader state_readers[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a
+                                                                    caller, then drafters */
     float *reads;              /* (n, specdec__forward_states_stride) hidden states of another model that the next step
                                   reads; NULL: x already holds what they give, or the model reads none */
     /* Called by each thread in every layer between the rotation of queries and attention, such as to choose a small
        cache's keys. NULL: not called. */
     void (*before_attention)(struct specdec__context *c, int thread, const specdec__layer *layer);
-    void *before_attention_argument;     /* argument of recall */
+    void *before_attention_argument;     /* argument of before_attention */
     const specdec__forward_hooks *hooks; /* of a cluster; NULL: none */
     void *hooks_argument;                /* argument of the hooks: the cluster's link */
     specdec__kv kv;                      /* the cache of keys, values and recurrent states */
@@ -40794,7 +40800,7 @@ SPECDEC__FOR_SIZE
 /* Takes the buffers of all threads from an arena. */
 static void specdec__context_take_scratch(specdec__context *c, int threads, specdec__arena *arena)
 {
-    const specdec__mixing *mixing = &c->model->mixing;
+    const specdec__recurrent_sizes *mixing = &c->model->recurrent_sizes;
     specdec__scratch unused, *s;
     int i, copies = 1;
 
@@ -40806,22 +40812,22 @@ static void specdec__context_take_scratch(specdec__context *c, int threads, spec
         s = c->scratch ? &c->scratch[i] : &unused;
         s->panel = SPECDEC__TAKE(arena, specdec__panel, 2);
         s->tile = SPECDEC__TAKE(arena, unsigned char, 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4);
-        s->sums = SPECDEC__TAKE(arena, float, 2 * SPECDEC__COLUMNS * SPECDEC__ROWS);
+        s->sums = SPECDEC__TAKE(arena, float, 2 * SPECDEC__PASS_COLUMNS * SPECDEC__ROWS);
         if (specdec__kv_types[c->kv.type].has_codes) {
             s->page_codes = (unsigned char *)specdec__arena_take(arena, 1, c->kv.head_bytes, SPECDEC__CACHE_LINE);
             s->codes = SPECDEC__TAKE(arena, unsigned char,
-                                     specdec__max_int(SPECDEC__COLUMNS * SPECDEC__KEYS, c->kv.dim));
+                                     specdec__max_int(SPECDEC__PASS_COLUMNS * SPECDEC__KEYS, c->kv.dim));
         } else {
             s->keys = SPECDEC__TAKE(arena, float, 2 * c->kv.dim * SPECDEC__KEYS);
             s->values = SPECDEC__TAKE(arena, float, 2 * c->kv.dim * SPECDEC__KEYS);
             s->gathered = SPECDEC__TAKE(arena, float, c->kv.dim * SPECDEC__KEYS);
         }
         s->queries = SPECDEC__TAKE(arena, float, 4 * c->kv.dim);
-        s->scores = SPECDEC__TAKE(arena, float, (size_t)(specdec__kv_types[c->kv.type].has_codes ? SPECDEC__SCORES
-                                                         : 4) *
-                                                SPECDEC__KEYS);
+        s->scores = SPECDEC__TAKE(arena, float,
+                                  (size_t)(specdec__kv_types[c->kv.type].has_codes ? SPECDEC__SCORE_COLUMNS : 4) *
+                                      SPECDEC__KEYS);
         if (mixing->layers)
-            s->state_copies = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__mixing_head_floats(mixing));
+            s->state_copies = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__recurrent_head_floats(mixing));
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->rope_partner = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->inputs = SPECDEC__TAKE(arena, float, c->model->inputs.width * c->model->layers);
@@ -40886,36 +40892,38 @@ static void specdec__context_take_routes(specdec__context *c, specdec__arena *ar
 
 /* Takes memory for recurrent layers from an arena, except for `projected`, which shares the memory of attention's
    buffers. */
-static void specdec__context_take_mix(specdec__context *c, const specdec__kv_demand *room, specdec__arena *arena)
+static void specdec__context_take_recurrent_buffers(specdec__context *c, const specdec__kv_demand *room,
+                                                    specdec__arena *arena)
 {
-    const specdec__mixing *m = &c->model->mixing;
+    const specdec__recurrent_sizes *m = &c->model->recurrent_sizes;
     const size_t waiting = specdec__size_multiply((size_t)specdec__min_int(room->max_views, c->max_nodes),
                                                   (size_t)room->tree_nodes);
     const size_t rows = specdec__size_add((size_t)c->max_nodes, waiting);
     int i;
 
-    c->mix.projected_stride = specdec__forward_stride(m->input_width);
-    c->mix.output_stride = specdec__forward_stride(m->output_width);
-    c->mix.convolved_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
-    c->mix.max_rows = rows < 1 << 30 ? (int)rows : 1 << 30;
-    c->mix.row = SPECDEC__TAKE(arena, specdec__mix_row, rows);
-    c->mix.step = SPECDEC__TAKE(arena, specdec__mix_step, c->max_nodes);
-    c->mix.walk_stack = SPECDEC__TAKE(arena, specdec__mix_step, c->max_nodes);
-    c->mix.part = SPECDEC__TAKE(arena, specdec__mix_part, specdec__min_int(room->max_views, c->max_nodes));
-    c->mix.done = (unsigned char *)specdec__arena_take(
+    c->recurrent.projected_stride = specdec__forward_stride(m->input_width);
+    c->recurrent.output_stride = specdec__forward_stride(m->output_width);
+    c->recurrent.convolved_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
+    c->recurrent.max_rows = rows < 1 << 30 ? (int)rows : 1 << 30;
+    c->recurrent.row = SPECDEC__TAKE(arena, specdec__recurrent_row, rows);
+    c->recurrent.step = SPECDEC__TAKE(arena, specdec__recurrent_walk_step, c->max_nodes);
+    c->recurrent.walk_stack = SPECDEC__TAKE(arena, specdec__recurrent_walk_step, c->max_nodes);
+    c->recurrent.part = SPECDEC__TAKE(arena, specdec__recurrent_part, specdec__min_int(room->max_views, c->max_nodes));
+    c->recurrent.done = (unsigned char *)specdec__arena_take(
         arena, specdec__size_multiply((size_t)m->layers, (size_t)specdec__min_int(room->max_views, c->max_nodes)),
         (size_t)m->heads + 1, 1);
-    c->mix.row_of_node = SPECDEC__TAKE(arena, int, c->max_nodes);
+    c->recurrent.row_of_node = SPECDEC__TAKE(arena, int, c->max_nodes);
     if (m->layers)
-        c->mix.convolved = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.convolved_stride));
-    c->mix.zeros = SPECDEC__TAKE(arena, float, m->channels);
-    c->mix.unit_weights = SPECDEC__TAKE(arena, float, 2 * m->rows);
+        c->recurrent.convolved = SPECDEC__TAKE(arena, float,
+                                               specdec__size_multiply(rows, (size_t)c->recurrent.convolved_stride));
+    c->recurrent.zeros = SPECDEC__TAKE(arena, float, m->channels);
+    c->recurrent.unit_weights = SPECDEC__TAKE(arena, float, 2 * m->rows);
     if (c->model->trait[SPECDEC__RECURS] == SPECDEC__RECURS_BESIDE_ATTENTION)
-        c->mix.x_plus_output = SPECDEC__TAKE(arena, float, (size_t)c->max_nodes * (size_t)specdec__forward_stride(
-                                                                          c->model->embedding));
-    for (i = 0; c->mix.unit_weights && i < m->rows; i++) {
-        c->mix.unit_weights[i] = (float)(1.0 / m->rows);
-        c->mix.unit_weights[m->rows + i] = (float)specdec__inverse_root((double)m->rows);
+        c->recurrent.x_plus_output = SPECDEC__TAKE(
+            arena, float, (size_t)c->max_nodes * (size_t)specdec__forward_stride(c->model->embedding));
+    for (i = 0; c->recurrent.unit_weights && i < m->rows; i++) {
+        c->recurrent.unit_weights[i] = (float)(1.0 / m->rows);
+        c->recurrent.unit_weights[m->rows + i] = (float)specdec__inverse_root((double)m->rows);
     }
 }
 
@@ -40929,7 +40937,7 @@ static void specdec__context_take_streams(specdec__context *c, size_t n, specdec
 
 /* Takes memory for buffers that are used during attention, and for buffers used outside it: the two sets share memory.
    In the first set, the sums of attention share the memory of queries, keys and values before RoPE. n: rows. */
-static void specdec__context_take_halves(specdec__context *c, size_t n, specdec__arena *arena)
+static void specdec__context_take_shared_buffers(specdec__context *c, size_t n, specdec__arena *arena)
 {
     const specdec__model *m = c->model;
     const size_t heads = (size_t)m->heads, sums = (size_t)c->max_sums, begin = arena->used;
@@ -40970,8 +40978,8 @@ static void specdec__context_take_halves(specdec__context *c, size_t n, specdec_
     }
     specdec__arena_skip_to(arena, end);
     end = specdec__arena_rewind(arena, begin);
-    if (SPECDEC__HAS_RECURRENT_LAYERS && c->model->mixing.layers)
-        c->mix.projected = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.projected_stride);
+    if (SPECDEC__HAS_RECURRENT_LAYERS && c->model->recurrent_sizes.layers)
+        c->recurrent.projected = SPECDEC__TAKE(arena, float, n * (size_t)c->recurrent.projected_stride);
     specdec__arena_skip_to(arena, end);
 }
 
@@ -40999,7 +41007,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->max_nodes = room->step_nodes;
     c->max_rows = model->lacks_output ? 0 : most_rows;
     c->max_sums = model->heads * room->step_nodes *
-                       (room->view_keys + room->step_nodes > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
+                  (room->view_keys + room->step_nodes > SPECDEC__STRETCH_BLOCKS * SPECDEC__KEYS ? 2 : 1);
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_ALTERNATE];
     ropes = model->trait[SPECDEC__ALTERNATE_BASE] != 0 ? 2 : 1;
@@ -41008,8 +41016,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_take_scratch(c, threads, arena);
-    if (specdec__mixing_exists(&model->mixing))
-        specdec__context_take_mix(c, room, arena);
+    if (specdec__recurrent_layers_exist(&model->recurrent_sizes))
+        specdec__context_take_recurrent_buffers(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);
     if (model->latent_attention.rank) {
@@ -41026,12 +41034,13 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                                                                             model->latent)));
     widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_states_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->block.markov_in.columns));
-    widest = (size_t)specdec__max_int((int)widest, c->mix.output_stride);
+    widest = (size_t)specdec__max_int((int)widest, c->recurrent.output_stride);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
                                                        model->inputs.width, model->trait[SPECDEC__LAUREL])));
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
-    c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
-                                                                    specdec__max_int(reads, c->mix.output_stride)));
+    c->h = SPECDEC__TAKE(arena, float,
+                         n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
+                                                     specdec__max_int(reads, c->recurrent.output_stride)));
     c->x_plus_attention = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
@@ -41046,7 +41055,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
         c->conv_weights = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(weights));
         c->conv_output = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     }
-    specdec__context_take_halves(c, n, arena);
+    specdec__context_take_shared_buffers(c, n, arena);
     if (heads * wide > specdec__context_max_columns(c) * widest) /* both kinds of columns share this memory */
         specdec__columns_take_memory(&c->columns, heads, wide, arena);
     else
@@ -41059,7 +41068,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
         c->slots[i] = SPECDEC__TAKE(arena, int, n);
     c->key_index = SPECDEC__TAKE(arena, int, n);
     c->position = SPECDEC__TAKE(arena, int, n);
-    c->trunk = SPECDEC__TAKE(arena, int, n);
+    c->on_chain = SPECDEC__TAKE(arena, int, n);
     c->rows = SPECDEC__TAKE(arena, int, n);
     c->first_unsound = SPECDEC__TAKE(arena, int, n);
     c->logits = SPECDEC__TAKE(arena, float,
@@ -41401,18 +41410,18 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
 {
     specdec__scratch *scratch = &c->scratch[thread];
     float *sums[2];
-    int tiles = 0, passes = (c->columns.n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS, i, pair;
+    int tiles = 0, passes = (c->columns.n + SPECDEC__PASS_COLUMNS - 1) / SPECDEC__PASS_COLUMNS, i, pair;
     specdec__walk walk;
 
     sums[0] = scratch->sums;
-    sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
+    sums[1] = scratch->sums + SPECDEC__PASS_COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix);
-    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_advance(&walk,
-                                                                                                             pair)) {
+    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count;
+         specdec__walk_advance(&walk, pair)) {
         specdec__matrix_tile places[2], next[2];
-        const int pass = passes > 1 ? walk.at / tiles : 0, column = pass * SPECDEC__COLUMNS; /* divisions are slow */
-        const int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
+        const int pass = passes > 1 ? walk.at / tiles : 0, column = pass * SPECDEC__PASS_COLUMNS; /* no slow division */
+        const int columns = specdec__min_int(SPECDEC__PASS_COLUMNS, c->columns.n - column);
         const specdec__matrix_product *t = specdec__forward_find_tile(targets, walk.at - pass * tiles, places);
         int after;
 
@@ -41443,9 +41452,9 @@ static SPECDEC__NOINLINE void specdec__forward_record_unsound(specdec__context *
     SPECDEC__STORE(&c->any_unsound, 1);
 }
 
-/* Records a row of the step if one of the values x (count), times `factor`, is not finite. */
-SPECDEC__INLINE void specdec__forward_check_row(specdec__context *c, int thread, int row, const float *x, int count,
-                                                float factor)
+/* Records a row of the step in c->first_unsound if one of the values x (count), times `factor`, is not finite. */
+SPECDEC__INLINE void specdec__forward_check_row_is_finite(specdec__context *c, int thread, int row, const float *x,
+                                                          int count, float factor)
 {
     if (c->checks_values && !c->kernels->all_finite(x, factor, count))
         specdec__forward_record_unsound(c, thread, row, 0);
@@ -41485,12 +41494,12 @@ SPECDEC__FOR_SPEED
 
 /* A thread's part of a matrix of n rows: whole rows if there are many, else some blocks of 32 columns of every row. */
 typedef struct specdec__row_part {
-    int first_row, end_row;     /* rows [first, last) */
-    int first_block, end_block; /* blocks of 32 columns [from, to) */
+    int first_row, end_row;     /* rows [first_row, end_row) */
+    int first_block, end_block; /* blocks of 32 columns [first_block, end_block) */
 } specdec__row_part;
 
 /* Returns a thread's part of n rows, `stride` floats apart. */
-static specdec__row_part specdec__forward_thread_part(const specdec__context *c, int thread, int n, int stride)
+static specdec__row_part specdec__forward_thread_rows(const specdec__context *c, int thread, int n, int stride)
 {
     const int threads = specdec__pool_active(c->pool), blocks = (stride - SPECDEC__ROW_PADDING) / 32,
               whole = n >= 16 * threads;
@@ -41507,8 +41516,8 @@ static specdec__row_part specdec__forward_thread_part(const specdec__context *c,
 typedef struct specdec__matrix_input {
     float *values;     /* (n, stride) the input of the matrices */
     int n, stride;     /* rows, and floats between them */
-    const float *source; /* NULL, or: values = row source_rows[i] of `source`, */
-    const float *norm; /* or its norm with these weights (NULL: no norm) */
+    const float *source;    /* rows that `values` is computed from; NULL: it is given */
+    const float *norm;      /* weights of the norm that rows of `source` get; NULL: none */
     const int *source_rows; /* (n) row of the step that each row of values belongs to; NULL: row i */
     const float *up;   /* (n, up_stride): values = activation(values) * up */
     int up_stride;     /* floats between rows of `up` */
@@ -41521,7 +41530,7 @@ typedef struct specdec__matrix_input {
 static void specdec__forward_quantise(specdec__context *c, int thread, const specdec__matrix_input *in)
 {
     const specdec__model *m = c->model;
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, in->n, in->stride);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, in->n, in->stride);
     const int at = part.first_block * 32, width = in->stride - SPECDEC__ROW_PADDING;
     specdec__columns columns; /* c->columns, before thread 0 sets n, stride and values */
     int i;
@@ -41550,8 +41559,8 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
                           : in->xielu ? in->xielu
                                       : row + at, part.end_block * 32 - at);
         if (in->up || in->ungated) /* other inputs were checked where they were computed */
-            specdec__forward_check_row(c, thread, in->source_rows ? in->source_rows[i] : i, row + at,
-                                       part.end_block * 32 - at, 1);
+            specdec__forward_check_row_is_finite(c, thread, in->source_rows ? in->source_rows[i] : i, row + at,
+                                                 part.end_block * 32 - at, 1);
         c->kernels->quantise(row, part.first_block, part.end_block, i, &columns);
     }
     if (thread == 0) {
@@ -41566,7 +41575,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
 static void specdec__forward_add_residual(specdec__context *c, int thread, const float *norm, const float *from,
                                           float *to)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     const int at = part.first_block * 32, count = part.end_block * 32 - at;
     int i;
 
@@ -41580,14 +41589,14 @@ static void specdec__forward_add_residual(specdec__context *c, int thread, const
         if (from != to)
             memcpy(x, from + (size_t)i * (size_t)c->e + at, (size_t)count * sizeof *x);
         c->kernels->add_scaled(x, c->model->fact[SPECDEC__RESIDUAL_SCALE], (norm ? h : y) + at, count);
-        specdec__forward_check_row(c, thread, i, x, count, SPECDEC__FINITE_FACTOR);
+        specdec__forward_check_row_is_finite(c, thread, i, x, count, SPECDEC__FINITE_FACTOR);
     }
 }
 
 /* Multiplies a thread's part of c->x by a factor. */
 static void specdec__forward_scale_x(specdec__context *c, int thread, float factor)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     int i;
 
     for (i = part.first_row; i < part.end_row; i++)
@@ -41595,17 +41604,17 @@ static void specdec__forward_scale_x(specdec__context *c, int thread, float fact
                           (part.end_block - part.first_block) * 32);
 }
 
-/* Adds c->y or its norm, the output of a half of a layer, to the residual stream c->x. last: 0: the half is attention,
-   1: the feed-forward network. Where both halves read the same x (c->x_plus_attention), the sum of the first half goes
-   to c->x_plus_attention, and that of the second to c->x. */
-static void specdec__forward_add_half(specdec__context *c, int thread, const float *norm, int last)
+/* Adds c->y or its norm, the output of a half of a layer, to the residual stream c->x. norm: weights; NULL: no norm.
+   last: 0: the half is attention, 1: the feed-forward network. Where both halves read the same x (c->x_plus_attention),
+   the sum of the first half goes to c->x_plus_attention, and that of the second to c->x. */
+static void specdec__forward_add_half_output(specdec__context *c, int thread, const float *norm, int last)
 {
     float *other = c->x_plus_attention ? c->x_plus_attention : c->x;
 
     specdec__forward_add_residual(c, thread, norm, last ? other : c->x, last ? c->x : other);
 }
 
-/* Records the rows that have a logit in [at, at + count) of c->logits which is not finite. */
+/* Records in c->first_unsound the rows that have a logit in [at, at + count) of c->logits which is not finite. */
 static void specdec__forward_check_logits(specdec__context *c, int thread, size_t at, int count)
 {
     const float *logits = c->logits + at;
@@ -41644,7 +41653,7 @@ static void specdec__forward_finish_logits(specdec__context *c, int thread)
  * >>forward/latent: latent attention (MLA, DeepSeek-AI 2024, arXiv 2405.04434): all heads share one key, which is a
  *     part that RoPE rotates and, behind it, a latent row; the latent row is also the value.
  *
- * A query has a part that RoPE rotates and a part that it does not, the still part. With attn_k_b[h] (latent, still)
+ * A query has a part that RoPE rotates and an unrotated part. With attn_k_b[h] (latent, unrotated)
  * and attn_v_b[h] (value, latent) of head h, the score of a query with a key is
  *     rotated query . rotated key + still query . attn_k_b[h]^T latent
  * and the output of the head is attn_v_b[h] (sum of weights times latent). So attn_k_b is applied to queries and
@@ -41658,7 +41667,7 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
 {
     const specdec__matrix *w = &layer->matrix[matrix];
     const int heads = layer->shape.heads, own = specdec__matrix_tiles(w) / heads, tiles = own * heads;
-    const int passes = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
+    const int passes = (c->n + SPECDEC__PASS_COLUMNS - 1) / SPECDEC__PASS_COLUMNS;
     specdec__scratch *scratch = &c->scratch[thread];
     specdec__matrix_product t = {w, NULL, NULL, (size_t)stride};
     specdec__matrix_tile places[2], next[2];
@@ -41667,13 +41676,13 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
     int i, pair;
 
     sums[0] = scratch->sums;
-    sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
+    sums[1] = scratch->sums + SPECDEC__PASS_COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < 2; i++)
         places[i].matrix = next[i].matrix = w;
-    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_advance(&walk,
-                                                                                                             pair)) {
-        const int column = walk.at / tiles * SPECDEC__COLUMNS, tile = walk.at % tiles, head = tile / own;
-        const int columns = specdec__min_int(SPECDEC__COLUMNS, c->n - column);
+    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count;
+         specdec__walk_advance(&walk, pair)) {
+        const int column = walk.at / tiles * SPECDEC__PASS_COLUMNS, tile = walk.at % tiles, head = tile / own;
+        const int columns = specdec__min_int(SPECDEC__PASS_COLUMNS, c->n - column);
 
         pair = (tile + 1) % own && walk.at + 1 < walk.end ? 2 : 1;
         places[0].tile = tile;
@@ -41705,7 +41714,7 @@ static int specdec__forward_project_heads(specdec__context *c, int thread, const
     return specdec__pool_barrier(c->pool);
 }
 
-/* Computes c->absorbed (n, heads * rank): attn_k_b of each head times the still part of its query. Returns 1 when
+/* Computes c->absorbed (n, heads * rank): attn_k_b of each head times the unrotated part of its query. Returns 1 when
    cancelled. */
 static int specdec__forward_absorb_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
@@ -41835,9 +41844,9 @@ static void specdec__forward_stream_coefficients(const specdec__context *c, int 
    Also copies the new x to c->predicted. */
 static void specdec__forward_predict_streams(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     const int count = c->model->streams.count, to = part.end_block * 32;
-    float weight[SPECDEC__MOST_STREAMS * SPECDEC__MOST_STREAMS], old[SPECDEC__MOST_STREAMS][SPECDEC__STREAM_PIECE];
+    float weight[SPECDEC__MAX_STREAMS * SPECDEC__MAX_STREAMS], old[SPECDEC__MAX_STREAMS][SPECDEC__STREAM_PIECE];
     int i, at, s, k, n;
 
     for (i = part.first_row; i < part.end_row; i++) {
@@ -41860,9 +41869,9 @@ static void specdec__forward_predict_streams(specdec__context *c, int thread, co
    embeddings are gated by. */
 static void specdec__forward_correct_streams(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     const int count = c->model->streams.count, to = part.end_block * 32;
-    float weight[SPECDEC__MOST_STREAMS], grown[SPECDEC__STREAM_PIECE];
+    float weight[SPECDEC__MAX_STREAMS], grown[SPECDEC__STREAM_PIECE];
     int i, at, s, n;
 
     for (i = part.first_row; i < part.end_row; i++) {
@@ -41886,7 +41895,7 @@ static void specdec__forward_correct_streams(specdec__context *c, int thread, co
 /* Computes a thread's part of x = (x + h + norm(y)) / sqrt(2), where h is the input of LAuReL and y its output. */
 static void specdec__forward_add_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     const int at = part.first_block * 32, count = part.end_block * 32 - at;
     int i;
 
@@ -41899,7 +41908,7 @@ static void specdec__forward_add_laurel(specdec__context *c, int thread, const s
                                           c->e - SPECDEC__ROW_PADDING, at, part.end_block * 32, h);
         c->kernels->add_scaled(x, 1, h + at, count);
         c->kernels->scale(x, 0.707106769f, count);
-        specdec__forward_check_row(c, thread, i, x, count, SPECDEC__FINITE_FACTOR);
+        specdec__forward_check_row_is_finite(c, thread, i, x, count, SPECDEC__FINITE_FACTOR);
     }
 }
 
@@ -42000,7 +42009,8 @@ static float specdec__forward_query_scale(const specdec__context *c, const specd
            (float)(1 + specdec__product((double)m->query_growth, specdec__log_double(1.0 + times)));
 }
 
-/* Computes a thread's share of norms of queries and keys over all heads of a row together (the trait JOINT_NORMS). */
+/* Computes a thread's share of the norms of queries and of keys in architectures that norm all heads of a row together
+   (the trait JOINT_NORMS). */
 static void specdec__forward_norm_joint_heads(specdec__context *c, int thread, const specdec__layer *l)
 {
     const int q = l->shape.heads * l->shape.key_dim, kv = l->shape.kv_heads * l->shape.key_dim;
@@ -42025,7 +42035,8 @@ static int specdec__forward_query_column(const specdec__context *c, const specde
     return (head / group * c->n + row) * group + head % group;
 }
 
-/* Records a row whose key or value (padded) is not finite, or too large for the cache's type. */
+/* Records a row in c->first_unsound if its key or value (padded) is not finite, or is too large for the type of the
+   cache. */
 static void specdec__forward_check_key_value(specdec__context *c, int thread, int row, const specdec__kv_layer *to,
                                              const float *key, const float *value)
 {
@@ -42038,7 +42049,8 @@ static void specdec__forward_check_key_value(specdec__context *c, int thread, in
                                               c->kernels->all_finite(value, SPECDEC__FINITE_FACTOR, to->value_dim));
 }
 
-/* Stores the key and the value of one row and kv head in the cache, after norms and RoPE. */
+/* Stores the key of one row and kv head in the cache, normed and rotated by RoPE as the architecture has it, and the
+   value. */
 static void specdec__forward_store_key_value(specdec__context *c, int thread, const specdec__layer *l, int row,
                                              int head)
 {
@@ -42096,19 +42108,19 @@ static void specdec__forward_rotate_queries(specdec__context *c, int thread, con
             memcpy(c->h + (size_t)row * attended + (size_t)(i * (rows - size)), query + size,
                    (size_t)(rows - size) * sizeof *query);
         c->kernels->scale(out, scale, dim);
-        specdec__forward_check_row(c, thread, row, out, dim, SPECDEC__FINITE_FACTOR);
+        specdec__forward_check_row_is_finite(c, thread, row, out, dim, SPECDEC__FINITE_FACTOR);
         if (specdec__kv_types[c->kv.type].has_codes)
             c->kernels->quantise(out, 0, dim / 32, specdec__forward_query_column(c, l, row, i), &c->rotated_columns);
     }
 }
 
-/* A unit of attention that one thread computes: query heads [from, to) of one kv head of a layer, for nodes [first,
-   last) and some stretches of keys. */
+/* A unit of attention that one thread computes: query heads [first_head, end_head) of one kv head of a layer, for nodes
+   [first_node, end_node) and some stretches of keys. */
 typedef struct specdec__attention_unit {
     const specdec__layer *layer; /* the layer whose attention is computed */
     const specdec__kv_layer *kv; /* the layout of its keys and values */
-    int kv_head, first_head, end_head; /* number of the kv head; query heads [from, to) */
-    int first_node, end_node;    /* nodes [first, last) */
+    int kv_head, first_head, end_head; /* number of the kv head; its query heads [first_head, end_head) */
+    int first_node, end_node;          /* nodes [first_node, end_node) of the step */
     specdec__key_range stretches;    /* stretches of keys: see specdec__forward_seen_stretches */
     specdec__attention_sums sums;          /* running maxima and weighted sums of the current stretch */
 } specdec__attention_unit;
@@ -42225,7 +42237,7 @@ static void specdec__forward_hide_keys(specdec__scratch *s, int from, int to, sp
 
     for (key = 0; key < SPECDEC__KEYS; key++) {
         const int hidden = key < seen.from || key >= seen.to;
-        float *row = s->scores + key / SPECDEC__ROWS * SPECDEC__SCORES * SPECDEC__ROWS + key % SPECDEC__ROWS;
+        float *row = s->scores + key / SPECDEC__ROWS * SPECDEC__SCORE_COLUMNS * SPECDEC__ROWS + key % SPECDEC__ROWS;
 
         scales[key] = hidden ? 0 : all[key];
         for (i = from; i < to && hidden; i++)
@@ -42244,14 +42256,14 @@ static SPECDEC__NOINLINE void specdec__forward_fold_code_block(specdec__context 
                                                                const unsigned char *next)
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
-    float *out[SPECDEC__COLUMNS], scale[SPECDEC__COLUMNS], factor[SPECDEC__COLUMNS];
+    float *out[SPECDEC__PASS_COLUMNS], scale[SPECDEC__PASS_COLUMNS], factor[SPECDEC__PASS_COLUMNS];
     float scales[SPECDEC__KEYS]; /* scales of values, 0 for hidden keys */
     specdec__softmax_block softening;
     int from, to, i;
 
     if (cap > 0)
-        c->kernels->soft_cap(s->scores, cap, SPECDEC__SCORES * SPECDEC__KEYS);
-    softening.stride = SPECDEC__SCORES;
+        c->kernels->soft_cap(s->scores, cap, SPECDEC__SCORE_COLUMNS * SPECDEC__KEYS);
+    softening.stride = SPECDEC__SCORE_COLUMNS;
     softening.sums = sums;
     for (from = 0; from < count; from = to) { /* queries that see the same keys */
         softening.value_scales = (const float *)(const void *)values;
@@ -42282,8 +42294,8 @@ static SPECDEC__NOINLINE void specdec__forward_fold_code_block(specdec__context 
                             specdec__round_up(slots, 16), s->codes, scale, count, next, out);
 }
 
-/* Computes s->scores (4 tiles, SPECDEC__SCORES, 16 keys): columns [column, column + count) of c->rotated_columns times
-   the first `slots` keys (dim) of a page, which are tiles of codes. */
+/* Computes s->scores (4 tiles, SPECDEC__SCORE_COLUMNS, 16 keys): columns [column, column + count) of c->rotated_columns
+   times the first `slots` keys (dim) of a page, which are tiles of codes. */
 static void specdec__forward_compute_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys,
                                                  int dim, int slots, int column, int count)
 {
@@ -42297,7 +42309,7 @@ static void specdec__forward_compute_tile_scores(specdec__context *c, specdec__s
         for (t = 0; t < 2; t++) {
             tiles.tile[t] = keys + (size_t)(from / SPECDEC__ROWS + t) * bytes;
             tiles.next[t] = tiles.tile[t] + 2 * bytes;
-            sums[t] = s->scores + (from + t * SPECDEC__ROWS) * SPECDEC__SCORES;
+            sums[t] = s->scores + (from + t * SPECDEC__ROWS) * SPECDEC__SCORE_COLUMNS;
         }
         specdec__kernels_multiply(c->kernels, &tiles, dim / 32, s->panel, &c->rotated_columns, 0, column, count, sums);
     }
@@ -42326,7 +42338,7 @@ SPECDEC__INLINE float specdec__forward_get_score(const specdec__context *c, cons
 
     if (!specdec__kv_types[c->kv.type].has_codes)
         return s->scores[q * SPECDEC__KEYS + key];
-    return s->scores[(tile * SPECDEC__SCORES + q) * SPECDEC__ROWS + key % SPECDEC__ROWS];
+    return s->scores[(tile * SPECDEC__SCORE_COLUMNS + q) * SPECDEC__ROWS + key % SPECDEC__ROWS];
 }
 
 /* Lists up to `most` queries of a unit for nodes [first, last), from the at-th on: their numbers, and which keys of a
@@ -42403,13 +42415,13 @@ static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c,
     /* columns of several nodes are contiguous only if the unit has all query heads of its kv head */
     const int apart = part < u->layer->shape.heads / u->layer->shape.kv_heads;
     const unsigned char *next = specdec__forward_next_page(c, u, last, block);
-    specdec__key_range range[SPECDEC__COLUMNS];
-    size_t query[SPECDEC__COLUMNS];
+    specdec__key_range range[SPECDEC__PASS_COLUMNS];
+    size_t query[SPECDEC__PASS_COLUMNS];
     int at, count;
 
     for (at = 0; at < queries; at += count) {
-        count = specdec__forward_list_queries(c, u, first, last, block, at, apart ? part - at % part : SPECDEC__COLUMNS,
-                                              query, range);
+        count = specdec__forward_list_queries(c, u, first, last, block, at,
+                                              apart ? part - at % part : SPECDEC__PASS_COLUMNS, query, range);
         specdec__forward_compute_tile_scores(c, s, keys, u->kv->dim, slots,
                                              specdec__forward_query_column(c, u->layer,
                                                                            first - c->first_node + at / part,
@@ -42481,8 +42493,9 @@ static int specdec__forward_count_sharing(const specdec__context *c, const specd
     int committed = (block + 1) * SPECDEC__KEYS <= view->length, last = node + 1;
 
     *all = specdec__forward_seen_range(c, u, node, block);
-    for (; last < u->end_node && c->batch->views[last] == view &&
-         (committed || (c->trunk[node] && c->trunk[last])); last++) {
+    for (;
+         last < u->end_node && c->batch->views[last] == view && (committed || (c->on_chain[node] && c->on_chain[last]));
+         last++) {
         const specdec__key_range one = specdec__forward_seen_range(c, u, last, block);
 
         if (one.from >= one.to)
@@ -42547,11 +42560,11 @@ static void specdec__forward_attend_block(specdec__context *c, specdec__scratch 
 }
 
 /* Returns the range of stretches that hold the keys which nodes [first, last) see. Canonical: a stretch is
-   SPECDEC__STRETCH blocks of logical positions; each query sums over every stretch separately, and the sums are merged
-   in the order of stretches, whichever threads have computed them. */
+   SPECDEC__STRETCH_BLOCKS blocks of logical positions; each query sums over every stretch separately, and the sums
+   are merged in the order of stretches, whichever threads have computed them. */
 static specdec__key_range specdec__forward_seen_stretches(const specdec__context *c, int span, int first, int last)
 {
-    const int window = c->kv.span[span].window, keys = SPECDEC__STRETCH * SPECDEC__KEYS;
+    const int window = c->kv.span[span].window, keys = SPECDEC__STRETCH_BLOCKS * SPECDEC__KEYS;
     specdec__key_range seen = {1 << 30, 0};
 
     for (; first < last; first++) {
@@ -42594,7 +42607,7 @@ static void specdec__forward_attend_stretch(specdec__context *c, specdec__scratc
             sums.highest[head] = SPECDEC__NO_SCORE;
     }
     u->sums = specdec__forward_locate_sums(c, u->layer, i, c->first_node, 0);
-    for (block = stretch * SPECDEC__STRETCH; block < (stretch + 1) * SPECDEC__STRETCH; block++)
+    for (block = stretch * SPECDEC__STRETCH_BLOCKS; block < (stretch + 1) * SPECDEC__STRETCH_BLOCKS; block++)
         specdec__forward_attend_block(c, s, u, block);
 }
 
@@ -42645,8 +42658,8 @@ static void specdec__forward_write_attended(specdec__context *c, const specdec__
     }
 }
 
-/* Computes attention of a unit. apart: 1: its one stretch is merged with the others later; 0: it has all stretches, and
-   the outputs of its heads are written. */
+/* Computes attention of a unit. apart: 1: the sums of its one stretch of keys will be merged with those of other units;
+   0: it has all stretches, and the outputs of its heads are written. */
 static void specdec__forward_attend_unit(specdec__context *c, int thread, specdec__attention_unit *u, int apart)
 {
     specdec__scratch *s = &c->scratch[thread];
@@ -42673,10 +42686,10 @@ typedef struct specdec__attention_division {
                                                  have one each, else 1; units in all */
 } specdec__attention_division;
 
-/* Divides the attention of a layer. If each thread has fewer than four pairs of kv head and round, stretches are
-   divided, too, if there is memory for the sums of all queries over each stretch: then no two threads read the same
-   keys. If units are still fewer than threads, there are more rounds, then more parts; a part has fewer columns for
-   each tile of keys. */
+/* Returns how the attention of a layer is divided into units for the threads of a step. If each thread has fewer than
+   four pairs of kv head and round, units have one stretch each, provided that there is memory for the sums of all
+   queries over each stretch: then no two threads read the same keys. If units are still fewer than threads, there are
+   more rounds of nodes, then more parts of query heads; a part has fewer columns for each tile of keys. */
 static specdec__attention_division specdec__forward_divide_attention(const specdec__context *c, const specdec__layer *l)
 {
     const specdec__key_range *seen = &c->stretches[specdec__context_kv_layer(c, l)->span];
@@ -42684,7 +42697,7 @@ static specdec__attention_division specdec__forward_divide_attention(const specd
     specdec__attention_division by;
 
     by.head_parts = by.stretches = 1;
-    by.rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
+    by.rounds = (c->n + SPECDEC__PASS_COLUMNS - 1) / SPECDEC__PASS_COLUMNS;
     if (threads > 1 && heads * by.rounds < 4 * threads &&
         seen->to - seen->from <= c->max_sums / (c->n * l->shape.heads))
         by.stretches = seen->to - seen->from;
@@ -42698,7 +42711,7 @@ static specdec__attention_division specdec__forward_divide_attention(const specd
     return by;
 }
 
-/* Returns unit number i of a layer's attention. */
+/* Returns unit number i of a layer's attention, as specdec__forward_divide_attention has divided it. */
 static specdec__attention_unit specdec__forward_make_unit(const specdec__context *c, const specdec__layer *layer,
                                                           const specdec__attention_division *by, int i)
 {
@@ -42765,28 +42778,29 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Appends a row to the last view's part. node, place, before: see specdec__mix_row. Returns the number of the row. */
-static int specdec__forward_mix_add_row(specdec__context *c, int node, int place, int before)
+/* Appends a row to the part of the last view. node, place, before: node, input_index and parent of
+   specdec__recurrent_row. Returns the number of the row. */
+static int specdec__recurrent_add_row(specdec__context *c, int node, int place, int before)
 {
-    specdec__mix_row *row = &c->mix.row[c->mix.rows];
+    specdec__recurrent_row *row = &c->recurrent.row[c->recurrent.rows];
 
     row->node = node;
     row->input_index = place;
     row->parent = before;
     row->child = row->sibling = -1;
     row->subtree_nodes = 0;
-    return c->mix.rows++;
+    return c->recurrent.rows++;
 }
 
 /* Plans the walk through the uncertain nodes of a part, depth first: at a fork the branch with most nodes comes last,
    on the same copy of the state; the other branches get a copy of their own. first: the first of these rows. */
-static void specdec__forward_mix_plan_walk(specdec__context *c, specdec__mix_part *part, int first)
+static void specdec__recurrent_plan_walk(specdec__context *c, specdec__recurrent_part *part, int first)
 {
-    specdec__mix_rows *m = &c->mix;
+    specdec__recurrent_rows *m = &c->recurrent;
     int root = -1, top = 0, i;
 
     for (i = m->rows - 1; i >= first; i--) {
-        specdec__mix_row *row = &m->row[i], *parent = row->parent >= first ? &m->row[row->parent] : NULL;
+        specdec__recurrent_row *row = &m->row[i], *parent = row->parent >= first ? &m->row[row->parent] : NULL;
         int *list = parent ? &parent->child : &root;
 
         row->subtree_nodes += row->node >= 0;
@@ -42806,7 +42820,7 @@ static void specdec__forward_mix_plan_walk(specdec__context *c, specdec__mix_par
     }
     part->first_step = m->steps;
     while (top > 0) {
-        const specdec__mix_step step = m->walk_stack[--top];
+        const specdec__recurrent_walk_step step = m->walk_stack[--top];
         const int begin = top;
 
         m->step[m->steps++] = step;
@@ -42816,7 +42830,7 @@ static void specdec__forward_mix_plan_walk(specdec__context *c, specdec__mix_par
             m->walk_stack[top++].target_copy = step.target_copy + (m->row[i].sibling >= 0);
         }
         for (i = 0; i < (top - begin) / 2; i++) { /* the first branch on top */
-            const specdec__mix_step swapped = m->walk_stack[begin + i];
+            const specdec__recurrent_walk_step swapped = m->walk_stack[begin + i];
 
             m->walk_stack[begin + i] = m->walk_stack[top - 1 - i];
             m->walk_stack[top - 1 - i] = swapped;
@@ -42827,55 +42841,55 @@ static void specdec__forward_mix_plan_walk(specdec__context *c, specdec__mix_par
 
 /* Chooses the slots that a part's state is read from and written to: the same slot if no other view refers to it, else
    a new one, for which kept views may be evicted. Returns 0 when there is no slot. */
-static int specdec__forward_mix_choose_slots(specdec__context *c, specdec__mix_part *part)
+static int specdec__recurrent_choose_slots(specdec__context *c, specdec__recurrent_part *part)
 {
     const specdec__states *s = &c->kv.states;
 
     part->read_slot = specdec__state_current(&part->view->state).slot;
     part->written_slot = -1;
-    if (!part->waiting && !part->certain)
+    if (!part->waiting_tokens && !part->certain_nodes)
         return 1;
-    part->written_slot = !part->certain && part->read_slot >= 0 && s->references[part->read_slot] == 1 ? part->read_slot
-                                                                               : specdec__kv_take_state(&c->kv);
+    part->written_slot = !part->certain_nodes && part->read_slot >= 0 && s->references[part->read_slot] == 1
+                             ? part->read_slot
+                             : specdec__kv_take_state(&c->kv);
     return part->written_slot >= 0;
 }
 
 /* Lays out the rows of one view of a batch, from node i on, which is its first. Returns 0 if the view's state or stored
    inputs do not suffice, or if there is no slot to write the state to. */
-static int specdec__forward_mix_lay_out_view(specdec__context *c, const specdec__batch *batch, int i)
+static int specdec__recurrent_lay_out_view(specdec__context *c, const specdec__batch *batch, int i)
 {
-    specdec__mix_rows *m = &c->mix;
-    specdec__mix_part *part = &m->part[m->parts];
+    specdec__recurrent_rows *m = &c->recurrent;
+    specdec__recurrent_part *part = &m->part[m->parts];
     specdec__view *view = batch->views[i];
     specdec__state *state = &view->state;
     int local = 0, first, k, before = -1;
 
     if (i >= batch->done_count)
-        specdec__state_drop_nodes(state, &c->kv.states);
-    if (specdec__state_current(state).length + state->waiting != view->length ||
-        state->waiting > m->max_rows - m->rows - (batch->n - i))
+        specdec__state_free_nodes(state, &c->kv.states);
+    if (specdec__state_current(state).length + state->waiting_tokens != view->length ||
+        state->waiting_tokens > m->max_rows - m->rows - (batch->n - i))
         return 0;
     part->view = view;
     part->first_row = m->rows;
-    part->waiting = state->waiting;
-    part->certain = 0;
-    for (k = 0; k < state->waiting; k++)
-        before = specdec__forward_mix_add_row(c, -1, state->input_row[k], before);
+    part->waiting_tokens = state->waiting_tokens;
+    part->certain_nodes = 0;
+    for (k = 0; k < state->waiting_tokens; k++)
+        before = specdec__recurrent_add_row(c, -1, state->input_row[k], before);
     for (first = m->rows, k = i; k < batch->n; k++) {
         const int done = k < batch->done_count, certain = !done && batch->certain && batch->certain[k];
         int at;
 
         if (batch->views[k] != view)
             continue;
-        if (certain && part->certain++ < local)
+        if (certain && part->certain_nodes++ < local)
             return 0;
-        at = certain ? state->max_inputs : state->waiting + local - part->certain;
-        if (done && local >= state->nodes)
+        at = certain ? state->max_inputs : state->waiting_tokens + local - part->certain_nodes;
+        if (done && local >= state->stored_nodes)
             return 0;
-        m->row_of_node[k] = specdec__forward_mix_add_row(c, done ? -1 : k - batch->done_count,
-                                                         at < state->max_inputs ? state->input_row[at] : -1,
-                                                         batch->parents[k] < 0 ? before
-                                                         : m->row_of_node[batch->parents[k]]);
+        m->row_of_node[k] = specdec__recurrent_add_row(
+            c, done ? -1 : k - batch->done_count, at < state->max_inputs ? state->input_row[at] : -1,
+            batch->parents[k] < 0 ? before : m->row_of_node[batch->parents[k]]);
         if (certain && m->row[m->row_of_node[k]].parent != (local ? m->row_of_node[k] - 1 : before))
             return 0;
         first += certain;
@@ -42885,42 +42899,44 @@ static int specdec__forward_mix_lay_out_view(specdec__context *c, const specdec_
         if (m->row[k].parent < (first > part->first_row ? first - 1 : -1))
             return 0;
     part->base_row = first - 1;
-    state->certain = part->certain;
-    state->nodes = specdec__max_int(specdec__min_int(local - part->certain, state->max_inputs - state->waiting), 0);
-    specdec__forward_mix_plan_walk(c, part, first);
-    m->parts += specdec__forward_mix_choose_slots(c, part);
-    return part->written_slot >= 0 || !(part->waiting || part->certain);
+    state->certain_nodes = part->certain_nodes;
+    state->stored_nodes = specdec__max_int(
+        specdec__min_int(local - part->certain_nodes, state->max_inputs - state->waiting_tokens), 0);
+    specdec__recurrent_plan_walk(c, part, first);
+    m->parts += specdec__recurrent_choose_slots(c, part);
+    return part->written_slot >= 0 || !(part->waiting_tokens || part->certain_nodes);
 }
 
 SPECDEC__FOR_SPEED
 
-/* Returns the state's inputs of a row in a layer: those that the input matrices have just computed for a node, or those
-   stored for a waiting token. */
-static const float *specdec__forward_mix_row_inputs(const specdec__context *c, const specdec__mix_part *part, int layer,
-                                                    const specdec__mix_row *row)
+/* Returns what a row gives to the state of a recurrent layer: the outputs of the layer's input matrices that were just
+   computed for a node, or were stored for a waiting token. */
+static const float *specdec__recurrent_row_inputs(const specdec__context *c, const specdec__recurrent_part *part,
+                                                  int layer, const specdec__recurrent_row *row)
 {
     if (row->node >= 0)
-        return c->mix.projected + (size_t)row->node * (size_t)c->mix.projected_stride + c->kv.states.mixing.first_input;
+        return c->recurrent.projected + (size_t)row->node * (size_t)c->recurrent.projected_stride +
+               c->kv.states.recurrent_sizes.first_input;
     return specdec__state_inputs_address(&c->kv.states, &part->view->state, row->input_index, layer);
 }
 
 /* Finds the convolution's inputs at its last `count` taps up to row `at` (-1: up to the state), oldest first: inputs of
    rows, before these the state's window, before the first token zeros. */
-static void specdec__forward_mix_find_taps(const specdec__context *c, const specdec__mix_part *part, int layer, int at,
-                                           int count, const float **taps)
+static void specdec__recurrent_find_taps(const specdec__context *c, const specdec__recurrent_part *part, int layer,
+                                         int at, int count, const float **taps)
 {
     const specdec__states *s = &c->kv.states;
-    const specdec__mixing *m = &s->mixing;
-    const size_t window = specdec__mixing_window_floats(m), size = specdec__state_layer_floats(m);
-    const float *state = part->read_slot < 0 ? c->mix.zeros
-                                        : specdec__states_address(s, part->read_slot) + (size_t)layer * size +
-                                              (s->current_window[part->read_slot] ? window : 0);
+    const specdec__recurrent_sizes *m = &s->recurrent_sizes;
+    const size_t window = specdec__recurrent_window_floats(m), size = specdec__state_layer_floats(m);
+    const float *state = part->read_slot < 0 ? c->recurrent.zeros
+                                             : specdec__states_slot_address(s, part->read_slot) + (size_t)layer * size +
+                                                   (s->current_window[part->read_slot] ? window : 0);
     int left = m->taps - 1;
 
     while (count-- > 0) {
         if (at >= 0) {
-            taps[count] = specdec__forward_mix_row_inputs(c, part, layer, &c->mix.row[at]);
-            at = c->mix.row[at].parent;
+            taps[count] = specdec__recurrent_row_inputs(c, part, layer, &c->recurrent.row[at]);
+            at = c->recurrent.row[at].parent;
         } else {
             taps[count] = state + (part->read_slot < 0 ? 0 : (size_t)--left * (size_t)m->channels);
         }
@@ -42935,10 +42951,10 @@ static float specdec__forward_softplus(float x)
 
 /* Computes the decay and the rate of each head's update for one token. made: the numbers that the input matrices have
    given for the heads. */
-static void specdec__forward_mix_compute_rates(const specdec__context *c, const specdec__layer *layer,
-                                               const float *made, float *decay, float *rate)
+static void specdec__recurrent_compute_rates(const specdec__context *c, const specdec__layer *layer, const float *made,
+                                             float *decay, float *rate)
 {
-    const specdec__mixing *m = &c->kv.states.mixing;
+    const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
     const float *a = layer->vector[SPECDEC__MIX_A], *bias = layer->vector[SPECDEC__MIX_DT_BIAS];
     const int each = m->heads / specdec__max_int(m->groups, 1);
     int i;
@@ -42955,40 +42971,42 @@ static void specdec__forward_mix_compute_rates(const specdec__context *c, const 
     }
 }
 
-/* Returns the channels of a block of the convolution: those of one head where heads are normalised, else 64. */
-static int specdec__forward_mix_block_channels(const specdec__mixing *m)
+/* Returns the number of channels that one unit of work of the convolution computes: those of one head where heads are
+   normalised, else 64. */
+static int specdec__recurrent_block_channels(const specdec__recurrent_sizes *m)
 {
     return m->kind == SPECDEC__DELTA ? m->rows : 64;
 }
 
 /* Computes the convolution of one row for a block of channels, with the norms of queries and keys; for block 0 also the
    decays and rates of all heads. Of the short kind, writes the gated output to h. */
-static void specdec__forward_mix_convolve_row(specdec__context *c, const specdec__mix_part *part,
-                                              const specdec__layer *layer, int number, int block)
+static void specdec__recurrent_convolve_row(specdec__context *c, const specdec__recurrent_part *part,
+                                            const specdec__layer *layer, int number, int block)
 {
-    const specdec__mixing *m = &c->kv.states.mixing;
-    const specdec__mix_row *row = &c->mix.row[number];
-    const int size = specdec__forward_mix_block_channels(m), at = block * size;
+    const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
+    const specdec__recurrent_row *row = &c->recurrent.row[number];
+    const int size = specdec__recurrent_block_channels(m), at = block * size;
     const int count = specdec__min_int(size, m->channels - at);
-    const float *taps[SPECDEC__MOST_TAPS], *bias = layer->vector[SPECDEC__MIX_BIAS];
-    float *out = c->mix.convolved + (size_t)number * (size_t)c->mix.convolved_stride;
+    const float *taps[SPECDEC__MAX_TAPS], *bias = layer->vector[SPECDEC__MIX_BIAS];
+    float *out = c->recurrent.convolved + (size_t)number * (size_t)c->recurrent.convolved_stride;
     int i;
 
-    specdec__forward_mix_find_taps(c, part, layer->recurrent_index, number, m->taps, taps);
+    specdec__recurrent_find_taps(c, part, layer->recurrent_index, number, m->taps, taps);
     if (!block && m->heads)
-        specdec__forward_mix_compute_rates(c, layer, taps[m->taps - 1] + m->channels, out + m->channels,
-                                           out + m->channels + specdec__round_up(m->heads, 16));
+        specdec__recurrent_compute_rates(c, layer, taps[m->taps - 1] + m->channels, out + m->channels,
+                                         out + m->channels + specdec__round_up(m->heads, 16));
     for (i = 0; i < m->taps; i++)
         taps[i] += at;
     c->kernels->convolve(taps, layer->vector[m->heads ? SPECDEC__MIX_TAPS : SPECDEC__MIX_SHORT_TAPS] + at,
-                         (size_t)m->channels, m->taps, bias ? bias + at : NULL, specdec__mixing_kinds[m->kind].silu,
+                         (size_t)m->channels, m->taps, bias ? bias + at : NULL, specdec__recurrent_kinds[m->kind].silu,
                          count, out + at);
     if (m->kind == SPECDEC__DELTA && block < 2 * m->groups) /* queries, then keys: of length 1 */
-        c->kernels->norm(out + at, c->mix.unit_weights + (block < m->groups ? 0 : m->rows),
+        c->kernels->norm(out + at, c->recurrent.unit_weights + (block < m->groups ? 0 : m->rows),
                          c->model->epsilon / (float)m->rows, m->rows, 0, m->rows, out + at);
     if (m->kind == SPECDEC__SHORT) {
-        const float *gate = c->mix.projected + (size_t)row->node * (size_t)c->mix.projected_stride + m->channels + at;
-        float *gated = c->h + (size_t)row->node * (size_t)c->mix.output_stride + at;
+        const float *gate = c->recurrent.projected + (size_t)row->node * (size_t)c->recurrent.projected_stride +
+                            m->channels + at;
+        float *gated = c->h + (size_t)row->node * (size_t)c->recurrent.output_stride + at;
 
         for (i = 0; i < count; i++)
             gated[i] = gate[i] * out[at + i];
@@ -42996,9 +43014,9 @@ static void specdec__forward_mix_convolve_row(specdec__context *c, const specdec
 }
 
 /* Returns the part, the rows of one view, that holds a row. */
-static const specdec__mix_part *specdec__forward_mix_find_part(const specdec__context *c, int row)
+static const specdec__recurrent_part *specdec__recurrent_find_part(const specdec__context *c, int row)
 {
-    const specdec__mix_part *part = c->mix.part + c->mix.parts - 1;
+    const specdec__recurrent_part *part = c->recurrent.part + c->recurrent.parts - 1;
 
     while (part->first_row > row)
         part--;
@@ -43007,35 +43025,36 @@ static const specdec__mix_part *specdec__forward_mix_find_part(const specdec__co
 
 /* Whether the convolution of a row is needed: the row is a node that is run, has such a node in its subtree, or is a
    waiting token. */
-static int specdec__forward_mix_needs_convolution(const specdec__context *c, int number)
+static int specdec__recurrent_needs_convolution(const specdec__context *c, int number)
 {
-    const specdec__mix_row *row = &c->mix.row[number];
+    const specdec__recurrent_row *row = &c->recurrent.row[number];
 
-    return row->node >= 0 || (c->kv.states.mixing.heads &&
-                              (row->subtree_nodes || number < specdec__forward_mix_find_part(c, number)->first_row +
-                                                           specdec__forward_mix_find_part(c, number)->waiting));
+    return row->node >= 0 ||
+           (c->kv.states.recurrent_sizes.heads &&
+            (row->subtree_nodes || number < specdec__recurrent_find_part(c, number)->first_row +
+                                                specdec__recurrent_find_part(c, number)->waiting_tokens));
 }
 
 /* Applies a row to the matrix of a head; if the row is a node that is run, writes the head's output to h. */
-static void specdec__forward_mix_apply_row(specdec__context *c, const specdec__layer *layer, int head, int number,
-                                           float *matrix)
+static void specdec__recurrent_apply_row(specdec__context *c, const specdec__layer *layer, int head, int number,
+                                         float *matrix)
 {
-    const specdec__mixing *m = &c->kv.states.mixing;
-    const float *made = c->mix.convolved + (size_t)number * (size_t)c->mix.convolved_stride;
-    const int node = c->mix.row[number].node;
+    const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
+    const float *made = c->recurrent.convolved + (size_t)number * (size_t)c->recurrent.convolved_stride;
+    const int node = c->recurrent.row[number].node;
     const int group = m->keys_by_modulo ? head % m->groups : head / (m->heads / m->groups);
     specdec__state_update r;
 
     r.matrix = matrix;
     r.rows = m->rows;
     r.values = m->values;
-    r.corrects = specdec__mixing_kinds[m->kind].delta_rule;
+    r.corrects = specdec__recurrent_kinds[m->kind].delta_rule;
     r.decay = made[m->channels + head];
     r.rate = made[m->channels + specdec__round_up(m->heads, 16) + head];
     r.key = made + m->key_channel + group * m->rows;
     r.query = node < 0 ? NULL : made + m->query_channel + group * m->rows;
     r.value = made + m->value_channel + head * m->values;
-    r.out = node < 0 ? NULL : c->h + (size_t)node * (size_t)c->mix.output_stride + (size_t)(head * m->values);
+    r.out = node < 0 ? NULL : c->h + (size_t)node * (size_t)c->recurrent.output_stride + (size_t)(head * m->values);
     c->kernels->update_state(&r);
     if (r.out && layer->vector[SPECDEC__MIX_D])
         c->kernels->add_scaled(r.out, layer->vector[SPECDEC__MIX_D][head], r.value, m->values);
@@ -43043,30 +43062,30 @@ static void specdec__forward_mix_apply_row(specdec__context *c, const specdec__l
 
 /* Computes one head of a layer for one part: applies waiting tokens and certain nodes to its matrix, then walks the
    other nodes on copies. The matrix is read and written once. */
-static void specdec__forward_mix_run_head(specdec__context *c, int thread, const specdec__mix_part *part,
-                                          const specdec__layer *layer, int head)
+static void specdec__recurrent_run_head(specdec__context *c, int thread, const specdec__recurrent_part *part,
+                                        const specdec__layer *layer, int head)
 {
     specdec__states *s = &c->kv.states;
-    const size_t size = specdec__mixing_head_floats(&s->mixing), bytes = size * sizeof(float);
-    const size_t at = (size_t)layer->recurrent_index * specdec__state_layer_floats(&s->mixing) +
-                      2 * specdec__mixing_window_floats(&s->mixing) + (size_t)head * size;
-    float *from = part->read_slot < 0 ? NULL : specdec__states_address(s, part->read_slot) + at, *base = from;
+    const size_t size = specdec__recurrent_head_floats(&s->recurrent_sizes), bytes = size * sizeof(float);
+    const size_t at = (size_t)layer->recurrent_index * specdec__state_layer_floats(&s->recurrent_sizes) +
+                      2 * specdec__recurrent_window_floats(&s->recurrent_sizes) + (size_t)head * size;
+    float *from = part->read_slot < 0 ? NULL : specdec__states_slot_address(s, part->read_slot) + at, *base = from;
     specdec__scratch *scratch = &c->scratch[thread];
     int i;
 
     scratch->state_read += from ? bytes : 0;
     if (part->written_slot >= 0) {
-        base = specdec__states_address(s, part->written_slot) + at;
+        base = specdec__states_slot_address(s, part->written_slot) + at;
         if (from && part->written_slot != part->read_slot)
             memcpy(base, from, bytes);
         else if (!from)
             memset(base, 0, bytes);
         for (i = part->first_row; i <= part->base_row; i++)
-            specdec__forward_mix_apply_row(c, layer, head, i, base);
+            specdec__recurrent_apply_row(c, layer, head, i, base);
         scratch->state_written += bytes;
     }
     for (i = part->first_step; i < part->first_step + part->step_count; i++) {
-        const specdec__mix_step *step = &c->mix.step[i];
+        const specdec__recurrent_walk_step *step = &c->recurrent.step[i];
         float *copy = scratch->state_copies + (size_t)step->target_copy * size;
         const float *source = step->source_copy < 0 ? base : scratch->state_copies + (size_t)step->source_copy * size;
 
@@ -43074,54 +43093,55 @@ static void specdec__forward_mix_run_head(specdec__context *c, int thread, const
             memset(copy, 0, bytes);
         else if (source != copy)
             memcpy(copy, source, bytes);
-        specdec__forward_mix_apply_row(c, layer, head, step->row, copy);
+        specdec__recurrent_apply_row(c, layer, head, step->row, copy);
     }
 }
 
 /* Writes the window of the convolution of a part, if the part's state is written, and stores the inputs of its
    nodes. */
-static void specdec__forward_mix_store_inputs(specdec__context *c, int thread, const specdec__mix_part *part,
-                                              const specdec__layer *layer)
+static void specdec__recurrent_store_inputs(specdec__context *c, int thread, const specdec__recurrent_part *part,
+                                            const specdec__layer *layer)
 {
     specdec__states *s = &c->kv.states;
-    const specdec__mixing *m = &s->mixing;
+    const specdec__recurrent_sizes *m = &s->recurrent_sizes;
     const size_t row = (size_t)m->channels, inputs = (size_t)m->input_count * sizeof(float);
-    const int end = part + 1 < c->mix.part + c->mix.parts ? part[1].first_row : c->mix.rows;
-    const float *taps[SPECDEC__MOST_TAPS];
+    const int end = part + 1 < c->recurrent.part + c->recurrent.parts ? part[1].first_row : c->recurrent.rows;
+    const float *taps[SPECDEC__MAX_TAPS];
     int i, half;
     float *window;
 
     if (part->written_slot >= 0) {
         half = part->written_slot == part->read_slot && !s->current_window[part->written_slot];
-        window = specdec__states_address(s, part->written_slot) +
+        window = specdec__states_slot_address(s, part->written_slot) +
                  (size_t)layer->recurrent_index * specdec__state_layer_floats(m) +
-                 (half ? specdec__mixing_window_floats(m) : 0);
-        specdec__forward_mix_find_taps(c, part, layer->recurrent_index,
-                                       part->base_row < part->first_row ? -1 : part->base_row, m->taps - 1, taps);
+                 (half ? specdec__recurrent_window_floats(m) : 0);
+        specdec__recurrent_find_taps(c, part, layer->recurrent_index,
+                                     part->base_row < part->first_row ? -1 : part->base_row, m->taps - 1, taps);
         for (i = 0; i < m->taps - 1; i++)
             memcpy(window + (size_t)i * row, taps[i], row * sizeof *window);
-        c->scratch[thread].state_read += part->read_slot < 0 ? 0 : specdec__mixing_window_floats(m) * sizeof(float);
-        c->scratch[thread].state_written += specdec__mixing_window_floats(m) * sizeof(float);
-        c->scratch[thread].state_read += (size_t)part->waiting * inputs;
+        c->scratch[thread].state_read += part->read_slot < 0 ? 0 : specdec__recurrent_window_floats(m) * sizeof(float);
+        c->scratch[thread].state_written += specdec__recurrent_window_floats(m) * sizeof(float);
+        c->scratch[thread].state_read += (size_t)part->waiting_tokens * inputs;
     }
     for (i = specdec__max_int(part->base_row + 1, part->first_row); i < end; i++)
-        if (c->mix.row[i].node >= 0 && c->mix.row[i].input_index >= 0) {
-            memcpy(specdec__state_inputs_address(s, &part->view->state, c->mix.row[i].input_index,
+        if (c->recurrent.row[i].node >= 0 && c->recurrent.row[i].input_index >= 0) {
+            memcpy(specdec__state_inputs_address(s, &part->view->state, c->recurrent.row[i].input_index,
                                                  layer->recurrent_index),
-                   specdec__forward_mix_row_inputs(c, part, layer->recurrent_index, &c->mix.row[i]), inputs);
+                   specdec__recurrent_row_inputs(c, part, layer->recurrent_index, &c->recurrent.row[i]), inputs);
             c->scratch[thread].state_written += inputs;
         }
 }
 
 /* Applies norm and gate to one group of the outputs of heads in a row of h, of `size` values. For Mamba-2 the gate
    comes before the norm. */
-static void specdec__forward_mix_apply_gate(specdec__context *c, const specdec__layer *layer, int node, int group,
-                                            int size)
+static void specdec__recurrent_apply_gate(specdec__context *c, const specdec__layer *layer, int node, int group,
+                                          int size)
 {
-    const specdec__mixing *m = &c->kv.states.mixing;
+    const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
     const float *norm = layer->vector[m->kind == SPECDEC__DELTA ? SPECDEC__MIX_NORM : SPECDEC__MIX_NORMS];
-    float *out = c->h + (size_t)node * (size_t)c->mix.output_stride + (size_t)group * (size_t)size;
-    float *gate = c->mix.projected + (size_t)node * (size_t)c->mix.projected_stride + (size_t)group * (size_t)size;
+    float *out = c->h + (size_t)node * (size_t)c->recurrent.output_stride + (size_t)group * (size_t)size;
+    float *gate = c->recurrent.projected + (size_t)node * (size_t)c->recurrent.projected_stride +
+                  (size_t)group * (size_t)size;
 
     if (m->kind == SPECDEC__DELTA)
         c->kernels->norm(out, norm, c->model->epsilon, size, 0, size, out);
@@ -43134,16 +43154,16 @@ static void specdec__forward_mix_apply_gate(specdec__context *c, const specdec__
 
 /* Computes a thread's share of the convolution of all rows. Of the short kind, its inputs are first multiplied by a
    gate. Returns 1 when cancelled. */
-static int specdec__forward_mix_convolve_rows(specdec__context *c, int thread, const specdec__layer *layer)
+static int specdec__recurrent_convolve_rows(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__mixing *m = &c->kv.states.mixing;
-    const int size = specdec__forward_mix_block_channels(m), blocks = (m->channels + size - 1) / size;
-    const int items = c->mix.rows * blocks;
+    const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
+    const int size = specdec__recurrent_block_channels(m), blocks = (m->channels + size - 1) / size;
+    const int items = c->recurrent.rows * blocks;
     int i, k, from, end = 0;
 
     if (m->kind == SPECDEC__SHORT) {
         for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
-            float *row = c->mix.projected + (size_t)i * (size_t)c->mix.projected_stride;
+            float *row = c->recurrent.projected + (size_t)i * (size_t)c->recurrent.projected_stride;
 
             for (k = 0; k < m->channels; k++)
                 row[k] *= row[2 * m->channels + k];
@@ -43153,34 +43173,34 @@ static int specdec__forward_mix_convolve_rows(specdec__context *c, int thread, c
     }
     while ((from = specdec__pool_claim_items(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
-            if (specdec__forward_mix_needs_convolution(c, from / blocks))
-                specdec__forward_mix_convolve_row(c, specdec__forward_mix_find_part(c, from / blocks), layer,
-                                                  from / blocks, from % blocks);
+            if (specdec__recurrent_needs_convolution(c, from / blocks))
+                specdec__recurrent_convolve_row(c, specdec__recurrent_find_part(c, from / blocks), layer, from / blocks,
+                                                from % blocks);
     return specdec__pool_barrier(c->pool);
 }
 
-/* Computes a thread's share of a recurrent layer: h (n, inner) from c->mix.projected, the outputs of its input
-   matrices. Units of work (part and head, or part and what is stored of it) marked in c->mix.done are skipped. Returns
-   1 when cancelled. */
-static int specdec__forward_mix_run_layer(specdec__context *c, int thread, const specdec__layer *layer)
+/* Computes a thread's share of a recurrent layer: h (n, inner) from c->recurrent.projected, the outputs of its input
+   matrices. Units of work (part and head, or part and what is stored of it) marked in c->recurrent.done are skipped.
+   Returns 1 when cancelled. */
+static int specdec__recurrent_run_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__mixing *m = &c->kv.states.mixing;
+    const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
     const int units = m->heads + 1, groups = m->kind == SPECDEC__DELTA ? m->heads : specdec__max_int(m->groups, 1);
-    int items = c->mix.parts * units, from, end = 0;
-    unsigned char *done = c->mix.done + (size_t)layer->recurrent_index * (size_t)items;
+    int items = c->recurrent.parts * units, from, end = 0;
+    unsigned char *done = c->recurrent.done + (size_t)layer->recurrent_index * (size_t)items;
 
-    if (specdec__forward_mix_convolve_rows(c, thread, layer))
+    if (specdec__recurrent_convolve_rows(c, thread, layer))
         return 1;
     while ((from = specdec__pool_claim_items(c->pool, items, 1, &end)) < items)
         for (; from < end; from++) {
-            const specdec__mix_part *part = &c->mix.part[from / units];
+            const specdec__recurrent_part *part = &c->recurrent.part[from / units];
 
             if (done[from])
                 continue;
             if (from % units < m->heads)
-                specdec__forward_mix_run_head(c, thread, part, layer, from % units);
+                specdec__recurrent_run_head(c, thread, part, layer, from % units);
             else
-                specdec__forward_mix_store_inputs(c, thread, part, layer);
+                specdec__recurrent_store_inputs(c, thread, part, layer);
             done[from] = 1;
         }
     if (specdec__pool_barrier(c->pool))
@@ -43191,74 +43211,74 @@ static int specdec__forward_mix_run_layer(specdec__context *c, int thread, const
     end = 0;
     while ((from = specdec__pool_claim_items(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
-            specdec__forward_mix_apply_gate(c, layer, from / groups, from % groups, m->output_width / groups);
+            specdec__recurrent_apply_gate(c, layer, from / groups, from % groups, m->output_width / groups);
     return specdec__pool_barrier(c->pool);
 }
 
 SPECDEC__FOR_SIZE
 
-/* Runs all recurrent layers for the rows of specdec__forward_mix_finish_early, as a function of the thread pool. */
-static void specdec__forward_mix_finish_layers(void *argument, int thread)
+/* Runs all recurrent layers for the rows of specdec__recurrent_finish_early, as a function of the thread pool. */
+static void specdec__recurrent_finish_layers(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
     int i;
 
     for (i = 0; i < c->model->layers; i++)
         if (c->model->layer[i].recurrent_index >= 0)
-            specdec__forward_mix_run_layer(c, thread, &c->model->layer[i]);
+            specdec__recurrent_run_layer(c, thread, &c->model->layer[i]);
 }
 
 /* Finishes the states of a step that has ended early or is not run: applies the waiting tokens where they are not
    applied yet, and no other rows. It takes as long as reading the states, and cannot be cancelled. */
-static void specdec__forward_mix_finish_early(specdec__context *c)
+static void specdec__recurrent_finish_early(specdec__context *c)
 {
-    specdec__mix_rows *m = &c->mix;
+    specdec__recurrent_rows *m = &c->recurrent;
     int *cancel = c->pool->cancel, never = 0, n = c->n, applies = 0, i, k;
 
     for (i = 0; i < m->parts; i++) {
-        specdec__mix_part *part = &m->part[i];
+        specdec__recurrent_part *part = &m->part[i];
 
-        if (part->certain) {
+        if (part->certain_nodes) {
             specdec__states_add_reference(&c->kv.states, part->written_slot, -1);
             part->written_slot = -1;
-            part->waiting = 0;
+            part->waiting_tokens = 0;
         }
-        for (k = part->first_row + part->waiting; k < (i + 1 < m->parts ? part[1].first_row : m->rows); k++)
+        for (k = part->first_row + part->waiting_tokens; k < (i + 1 < m->parts ? part[1].first_row : m->rows); k++)
             m->row[k].node = -1;
         for (k = part->first_row; k < (i + 1 < m->parts ? part[1].first_row : m->rows); k++)
             m->row[k].subtree_nodes = 0;
         part->step_count = 0;
         applies |= part->written_slot >= 0;
     }
-    if (!applies || !c->kv.states.mixing.layers)
+    if (!applies || !c->kv.states.recurrent_sizes.layers)
         return;
     c->n = 0;
     c->pool->cancel = &never;
-    specdec__pool_run(c->pool, c->threads, specdec__forward_mix_finish_layers, c);
+    specdec__pool_run(c->pool, c->threads, specdec__recurrent_finish_layers, c);
     c->pool->cancel = cancel;
     c->n = n;
 }
 
 /* Ends a step for the states of its views: the states include the waiting tokens now, and a state with the certain
    nodes becomes state->uncommitted. done: 0: the step has ended early. */
-static void specdec__forward_mix_end_step(specdec__context *c, int done)
+static void specdec__recurrent_end_step(specdec__context *c, int done)
 {
     specdec__states *s = &c->kv.states;
     int i;
 
     if (!done)
-        specdec__forward_mix_finish_early(c);
-    for (i = 0; i < c->mix.parts; i++) {
-        const specdec__mix_part *part = &c->mix.part[i];
+        specdec__recurrent_finish_early(c);
+    for (i = 0; i < c->recurrent.parts; i++) {
+        const specdec__recurrent_part *part = &c->recurrent.part[i];
         specdec__state *state = &part->view->state;
         specdec__point point;
 
         if (part->written_slot < 0)
             continue;
-        point.length = part->view->length + part->certain;
+        point.length = part->view->length + part->certain_nodes;
         point.slot = part->written_slot;
-        point.certain = part->certain > 0;
-        if (part->certain) {
+        point.ends_prompt = part->certain_nodes > 0;
+        if (part->certain_nodes) {
             state->uncommitted = point;
             continue;
         }
@@ -43270,7 +43290,7 @@ static void specdec__forward_mix_end_step(specdec__context *c, int done)
         }
         specdec__state_free_waiting(state);
     }
-    c->mix.parts = 0;
+    c->recurrent.parts = 0;
     for (i = 0; i < c->threads; i++) {
         s->bytes_read += c->scratch[i].state_read;
         s->bytes_written += c->scratch[i].state_written;
@@ -43280,13 +43300,13 @@ static void specdec__forward_mix_end_step(specdec__context *c, int done)
 
 /* Lays out the rows of a batch for the recurrent layers. Errors: FULL (a state, its inputs or a free slot is
    missing). */
-static specdec_result specdec__forward_mix_prepare_step(specdec__context *c, const specdec__batch *batch,
-                                                        specdec_error *error)
+static specdec_result specdec__recurrent_prepare_step(specdec__context *c, const specdec__batch *batch,
+                                                      specdec_error *error)
 {
-    const specdec__mixing *m = &c->kv.states.mixing;
+    const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
     int i, k, fine = 1;
 
-    c->mix.rows = c->mix.parts = c->mix.steps = 0;
+    c->recurrent.rows = c->recurrent.parts = c->recurrent.steps = 0;
     for (i = 0; i < batch->n && fine; i++) {
         int fresh = 0;
 
@@ -43296,12 +43316,12 @@ static specdec_result specdec__forward_mix_prepare_step(specdec__context *c, con
             continue;
         for (k = i; k < batch->n && !fresh; k++)
             fresh = k >= batch->done_count && batch->views[k] == batch->views[i];
-        fine = !fresh || specdec__forward_mix_lay_out_view(c, batch, i);
+        fine = !fresh || specdec__recurrent_lay_out_view(c, batch, i);
     }
-    memset(c->mix.done, 0, (size_t)m->layers * (size_t)c->mix.parts * (size_t)(m->heads + 1));
+    memset(c->recurrent.done, 0, (size_t)m->layers * (size_t)c->recurrent.parts * (size_t)(m->heads + 1));
     if (fine)
         return SPECDEC_OK;
-    specdec__forward_mix_end_step(c, 0);
+    specdec__recurrent_end_step(c, 0);
     return specdec__fail(error, SPECDEC_ERROR_FULL, "the state of a sequence is not there");
 }
 
@@ -43321,7 +43341,7 @@ static void specdec__forward_convolve_block(specdec__context *c, int thread, con
                                             const float *x)
 {
     const specdec__block_model *b = &c->model->block;
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     const int width = c->model->embedding, groups = width / b->group_size;
     const int end = specdec__min_int(part.end_block * 32,
                                      width), stride = specdec__forward_stride(2 * b->taps * groups);
@@ -43345,7 +43365,7 @@ static void specdec__forward_convolve_block(specdec__context *c, int thread, con
 /* Copies a thread's part of c->conv_output to x. */
 static void specdec__forward_copy_conv_output(const specdec__context *c, int thread, float *x)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     int i;
 
     for (i = part.first_row; i < part.end_row; i++) {
@@ -43388,13 +43408,14 @@ typedef struct specdec__ranking_scores {
     const float *scores, *bias; /* of each number; bias NULL: zeros */
 } specdec__ranking_scores;
 
-/* Returns the score of number i. */
+/* Returns the score of expert, or group of experts, number i. */
 static float specdec__forward_ranking_score(const specdec__ranking_scores *s, int i)
 {
     return s->scores[i] + (s->bias ? s->bias[i] : 0);
 }
 
-/* Inserts number i into a list of the `most` highest scores: order[count], highest first. Returns the new count. */
+/* Inserts expert, or group of experts, number i into a list of the `most` ones with the highest scores: order[count],
+   highest first. Returns the new count. */
 static int specdec__forward_insert_ranked(const specdec__ranking_scores *scores, int i, int *order, int count, int most)
 {
     const float score = specdec__forward_ranking_score(scores, i);
@@ -43408,7 +43429,8 @@ static int specdec__forward_insert_ranked(const specdec__ranking_scores *scores,
     return specdec__min_int(count + 1, most);
 }
 
-/* Marks the groups that experts are chosen from, open (groups) = 1: those with the largest sums of two scores. */
+/* Marks the groups that the experts of a row are chosen from, open (groups) = 1: those with the largest sums of their
+   two best scores. */
 static void specdec__forward_choose_groups(const specdec__model *m, const specdec__ranking_scores *scores,
                                            unsigned char *open)
 {
@@ -43454,7 +43476,7 @@ static void specdec__forward_choose_experts(const specdec__context *c, const spe
 }
 
 /* Assigns columns to all pairs of a row and an expert, so that the columns of an expert are contiguous, and makes jobs
-   of at most SPECDEC__COLUMNS columns. */
+   of at most SPECDEC__PASS_COLUMNS columns. */
 static void specdec__forward_assign_columns(specdec__context *c)
 {
     const int chosen = c->model->chosen_experts, experts = c->model->experts, columns = c->n * chosen;
@@ -43467,12 +43489,12 @@ static void specdec__forward_assign_columns(specdec__context *c)
     for (i = 0; i < experts; i++)
         r->first_column[i + 1] += r->first_column[i];
     for (r->jobs = 0, i = 0; i < experts; i++)
-        for (at = r->first_column[i]; at < r->first_column[i + 1]; at += SPECDEC__COLUMNS) {
+        for (at = r->first_column[i]; at < r->first_column[i + 1]; at += SPECDEC__PASS_COLUMNS) {
             specdec__expert_job *job = &r->job[r->jobs++];
 
             job->expert = i;
             job->column = at;
-            job->count = specdec__min_int(SPECDEC__COLUMNS, r->first_column[i + 1] - at);
+            job->count = specdec__min_int(SPECDEC__PASS_COLUMNS, r->first_column[i + 1] - at);
         }
     for (i = 0; i < columns; i++) {
         r->column[i] = r->first_column[r->expert[i]]++;
@@ -43480,8 +43502,9 @@ static void specdec__forward_assign_columns(specdec__context *c)
     }
 }
 
-/* Finds item `at` of a walk over all jobs, each of which has `tiles` tiles: *job becomes its job, places[0] its tile
-   and places[1] the next tile of the same matrix. Returns the target of the matrix. */
+/* Finds item `at` of a walk over the tiles of all jobs, each job with `tiles` tiles: *job becomes the job that it
+   belongs to, places[0] its tile, and places[1] the next tile of the same matrix. Returns the matrix product that the
+   tile belongs to. */
 static const specdec__matrix_product *specdec__forward_find_routed_tile(const specdec__context *c,
                                                                         const specdec__matrix_product *targets, int at,
                                                                         int tiles, specdec__matrix_tile *places,
@@ -43513,7 +43536,7 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
     float *sums[2];
 
     sums[0] = scratch->sums;
-    sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
+    sums[1] = scratch->sums + SPECDEC__PASS_COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix) / c->model->experts;
     for (specdec__walk_begin(&walk, c->pool, tiles * c->routes.jobs, 2); walk.at < walk.count;
@@ -43546,7 +43569,7 @@ static int specdec__forward_project_routed(specdec__context *c, int thread, cons
 /* Computes a thread's part of out (n, stride): each row's sum of outputs of experts times weights, best first. */
 static void specdec__forward_sum_experts(specdec__context *c, int thread, float *out, int stride)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, stride);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, stride);
     const int at = part.first_block * 32, count = part.end_block * 32 - at, chosen = c->model->chosen_experts;
     int i, k;
 
@@ -43564,7 +43587,7 @@ static void specdec__forward_sum_experts(specdec__context *c, int thread, float 
    router. */
 static void specdec__forward_add_shared_expert(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     const int at = part.first_block * 32, count = part.end_block * 32 - at;
     int i;
 
@@ -43585,9 +43608,10 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Returns a product to compute: a layer's matrix, a bias (-1: none), and where rows go, `stride` floats apart. */
-static specdec__matrix_product specdec__forward_product(const specdec__layer *layer, int matrix, int bias, float *out,
-                                                        int stride)
+/* Returns the description of a product that threads are to compute: a layer's matrix, a bias (-1: none), and where the
+   rows of the result go, `stride` floats apart. */
+static specdec__matrix_product specdec__forward_make_product(const specdec__layer *layer, int matrix, int bias,
+                                                             float *out, int stride)
 {
     specdec__matrix_product t;
 
@@ -43598,7 +43622,8 @@ static specdec__matrix_product specdec__forward_product(const specdec__layer *la
     return t;
 }
 
-/* Returns an input of n rows of values, `stride` floats apart. up: NULL, or values become activation(values) * up. */
+/* Returns the description of an input of matrices: n rows of values, `stride` floats apart. up: NULL, or values become
+   activation(values) * up. */
 static specdec__matrix_input specdec__forward_make_input(float *values, int n, int stride, const float *up)
 {
     specdec__matrix_input in;
@@ -43616,7 +43641,8 @@ static specdec__matrix_input specdec__forward_make_input(float *values, int n, i
     return in;
 }
 
-/* Returns the input of a network's last matrix in a layer: activation(values) * up; up NULL: activation(values). */
+/* Returns the description of the input of a feed-forward network's last matrix: activation(values) * up; up NULL:
+   activation(values). */
 static specdec__matrix_input specdec__forward_activated_input(const specdec__context *c, const specdec__layer *layer,
                                                               float *values, int n, int stride, const float *up)
 {
@@ -43627,7 +43653,8 @@ static specdec__matrix_input specdec__forward_activated_input(const specdec__con
     return in;
 }
 
-/* Returns an input of n rows in h: the norms of the rows of x with these weights, or with NULL the rows themselves. */
+/* Returns the description of an input of matrices, n rows in c->h: the norms of the rows of c->x. norm: weights; NULL:
+   no norm, the rows themselves. */
 static specdec__matrix_input specdec__forward_normed_input(specdec__context *c, int n, const float *norm)
 {
     specdec__matrix_input in = specdec__forward_make_input(c->h, n, c->e, NULL);
@@ -43637,7 +43664,7 @@ static specdec__matrix_input specdec__forward_normed_input(specdec__context *c, 
     return in;
 }
 
-/* Quantises an input and multiplies several matrices by it. Returns 1 when cancelled. */
+/* Quantises an input, and multiplies several matrices by it. Returns 1 when the step is cancelled. */
 static int specdec__forward_project(specdec__context *c, int thread, const specdec__matrix_input *in,
                                     const specdec__matrix_product *targets, int count)
 {
@@ -43658,16 +43685,17 @@ static int specdec__forward_project_latent_queries(specdec__context *c, int thre
     const int low = specdec__forward_stride(latent->query_rank);
     specdec__matrix_product t[2];
 
-    t[0] = latent->query_rank ? specdec__forward_product(layer, SPECDEC__Q_A, -1, c->query_latent, low)
-                              : specdec__forward_product(layer, SPECDEC__Q, -1, c->queries, queries);
-    t[1] = specdec__forward_product(layer, SPECDEC__KV_A, -1, c->keys, specdec__forward_stride(layer->shape.key_dim));
+    t[0] = latent->query_rank ? specdec__forward_make_product(layer, SPECDEC__Q_A, -1, c->query_latent, low)
+                              : specdec__forward_make_product(layer, SPECDEC__Q, -1, c->queries, queries);
+    t[1] = specdec__forward_make_product(layer, SPECDEC__KV_A, -1, c->keys,
+                                         specdec__forward_stride(layer->shape.key_dim));
     if (specdec__forward_project(c, thread, &in, t, 2))
         return 1;
     if (latent->query_rank) {
         in = specdec__forward_make_input(c->h, c->n, low, NULL);
         in.source = c->query_latent;
         in.norm = layer->vector[SPECDEC__LOW_NORM];
-        t[0] = specdec__forward_product(layer, SPECDEC__Q_B, -1, c->queries, queries);
+        t[0] = specdec__forward_make_product(layer, SPECDEC__Q_B, -1, c->queries, queries);
         if (specdec__forward_project(c, thread, &in, t, 1))
             return 1;
     }
@@ -43680,7 +43708,7 @@ static int specdec__forward_convolve_half_input(specdec__context *c, int thread,
                                                 int matrix, int base, specdec__matrix_input *in)
 {
     const int stride = specdec__forward_stride(layer->matrix[matrix].rows);
-    const specdec__matrix_product t = specdec__forward_product(layer, matrix, -1, c->conv_weights, stride);
+    const specdec__matrix_product t = specdec__forward_make_product(layer, matrix, -1, c->conv_weights, stride);
 
     if (specdec__forward_project(c, thread, in, &t, 1))
         return 1;
@@ -43689,7 +43717,8 @@ static int specdec__forward_convolve_half_input(specdec__context *c, int thread,
     return specdec__pool_barrier(c->pool);
 }
 
-/* Runs the convolution behind a half of a layer, over the half's output in c->y. Returns 1 when cancelled. */
+/* Runs the convolution behind a half of a layer (models that draft blocks), over the half's output in c->y. Returns 1
+   when cancelled. */
 static int specdec__forward_convolve_half_output(specdec__context *c, int thread, const float *base)
 {
     specdec__forward_convolve_block(c, thread, base, 1, c->y);
@@ -43699,7 +43728,8 @@ static int specdec__forward_convolve_half_output(specdec__context *c, int thread
     return 0;
 }
 
-/* Computes the queries, keys and values of a layer, before norms and RoPE. Returns 1 when cancelled. */
+/* Computes the queries, keys and values of a layer from the norms of c->x. Norms of queries and keys, and RoPE, are
+   applied later. Returns 1 when cancelled. */
 static int specdec__forward_project_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
@@ -43712,12 +43742,12 @@ static int specdec__forward_project_queries(specdec__context *c, int thread, con
     if (c->conv_weights && specdec__forward_convolve_half_input(c, thread, layer, SPECDEC__ATTENTION_CONV,
                                                                 SPECDEC__ATTENTION_CONV_BASE, &in))
         return 1;
-    t[0] = specdec__forward_product(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries,
-                                    specdec__forward_stride(s->heads * specdec__model_query_rows(c->model, s)));
-    t[1] = specdec__forward_product(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
-                                    specdec__forward_stride(s->kv_heads * s->key_dim));
-    t[2] = specdec__forward_product(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
-                                    specdec__forward_stride(s->kv_heads * s->value_dim));
+    t[0] = specdec__forward_make_product(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries,
+                                         specdec__forward_stride(s->heads * specdec__model_query_rows(c->model, s)));
+    t[1] = specdec__forward_make_product(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
+                                         specdec__forward_stride(s->kv_heads * s->key_dim));
+    t[2] = specdec__forward_make_product(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
+                                         specdec__forward_stride(s->kv_heads * s->value_dim));
     return specdec__forward_project(c, thread, &in, t, owns ? 2 + values : 1);
 }
 
@@ -43757,23 +43787,25 @@ static int specdec__forward_run_attention_half(specdec__context *c, int thread, 
          specdec__forward_project_heads(c, thread, layer, SPECDEC__V_B, c->h, latent->value_dim, attended)))
         return 1;
     in = specdec__forward_make_input(c->h, c->n, attended, NULL);
-    t = specdec__forward_product(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
+    t = specdec__forward_make_product(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, &t, 1) ||
         (c->conv_weights && specdec__forward_convolve_half_output(c, thread,
                                                                   layer->vector[SPECDEC__ATTENTION_CONV_BASE])))
         return 1;
     if (layer->recurrent_index >= 0)
-        specdec__forward_add_residual(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.x_plus_output, c->x);
+        specdec__forward_add_residual(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->recurrent.x_plus_output,
+                                      c->x);
     else
-        specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
+        specdec__forward_add_half_output(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
     return specdec__pool_barrier(c->pool);
 }
 
-/* Lists the input matrices of a recurrent layer, and where in rows of c->mix.projected they write. Returns how many. */
-static int specdec__forward_mix_list_products(const specdec__context *c, const specdec__layer *layer,
-                                              specdec__matrix_product *t)
+/* Lists the input matrices of a recurrent layer, and where in rows of c->recurrent.projected they write. Returns how
+   many. */
+static int specdec__recurrent_list_products(const specdec__context *c, const specdec__layer *layer,
+                                            specdec__matrix_product *t)
 {
-    const specdec__mixing *m = &c->model->mixing;
+    const specdec__recurrent_sizes *m = &c->model->recurrent_sizes;
     const struct { int matrix, at; } made[] = {
         {SPECDEC__MIX_SHORT_IN, 0}, {SPECDEC__MIX_SSM_IN, 0}, {SPECDEC__MIX_GATE, 0},
         {SPECDEC__MIX_QKV, m->first_input},
@@ -43783,30 +43815,31 @@ static int specdec__forward_mix_list_products(const specdec__context *c, const s
 
     for (i = 0; i < (int)SPECDEC__COUNT(made); i++)
         if (layer->matrix[made[i].matrix].rows)
-            t[count++] = specdec__forward_product(layer, made[i].matrix, -1, c->mix.projected + made[i].at,
-                                                  c->mix.projected_stride);
+            t[count++] = specdec__forward_make_product(layer, made[i].matrix, -1, c->recurrent.projected + made[i].at,
+                                                       c->recurrent.projected_stride);
     return count;
 }
 
 /* Runs the recurrent half of a layer: x += output of the recurrence of norm(x). Where the layer also attends, the sum
-   goes to c->mix.x_plus_output and x stays. Returns 1 when cancelled. */
+   goes to c->recurrent.x_plus_output and x stays. Returns 1 when cancelled. */
 static int specdec__forward_run_recurrent_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
-    const specdec__mixing *m = &c->model->mixing;
+    const specdec__recurrent_sizes *m = &c->model->recurrent_sizes;
     specdec__matrix_product t[4];
-    const int count = specdec__forward_mix_list_products(c, layer, t);
+    const int count = specdec__recurrent_list_products(c, layer, t);
 
-    if (specdec__forward_project(c, thread, &in, t, count) || specdec__forward_mix_run_layer(c, thread, layer))
+    if (specdec__forward_project(c, thread, &in, t, count) || specdec__recurrent_run_layer(c, thread, layer))
         return 1;
-    in = specdec__forward_make_input(c->h, c->n, c->mix.output_stride, NULL);
-    t[0] = specdec__forward_product(layer, m->heads ? SPECDEC__MIX_SSM_OUT : SPECDEC__MIX_SHORT_OUT, -1, c->y, c->e);
+    in = specdec__forward_make_input(c->h, c->n, c->recurrent.output_stride, NULL);
+    t[0] = specdec__forward_make_product(layer, m->heads ? SPECDEC__MIX_SSM_OUT : SPECDEC__MIX_SHORT_OUT, -1, c->y,
+                                         c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
     if (layer->shape.kv_heads)
-        specdec__forward_add_residual(c, thread, NULL, c->x, c->mix.x_plus_output);
+        specdec__forward_add_residual(c, thread, NULL, c->x, c->recurrent.x_plus_output);
     else
-        specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
+        specdec__forward_add_half_output(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -43821,8 +43854,8 @@ static int specdec__forward_run_network(specdec__context *c, int thread, const s
     specdec__matrix_input in;
     specdec__matrix_product t[2];
 
-    t[0] = specdec__forward_product(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, ff);
-    t[gated] = specdec__forward_product(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? up : c->hidden, ff);
+    t[0] = specdec__forward_make_product(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, ff);
+    t[gated] = specdec__forward_make_product(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? up : c->hidden, ff);
     if (specdec__forward_project(c, thread, x, t, 1 + gated))
         return 1;
     if (layer->sparsity > 0 || layer->sparsity < 0) {
@@ -43831,7 +43864,7 @@ static int specdec__forward_run_network(specdec__context *c, int thread, const s
             return 1;
     }
     in = specdec__forward_activated_input(c, layer, c->hidden, c->n, ff, gated ? up : NULL);
-    t[0] = specdec__forward_product(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, out, c->e);
+    t[0] = specdec__forward_make_product(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, out, c->e);
     return specdec__forward_project(c, thread, &in, t, 1);
 }
 
@@ -43845,7 +43878,7 @@ static int specdec__forward_run_ffn_half(specdec__context *c, int thread, const 
         specdec__forward_run_network(c, thread, layer, &in, c->y) ||
         (c->conv_weights && specdec__forward_convolve_half_output(c, thread, layer->vector[SPECDEC__FFN_CONV_BASE])))
         return 1;
-    specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
+    specdec__forward_add_half_output(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -43868,7 +43901,7 @@ static void specdec__forward_compute_layer_embedding(specdec__context *c, int th
         c->kernels->add_scaled(row + at, (float)(width * specdec__inverse_root(width)), table + at, width);
     }
     c->kernels->scale(row, 0.707106769f, all);
-    specdec__forward_check_row(c, thread, i, row, all, SPECDEC__FINITE_FACTOR);
+    specdec__forward_check_row_is_finite(c, thread, i, row, all, SPECDEC__FINITE_FACTOR);
 }
 
 /* Computes the embeddings for layers of all rows (specdec__inputs). Returns 1 when cancelled. */
@@ -43889,23 +43922,25 @@ static int specdec__forward_compute_layer_embeddings(specdec__context *c, int th
     return specdec__pool_barrier(c->pool);
 }
 
-/* Computes the output of a layer's router of streams for x, in c->stream_router. Returns 1 when cancelled. */
+/* Computes the output of the router of residual streams (AltUp) of a layer for x, in c->stream_router. Returns 1 when
+   cancelled. */
 static int specdec__forward_route_streams(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__STREAM_NORM]);
-    const specdec__matrix_product t = specdec__forward_product(layer, SPECDEC__STREAM_ROUTER, -1, c->stream_router, 16);
+    const specdec__matrix_product t = specdec__forward_make_product(layer, SPECDEC__STREAM_ROUTER, -1, c->stream_router,
+                                                                    16);
 
     return specdec__forward_project(c, thread, &in, &t, 1);
 }
 
-/* Computes all streams from x before the first layer (end = 0), or x from all streams behind the last layer (end = 1).
-   Returns 1 when cancelled. */
+/* Computes all residual streams from x before the first layer (end = 0), or x from all streams behind the last layer
+   (end = 1). Returns 1 when cancelled. */
 static int specdec__forward_project_streams(specdec__context *c, int thread, int end)
 {
     const specdec__streams *streams = &c->model->streams;
     const int others = streams->count - 1;
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, NULL);
-    specdec__matrix_product t[SPECDEC__MOST_STREAMS - 1];
+    specdec__matrix_product t[SPECDEC__MAX_STREAMS - 1];
     int s;
 
     for (s = 0; s < others; s++) {
@@ -43924,7 +43959,8 @@ static int specdec__forward_project_streams(specdec__context *c, int thread, int
     return specdec__pool_barrier(c->pool);
 }
 
-/* Begins a layer of a model with several streams: computes the prediction of all streams. Returns 1 when cancelled. */
+/* Begins a layer of a model with several residual streams: computes the layer's prediction of all streams. Returns 1
+   when cancelled. */
 static int specdec__forward_begin_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     if (specdec__forward_route_streams(c, thread, layer))
@@ -43939,13 +43975,13 @@ static int specdec__forward_run_laurel(specdec__context *c, int thread, const sp
 {
     const int stride = specdec__forward_stride(layer->matrix[SPECDEC__LAUREL_DOWN].rows);
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
-    specdec__matrix_product t = specdec__forward_product(layer, SPECDEC__LAUREL_DOWN, -1, c->hidden, stride);
+    specdec__matrix_product t = specdec__forward_make_product(layer, SPECDEC__LAUREL_DOWN, -1, c->hidden, stride);
 
     in.source = c->predicted;
     if (specdec__forward_project(c, thread, &in, &t, 1))
         return 1;
     in = specdec__forward_make_input(c->hidden, c->n, stride, NULL);
-    t = specdec__forward_product(layer, SPECDEC__LAUREL_UP, -1, c->y, c->e);
+    t = specdec__forward_make_product(layer, SPECDEC__LAUREL_UP, -1, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, &t, 1))
         return 1;
     specdec__forward_add_laurel(c, thread, layer);
@@ -43970,12 +44006,12 @@ static int specdec__forward_end_layer(specdec__context *c, int thread, const spe
     }
 
     if (width) {
-        t = specdec__forward_product(layer, SPECDEC__INPUT_GATE, -1, c->hidden, stride);
+        t = specdec__forward_make_product(layer, SPECDEC__INPUT_GATE, -1, c->hidden, stride);
         if (specdec__forward_project(c, thread, &in, &t, 1))
             return 1;
         in = specdec__forward_make_input(c->hidden, c->n, stride, c->inputs + (size_t)layer->index * (size_t)width);
         in.up_stride = specdec__forward_stride(c->model->inputs.matrix.rows);
-        t = specdec__forward_product(layer, SPECDEC__INPUT_OUT, -1, c->y, c->e);
+        t = specdec__forward_make_product(layer, SPECDEC__INPUT_OUT, -1, c->y, c->e);
         if (specdec__forward_project(c, thread, &in, &t, 1))
             return 1;
         for (s = count ? 1 : 0; s < specdec__max_int(count, 1); s++)
@@ -43998,12 +44034,12 @@ static int specdec__forward_route_rows(specdec__context *c, int thread, const sp
     specdec__matrix_product t[3];
     int count = 0, i;
 
-    t[count++] = specdec__forward_product(layer, SPECDEC__ROUTER, SPECDEC__ROUTER_BIAS, c->y, stride);
+    t[count++] = specdec__forward_make_product(layer, SPECDEC__ROUTER, SPECDEC__ROUTER_BIAS, c->y, stride);
     if (layer->matrix[SPECDEC__SHARED_ROUTER].rows)
-        t[count++] = specdec__forward_product(layer, SPECDEC__SHARED_ROUTER, -1, c->shared_router, 1);
+        t[count++] = specdec__forward_make_product(layer, SPECDEC__SHARED_ROUTER, -1, c->shared_router, 1);
     if (c->latent)
-        t[count++] = specdec__forward_product(layer, SPECDEC__LATENT_DOWN, -1, c->latent,
-                                              specdec__forward_stride(c->model->latent));
+        t[count++] = specdec__forward_make_product(layer, SPECDEC__LATENT_DOWN, -1, c->latent,
+                                                   specdec__forward_stride(c->model->latent));
     if (specdec__forward_project(c, thread, &in, t, count))
         return 1;
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
@@ -44012,7 +44048,7 @@ static int specdec__forward_route_rows(specdec__context *c, int thread, const sp
         memset(router + experts, 0, (size_t)(stride - experts) * sizeof *router);
         if (norm)
             c->kernels->scale(router, (float)specdec__inverse_root(c->model->embedding), stride);
-        specdec__forward_check_row(c, thread, i, router, stride, 1);
+        specdec__forward_check_row_is_finite(c, thread, i, router, stride, 1);
         specdec__forward_choose_experts(c, layer, i, router);
     }
     if (specdec__pool_barrier(c->pool))
@@ -44035,14 +44071,15 @@ static int specdec__forward_run_experts(specdec__context *c, int thread, const s
     in.norm = layer->vector[SPECDEC__EXPERT_NORM];
     in.source = in.norm ? c->x : c->latent ? c->latent : c->h;
     in.source_rows = c->routes.row;
-    t[0] = specdec__forward_product(layer, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, c->hidden, ff);
-    t[gated] = specdec__forward_product(layer, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_UP_BIAS, gated ? c->up : c->hidden,
-                                        ff);
+    t[0] = specdec__forward_make_product(layer, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, c->hidden, ff);
+    t[gated] = specdec__forward_make_product(layer, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_UP_BIAS,
+                                             gated ? c->up : c->hidden, ff);
     if (specdec__forward_project_routed(c, thread, &in, t, 1 + gated))
         return 1;
     in = specdec__forward_activated_input(c, layer, c->hidden, columns, ff, gated ? c->up : NULL);
     in.source_rows = c->routes.row;
-    t[0] = specdec__forward_product(layer, SPECDEC__EXPERT_DOWN, SPECDEC__EXPERT_DOWN_BIAS, c->expert_outputs, width);
+    t[0] = specdec__forward_make_product(layer, SPECDEC__EXPERT_DOWN, SPECDEC__EXPERT_DOWN_BIAS, c->expert_outputs,
+                                         width);
     if (specdec__forward_project_routed(c, thread, &in, t, 1))
         return 1;
     specdec__forward_sum_experts(c, thread, c->latent ? c->latent : c->y, width);
@@ -44051,7 +44088,7 @@ static int specdec__forward_run_experts(specdec__context *c, int thread, const s
     if (specdec__pool_barrier(c->pool))
         return 1;
     in = specdec__forward_make_input(c->latent, c->n, width, NULL);
-    t[0] = specdec__forward_product(layer, SPECDEC__LATENT_UP, -1, c->y, c->e);
+    t[0] = specdec__forward_make_product(layer, SPECDEC__LATENT_UP, -1, c->y, c->e);
     return specdec__forward_project(c, thread, &in, t, 1);
 }
 
@@ -44059,7 +44096,7 @@ static int specdec__forward_run_experts(specdec__context *c, int thread, const s
    in c->expert_outputs (the trait DENSE_BESIDE_EXPERTS). Returns 1 when cancelled. */
 static int specdec__forward_add_dense_network(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     const int at = part.first_block * 32, to = part.end_block * 32, width = c->e - SPECDEC__ROW_PADDING;
     int i;
 
@@ -44096,7 +44133,7 @@ static int specdec__forward_run_expert_half(specdec__context *c, int thread, con
         if (shared ? specdec__pool_barrier(c->pool) : specdec__forward_add_dense_network(c, thread, layer))
             return 1;
     }
-    specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
+    specdec__forward_add_half_output(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -44108,7 +44145,7 @@ static void specdec__forward_copy_states(const specdec__context *c, int thread, 
     int k, i, j;
 
     for (k = 0; k < SPECDEC__STATE_READERS; k++) {
-        const specdec__state_reader *taps = &c->taps[k];
+        const specdec__state_reader *taps = &c->state_readers[k];
 
         for (i = 0; taps->out && i < taps->count; i++)
             for (j = taps->first_node + thread; taps->layers[i] == layer &&
@@ -44146,8 +44183,8 @@ static void specdec__forward_join_embedding_state(specdec__context *c, int i, co
         memcpy(x, h + width, (size_t)width * sizeof *x);
 }
 
-/* Computes x from the states that a model reads: reads.matrix times the states, or with reads.is_nextn times the rows
-   of h. Returns 1 when cancelled. */
+/* Computes c->x of a draft model from the hidden states of the target that it reads: reads.matrix times the states, or
+   with reads.is_nextn times the rows of h. Returns 1 when cancelled. */
 static int specdec__forward_project_states(specdec__context *c, int thread)
 {
     const specdec__reads *reads = &c->model->reads;
@@ -44164,7 +44201,7 @@ static int specdec__forward_project_states(specdec__context *c, int thread)
     return specdec__forward_project(c, thread, &in, &t, 1);
 }
 
-/* Computes a thread's share of the embeddings of all rows, and of RoPE's angles. */
+/* Computes a thread's share of the embeddings of all rows of a step, in c->x, and of the cosines and sines of RoPE. */
 static void specdec__forward_embed_rows(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
@@ -44186,7 +44223,7 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
                                 table->file + (size_t)c->batch->tokens[c->first_node + i] * table->row_bytes,
                                 (size_t)width, row);
         c->kernels->scale(row, c->model->fact[SPECDEC__EMBEDDING_SCALE], width);
-        specdec__forward_check_row(c, thread, i, row, width, SPECDEC__FINITE_FACTOR);
+        specdec__forward_check_row_is_finite(c, thread, i, row, width, SPECDEC__FINITE_FACTOR);
         if (reads)
             specdec__forward_join_embedding_state(c, i, row);
     }
@@ -44236,10 +44273,10 @@ static int specdec__forward_store_block_keys(specdec__context *c, int thread)
         const specdec__shape *s = &layer->shape;
         specdec__matrix_product t[2];
 
-        t[0] = specdec__forward_product(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
-                                        specdec__forward_stride(s->kv_heads * s->key_dim));
-        t[1] = specdec__forward_product(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
-                                        specdec__forward_stride(s->kv_heads * s->value_dim));
+        t[0] = specdec__forward_make_product(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
+                                             specdec__forward_stride(s->kv_heads * s->key_dim));
+        t[1] = specdec__forward_make_product(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
+                                             specdec__forward_stride(s->kv_heads * s->value_dim));
         if (specdec__pool_barrier(c->pool))
             return 1;
         specdec__forward_multiply(c, thread, t, 2);
@@ -44289,7 +44326,7 @@ static void specdec__forward_run_thread(void *argument, int thread)
             return;
         c->scratch[thread].current_half = 2 * i + 1;
         if (SPECDEC__HAS_EXPERTS && m->layer[i].shape.experts
-            ? specdec__forward_run_expert_half(c, thread, &m->layer[i])
+                ? specdec__forward_run_expert_half(c, thread, &m->layer[i])
             : m->layer[i].shape.feed_forward ? specdec__forward_run_ffn_half(c, thread, &m->layer[i])
                                              : 0)
             return;
@@ -44314,7 +44351,7 @@ static int specdec__forward_reserve_node(specdec__context *c, const specdec__bat
     if (c->model->trait[SPECDEC__VISIBLE_KEYS] == SPECDEC__SEES_VIEW) {
         c->key_index[i] = view->length;
         c->position[i] = view->next_position;
-        c->trunk[i] = 1;
+        c->on_chain[i] = 1;
         return 1;
     }
     for (j = 0; j < i; j++)
@@ -44329,7 +44366,7 @@ static int specdec__forward_reserve_node(specdec__context *c, const specdec__bat
             c->slots[span][i] = specdec__view_reserved_slot(view, span, local);
     c->key_index[i] = parent < 0 ? view->length : c->key_index[parent] + 1;
     c->position[i] = c->key_index[i] - view->length + view->next_position;
-    c->trunk[i] = parent == previous && (parent < 0 || c->trunk[parent]);
+    c->on_chain[i] = parent == previous && (parent < 0 || c->on_chain[parent]);
     return 1;
 }
 
@@ -44380,9 +44417,9 @@ static specdec_result specdec__forward_skip_batch(specdec__context *c, const spe
 
     if (result || !specdec__states_exist(&c->kv.states))
         return result;
-    result = specdec__forward_mix_prepare_step(c, batch, error);
+    result = specdec__recurrent_prepare_step(c, batch, error);
     if (!result)
-        specdec__forward_mix_end_step(c, 0);
+        specdec__recurrent_end_step(c, 0);
     return result;
 }
 
@@ -44397,13 +44434,13 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
     if (SPECDEC__PIPE && !result && c->hooks && c->hooks->begin)
         result = c->hooks->begin(c, error);
     if (!result && specdec__states_exist(&c->kv.states))
-        result = specdec__forward_mix_prepare_step(c, batch, error);
+        result = specdec__recurrent_prepare_step(c, batch, error);
     if (result)
         return result;
     if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_run_thread, c))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     if (specdec__states_exist(&c->kv.states))
-        specdec__forward_mix_end_step(c, !result);
+        specdec__recurrent_end_step(c, !result);
     if (!SPECDEC__PIPE || !c->hooks || !c->hooks->after_layers)
         return result;
     if (!result)
@@ -44436,7 +44473,7 @@ static specdec__batch specdec__forward_make_view_batch(const specdec__context *c
     return specdec__forward_make_batch(c, done, n);
 }
 
-/* Returns the index of a node in path[n]; -1: it is not there. */
+/* Returns the index i < n with path[i] == node; -1: there is none. */
 static int specdec__forward_index_in_path(const int *path, int n, int node)
 {
     while (n > 0 && path[n - 1] != node)
@@ -44464,7 +44501,7 @@ static int specdec__forward_commit_keeping(specdec__context *c, specdec__view *v
         c->tokens[to] = c->tokens[from];
         c->key_index[to] = c->key_index[from];
         c->position[to] = c->position[from];
-        c->trunk[to] = 0;
+        c->on_chain[to] = 0;
         for (span = 0; span < SPECDEC__SPANS; span++)
             c->slots[span][to] = all || !c->kv.span[span].count ? c->slots[span][from]
                                                                 : specdec__view_reserved_slot(view, span, to);
@@ -44475,11 +44512,11 @@ static int specdec__forward_commit_keeping(specdec__context *c, specdec__view *v
 /* What a prefill computes besides keys and values: logits and states of some tokens; and states that it reads. */
 typedef struct specdec__prefill_rows {
     int logits_from;    /* logits are computed for this token and all later ones */
-    float *logits;      /* (count - from, vocab) the caller's memory; NULL: only the last row is kept, as row 0 of
-                           c->logits */
+    float *logits;      /* (count - logits_from, vocab) the caller's memory; NULL: only the last row is kept, as row 0
+                           of c->logits */
     int states_from;    /* hidden states are copied for this token and all later ones */
-    specdec__state_reader taps; /* which states; out (count - states_from, ...) is the caller's memory; out NULL:
-                                   none */
+    specdec__state_reader state_reader; /* which states; out (count - states_from, ...) is the caller's memory; out
+                                           NULL: none */
     float *reads;       /* (count - reads_from, stride) states of another model that this one reads; NULL: it reads
                            none */
     int reads_from;     /* the token of the first row of `reads` */
@@ -44489,8 +44526,9 @@ typedef struct specdec__prefill_rows {
     void *listener; /* argument of batch_done */
 } specdec__prefill_rows;
 
-/* Returns rows that ask for logits of token `from` and later ones, of which the last becomes row 0, and no states. */
-static specdec__prefill_rows specdec__prefill_rows_from(int from)
+/* Returns what a prefill that needs no hidden states computes: logits of token `from` and of all later ones. The last
+   row of logits becomes row 0 of c->logits. */
+static specdec__prefill_rows specdec__prefill_rows_with_logits_from(int from)
 {
     specdec__prefill_rows rows;
 
@@ -44499,24 +44537,25 @@ static specdec__prefill_rows specdec__prefill_rows_from(int from)
     return rows;
 }
 
-/* Sets up a context for tokens [at, at + n) of a prefill: where their states go, and which states it reads. */
+/* Sets up a context for the step that runs tokens [at, at + n) of a prefill: where its hidden states are copied to, and
+   which states of another model it reads. */
 static void specdec__forward_set_up_prefill(specdec__context *c, const specdec__prefill_rows *rows, int at, int n)
 {
-    const size_t width = (size_t)rows->taps.count * (size_t)c->model->embedding;
+    const size_t width = (size_t)rows->state_reader.count * (size_t)c->model->embedding;
     const int skip = specdec__max_int(rows->states_from - at, 0);
 
-    c->taps[0] = rows->taps;
-    c->taps[0].first_node = skip;
+    c->state_readers[0] = rows->state_reader;
+    c->state_readers[0].first_node = skip;
     if (skip >= n)
-        c->taps[0].out = NULL;
-    else if (c->taps[0].out)
-        c->taps[0].out += (size_t)(at + skip - rows->states_from) * width;
+        c->state_readers[0].out = NULL;
+    else if (c->state_readers[0].out)
+        c->state_readers[0].out += (size_t)(at + skip - rows->states_from) * width;
     if (rows->reads)
         c->reads = rows->reads + (size_t)(at - rows->reads_from) * (size_t)specdec__forward_states_stride(c->model);
 }
 
 /* Copies the logits of a batch of tokens [at, at + n) of a prefill to the caller; the last row becomes row 0. */
-static void specdec__forward_copy_rows(specdec__context *c, const specdec__prefill_rows *rows, int at, int n)
+static void specdec__forward_copy_prefill_logits(specdec__context *c, const specdec__prefill_rows *rows, int at, int n)
 {
     const size_t vocab = (size_t)c->output->rows;
     const int skip = specdec__max_int(rows->logits_from - at, 0); /* logits have rows for wanted nodes only */
@@ -44554,7 +44593,7 @@ static specdec_result specdec__forward_prefill(specdec__context *c, specdec__vie
         batch.certain = c->certain;
         specdec__forward_set_up_prefill(c, rows, at, n);
         result = specdec__forward(c, &batch, error);
-        c->taps[0].out = NULL;
+        c->state_readers[0].out = NULL;
         c->reads = NULL;
         if (!result)
             result = specdec__forward_check_step(c, 0, n, error);
@@ -44562,7 +44601,7 @@ static specdec_result specdec__forward_prefill(specdec__context *c, specdec__vie
             result = rows->batch_done(rows->listener, at, n);
         if (result)
             return result;
-        specdec__forward_copy_rows(c, rows, at, n);
+        specdec__forward_copy_prefill_logits(c, rows, at, n);
         specdec__view_commit(view, &c->kv, c->path, n);
         if (hooks && hooks->progress && total > 1 &&
             hooks->progress(hooks->user_data, "prefill", view->length - from, total))
@@ -48672,7 +48711,7 @@ static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
     r->context.before_attention = stale ? specdec__retrieve_recall_layer : NULL;
     r->context.before_attention_argument = r;
     r->context.logits = r->logits;
-    memset(r->context.taps, 0, sizeof r->context.taps);
+    memset(r->context.state_readers, 0, sizeof r->context.state_readers);
     if (stale)
         r->next_choice = r->view->next_position + SPECDEC__RETRIEVE_CHOICE_TOKENS;
     return &r->context;
@@ -50660,7 +50699,7 @@ static specdec_result specdec__draft_model_prefill_text(specdec__draft_model *m,
     specdec__view *view = &m->views[at];
     const int most = m->context.max_nodes, keys = count - m->skipped[at];
     const int sinks = m->skipped[at] ? specdec__min_int(SPECDEC__DRAFT_SINKS, keys) : 0;
-    specdec__prefill_rows rows = specdec__prefill_rows_from(sinks); /* none of the sinks */
+    specdec__prefill_rows rows = specdec__prefill_rows_with_logits_from(sinks); /* none of the sinks */
     specdec_result result = SPECDEC_OK;
 
     if (view->length < sinks)
@@ -51153,7 +51192,7 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
                                                      int wanted, specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[at];
-    specdec__prefill_rows rows = specdec__prefill_rows_from(wanted ? end - 1 : end);
+    specdec__prefill_rows rows = specdec__prefill_rows_with_logits_from(wanted ? end - 1 : end);
 
     rows.reads = t->states;
     rows.reads_from = t->from;
@@ -51596,7 +51635,8 @@ static specdec_result specdec__draft_assistant_check_target(const specdec__model
     if (m->reads.width != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
                              m->reads.width, target->embedding);
-    if (target->layers < 2 || specdec__mixing_exists(&target->mixing) || target->latent_attention.rank)
+    if (target->layers < 2 || specdec__recurrent_layers_exist(&target->recurrent_sizes) ||
+        target->latent_attention.rank)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads the keys of the target's last two layers, "
                              "which a %s of %d layers does not have", specdec__model_architecture_name(target),
                              target->layers);
@@ -52004,7 +52044,7 @@ static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, co
     int i, from, to;
 
     for (from = view->length; !result && from >= committed->from && from < end; from = to) {
-        specdec__prefill_rows rows = specdec__prefill_rows_from(end);
+        specdec__prefill_rows rows = specdec__prefill_rows_with_logits_from(end);
 
         to = specdec__min_int(end, from + m->context.max_nodes);
         for (i = from - committed->from; i < to - committed->from; i++) {
@@ -52560,7 +52600,7 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
 
     d->state = m;
     m = m ? m : &counted;
-    if (specdec__mixing_exists(&target->model->mixing))
+    if (specdec__recurrent_layers_exist(&target->model->recurrent_sizes))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target without recurrent "
                              "layers");
     if (target->kv.span[SPECDEC__WINDOW].bytes)
@@ -52627,8 +52667,8 @@ static const struct {
 
 /* The kinds that draft with models that read states, by how these do. */
 static const specdec__drafter_row specdec__drafter_state_readers[] = {
-    NULL, SPECDEC__HAS_STATE_DRAFTERS ? specdec__draft_layer_kind : NULL, SPECDEC__HAS_STATE_DRAFTERS
-        ? specdec__draft_assistant_kind : NULL,
+    NULL, SPECDEC__HAS_STATE_DRAFTERS ? specdec__draft_layer_kind : NULL,
+    SPECDEC__HAS_STATE_DRAFTERS ? specdec__draft_assistant_kind : NULL,
     SPECDEC__HAS_STATE_DRAFTERS ? specdec__draft_block_kind : NULL};
 
 /* Writes the row of a kind of drafter to *kind. Returns 0 if there is none, else 1. */
@@ -53429,7 +53469,7 @@ static specdec_result specdec__stream_check_settings(const specdec_settings *set
 static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
                                                   int context, specdec_error *error)
 {
-    if (settings->slide && specdec__mixing_exists(&model->mixing))
+    if (settings->slide && specdec__recurrent_layers_exist(&model->recurrent_sizes))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "settings.slide is %d: a text of %s does not slide, as "
                              "what its recurrent layers have read stays in their states", settings->slide,
                              model->architecture->name);
@@ -54135,8 +54175,8 @@ static specdec_result specdec__engine_fill_config(specdec__engine *e, specdec_er
     c->sequences = c->sequences ? c->sequences : 1;
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
-    c->constraints = SPECDEC__HAS_CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.calls ||
-                                             c->settings.allow);
+    c->constraints = SPECDEC__HAS_CONSTRAINTS &&
+                     (c->constraints || c->settings.constraint || c->settings.calls || c->settings.allow);
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
     if (specdec__in_cluster(c)) /* before drafting is switched off on ranks other than 0: all ranks have as many rows */
@@ -54403,10 +54443,10 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
         e->tune->drafters[e->tune->count - 1].certain = kind->certain;
         e->tune->drafters[e->tune->count - 1].at_once = d->model && d->model->block.size > 0;
     }
-    for (i = 1; d->taps.count && i < SPECDEC__STATE_READERS && e->target.taps[i].count; i++)
+    for (i = 1; d->taps.count && i < SPECDEC__STATE_READERS && e->target.state_readers[i].count; i++)
         continue;
     if (d->taps.count && i < SPECDEC__STATE_READERS)
-        e->target.taps[i] = d->taps;
+        e->target.state_readers[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.max_views; i++)
         d->proposals[i].request.levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     if (SPECDEC__HAS_THREADS && specdec__engine_draft_threads(&e->config, kind))
@@ -55384,7 +55424,7 @@ static void specdec__engine_share_longest_prefix(specdec *t)
    the next steps will prefill it, unless logits or hidden states are wanted (wanted not NULL). */
 static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__prefill_rows *wanted)
 {
-    specdec__prefill_rows rows = wanted ? *wanted : specdec__prefill_rows_from(t->count - 1);
+    specdec__prefill_rows rows = wanted ? *wanted : specdec__prefill_rows_with_logits_from(t->count - 1);
 
     specdec__pipe_cancel_all_runs(t->engine);
     t->from_row = 0;
@@ -56551,8 +56591,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
     }
     e->member_count = kept;
     if ((SPECDEC__HAS_MANY_SEQUENCES || SPECDEC__OTHER_DRAFTERS) && (kept > 1 || e->drafter_count > 1) &&
-        base > least &&
-        !specdec__engine_tree_is_fixed(e))
+        base > least && !specdec__engine_tree_is_fixed(e))
         specdec__engine_prune_trees(e, times);
 }
 
@@ -57818,7 +57857,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
         return SPECDEC_OK;
     }
     if (t && e->room.max_views == 1) { /* one sequence: after a failed prompt, a rewind, specdec_logits */
-        const specdec__prefill_rows rows = specdec__prefill_rows_from(t->count - t->from_row);
+        const specdec__prefill_rows rows = specdec__prefill_rows_with_logits_from(t->count - t->from_row);
 
         if (t->from_row || specdec__engine_tokens_to_prefill(t) > 0)
             result = specdec__engine_prefill(t, t->count - !t->from_row, &rows);
@@ -60719,8 +60758,8 @@ specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes
     if (!config || !bytes)
         return specdec__fail_missing(error);
     models += specdec__source_is_opened(&config->draft) + specdec__source_is_opened(&config->heads);
-    models += SPECDEC__HAS_STATE_DRAFTERS && (config->drafting == SPECDEC_DRAFT_AUTO ||
-                                              config->drafting == SPECDEC_DRAFT_MTP);
+    models += SPECDEC__HAS_STATE_DRAFTERS &&
+              (config->drafting == SPECDEC_DRAFT_AUTO || config->drafting == SPECDEC_DRAFT_MTP);
     return specdec__count_memory_models(config, own, models, bytes, error);
 }
 
@@ -61092,7 +61131,7 @@ static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tok
 static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
     specdec_result result = specdec__check_call_arguments(t, logits || count <= 0);
-    specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
+    specdec__prefill_rows wanted = specdec__prefill_rows_with_logits_from(0);
 
     wanted.logits = logits;
     return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
@@ -61104,7 +61143,7 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
                                                   int layer_count, float *states)
 {
     specdec_result result = specdec__check_call_arguments(t, layers && layer_count > 0 && states);
-    specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
+    specdec__prefill_rows wanted = specdec__prefill_rows_with_logits_from(0);
     int i;
 
     if (!result && specdec__in_cluster(&t->engine->config))
@@ -61113,9 +61152,9 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
         if (layers[i] < SPECDEC_STATE_FINAL || layers[i] > t->model->layers)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "states after %d layers: the target has %d",
                                  layers[i], t->model->layers);
-    wanted.taps.layers = layers;
-    wanted.taps.count = layer_count;
-    wanted.taps.out = states;
+    wanted.state_reader.layers = layers;
+    wanted.state_reader.count = layer_count;
+    wanted.state_reader.out = states;
     return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
@@ -61433,7 +61472,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
-    info->state_bytes = specdec__state_bytes(&m->mixing);
+    info->state_bytes = specdec__state_bytes(&m->recurrent_sizes);
     info->state_traffic = t->engine->target.kv.states.bytes_read + t->engine->target.kv.states.bytes_written;
     info->screened_rows = t->engine->target.screen.rows;
     info->screened_read = t->engine->target.screen.rows_read;
@@ -61490,7 +61529,7 @@ static specdec_result specdec__caller_nodes_check(specdec *t, const int32_t *tok
 static specdec_result specdec__caller_nodes_begin(specdec *t)
 {
     specdec__context *c = &t->engine->target;
-    const specdec__prefill_rows none = specdec__prefill_rows_from(t->handed_out);
+    const specdec__prefill_rows none = specdec__prefill_rows_with_logits_from(t->handed_out);
     specdec_result result = SPECDEC_OK;
 
     specdec__engine_drop_root_keys(t, t->handed_out);
@@ -61706,8 +61745,8 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
     if (result)
         return result;
-    if (!SPECDEC__HAS_CHAT_FORMATS || (!t->engine->chat.format &&
-                                       !(SPECDEC__HAS_CHAT_TEMPLATES && t->engine->chat.runs_template)))
+    if (!SPECDEC__HAS_CHAT_FORMATS ||
+        (!t->engine->chat.format && !(SPECDEC__HAS_CHAT_TEMPLATES && t->engine->chat.runs_template)))
         return specdec__chat_refuse_unknown(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
@@ -62614,12 +62653,12 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->head_size = m->head_dim;
     info->experts = m->experts;
     info->chosen = m->chosen_experts;
-    if (specdec__mixing_exists(&m->mixing))
-        info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
-    info->recurrent_layers = m->mixing.layers;
+    if (specdec__recurrent_layers_exist(&m->recurrent_sizes))
+        info->recurrent = specdec__recurrent_kinds[m->recurrent_sizes.kind].name;
+    info->recurrent_layers = m->recurrent_sizes.layers;
     info->drafts = specdec__model_draft_kind(m);
     info->block = m->block.size;
-    info->state_bytes = specdec__state_bytes(&m->mixing);
+    info->state_bytes = specdec__state_bytes(&m->recurrent_sizes);
     info->window = m->window;
     info->window_layers = m->span_layers[SPECDEC__WINDOW];
     info->weight_bytes = m->weight_bytes;
@@ -63638,8 +63677,8 @@ static specdec_result specdec__save_check_arguments(specdec *t, int given)
     if (!result && specdec__in_cluster(&t->engine->config))
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target has its keys on other ranks");
     return result || SPECDEC__HAS_SAVING ? result
-                                    : specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
-                                                    "SPECDEC_NO_SAVE leaves saved texts out of this build");
+                                         : specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
+                                                         "SPECDEC_NO_SAVE leaves saved texts out of this build");
 }
 
 /* The body of specdec_save: writes a sequence's file to data[room]; *bytes: its size. */

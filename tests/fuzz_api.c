@@ -437,7 +437,7 @@ static void say_config(const world *w, const char *target, const char *draft)
 }
 
 /* Whether a model has recurrent layers. */
-static int recurrent(int model) { return models[model].prepared->mixing.kind != 0; }
+static int recurrent(int model) { return models[model].prepared->recurrent_sizes.kind != 0; }
 
 /* Whether all layers of a model see the whole text, which two levels need. */
 static int sees_all(int model) { return !recurrent(model) && !models[model].prepared->span_layers[SPECDEC__WINDOW]; }
@@ -896,7 +896,7 @@ static void call_set(world *w)
         fresh.sampling.temperature = temperature;
     fresh.max_tokens = limits[draw(w, COUNT(limits))];
     fresh.slide = draw(w, 4) ? fresh.slide : 3;
-    fresh.slide = w->subject.engine->model->mixing.kind ? 0 : fresh.slide;
+    fresh.slide = w->subject.engine->model->recurrent_sizes.kind ? 0 : fresh.slide;
     if (draw(w, 2))
         draw_constraint(w, &fresh);
     say(w, "set: temperature %g, seed %d, limit %d, stop \"%s\", constraint %p, allow %d, min_tokens %d", (double)fresh.sampling.temperature,

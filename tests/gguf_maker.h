@@ -688,9 +688,9 @@ static inline int maker_fused(const maker_recipe *r, int f)
 }
 
 /* Sizes of an architecture's recurrent layers: a few heads of 16 x 16. */
-static inline specdec__mixing maker_mixing(const maker_recipe *r)
+static inline specdec__recurrent_sizes maker_mixing(const maker_recipe *r)
 {
-    specdec__mixing x;
+    specdec__recurrent_sizes x;
 
     memset(&x, 0, sizeof x);
     x.kind = specdec__architecture_trait(maker_architecture(r), SPECDEC__MIXING);
@@ -730,7 +730,7 @@ static inline int maker_recurs(const maker_recipe *r, int i, int *attends, int *
 /* Pairs of an architecture with recurrent layers. */
 static inline void maker_states(maker *m, const maker_recipe *r)
 {
-    const specdec__mixing x = maker_mixing(r);
+    const specdec__recurrent_sizes x = maker_mixing(r);
     const int recurs = specdec__architecture_trait(maker_architecture(r), SPECDEC__RECURS);
     maker_buffer *heads, *ff;
     int i, attends, feeds;
@@ -813,7 +813,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
 {
     const specdec__architecture *a = maker_architecture(r);
     const maker_widths s = maker_shape(r, i);
-    specdec__mixing mixing = maker_mixing(r);
+    specdec__recurrent_sizes mixing = maker_mixing(r);
     specdec__model model;
     specdec__shape shape;
     char name[80];
@@ -823,7 +823,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     model.embedding = r->embedding;
     mixing.kind = maker_recurs(r, i, &attends, &feeds) ? mixing.kind : SPECDEC__NO_STATE;
     maker_sizes(r, i, size);
-    specdec__model_mixing_sizes(&model, &mixing, size);
+    specdec__model_recurrent_tensor_sizes(&model, &mixing, size);
     model.latent_attention = maker_latent(r);
     memset(&shape, 0, sizeof shape);
     shape.heads = r->heads;

@@ -989,7 +989,7 @@ static void check_pages(void)
     enum { MOST = 4000, WINDOW = 512 };
     static int32_t tokens[MOST];
     const int count = quick ? 1500 : MOST;
-    const specdec__prefill_rows rows = specdec__prefill_rows_from(count - 1);
+    const specdec__prefill_rows rows = specdec__prefill_rows_with_logits_from(count - 1);
     specdec_error error = {SPECDEC_OK, ""};
     const specdec__pages *whole, *window;
     maker_recipe r;

@@ -234,7 +234,7 @@ static void check_rows(specdec *t, const int32_t *tokens, const float *wanted, i
     specdec__drafter *d = &t->engine->drafters[0];
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     const int stride = specdec__forward_states_stride(d->model), first = 0;
-    specdec__prefill_rows rows = specdec__prefill_rows_from(0);
+    specdec__prefill_rows rows = specdec__prefill_rows_with_logits_from(0);
     double worst = 0, worst_g = 0, divergence = 0;
     int i;
 
@@ -245,9 +245,9 @@ static void check_rows(specdec *t, const int32_t *tokens, const float *wanted, i
         memcpy(reads + i * stride, states + i * 3 * WIDE, 3 * WIDE * sizeof *reads);
     rows.reads = reads;
     rows.logits = logits;
-    rows.taps.layers = &first;
-    rows.taps.count = 1;
-    rows.taps.out = g;
+    rows.state_reader.layers = &first;
+    rows.state_reader.count = 1;
+    rows.state_reader.out = g;
     CHECK_EQUAL_INT(specdec__forward_prefill(&m->context, &m->sequences[0].view, tokens + 1, ROWS, most, &rows, NULL, &failure), SPECDEC_OK);
     for (i = 0; i < ROWS; i++)
         worst_g = fmax(worst_g, farthest(g + i * WIDE, wanted + i * WIDE));

@@ -291,7 +291,7 @@ static int open_rig(rig *r, const file *f, const char *isa, int threads)
 
         s->panel = SPECDEC__TAKE(&arena, specdec__panel, 2);
         s->tile = SPECDEC__TAKE(&arena, unsigned char, 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4);
-        s->sums = SPECDEC__TAKE(&arena, float, 2 * SPECDEC__COLUMNS * SPECDEC__ROWS);
+        s->sums = SPECDEC__TAKE(&arena, float, 2 * SPECDEC__PASS_COLUMNS * SPECDEC__ROWS);
     }
     specdec__heads_init(&r->heads, &r->model, &r->context, threads, RIG_ROWS, &arena);
     CHECK(arena.used != SIZE_MAX);

@@ -491,7 +491,8 @@ static void test_late(void)
     void *block = start(&pool, 2, &cancel);
 
     TEST("time is measured that a thread sleeps for one that comes late");
-    for (tries = 0, pool.late_seconds = 0; tries < 100 && !(pool.late_seconds > 0); tries++) /* the first may lose its core, too */
+    for (tries = 0, pool.late_seconds = 0; tries < 100 && !(pool.late_seconds > 0);
+         tries++) /* the first may lose its core, too */
         run_all(&pool, 2, tardy, NULL);
     CHECK(pool.late_seconds > SPECDEC__LATE_SECONDS);
     specdec__pool_deinit(&pool);

@@ -173,7 +173,7 @@ static void check_stream(int kind, int nodes)
         return;
     random_tokens(&state, tokens, 80);
     CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens + 64, 16), SPECDEC_OK);
-    CHECK_EQUAL_INT(m.first->view.state.waiting, 1);
+    CHECK_EQUAL_INT(m.first->view.state.waiting_tokens, 1);
     target = &m.first->engine->target;
     s = &target->kv.states;
     for (i = 0; i < nodes; i++) {
@@ -252,13 +252,13 @@ static void check_stopped(int kind, int threads, uint64_t *state)
         cancel = target->pool->cancel;
         CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 16), SPECDEC_OK);
         CHECK_EQUAL_INT(specdec_prompt_tokens(plain.first, tokens, 16), SPECDEC_OK);
-        CHECK_EQUAL_INT(m.first->view.state.waiting, 1);
+        CHECK_EQUAL_INT(m.first->view.state.waiting_tokens, 1);
         target->hooks = &hooks;
         target->pool->cancel = &stop;
         stop = 0;
         stop_at = layer;
         CHECK_EQUAL_INT(run_tree(m.first, tokens + 16), layer < 4 ? SPECDEC_ERROR_CANCELLED : SPECDEC_OK);
-        CHECK_EQUAL_INT(m.first->view.state.waiting, 0);
+        CHECK_EQUAL_INT(m.first->view.state.waiting_tokens, 0);
         CHECK_EQUAL_INT(specdec__state_current(&m.first->view.state).length, m.first->view.length);
         target->hooks = NULL;
         target->pool->cancel = cancel;
@@ -467,12 +467,12 @@ static void test_memory(void)
     TEST("states and checkpoints are in the memory query");
     for (kind = 0; kind < KINDS; kind++) {
         specdec_config c = config_of(kind);
-        specdec__mixing x;
+        specdec__recurrent_sizes x;
         machine m;
 
         if (!open_machine(&m, &c))
             return;
-        x = m.first->model->mixing;
+        x = m.first->model->recurrent_sizes;
         close_machine(&m);
         c.checkpoint = CONTEXT_TOKENS + 1; /* none */
         CHECK_EQUAL_INT(specdec_memory_needed(&c, &none, &failure), SPECDEC_OK);

@@ -25,7 +25,7 @@ typedef struct bench {
     unsigned char *file;          /* (rows, 34 * columns / 32) */
     unsigned char *memory;
     float x[MOST * (MOST_COLUMNS + 32 + SPECDEC__ROW_PADDING)], h[MOST * (MOST_COLUMNS + 32 + SPECDEC__ROW_PADDING)];
-    float norm[MOST_COLUMNS], logits[2][MOST * MOST_ROWS + 16], sums[2 * SPECDEC__COLUMNS * SPECDEC__ROWS];
+    float norm[MOST_COLUMNS], logits[2][MOST * MOST_ROWS + 16], sums[2 * SPECDEC__PASS_COLUMNS * SPECDEC__ROWS];
     float norms[MOST * SPECDEC__PLANE_PARTS];
     specdec_candidate items[MOST_ROWS];
     int order[MOST], wrong[MOST];

@@ -185,8 +185,8 @@
 #endif
 
 /* 1 if this build has other drafters than a draft model. */
-#define SPECDEC__OTHER_DRAFTERS (SPECDEC__HAS_STATE_DRAFTERS || SPECDEC__HAS_TRIFORCE || \
-                                 SPECDEC__HAS_NGRAM_DRAFTERS || SPECDEC__HAS_CONSTRAINTS)
+#define SPECDEC__OTHER_DRAFTERS \
+    (SPECDEC__HAS_STATE_DRAFTERS || SPECDEC__HAS_TRIFORCE || SPECDEC__HAS_NGRAM_DRAFTERS || SPECDEC__HAS_CONSTRAINTS)
 
 /* 1 if an engine may have several sequences. */
 #ifdef SPECDEC_NO_SEQUENCES

@@ -23,14 +23,14 @@ typedef struct specdec__lane_kind {
 /* Executes one job at a time, such as the runs of a draft model, while the caller does other work. */
 typedef struct specdec__lane {
     const specdec__lane_kind *kind;
-    specdec__pool *pool;     /* the caller's pool: it lends its last threads to the lane while a job is pending */
-    specdec__pool handover;  /* two threads that meet when the job ends: the lane's thread, and the caller */
-    specdec__pool job_pool;  /* threads that execute the runs of a job: the lane's thread, and helpers */
-    specdec__lane_job *job;  /* the function that is executed */
-    void *argument;          /* argument of the job */
-    int cancel;              /* 1: the run of job_pool ends at its next barrier */
-    int may_not_begin_run;   /* 1: the job must end before its next run */
-    int job_pending;         /* 1: a job was submitted, and specdec__lane_wait was not called since */
+    specdec__pool *pool;    /* the caller's pool: it lends its last threads to the lane while a job is pending */
+    specdec__pool handover; /* two threads that meet when the job ends: the lane's thread, and the caller */
+    specdec__pool job_pool; /* threads that execute the runs of a job: the lane's thread, and helpers */
+    specdec__lane_job *job; /* the function that is executed */
+    void *argument;         /* argument of the job */
+    int cancel;             /* 1: the run of job_pool ends at its next barrier */
+    int may_not_begin_run;  /* 1: the job must end before its next run */
+    int job_pending;        /* 1: a job was submitted, and specdec__lane_wait was not called since */
 } specdec__lane;
 
 SPECDEC__FOR_SIZE
@@ -72,7 +72,7 @@ static void specdec__lane_wait_for_job(specdec__lane *lane) { specdec__pool_wait
 
 static const specdec__lane_kind specdec__lane_helper = {specdec__lane_submit_to_helper, specdec__lane_may_begin_run,
                                                         specdec__lane_stop_runs, specdec__lane_is_running,
-                                                            specdec__lane_wait_for_job};
+                                                        specdec__lane_wait_for_job};
 
 /* Makes a lane of the last helper of a pool, which becomes the lane's thread, and of the threads - 1 helpers before it.
    While a job is pending, the pool runs without these helpers. */

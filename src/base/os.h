@@ -627,7 +627,7 @@ static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, si
 
     pthread_attr_init(&attributes);
     failed = SPECDEC__OS_TAKES_STACKS ? pthread_attr_setstack(&attributes, stack, bytes)
-                              : pthread_attr_setstacksize(&attributes, bytes);
+                                      : pthread_attr_setstacksize(&attributes, bytes);
     failed = failed ? failed : pthread_create(&thread->handle, &attributes, specdec__os_thread_main, thread);
     pthread_attr_destroy(&attributes);
     return !failed;

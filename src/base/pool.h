@@ -14,7 +14,7 @@
    other programs want the cores, a thread that is woken runs sooner than one that waits busily, or that yields: a yield
    gives a whole slice of the scheduler's away. */
 #if defined(__x86_64__) || defined(__i386__)
-#define SPECDEC__WAIT_SPINS 300  /* looks at a flag before a waiting thread sleeps */
+#define SPECDEC__WAIT_SPINS 300 /* looks at a flag before a waiting thread sleeps */
 #else
 #define SPECDEC__WAIT_SPINS 2000 /* looks at a flag before a waiting thread sleeps */
 #endif
@@ -35,11 +35,11 @@ typedef void specdec__team_function(void *argument, int thread);
 
 /* A helper thread. It waits until it is called, takes part in one run of a pool, and waits again. */
 typedef struct specdec__helper {
-    specdec__os_thread thread;  /* the system's thread */
-    struct specdec__crew *crew; /* the helpers that it is one of */
-    struct specdec__pool *pool; /* the pool whose run it is called to; NULL: the thread ends */
-    int number;                 /* its thread number in that pool's run: 1, 2, ... */
-    unsigned call_count;        /* how often it was called; the thread waits until this changes */
+    specdec__os_thread thread;                  /* the system's thread */
+    struct specdec__crew *crew;                 /* the helpers that it is one of */
+    struct specdec__pool *pool;                 /* the pool whose run it is called to; NULL: the thread ends */
+    int number;                                 /* its thread number in that pool's run: 1, 2, ... */
+    unsigned call_count;                        /* how often it was called; the thread waits until this changes */
     unsigned char padding[SPECDEC__CACHE_LINE]; /* so that no two helpers share a cache line */
 } specdec__helper;
 
@@ -392,8 +392,7 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
 
         crew = SPECDEC__TAKE(arena, specdec__crew, 1);
         stacks = (unsigned char *)specdec__arena_take(arena, SPECDEC__OS_TAKES_STACKS * (size_t)helpers,
-                                                      SPECDEC__STACK_BYTES,
-                                                      4096);
+                                                      SPECDEC__STACK_BYTES, 4096);
         if (crew) {
             crew->helpers = items;
             crew->hooks = hooks;

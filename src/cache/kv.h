@@ -62,7 +62,7 @@ typedef struct specdec__view {
     int max_segments;                       /* segments that there is memory for, in each span */
     int length;                             /* committed keys */
     int next_position;                      /* RoPE position of the next token: `length`, unless keys were left out */
-    specdec__state state;                   /* of the recurrent layers */
+    specdec__state state;                   /* states of the recurrent layers after this view's tokens */
     /* only for kept views: */
     int is_kept;                /* 1: this is a kept view */
     int shared_keys;            /* the most keys that any live view has shared with this one; 0: none has */
@@ -74,13 +74,13 @@ typedef struct specdec__view {
 typedef struct specdec__pages {
     int window;         /* keys that a query of this span sees; 0: all */
     int count, free_count; /* all pages, free pages; count 0: no layer is of this span */
-    size_t bytes;       /* of one page */
+    size_t bytes;          /* bytes of one page */
     unsigned char *memory; /* (count, bytes); bytes is 0 where all layers of this span are on other ranks */
     int *free_pages;    /* (free_count) numbers of the free pages */
     int *view_counts;   /* (count) how many views hold each page */
     int *kept_counts;   /* (count) how many of these are kept views */
     int only_kept;      /* pages that only kept views hold */
-    int cleared;        /* pages that were ever handed out: numbers [0, touched), as fresh pages are taken in order */
+    int cleared;        /* pages that were ever taken and so cleared once: numbers [0, cleared) */
 } specdec__pages;
 
 /* Kinds of changes of a view, of which a listener is notified, so that the ranks of a cluster can repeat them. */
@@ -109,7 +109,7 @@ typedef struct specdec__kv_event {
 typedef struct specdec__kv_layer {
     int span;           /* SPECDEC__WHOLE or SPECDEC__WINDOW */
     int owns_keys;      /* 1: the layer has keys of its own; 0: it reads another layer's, or has no attention */
-    int kv_heads;       /* 0: the layer has no attention */
+    int kv_heads;       /* heads of keys and values; 0: the layer has no attention */
     int dim, value_dim; /* sizes of a key and of a value of one head, padded */
     size_t key_bytes;   /* bytes of the keys of one head in a page; its values lie behind them */
     size_t head_bytes;  /* bytes of the keys and values of one head in a page */
@@ -124,7 +124,7 @@ typedef struct specdec__kv {
     int dim;                  /* the largest size of a key or value of any layer, padded */
     size_t head_bytes;        /* the most bytes that the keys and values of one head take in a page, over all layers */
     specdec__pages span[SPECDEC__SPANS]; /* pages for layers of each span */
-    specdec__states states;   /* of the recurrent layers */
+    specdec__states states;              /* slots for states of the recurrent layers */
     specdec__view *first_kept; /* first kept view of a linked list; NULL: there is none */
     uint64_t use_clock;       /* counts the uses of kept views; orders them by last use */
     void (*notify)(void *listener, const specdec__kv_event *news); /* called with each change of a view; NULL: no
@@ -132,8 +132,7 @@ typedef struct specdec__kv {
     void *listener;           /* argument of notify */
 } specdec__kv;
 
-/* Keys older than a window that are kept, so that a sequence can be truncated by a few tokens. */
-#define SPECDEC__REWIND_KEYS 256
+#define SPECDEC__REWIND_KEYS 256 /* keys older than a sliding window that stay: a sequence can be rewound so far */
 
 /* Returns the number of a storage type by name, SPECDEC__KV_...; -1: there is no such type. */
 static int specdec__kv_find_type(const char *name)
@@ -256,8 +255,8 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
         if (model->span_used[span])
             specdec__pages_init(pages, specdec__kv_count_pages(pages, room), arena);
     }
-    specdec__states_init(&kv->states, &model->mixing, room->max_views, room->view_keys, room->checkpoint_distance,
-                         arena);
+    specdec__states_init(&kv->states, &model->recurrent_sizes, room->max_views, room->view_keys,
+                         room->checkpoint_distance, arena);
 }
 
 /* Gives a model without keys of its own (an assistant) the cache of the target. Its layers with a window read the keys

@@ -135,8 +135,8 @@ static int specdec__kv_evict(specdec__kv *kv)
     return view != NULL;
 }
 
-/* Takes a slot for a recurrent state, with one reference; evicts kept views if there is no free one. Returns -1 if
-   there is still none. */
+/* Takes a slot for a recurrent state, with one reference, and returns its number; evicts kept views if there is no free
+   slot. Returns -1 if there is still none. */
 static int specdec__kv_take_state(specdec__kv *kv)
 {
     specdec__view *oldest;
@@ -147,8 +147,8 @@ static int specdec__kv_take_state(specdec__kv *kv)
     return slot;
 }
 
-/* Takes a page of a span, with one view as its holder; evicts kept views if there is no free page. Returns -1 if there
-   is still none. */
+/* Takes a page of a span, with one view as its holder, and returns its number; evicts kept views if there is no free
+   page. Returns -1 if there is still none. */
 static int specdec__pages_take_page(specdec__kv *kv, int span)
 {
     specdec__pages *pages = &kv->span[span];
@@ -351,7 +351,7 @@ static void specdec__view_free_reserved(specdec__view *view, specdec__kv *kv)
             specdec__pages_add_holder(&kv->span[span], s->segment[s->count + --s->spare_pages].page, view, -1);
     }
     if (specdec__states_exist(&kv->states))
-        specdec__state_drop_nodes(&view->state, &kv->states);
+        specdec__state_free_nodes(&view->state, &kv->states);
     if (had)
         specdec__kv_notify(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }

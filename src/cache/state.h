@@ -19,7 +19,7 @@
 
 /* The slots for recurrent states of a cache. */
 typedef struct specdec__states {
-    specdec__mixing mixing; /* sizes of the recurrent layers */
+    specdec__recurrent_sizes recurrent_sizes; /* sizes of the recurrent layers */
     int count, free_count; /* all slots, free slots; 0: the model has no recurrent layers */
     size_t bytes;          /* bytes of a slot: for each layer on this rank two windows (taps - 1, channels) and matrices
                               (heads, rows, values) */
@@ -36,7 +36,7 @@ typedef struct specdec__states {
 /* A slot and the number of tokens that its states include. slot -1: none, the initial state, all zeros. */
 typedef struct specdec__point {
     int length, slot; /* tokens that the states include; number of the slot */
-    int certain;      /* 1: a step with certain nodes (a prompt) wrote it */
+    int ends_prompt;  /* 1: the last of these tokens was a certain node of a step, as at the end of a prompt */
 } specdec__point;
 
 /* The recurrent states of one view: points in slots, and the stored inputs of tokens behind the last point. */
@@ -46,9 +46,9 @@ typedef struct specdec__state {
     int count, max_points; /* points, and how many there is memory for */
     specdec__point uncommitted; /* state that the last step has written for certain nodes, not committed yet; slot -1:
                               none */
-    int waiting;           /* committed tokens that the current state does not include yet */
-    int nodes;             /* uncommitted nodes whose inputs are stored */
-    int certain;           /* certain nodes of the last step: its first ones */
+    int waiting_tokens;         /* committed tokens that the current state does not include yet */
+    int stored_nodes;           /* uncommitted nodes whose inputs are stored */
+    int certain_nodes;          /* certain nodes of this view in the last step: its first ones */
     int max_inputs;        /* how many tokens inputs can be stored for */
     int *input_row;        /* (max_inputs) rows of `inputs`: first those of waiting tokens, then those of nodes, then
                               free ones */
@@ -58,27 +58,27 @@ typedef struct specdec__state {
 SPECDEC__FOR_SIZE
 
 /* Returns the floats of one layer in a slot: two windows, and the matrices of all heads. */
-static size_t specdec__state_layer_floats(const specdec__mixing *m)
+static size_t specdec__state_layer_floats(const specdec__recurrent_sizes *m)
 {
-    return 2 * specdec__mixing_window_floats(m) + (size_t)m->heads * specdec__mixing_head_floats(m);
+    return 2 * specdec__recurrent_window_floats(m) + (size_t)m->heads * specdec__recurrent_head_floats(m);
 }
 
 /* Returns the bytes of one slot: the states of all recurrent layers for one sequence. */
-static size_t specdec__state_bytes(const specdec__mixing *m)
+static size_t specdec__state_bytes(const specdec__recurrent_sizes *m)
 {
     return specdec__size_multiply(specdec__state_layer_floats(m) * sizeof(float), (size_t)m->layers);
 }
 
 /* Takes slots from an arena for `views` views of at most `length` tokens: for each the state that a step reads, the
    state that it writes, and checkpoints, at least `every` tokens apart; every 0: a default distance. */
-static void specdec__states_init(specdec__states *s, const specdec__mixing *mixing, int views, int length, int every,
-                                 specdec__arena *arena)
+static void specdec__states_init(specdec__states *s, const specdec__recurrent_sizes *mixing, int views, int length,
+                                 int every, specdec__arena *arena)
 {
     int i;
 
     memset(s, 0, sizeof *s);
-    s->mixing = *mixing;
-    if (!specdec__mixing_exists(mixing))
+    s->recurrent_sizes = *mixing;
+    if (!specdec__recurrent_layers_exist(mixing))
         return;
     s->checkpoint_distance = every ? every : specdec__max_int(256, (length + 3) / 4);
     s->max_checkpoints = specdec__min_int(length / s->checkpoint_distance, 1 << 12);
@@ -101,7 +101,7 @@ static void specdec__state_init(specdec__state *state, const specdec__states *s,
 
     memset(state, 0, sizeof *state);
     state->uncommitted.slot = -1;
-    if (!specdec__mixing_exists(&s->mixing))
+    if (!specdec__recurrent_layers_exist(&s->recurrent_sizes))
         return;
     state->max_points = s->max_checkpoints + 2;
     state->point = SPECDEC__TAKE(arena, specdec__point, state->max_points);
@@ -126,8 +126,8 @@ SPECDEC__INLINE specdec__point specdec__state_current(const specdec__state *stat
     return state->count ? state->point[state->count - 1] : none;
 }
 
-/* Returns the address of a slot. */
-SPECDEC__INLINE float *specdec__states_address(const specdec__states *s, int slot)
+/* Returns the address of a slot: the recurrent states of all layers for one view. */
+SPECDEC__INLINE float *specdec__states_slot_address(const specdec__states *s, int slot)
 {
     return (float *)(void *)(s->memory + (size_t)slot * s->bytes);
 }
@@ -136,10 +136,11 @@ SPECDEC__INLINE float *specdec__states_address(const specdec__states *s, int slo
 SPECDEC__INLINE float *specdec__state_inputs_address(const specdec__states *s, const specdec__state *state, int place,
                                                      int layer)
 {
-    return state->inputs + (size_t)place * s->input_floats + (size_t)layer * (size_t)s->mixing.input_count;
+    return state->inputs + (size_t)place * s->input_floats + (size_t)layer * (size_t)s->recurrent_sizes.input_count;
 }
 
-/* Adds a reference to a slot (by = 1) or removes one (by = -1). A slot without references becomes free. */
+/* Adds a view's reference to a slot of recurrent states (by = 1) or removes one (by = -1). A slot without references
+   becomes free. */
 static void specdec__states_add_reference(specdec__states *s, int slot, int by)
 {
     if (slot < 0)
@@ -149,7 +150,7 @@ static void specdec__states_add_reference(specdec__states *s, int slot, int by)
         s->free_slots[s->free_count++] = slot;
 }
 
-/* Takes a free slot, with one reference. Returns -1 if there is none. */
+/* Takes a free slot for a recurrent state, with one reference. Returns its number; -1: no slot is free. */
 static int specdec__states_take_slot(specdec__states *s)
 {
     int slot;
@@ -162,23 +163,23 @@ static int specdec__states_take_slot(specdec__states *s)
     return slot;
 }
 
-/* Frees the slot that a step has written for certain nodes which were not committed. */
-static void specdec__state_drop_uncommitted(specdec__state *state, specdec__states *s)
+/* Frees the slot of the state that a step has written for certain nodes of a view, as these were not committed. */
+static void specdec__state_free_uncommitted(specdec__state *state, specdec__states *s)
 {
     specdec__states_add_reference(s, state->uncommitted.slot, -1);
     state->uncommitted.slot = -1;
 }
 
-/* Drops the stored inputs of all uncommitted nodes. */
-static void specdec__state_drop_nodes(specdec__state *state, specdec__states *s)
+/* Frees the stored inputs of all uncommitted nodes of a view. */
+static void specdec__state_free_nodes(specdec__state *state, specdec__states *s)
 {
-    specdec__state_drop_uncommitted(state, s);
-    state->nodes = state->certain = 0;
+    specdec__state_free_uncommitted(state, s);
+    state->stored_nodes = state->certain_nodes = 0;
 }
 
 /* Moves an entry of state->input_row from index `from` to a lower index `to`; the entries between them move up by
    one. */
-static void specdec__state_move_place(specdec__state *state, int from, int to)
+static void specdec__state_move_input_row(specdec__state *state, int from, int to)
 {
     const int place = state->input_row[from];
 
@@ -186,22 +187,22 @@ static void specdec__state_move_place(specdec__state *state, int from, int to)
     state->input_row[to] = place;
 }
 
-/* Frees the stored inputs of the waiting tokens, once the state includes these tokens. */
+/* Frees the stored inputs of a view's waiting tokens, once the view's current state includes these tokens. */
 static void specdec__state_free_waiting(specdec__state *state)
 {
     int i;
 
-    for (i = state->waiting; i > 0; i--) { /* to the end, where the free ones are */
+    for (i = state->waiting_tokens; i > 0; i--) { /* to the end, where the free ones are */
         const int place = state->input_row[0];
 
         memmove(state->input_row, state->input_row + 1, (size_t)(state->max_inputs - 1) * sizeof *state->input_row);
         state->input_row[state->max_inputs - 1] = place;
     }
-    state->waiting = 0;
+    state->waiting_tokens = 0;
 }
 
-/* Drops one checkpoint of a view: the one without which the distances between the others are the most even. */
-static void specdec__state_drop_checkpoint(specdec__state *state, specdec__states *s)
+/* Frees one checkpoint of a view: the one without which the distances between the others are the most even. */
+static void specdec__state_free_checkpoint(specdec__state *state, specdec__states *s)
 {
     int i, gap, best = 0, least = 1 << 30;
 
@@ -224,23 +225,23 @@ static void specdec__state_advance(specdec__state *state, specdec__states *s, sp
     const int before = state->count > 1 ? state->point[state->count - 2].length : 0;
 
     if (state->count && (now.length - before < s->checkpoint_distance &&
-                         (!now.certain || to.certain || now.length == before))) {
+                         (!now.ends_prompt || to.ends_prompt || now.length == before))) {
         specdec__states_add_reference(s, now.slot, -1);
         state->count--;
     }
     state->point[state->count++] = to;
     while (state->count > s->max_checkpoints + 1)
-        specdec__state_drop_checkpoint(state, s);
+        specdec__state_free_checkpoint(state, s);
 }
 
 /* Commits nodes path[0 .. count) of a view: they become waiting tokens. The next `stay` entries of path become nodes 0,
    1, ...; with stay = -1 all uncommitted nodes stay. Returns 0 if the inputs of one of these nodes were not stored. */
 static int specdec__state_commit(specdec__state *state, specdec__states *s, const int *path, int count, int stay)
 {
-    const int certain = state->uncommitted.slot >= 0 ? state->certain : 0, left = specdec__max_int(stay, 0);
+    const int certain = state->uncommitted.slot >= 0 ? state->certain_nodes : 0, left = specdec__max_int(stay, 0);
     int i;
 
-    if (state->certain && !certain)
+    if (state->certain_nodes && !certain)
         return 0;
     if (certain) {
         if (count < certain || path[certain - 1] != certain - 1)
@@ -248,19 +249,20 @@ static int specdec__state_commit(specdec__state *state, specdec__states *s, cons
         specdec__state_free_waiting(state);
         specdec__state_advance(state, s, state->uncommitted);
         state->uncommitted.slot = -1;
-        state->certain = 0;
+        state->certain_nodes = 0;
     }
     for (i = certain; i < count + left; i++) {
-        if (path[i] - certain >= state->nodes)
+        if (path[i] - certain >= state->stored_nodes)
             return 0;
-        specdec__state_move_place(state, state->waiting + path[i] - certain, state->waiting + i - certain);
+        specdec__state_move_input_row(state, state->waiting_tokens + path[i] - certain,
+                                      state->waiting_tokens + i - certain);
     }
-    state->waiting += count - certain;
-    state->nodes = stay < 0 ? state->nodes - (count - certain) : stay;
+    state->waiting_tokens += count - certain;
+    state->stored_nodes = stay < 0 ? state->stored_nodes - (count - certain) : stay;
     return 1;
 }
 
-/* Returns the index of the last point at or before a length; -1: there is none. */
+/* Returns the index of the last point of a view that includes at most `length` tokens; -1: there is none. */
 static int specdec__state_find_point(const specdec__state *state, int length)
 {
     int i = state->count - 1;
@@ -276,17 +278,18 @@ static int specdec__state_longest_cut(const specdec__state *state, int length)
     const int now = specdec__state_current(state).length, i = specdec__state_find_point(state, length);
 
     if (length >= now)
-        return specdec__min_int(length, now + state->waiting);
+        return specdec__min_int(length, now + state->waiting_tokens);
     return i < 0 ? 0 : state->point[i].length;
 }
 
-/* Cuts the states of a view to a length that specdec__state_longest_cut has returned. */
+/* Cuts the recurrent states of a view to its first `length` tokens. length: as specdec__state_longest_cut has returned
+   it. */
 static void specdec__state_cut(specdec__state *state, specdec__states *s, int length)
 {
     const int now = specdec__state_current(state).length;
 
-    specdec__state_drop_nodes(state, s);
-    state->waiting = specdec__max_int(length - now, 0);
+    specdec__state_free_nodes(state, s);
+    state->waiting_tokens = specdec__max_int(length - now, 0);
     while (state->count && state->point[state->count - 1].length > length)
         specdec__states_add_reference(s, state->point[--state->count].slot, -1);
 }
@@ -297,7 +300,7 @@ static void specdec__state_set_slot(specdec__state *state, specdec__states *s, i
     specdec__state_cut(state, s, 0);
     state->point[0].length = length;
     state->point[0].slot = slot;
-    state->point[0].certain = 1;
+    state->point[0].ends_prompt = 1;
     state->count = 1;
 }
 
@@ -321,8 +324,8 @@ static void specdec__state_share(specdec__state *state, specdec__states *s, cons
         state->point[state->count++] = other->point[i];
         specdec__states_add_reference(s, other->point[i].slot, 1);
     }
-    state->waiting = length - specdec__state_current(state).length;
-    for (i = 0; i < state->waiting; i++)
+    state->waiting_tokens = length - specdec__state_current(state).length;
+    for (i = 0; i < state->waiting_tokens; i++)
         memcpy(specdec__state_inputs_address(s, state, state->input_row[i], 0),
                specdec__state_inputs_address(s, other, other->input_row[i], 0), s->input_floats * sizeof(float));
 }

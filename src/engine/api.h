@@ -216,8 +216,8 @@ specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes
     if (!config || !bytes)
         return specdec__fail_missing(error);
     models += specdec__source_is_opened(&config->draft) + specdec__source_is_opened(&config->heads);
-    models += SPECDEC__HAS_STATE_DRAFTERS && (config->drafting == SPECDEC_DRAFT_AUTO ||
-                                              config->drafting == SPECDEC_DRAFT_MTP);
+    models += SPECDEC__HAS_STATE_DRAFTERS &&
+              (config->drafting == SPECDEC_DRAFT_AUTO || config->drafting == SPECDEC_DRAFT_MTP);
     return specdec__count_memory_models(config, own, models, bytes, error);
 }
 
@@ -589,7 +589,7 @@ static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tok
 static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
     specdec_result result = specdec__check_call_arguments(t, logits || count <= 0);
-    specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
+    specdec__prefill_rows wanted = specdec__prefill_rows_with_logits_from(0);
 
     wanted.logits = logits;
     return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
@@ -601,7 +601,7 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
                                                   int layer_count, float *states)
 {
     specdec_result result = specdec__check_call_arguments(t, layers && layer_count > 0 && states);
-    specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
+    specdec__prefill_rows wanted = specdec__prefill_rows_with_logits_from(0);
     int i;
 
     if (!result && specdec__in_cluster(&t->engine->config))
@@ -610,9 +610,9 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
         if (layers[i] < SPECDEC_STATE_FINAL || layers[i] > t->model->layers)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "states after %d layers: the target has %d",
                                  layers[i], t->model->layers);
-    wanted.taps.layers = layers;
-    wanted.taps.count = layer_count;
-    wanted.taps.out = states;
+    wanted.state_reader.layers = layers;
+    wanted.state_reader.count = layer_count;
+    wanted.state_reader.out = states;
     return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
@@ -930,7 +930,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
-    info->state_bytes = specdec__state_bytes(&m->mixing);
+    info->state_bytes = specdec__state_bytes(&m->recurrent_sizes);
     info->state_traffic = t->engine->target.kv.states.bytes_read + t->engine->target.kv.states.bytes_written;
     info->screened_rows = t->engine->target.screen.rows;
     info->screened_read = t->engine->target.screen.rows_read;
@@ -987,7 +987,7 @@ static specdec_result specdec__caller_nodes_check(specdec *t, const int32_t *tok
 static specdec_result specdec__caller_nodes_begin(specdec *t)
 {
     specdec__context *c = &t->engine->target;
-    const specdec__prefill_rows none = specdec__prefill_rows_from(t->handed_out);
+    const specdec__prefill_rows none = specdec__prefill_rows_with_logits_from(t->handed_out);
     specdec_result result = SPECDEC_OK;
 
     specdec__engine_drop_root_keys(t, t->handed_out);

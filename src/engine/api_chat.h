@@ -101,8 +101,8 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
     if (result)
         return result;
-    if (!SPECDEC__HAS_CHAT_FORMATS || (!t->engine->chat.format &&
-                                       !(SPECDEC__HAS_CHAT_TEMPLATES && t->engine->chat.runs_template)))
+    if (!SPECDEC__HAS_CHAT_FORMATS ||
+        (!t->engine->chat.format && !(SPECDEC__HAS_CHAT_TEMPLATES && t->engine->chat.runs_template)))
         return specdec__chat_refuse_unknown(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);

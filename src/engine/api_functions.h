@@ -345,12 +345,12 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->head_size = m->head_dim;
     info->experts = m->experts;
     info->chosen = m->chosen_experts;
-    if (specdec__mixing_exists(&m->mixing))
-        info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
-    info->recurrent_layers = m->mixing.layers;
+    if (specdec__recurrent_layers_exist(&m->recurrent_sizes))
+        info->recurrent = specdec__recurrent_kinds[m->recurrent_sizes.kind].name;
+    info->recurrent_layers = m->recurrent_sizes.layers;
     info->drafts = specdec__model_draft_kind(m);
     info->block = m->block.size;
-    info->state_bytes = specdec__state_bytes(&m->mixing);
+    info->state_bytes = specdec__state_bytes(&m->recurrent_sizes);
     info->window = m->window;
     info->window_layers = m->span_layers[SPECDEC__WINDOW];
     info->weight_bytes = m->weight_bytes;

@@ -166,8 +166,8 @@ static specdec_result specdec__engine_fill_config(specdec__engine *e, specdec_er
     c->sequences = c->sequences ? c->sequences : 1;
     c->forks = c->forks ? c->forks : 16;
     c->fork_depth = c->fork_depth ? c->fork_depth : 2;
-    c->constraints = SPECDEC__HAS_CONSTRAINTS && (c->constraints || c->settings.constraint || c->settings.calls ||
-                                             c->settings.allow);
+    c->constraints = SPECDEC__HAS_CONSTRAINTS &&
+                     (c->constraints || c->settings.constraint || c->settings.calls || c->settings.allow);
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
     if (specdec__in_cluster(c)) /* before drafting is switched off on ranks other than 0: all ranks have as many rows */
@@ -434,10 +434,10 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
         e->tune->drafters[e->tune->count - 1].certain = kind->certain;
         e->tune->drafters[e->tune->count - 1].at_once = d->model && d->model->block.size > 0;
     }
-    for (i = 1; d->taps.count && i < SPECDEC__STATE_READERS && e->target.taps[i].count; i++)
+    for (i = 1; d->taps.count && i < SPECDEC__STATE_READERS && e->target.state_readers[i].count; i++)
         continue;
     if (d->taps.count && i < SPECDEC__STATE_READERS)
-        e->target.taps[i] = d->taps;
+        e->target.state_readers[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.max_views; i++)
         d->proposals[i].request.levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     if (SPECDEC__HAS_THREADS && specdec__engine_draft_threads(&e->config, kind))

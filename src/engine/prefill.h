@@ -143,7 +143,7 @@ static void specdec__engine_share_longest_prefix(specdec *t)
    the next steps will prefill it, unless logits or hidden states are wanted (wanted not NULL). */
 static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__prefill_rows *wanted)
 {
-    specdec__prefill_rows rows = wanted ? *wanted : specdec__prefill_rows_from(t->count - 1);
+    specdec__prefill_rows rows = wanted ? *wanted : specdec__prefill_rows_with_logits_from(t->count - 1);
 
     specdec__pipe_cancel_all_runs(t->engine);
     t->from_row = 0;

@@ -341,8 +341,8 @@ static specdec_result specdec__save_check_arguments(specdec *t, int given)
     if (!result && specdec__in_cluster(&t->engine->config))
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target has its keys on other ranks");
     return result || SPECDEC__HAS_SAVING ? result
-                                    : specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
-                                                    "SPECDEC_NO_SAVE leaves saved texts out of this build");
+                                         : specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
+                                                         "SPECDEC_NO_SAVE leaves saved texts out of this build");
 }
 
 /* The body of specdec_save: writes a sequence's file to data[room]; *bytes: its size. */

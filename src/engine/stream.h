@@ -192,7 +192,7 @@ static specdec_result specdec__stream_check_settings(const specdec_settings *set
 static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
                                                   int context, specdec_error *error)
 {
-    if (settings->slide && specdec__mixing_exists(&model->mixing))
+    if (settings->slide && specdec__recurrent_layers_exist(&model->recurrent_sizes))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "settings.slide is %d: a text of %s does not slide, as "
                              "what its recurrent layers have read stays in their states", settings->slide,
                              model->architecture->name);

@@ -89,7 +89,8 @@ static float specdec__forward_query_scale(const specdec__context *c, const specd
            (float)(1 + specdec__product((double)m->query_growth, specdec__log_double(1.0 + times)));
 }
 
-/* Computes a thread's share of norms of queries and keys over all heads of a row together (the trait JOINT_NORMS). */
+/* Computes a thread's share of the norms of queries and of keys in architectures that norm all heads of a row together
+   (the trait JOINT_NORMS). */
 static void specdec__forward_norm_joint_heads(specdec__context *c, int thread, const specdec__layer *l)
 {
     const int q = l->shape.heads * l->shape.key_dim, kv = l->shape.kv_heads * l->shape.key_dim;
@@ -114,7 +115,8 @@ static int specdec__forward_query_column(const specdec__context *c, const specde
     return (head / group * c->n + row) * group + head % group;
 }
 
-/* Records a row whose key or value (padded) is not finite, or too large for the cache's type. */
+/* Records a row in c->first_unsound if its key or value (padded) is not finite, or is too large for the type of the
+   cache. */
 static void specdec__forward_check_key_value(specdec__context *c, int thread, int row, const specdec__kv_layer *to,
                                              const float *key, const float *value)
 {
@@ -127,7 +129,8 @@ static void specdec__forward_check_key_value(specdec__context *c, int thread, in
                                               c->kernels->all_finite(value, SPECDEC__FINITE_FACTOR, to->value_dim));
 }
 
-/* Stores the key and the value of one row and kv head in the cache, after norms and RoPE. */
+/* Stores the key of one row and kv head in the cache, normed and rotated by RoPE as the architecture has it, and the
+   value. */
 static void specdec__forward_store_key_value(specdec__context *c, int thread, const specdec__layer *l, int row,
                                              int head)
 {
@@ -185,19 +188,19 @@ static void specdec__forward_rotate_queries(specdec__context *c, int thread, con
             memcpy(c->h + (size_t)row * attended + (size_t)(i * (rows - size)), query + size,
                    (size_t)(rows - size) * sizeof *query);
         c->kernels->scale(out, scale, dim);
-        specdec__forward_check_row(c, thread, row, out, dim, SPECDEC__FINITE_FACTOR);
+        specdec__forward_check_row_is_finite(c, thread, row, out, dim, SPECDEC__FINITE_FACTOR);
         if (specdec__kv_types[c->kv.type].has_codes)
             c->kernels->quantise(out, 0, dim / 32, specdec__forward_query_column(c, l, row, i), &c->rotated_columns);
     }
 }
 
-/* A unit of attention that one thread computes: query heads [from, to) of one kv head of a layer, for nodes [first,
-   last) and some stretches of keys. */
+/* A unit of attention that one thread computes: query heads [first_head, end_head) of one kv head of a layer, for nodes
+   [first_node, end_node) and some stretches of keys. */
 typedef struct specdec__attention_unit {
     const specdec__layer *layer; /* the layer whose attention is computed */
     const specdec__kv_layer *kv; /* the layout of its keys and values */
-    int kv_head, first_head, end_head; /* number of the kv head; query heads [from, to) */
-    int first_node, end_node;    /* nodes [first, last) */
+    int kv_head, first_head, end_head; /* number of the kv head; its query heads [first_head, end_head) */
+    int first_node, end_node;          /* nodes [first_node, end_node) of the step */
     specdec__key_range stretches;    /* stretches of keys: see specdec__forward_seen_stretches */
     specdec__attention_sums sums;          /* running maxima and weighted sums of the current stretch */
 } specdec__attention_unit;
@@ -314,7 +317,7 @@ static void specdec__forward_hide_keys(specdec__scratch *s, int from, int to, sp
 
     for (key = 0; key < SPECDEC__KEYS; key++) {
         const int hidden = key < seen.from || key >= seen.to;
-        float *row = s->scores + key / SPECDEC__ROWS * SPECDEC__SCORES * SPECDEC__ROWS + key % SPECDEC__ROWS;
+        float *row = s->scores + key / SPECDEC__ROWS * SPECDEC__SCORE_COLUMNS * SPECDEC__ROWS + key % SPECDEC__ROWS;
 
         scales[key] = hidden ? 0 : all[key];
         for (i = from; i < to && hidden; i++)
@@ -333,14 +336,14 @@ static SPECDEC__NOINLINE void specdec__forward_fold_code_block(specdec__context 
                                                                const unsigned char *next)
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
-    float *out[SPECDEC__COLUMNS], scale[SPECDEC__COLUMNS], factor[SPECDEC__COLUMNS];
+    float *out[SPECDEC__PASS_COLUMNS], scale[SPECDEC__PASS_COLUMNS], factor[SPECDEC__PASS_COLUMNS];
     float scales[SPECDEC__KEYS]; /* scales of values, 0 for hidden keys */
     specdec__softmax_block softening;
     int from, to, i;
 
     if (cap > 0)
-        c->kernels->soft_cap(s->scores, cap, SPECDEC__SCORES * SPECDEC__KEYS);
-    softening.stride = SPECDEC__SCORES;
+        c->kernels->soft_cap(s->scores, cap, SPECDEC__SCORE_COLUMNS * SPECDEC__KEYS);
+    softening.stride = SPECDEC__SCORE_COLUMNS;
     softening.sums = sums;
     for (from = 0; from < count; from = to) { /* queries that see the same keys */
         softening.value_scales = (const float *)(const void *)values;
@@ -371,8 +374,8 @@ static SPECDEC__NOINLINE void specdec__forward_fold_code_block(specdec__context 
                             specdec__round_up(slots, 16), s->codes, scale, count, next, out);
 }
 
-/* Computes s->scores (4 tiles, SPECDEC__SCORES, 16 keys): columns [column, column + count) of c->rotated_columns times
-   the first `slots` keys (dim) of a page, which are tiles of codes. */
+/* Computes s->scores (4 tiles, SPECDEC__SCORE_COLUMNS, 16 keys): columns [column, column + count) of c->rotated_columns
+   times the first `slots` keys (dim) of a page, which are tiles of codes. */
 static void specdec__forward_compute_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys,
                                                  int dim, int slots, int column, int count)
 {
@@ -386,7 +389,7 @@ static void specdec__forward_compute_tile_scores(specdec__context *c, specdec__s
         for (t = 0; t < 2; t++) {
             tiles.tile[t] = keys + (size_t)(from / SPECDEC__ROWS + t) * bytes;
             tiles.next[t] = tiles.tile[t] + 2 * bytes;
-            sums[t] = s->scores + (from + t * SPECDEC__ROWS) * SPECDEC__SCORES;
+            sums[t] = s->scores + (from + t * SPECDEC__ROWS) * SPECDEC__SCORE_COLUMNS;
         }
         specdec__kernels_multiply(c->kernels, &tiles, dim / 32, s->panel, &c->rotated_columns, 0, column, count, sums);
     }
@@ -415,7 +418,7 @@ SPECDEC__INLINE float specdec__forward_get_score(const specdec__context *c, cons
 
     if (!specdec__kv_types[c->kv.type].has_codes)
         return s->scores[q * SPECDEC__KEYS + key];
-    return s->scores[(tile * SPECDEC__SCORES + q) * SPECDEC__ROWS + key % SPECDEC__ROWS];
+    return s->scores[(tile * SPECDEC__SCORE_COLUMNS + q) * SPECDEC__ROWS + key % SPECDEC__ROWS];
 }
 
 /* Lists up to `most` queries of a unit for nodes [first, last), from the at-th on: their numbers, and which keys of a
@@ -492,13 +495,13 @@ static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c,
     /* columns of several nodes are contiguous only if the unit has all query heads of its kv head */
     const int apart = part < u->layer->shape.heads / u->layer->shape.kv_heads;
     const unsigned char *next = specdec__forward_next_page(c, u, last, block);
-    specdec__key_range range[SPECDEC__COLUMNS];
-    size_t query[SPECDEC__COLUMNS];
+    specdec__key_range range[SPECDEC__PASS_COLUMNS];
+    size_t query[SPECDEC__PASS_COLUMNS];
     int at, count;
 
     for (at = 0; at < queries; at += count) {
-        count = specdec__forward_list_queries(c, u, first, last, block, at, apart ? part - at % part : SPECDEC__COLUMNS,
-                                              query, range);
+        count = specdec__forward_list_queries(c, u, first, last, block, at,
+                                              apart ? part - at % part : SPECDEC__PASS_COLUMNS, query, range);
         specdec__forward_compute_tile_scores(c, s, keys, u->kv->dim, slots,
                                              specdec__forward_query_column(c, u->layer,
                                                                            first - c->first_node + at / part,
@@ -570,8 +573,9 @@ static int specdec__forward_count_sharing(const specdec__context *c, const specd
     int committed = (block + 1) * SPECDEC__KEYS <= view->length, last = node + 1;
 
     *all = specdec__forward_seen_range(c, u, node, block);
-    for (; last < u->end_node && c->batch->views[last] == view &&
-         (committed || (c->trunk[node] && c->trunk[last])); last++) {
+    for (;
+         last < u->end_node && c->batch->views[last] == view && (committed || (c->on_chain[node] && c->on_chain[last]));
+         last++) {
         const specdec__key_range one = specdec__forward_seen_range(c, u, last, block);
 
         if (one.from >= one.to)
@@ -636,11 +640,11 @@ static void specdec__forward_attend_block(specdec__context *c, specdec__scratch 
 }
 
 /* Returns the range of stretches that hold the keys which nodes [first, last) see. Canonical: a stretch is
-   SPECDEC__STRETCH blocks of logical positions; each query sums over every stretch separately, and the sums are merged
-   in the order of stretches, whichever threads have computed them. */
+   SPECDEC__STRETCH_BLOCKS blocks of logical positions; each query sums over every stretch separately, and the sums
+   are merged in the order of stretches, whichever threads have computed them. */
 static specdec__key_range specdec__forward_seen_stretches(const specdec__context *c, int span, int first, int last)
 {
-    const int window = c->kv.span[span].window, keys = SPECDEC__STRETCH * SPECDEC__KEYS;
+    const int window = c->kv.span[span].window, keys = SPECDEC__STRETCH_BLOCKS * SPECDEC__KEYS;
     specdec__key_range seen = {1 << 30, 0};
 
     for (; first < last; first++) {
@@ -683,7 +687,7 @@ static void specdec__forward_attend_stretch(specdec__context *c, specdec__scratc
             sums.highest[head] = SPECDEC__NO_SCORE;
     }
     u->sums = specdec__forward_locate_sums(c, u->layer, i, c->first_node, 0);
-    for (block = stretch * SPECDEC__STRETCH; block < (stretch + 1) * SPECDEC__STRETCH; block++)
+    for (block = stretch * SPECDEC__STRETCH_BLOCKS; block < (stretch + 1) * SPECDEC__STRETCH_BLOCKS; block++)
         specdec__forward_attend_block(c, s, u, block);
 }
 
@@ -734,8 +738,8 @@ static void specdec__forward_write_attended(specdec__context *c, const specdec__
     }
 }
 
-/* Computes attention of a unit. apart: 1: its one stretch is merged with the others later; 0: it has all stretches, and
-   the outputs of its heads are written. */
+/* Computes attention of a unit. apart: 1: the sums of its one stretch of keys will be merged with those of other units;
+   0: it has all stretches, and the outputs of its heads are written. */
 static void specdec__forward_attend_unit(specdec__context *c, int thread, specdec__attention_unit *u, int apart)
 {
     specdec__scratch *s = &c->scratch[thread];
@@ -762,10 +766,10 @@ typedef struct specdec__attention_division {
                                                  have one each, else 1; units in all */
 } specdec__attention_division;
 
-/* Divides the attention of a layer. If each thread has fewer than four pairs of kv head and round, stretches are
-   divided, too, if there is memory for the sums of all queries over each stretch: then no two threads read the same
-   keys. If units are still fewer than threads, there are more rounds, then more parts; a part has fewer columns for
-   each tile of keys. */
+/* Returns how the attention of a layer is divided into units for the threads of a step. If each thread has fewer than
+   four pairs of kv head and round, units have one stretch each, provided that there is memory for the sums of all
+   queries over each stretch: then no two threads read the same keys. If units are still fewer than threads, there are
+   more rounds of nodes, then more parts of query heads; a part has fewer columns for each tile of keys. */
 static specdec__attention_division specdec__forward_divide_attention(const specdec__context *c, const specdec__layer *l)
 {
     const specdec__key_range *seen = &c->stretches[specdec__context_kv_layer(c, l)->span];
@@ -773,7 +777,7 @@ static specdec__attention_division specdec__forward_divide_attention(const specd
     specdec__attention_division by;
 
     by.head_parts = by.stretches = 1;
-    by.rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
+    by.rounds = (c->n + SPECDEC__PASS_COLUMNS - 1) / SPECDEC__PASS_COLUMNS;
     if (threads > 1 && heads * by.rounds < 4 * threads &&
         seen->to - seen->from <= c->max_sums / (c->n * l->shape.heads))
         by.stretches = seen->to - seen->from;
@@ -787,7 +791,7 @@ static specdec__attention_division specdec__forward_divide_attention(const specd
     return by;
 }
 
-/* Returns unit number i of a layer's attention. */
+/* Returns unit number i of a layer's attention, as specdec__forward_divide_attention has divided it. */
 static specdec__attention_unit specdec__forward_make_unit(const specdec__context *c, const specdec__layer *layer,
                                                           const specdec__attention_division *by, int i)
 {

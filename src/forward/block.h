@@ -19,7 +19,7 @@ static void specdec__forward_convolve_block(specdec__context *c, int thread, con
                                             const float *x)
 {
     const specdec__block_model *b = &c->model->block;
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     const int width = c->model->embedding, groups = width / b->group_size;
     const int end = specdec__min_int(part.end_block * 32,
                                      width), stride = specdec__forward_stride(2 * b->taps * groups);
@@ -43,7 +43,7 @@ static void specdec__forward_convolve_block(specdec__context *c, int thread, con
 /* Copies a thread's part of c->conv_output to x. */
 static void specdec__forward_copy_conv_output(const specdec__context *c, int thread, float *x)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     int i;
 
     for (i = part.first_row; i < part.end_row; i++) {

@@ -12,12 +12,11 @@
 #include "../cache/state.h"
 #include "../cache/kv.h"
 
-#define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; a wider step takes several passes */
-#define SPECDEC__SCORES 65  /* columns for whose scores of a tile there is memory: 64 would be 4096 bytes, and rows that
-                               far apart share a cache set */
-#define SPECDEC__STATE_READERS 5 /* readers of hidden states in one step: a caller, and drafters */
-#define SPECDEC__STRETCH 8  /* blocks in a stretch of keys, over which sums are separate until they are merged: 512
-                               keys */
+#define SPECDEC__PASS_COLUMNS 64   /* columns that share one pass over the weights; a wider step takes several passes */
+#define SPECDEC__SCORE_COLUMNS 65  /* columns of scores that there is memory for: with 64, rows of scores would be 4096
+                                      bytes apart and share a cache set */
+#define SPECDEC__STATE_READERS 5   /* readers of hidden states in one step: a caller, and drafters */
+#define SPECDEC__STRETCH_BLOCKS 8  /* blocks of 64 keys in a stretch, whose sums are separate until they are merged */
 
 /* The nodes of a step, parents before children. The first done_count nodes were run by an earlier step, since when no
    view has changed: only their keys and values are read. */
@@ -33,8 +32,8 @@ typedef struct specdec__batch {
                                       only. NULL: none is */
 } specdec__batch;
 
-/* Hidden states that a step copies for one reader. layers[i]: the residual stream before layer number layers[i]; or
-   SPECDEC_STATE_FINAL. */
+/* A reader of hidden states, for which a step copies them: the residual stream before layer number layers[i] of the
+   model; or, with SPECDEC_STATE_FINAL, the state behind the final norm. */
 typedef struct specdec__state_reader {
     const int *layers; /* (count) layers before which states are copied, or SPECDEC_STATE_FINAL */
     int count;         /* states of each node */
@@ -57,7 +56,8 @@ typedef struct specdec__scratch {
     unsigned char *page_codes; /* keys and values of such a block, as a page would hold them; NULL unless the cache has
                                   8-bit codes */
     float *queries;            /* (4, dim) queries that are made contiguous; or one key */
-    float *scores;             /* (4, 64) or, where the cache has 8-bit codes, (4 tiles, SPECDEC__SCORES, 16 keys) */
+    float *scores;             /* (4, 64) or, where the cache has 8-bit codes, (4 tiles, SPECDEC__SCORE_COLUMNS, 16
+                                  keys) */
     unsigned char *codes;      /* (64 queries, 64 keys) quantised weights of values, where the cache has 8-bit codes; or
                                   (dim) a quantised value */
     float *out;                /* (dim) a key or value, padded with zeros */
@@ -69,7 +69,7 @@ typedef struct specdec__scratch {
                                   network; -1: embeddings */
 } specdec__scratch;
 
-/* Columns [column, column + count), at most SPECDEC__COLUMNS, that one expert multiplies. */
+/* Columns [column, column + count), at most SPECDEC__PASS_COLUMNS, that one expert multiplies. */
 typedef struct specdec__expert_job {
     int expert, column, count; /* number of the expert, first column, number of columns */
 } specdec__expert_job;
@@ -83,7 +83,7 @@ typedef struct specdec__expert_routes {
     int *row;          /* (n * chosen) row of each column */
     int *first_column; /* (experts + 1) first column of each expert */
     specdec__expert_job *job; /* (jobs) columns of one expert each */
-    int jobs;          /* columns of all experts, in jobs of at most SPECDEC__COLUMNS */
+    int jobs;                 /* number of jobs, each of at most SPECDEC__PASS_COLUMNS columns */
 } specdec__expert_routes;
 
 struct specdec__context;
@@ -101,41 +101,42 @@ typedef struct specdec__forward_hooks {
 } specdec__forward_hooks;
 
 /* A row that recurrent layers process in a step: a waiting token, or a node. */
-typedef struct specdec__mix_row {
+typedef struct specdec__recurrent_row {
     int node;           /* row of the step's buffers; -1: the token was run by an earlier step */
     int input_index;    /* entry of the view's stored inputs (specdec__state_inputs_address); -1: its inputs are not
                            stored */
     int parent;         /* the row of the previous token or parent node; -1: the view's current state */
     int child, sibling; /* first child and next sibling of an uncertain node; -1: none */
     int subtree_nodes;  /* nodes in its subtree that are run, itself included */
-} specdec__mix_row;
+} specdec__recurrent_row;
 
 /* One step of the walk through a tree: target_copy of the state is overwritten by source_copy (-1: by the state
    itself), then a row is applied to it. */
-typedef struct specdec__mix_step {
+typedef struct specdec__recurrent_walk_step {
     int row, source_copy, target_copy; /* row that is applied, copies of the state before and after */
-} specdec__mix_step;
+} specdec__recurrent_walk_step;
 
 /* The rows of one view in a step of recurrent layers, and what happens to the view's state. */
-typedef struct specdec__mix_part {
+typedef struct specdec__recurrent_part {
     specdec__view *view;  /* the view whose state is read and written */
     int read_slot, written_slot; /* slot of the state that is read, -1: zeros; slot that is written, -1: none */
     int first_row;        /* the view's first row */
-    int waiting, certain; /* its first rows are waiting tokens, the next ones certain nodes */
-    int base_row;         /* the last of these rows, whose state all other rows follow; first - 1: there is none */
+    int waiting_tokens, certain_nodes; /* how many waiting tokens its first rows are; how many certain nodes its next
+                                          ones */
+    int base_row;               /* the last of these rows, whose state all other rows follow; first_row - 1: none */
     int first_step, step_count; /* first step, and number of steps, of the walk through the uncertain nodes */
-} specdec__mix_part;
+} specdec__recurrent_part;
 
-/* The rows of a step of recurrent layers, by view, and the buffers of these layers. */
-typedef struct specdec__mix_rows {
-    specdec__mix_row *row;         /* (rows) waiting tokens and nodes of all views */
-    specdec__mix_step *step, *walk_stack; /* (steps) walks through the trees of all parts; (max_nodes) a buffer for
-                                             making them */
-    specdec__mix_part *part;       /* (parts) one for each view */
+/* What recurrent layers process in a step: rows by view, and the buffers of these layers. */
+typedef struct specdec__recurrent_rows {
+    specdec__recurrent_row *row;                     /* (rows) waiting tokens and nodes of all views */
+    specdec__recurrent_walk_step *step, *walk_stack; /* (steps) walks through the trees of all parts; (max_nodes) a
+                                                        buffer for making them */
+    specdec__recurrent_part *part;                   /* (parts) one for each view */
     int rows, steps, parts;        /* how many entries `row`, `step` and `part` have */
     int max_rows;                  /* rows that there is memory for */
     unsigned char *done;           /* (layers, parts, heads + 1) 1: this unit of work is done: see
-                                      specdec__forward_mix_run_layer */
+                                      specdec__recurrent_run_layer */
     int *row_of_node;              /* (max_nodes) row of each node */
     int projected_stride, convolved_stride, output_stride; /* floats between rows of `projected`, of `convolved`, of
                                                               outputs in h */
@@ -147,7 +148,7 @@ typedef struct specdec__mix_rows {
                                       length 1 / root(rows), and 1 */
     float *x_plus_output;          /* (max_nodes, e) x plus the output of a recurrent layer, where the same layer also
                                       attends; else NULL */
-} specdec__mix_rows;
+} specdec__recurrent_rows;
 
 /* What a step computes for its wanted rows: logits; upper bounds of logits (>>forward/screen); nothing, as no row will
    be read. */
@@ -170,7 +171,7 @@ typedef struct specdec__screen {
 /* A model with its cache and all buffers of a step. Buffers have rows for `max_nodes` nodes; e is the stride of rows of
    the embedding's width. */
 typedef struct specdec__context {
-    const specdec__model *model;
+    const specdec__model *model;     /* the model that is run */
     const specdec__kernels *kernels; /* functions for the processor's instruction set */
     specdec__pool *pool;       /* threads that run a step together */
     int threads;               /* threads of the pool that take part */
@@ -185,8 +186,8 @@ typedef struct specdec__context {
     int first_node, n, row_count; /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
                                     rows have logits */
     /* for all steps: */
-    int max_nodes;             /* nodes of a step, at max_nodes */
-    int max_rows;              /* rows of logits of a step, at max_nodes */
+    int max_nodes;             /* nodes of a step, at most */
+    int max_rows;              /* rows of logits of a step, at most */
     int max_sums;              /* pairs of query and stretch whose sums there is memory for: see
                                   specdec__forward_seen_stretches */
     specdec__scratch *scratch; /* (threads) buffers of each thread */
@@ -216,9 +217,9 @@ typedef struct specdec__context {
     float *keys, *values;      /* (max_nodes, k), (max_nodes, v) before they are stored in the cache */
     /* for latent attention (>>forward/latent): */
     float *query_latent;       /* (max_nodes, rank of queries) what attn_q_b reads, before its norm */
-    float *absorbed;           /* (max_nodes, heads * rank) still parts of queries times attn_k_b */
-    float *latent_columns;     /* (heads, n, size) inputs of the matrices of heads: still parts of queries, or weighted
-                                  sums of latent rows */
+    float *absorbed;           /* (max_nodes, heads * rank) unrotated parts of queries times attn_k_b */
+    float *latent_columns;     /* (heads, n, size) inputs of the matrices of heads: unrotated parts of queries, or
+                                  weighted sums of latent rows */
     specdec__attention_sums sums; /* (max_sums) maxima and weighted sums of queries (n, heads), by stretch; in
                                             the memory of `queries` and those behind it */
     /* outside attention, in the same memory: */
@@ -232,13 +233,13 @@ typedef struct specdec__context {
                                   read h and add to y */
     float *shared_router;      /* (max_nodes) output of the shared expert's router */
     specdec__expert_routes routes; /* which experts each row goes through */
-    specdec__mix_rows mix;     /* for recurrent layers; its `projected` lies in the same memory */
+    specdec__recurrent_rows recurrent; /* for recurrent layers; its `projected` lies in the same memory */
     specdec__columns columns;  /* quantised activations: the input of the current matrix */
     specdec__columns rotated_columns; /* rotated queries as quantised columns (kv head, node, query head), where the
                                          cache has 8-bit codes */
     int *slots[SPECDEC__SPANS]; /* (max_nodes) by node: its slot in each span */
-    int *key_index, *position; /* (max_nodes) by node: keys before its own; position for RoPE */
-    int *trunk;                /* (max_nodes) by node: 1: all earlier nodes of its view are its ancestors */
+    int *key_index, *position;  /* (max_nodes) by node: number of keys before its own; its position for RoPE */
+    int *on_chain;              /* (max_nodes) by node: 1: all earlier nodes of its view are its ancestors */
     specdec__key_range stretches[SPECDEC__SPANS]; /* stretches that hold a key which any node sees */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
     float *logits;             /* (max_rows, output rows) logits, or bounds, of the wanted rows of the last step */
@@ -249,14 +250,14 @@ typedef struct specdec__context {
     unsigned char *wants_logits; /* (max_nodes) of specdec__batch */
     unsigned char *certain;    /* (max_nodes) of specdec__batch */
     int *path;                 /* (max_nodes): nodes to be committed */
-    specdec__state_reader taps[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a caller, then
-                                                           drafters */
+    specdec__state_reader state_readers[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a
+                                                                    caller, then drafters */
     float *reads;              /* (n, specdec__forward_states_stride) hidden states of another model that the next step
                                   reads; NULL: x already holds what they give, or the model reads none */
     /* Called by each thread in every layer between the rotation of queries and attention, such as to choose a small
        cache's keys. NULL: not called. */
     void (*before_attention)(struct specdec__context *c, int thread, const specdec__layer *layer);
-    void *before_attention_argument;     /* argument of recall */
+    void *before_attention_argument;     /* argument of before_attention */
     const specdec__forward_hooks *hooks; /* of a cluster; NULL: none */
     void *hooks_argument;                /* argument of the hooks: the cluster's link */
     specdec__kv kv;                      /* the cache of keys, values and recurrent states */
@@ -267,7 +268,7 @@ SPECDEC__FOR_SIZE
 /* Takes the buffers of all threads from an arena. */
 static void specdec__context_take_scratch(specdec__context *c, int threads, specdec__arena *arena)
 {
-    const specdec__mixing *mixing = &c->model->mixing;
+    const specdec__recurrent_sizes *mixing = &c->model->recurrent_sizes;
     specdec__scratch unused, *s;
     int i, copies = 1;
 
@@ -279,22 +280,22 @@ static void specdec__context_take_scratch(specdec__context *c, int threads, spec
         s = c->scratch ? &c->scratch[i] : &unused;
         s->panel = SPECDEC__TAKE(arena, specdec__panel, 2);
         s->tile = SPECDEC__TAKE(arena, unsigned char, 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4);
-        s->sums = SPECDEC__TAKE(arena, float, 2 * SPECDEC__COLUMNS * SPECDEC__ROWS);
+        s->sums = SPECDEC__TAKE(arena, float, 2 * SPECDEC__PASS_COLUMNS * SPECDEC__ROWS);
         if (specdec__kv_types[c->kv.type].has_codes) {
             s->page_codes = (unsigned char *)specdec__arena_take(arena, 1, c->kv.head_bytes, SPECDEC__CACHE_LINE);
             s->codes = SPECDEC__TAKE(arena, unsigned char,
-                                     specdec__max_int(SPECDEC__COLUMNS * SPECDEC__KEYS, c->kv.dim));
+                                     specdec__max_int(SPECDEC__PASS_COLUMNS * SPECDEC__KEYS, c->kv.dim));
         } else {
             s->keys = SPECDEC__TAKE(arena, float, 2 * c->kv.dim * SPECDEC__KEYS);
             s->values = SPECDEC__TAKE(arena, float, 2 * c->kv.dim * SPECDEC__KEYS);
             s->gathered = SPECDEC__TAKE(arena, float, c->kv.dim * SPECDEC__KEYS);
         }
         s->queries = SPECDEC__TAKE(arena, float, 4 * c->kv.dim);
-        s->scores = SPECDEC__TAKE(arena, float, (size_t)(specdec__kv_types[c->kv.type].has_codes ? SPECDEC__SCORES
-                                                         : 4) *
-                                                SPECDEC__KEYS);
+        s->scores = SPECDEC__TAKE(arena, float,
+                                  (size_t)(specdec__kv_types[c->kv.type].has_codes ? SPECDEC__SCORE_COLUMNS : 4) *
+                                      SPECDEC__KEYS);
         if (mixing->layers)
-            s->state_copies = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__mixing_head_floats(mixing));
+            s->state_copies = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__recurrent_head_floats(mixing));
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->rope_partner = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->inputs = SPECDEC__TAKE(arena, float, c->model->inputs.width * c->model->layers);
@@ -359,36 +360,38 @@ static void specdec__context_take_routes(specdec__context *c, specdec__arena *ar
 
 /* Takes memory for recurrent layers from an arena, except for `projected`, which shares the memory of attention's
    buffers. */
-static void specdec__context_take_mix(specdec__context *c, const specdec__kv_demand *room, specdec__arena *arena)
+static void specdec__context_take_recurrent_buffers(specdec__context *c, const specdec__kv_demand *room,
+                                                    specdec__arena *arena)
 {
-    const specdec__mixing *m = &c->model->mixing;
+    const specdec__recurrent_sizes *m = &c->model->recurrent_sizes;
     const size_t waiting = specdec__size_multiply((size_t)specdec__min_int(room->max_views, c->max_nodes),
                                                   (size_t)room->tree_nodes);
     const size_t rows = specdec__size_add((size_t)c->max_nodes, waiting);
     int i;
 
-    c->mix.projected_stride = specdec__forward_stride(m->input_width);
-    c->mix.output_stride = specdec__forward_stride(m->output_width);
-    c->mix.convolved_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
-    c->mix.max_rows = rows < 1 << 30 ? (int)rows : 1 << 30;
-    c->mix.row = SPECDEC__TAKE(arena, specdec__mix_row, rows);
-    c->mix.step = SPECDEC__TAKE(arena, specdec__mix_step, c->max_nodes);
-    c->mix.walk_stack = SPECDEC__TAKE(arena, specdec__mix_step, c->max_nodes);
-    c->mix.part = SPECDEC__TAKE(arena, specdec__mix_part, specdec__min_int(room->max_views, c->max_nodes));
-    c->mix.done = (unsigned char *)specdec__arena_take(
+    c->recurrent.projected_stride = specdec__forward_stride(m->input_width);
+    c->recurrent.output_stride = specdec__forward_stride(m->output_width);
+    c->recurrent.convolved_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
+    c->recurrent.max_rows = rows < 1 << 30 ? (int)rows : 1 << 30;
+    c->recurrent.row = SPECDEC__TAKE(arena, specdec__recurrent_row, rows);
+    c->recurrent.step = SPECDEC__TAKE(arena, specdec__recurrent_walk_step, c->max_nodes);
+    c->recurrent.walk_stack = SPECDEC__TAKE(arena, specdec__recurrent_walk_step, c->max_nodes);
+    c->recurrent.part = SPECDEC__TAKE(arena, specdec__recurrent_part, specdec__min_int(room->max_views, c->max_nodes));
+    c->recurrent.done = (unsigned char *)specdec__arena_take(
         arena, specdec__size_multiply((size_t)m->layers, (size_t)specdec__min_int(room->max_views, c->max_nodes)),
         (size_t)m->heads + 1, 1);
-    c->mix.row_of_node = SPECDEC__TAKE(arena, int, c->max_nodes);
+    c->recurrent.row_of_node = SPECDEC__TAKE(arena, int, c->max_nodes);
     if (m->layers)
-        c->mix.convolved = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.convolved_stride));
-    c->mix.zeros = SPECDEC__TAKE(arena, float, m->channels);
-    c->mix.unit_weights = SPECDEC__TAKE(arena, float, 2 * m->rows);
+        c->recurrent.convolved = SPECDEC__TAKE(arena, float,
+                                               specdec__size_multiply(rows, (size_t)c->recurrent.convolved_stride));
+    c->recurrent.zeros = SPECDEC__TAKE(arena, float, m->channels);
+    c->recurrent.unit_weights = SPECDEC__TAKE(arena, float, 2 * m->rows);
     if (c->model->trait[SPECDEC__RECURS] == SPECDEC__RECURS_BESIDE_ATTENTION)
-        c->mix.x_plus_output = SPECDEC__TAKE(arena, float, (size_t)c->max_nodes * (size_t)specdec__forward_stride(
-                                                                          c->model->embedding));
-    for (i = 0; c->mix.unit_weights && i < m->rows; i++) {
-        c->mix.unit_weights[i] = (float)(1.0 / m->rows);
-        c->mix.unit_weights[m->rows + i] = (float)specdec__inverse_root((double)m->rows);
+        c->recurrent.x_plus_output = SPECDEC__TAKE(
+            arena, float, (size_t)c->max_nodes * (size_t)specdec__forward_stride(c->model->embedding));
+    for (i = 0; c->recurrent.unit_weights && i < m->rows; i++) {
+        c->recurrent.unit_weights[i] = (float)(1.0 / m->rows);
+        c->recurrent.unit_weights[m->rows + i] = (float)specdec__inverse_root((double)m->rows);
     }
 }
 
@@ -402,7 +405,7 @@ static void specdec__context_take_streams(specdec__context *c, size_t n, specdec
 
 /* Takes memory for buffers that are used during attention, and for buffers used outside it: the two sets share memory.
    In the first set, the sums of attention share the memory of queries, keys and values before RoPE. n: rows. */
-static void specdec__context_take_halves(specdec__context *c, size_t n, specdec__arena *arena)
+static void specdec__context_take_shared_buffers(specdec__context *c, size_t n, specdec__arena *arena)
 {
     const specdec__model *m = c->model;
     const size_t heads = (size_t)m->heads, sums = (size_t)c->max_sums, begin = arena->used;
@@ -443,8 +446,8 @@ static void specdec__context_take_halves(specdec__context *c, size_t n, specdec_
     }
     specdec__arena_skip_to(arena, end);
     end = specdec__arena_rewind(arena, begin);
-    if (SPECDEC__HAS_RECURRENT_LAYERS && c->model->mixing.layers)
-        c->mix.projected = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.projected_stride);
+    if (SPECDEC__HAS_RECURRENT_LAYERS && c->model->recurrent_sizes.layers)
+        c->recurrent.projected = SPECDEC__TAKE(arena, float, n * (size_t)c->recurrent.projected_stride);
     specdec__arena_skip_to(arena, end);
 }
 
@@ -472,7 +475,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->max_nodes = room->step_nodes;
     c->max_rows = model->lacks_output ? 0 : most_rows;
     c->max_sums = model->heads * room->step_nodes *
-                       (room->view_keys + room->step_nodes > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
+                  (room->view_keys + room->step_nodes > SPECDEC__STRETCH_BLOCKS * SPECDEC__KEYS ? 2 : 1);
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_ALTERNATE];
     ropes = model->trait[SPECDEC__ALTERNATE_BASE] != 0 ? 2 : 1;
@@ -481,8 +484,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_take_scratch(c, threads, arena);
-    if (specdec__mixing_exists(&model->mixing))
-        specdec__context_take_mix(c, room, arena);
+    if (specdec__recurrent_layers_exist(&model->recurrent_sizes))
+        specdec__context_take_recurrent_buffers(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);
     if (model->latent_attention.rank) {
@@ -499,12 +502,13 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                                                                             model->latent)));
     widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_states_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->block.markov_in.columns));
-    widest = (size_t)specdec__max_int((int)widest, c->mix.output_stride);
+    widest = (size_t)specdec__max_int((int)widest, c->recurrent.output_stride);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
                                                        model->inputs.width, model->trait[SPECDEC__LAUREL])));
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
-    c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
-                                                                    specdec__max_int(reads, c->mix.output_stride)));
+    c->h = SPECDEC__TAKE(arena, float,
+                         n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
+                                                     specdec__max_int(reads, c->recurrent.output_stride)));
     c->x_plus_attention = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
@@ -519,7 +523,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
         c->conv_weights = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(weights));
         c->conv_output = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     }
-    specdec__context_take_halves(c, n, arena);
+    specdec__context_take_shared_buffers(c, n, arena);
     if (heads * wide > specdec__context_max_columns(c) * widest) /* both kinds of columns share this memory */
         specdec__columns_take_memory(&c->columns, heads, wide, arena);
     else
@@ -532,7 +536,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
         c->slots[i] = SPECDEC__TAKE(arena, int, n);
     c->key_index = SPECDEC__TAKE(arena, int, n);
     c->position = SPECDEC__TAKE(arena, int, n);
-    c->trunk = SPECDEC__TAKE(arena, int, n);
+    c->on_chain = SPECDEC__TAKE(arena, int, n);
     c->rows = SPECDEC__TAKE(arena, int, n);
     c->first_unsound = SPECDEC__TAKE(arena, int, n);
     c->logits = SPECDEC__TAKE(arena, float,

@@ -40,13 +40,14 @@ typedef struct specdec__ranking_scores {
     const float *scores, *bias; /* of each number; bias NULL: zeros */
 } specdec__ranking_scores;
 
-/* Returns the score of number i. */
+/* Returns the score of expert, or group of experts, number i. */
 static float specdec__forward_ranking_score(const specdec__ranking_scores *s, int i)
 {
     return s->scores[i] + (s->bias ? s->bias[i] : 0);
 }
 
-/* Inserts number i into a list of the `most` highest scores: order[count], highest first. Returns the new count. */
+/* Inserts expert, or group of experts, number i into a list of the `most` ones with the highest scores: order[count],
+   highest first. Returns the new count. */
 static int specdec__forward_insert_ranked(const specdec__ranking_scores *scores, int i, int *order, int count, int most)
 {
     const float score = specdec__forward_ranking_score(scores, i);
@@ -60,7 +61,8 @@ static int specdec__forward_insert_ranked(const specdec__ranking_scores *scores,
     return specdec__min_int(count + 1, most);
 }
 
-/* Marks the groups that experts are chosen from, open (groups) = 1: those with the largest sums of two scores. */
+/* Marks the groups that the experts of a row are chosen from, open (groups) = 1: those with the largest sums of their
+   two best scores. */
 static void specdec__forward_choose_groups(const specdec__model *m, const specdec__ranking_scores *scores,
                                            unsigned char *open)
 {
@@ -106,7 +108,7 @@ static void specdec__forward_choose_experts(const specdec__context *c, const spe
 }
 
 /* Assigns columns to all pairs of a row and an expert, so that the columns of an expert are contiguous, and makes jobs
-   of at most SPECDEC__COLUMNS columns. */
+   of at most SPECDEC__PASS_COLUMNS columns. */
 static void specdec__forward_assign_columns(specdec__context *c)
 {
     const int chosen = c->model->chosen_experts, experts = c->model->experts, columns = c->n * chosen;
@@ -119,12 +121,12 @@ static void specdec__forward_assign_columns(specdec__context *c)
     for (i = 0; i < experts; i++)
         r->first_column[i + 1] += r->first_column[i];
     for (r->jobs = 0, i = 0; i < experts; i++)
-        for (at = r->first_column[i]; at < r->first_column[i + 1]; at += SPECDEC__COLUMNS) {
+        for (at = r->first_column[i]; at < r->first_column[i + 1]; at += SPECDEC__PASS_COLUMNS) {
             specdec__expert_job *job = &r->job[r->jobs++];
 
             job->expert = i;
             job->column = at;
-            job->count = specdec__min_int(SPECDEC__COLUMNS, r->first_column[i + 1] - at);
+            job->count = specdec__min_int(SPECDEC__PASS_COLUMNS, r->first_column[i + 1] - at);
         }
     for (i = 0; i < columns; i++) {
         r->column[i] = r->first_column[r->expert[i]]++;
@@ -132,8 +134,9 @@ static void specdec__forward_assign_columns(specdec__context *c)
     }
 }
 
-/* Finds item `at` of a walk over all jobs, each of which has `tiles` tiles: *job becomes its job, places[0] its tile
-   and places[1] the next tile of the same matrix. Returns the target of the matrix. */
+/* Finds item `at` of a walk over the tiles of all jobs, each job with `tiles` tiles: *job becomes the job that it
+   belongs to, places[0] its tile, and places[1] the next tile of the same matrix. Returns the matrix product that the
+   tile belongs to. */
 static const specdec__matrix_product *specdec__forward_find_routed_tile(const specdec__context *c,
                                                                         const specdec__matrix_product *targets, int at,
                                                                         int tiles, specdec__matrix_tile *places,
@@ -165,7 +168,7 @@ static void specdec__forward_multiply_routed(specdec__context *c, int thread, co
     float *sums[2];
 
     sums[0] = scratch->sums;
-    sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
+    sums[1] = scratch->sums + SPECDEC__PASS_COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix) / c->model->experts;
     for (specdec__walk_begin(&walk, c->pool, tiles * c->routes.jobs, 2); walk.at < walk.count;
@@ -198,7 +201,7 @@ static int specdec__forward_project_routed(specdec__context *c, int thread, cons
 /* Computes a thread's part of out (n, stride): each row's sum of outputs of experts times weights, best first. */
 static void specdec__forward_sum_experts(specdec__context *c, int thread, float *out, int stride)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, stride);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, stride);
     const int at = part.first_block * 32, count = part.end_block * 32 - at, chosen = c->model->chosen_experts;
     int i, k;
 
@@ -216,7 +219,7 @@ static void specdec__forward_sum_experts(specdec__context *c, int thread, float 
    router. */
 static void specdec__forward_add_shared_expert(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     const int at = part.first_block * 32, count = part.end_block * 32 - at;
     int i;
 

@@ -2,7 +2,7 @@
  * >>forward/latent: latent attention (MLA, DeepSeek-AI 2024, arXiv 2405.04434): all heads share one key, which is a
  *     part that RoPE rotates and, behind it, a latent row; the latent row is also the value.
  *
- * A query has a part that RoPE rotates and a part that it does not, the still part. With attn_k_b[h] (latent, still)
+ * A query has a part that RoPE rotates and an unrotated part. With attn_k_b[h] (latent, unrotated)
  * and attn_v_b[h] (value, latent) of head h, the score of a query with a key is
  *     rotated query . rotated key + still query . attn_k_b[h]^T latent
  * and the output of the head is attn_v_b[h] (sum of weights times latent). So attn_k_b is applied to queries and
@@ -26,7 +26,7 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
 {
     const specdec__matrix *w = &layer->matrix[matrix];
     const int heads = layer->shape.heads, own = specdec__matrix_tiles(w) / heads, tiles = own * heads;
-    const int passes = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
+    const int passes = (c->n + SPECDEC__PASS_COLUMNS - 1) / SPECDEC__PASS_COLUMNS;
     specdec__scratch *scratch = &c->scratch[thread];
     specdec__matrix_product t = {w, NULL, NULL, (size_t)stride};
     specdec__matrix_tile places[2], next[2];
@@ -35,13 +35,13 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
     int i, pair;
 
     sums[0] = scratch->sums;
-    sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
+    sums[1] = scratch->sums + SPECDEC__PASS_COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < 2; i++)
         places[i].matrix = next[i].matrix = w;
-    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_advance(&walk,
-                                                                                                             pair)) {
-        const int column = walk.at / tiles * SPECDEC__COLUMNS, tile = walk.at % tiles, head = tile / own;
-        const int columns = specdec__min_int(SPECDEC__COLUMNS, c->n - column);
+    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count;
+         specdec__walk_advance(&walk, pair)) {
+        const int column = walk.at / tiles * SPECDEC__PASS_COLUMNS, tile = walk.at % tiles, head = tile / own;
+        const int columns = specdec__min_int(SPECDEC__PASS_COLUMNS, c->n - column);
 
         pair = (tile + 1) % own && walk.at + 1 < walk.end ? 2 : 1;
         places[0].tile = tile;
@@ -73,7 +73,7 @@ static int specdec__forward_project_heads(specdec__context *c, int thread, const
     return specdec__pool_barrier(c->pool);
 }
 
-/* Computes c->absorbed (n, heads * rank): attn_k_b of each head times the still part of its query. Returns 1 when
+/* Computes c->absorbed (n, heads * rank): attn_k_b of each head times the unrotated part of its query. Returns 1 when
    cancelled. */
 static int specdec__forward_absorb_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {

@@ -223,18 +223,18 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
 {
     specdec__scratch *scratch = &c->scratch[thread];
     float *sums[2];
-    int tiles = 0, passes = (c->columns.n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS, i, pair;
+    int tiles = 0, passes = (c->columns.n + SPECDEC__PASS_COLUMNS - 1) / SPECDEC__PASS_COLUMNS, i, pair;
     specdec__walk walk;
 
     sums[0] = scratch->sums;
-    sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
+    sums[1] = scratch->sums + SPECDEC__PASS_COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix);
-    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_advance(&walk,
-                                                                                                             pair)) {
+    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count;
+         specdec__walk_advance(&walk, pair)) {
         specdec__matrix_tile places[2], next[2];
-        const int pass = passes > 1 ? walk.at / tiles : 0, column = pass * SPECDEC__COLUMNS; /* divisions are slow */
-        const int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
+        const int pass = passes > 1 ? walk.at / tiles : 0, column = pass * SPECDEC__PASS_COLUMNS; /* no slow division */
+        const int columns = specdec__min_int(SPECDEC__PASS_COLUMNS, c->columns.n - column);
         const specdec__matrix_product *t = specdec__forward_find_tile(targets, walk.at - pass * tiles, places);
         int after;
 

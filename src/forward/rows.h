@@ -21,9 +21,9 @@ static SPECDEC__NOINLINE void specdec__forward_record_unsound(specdec__context *
     SPECDEC__STORE(&c->any_unsound, 1);
 }
 
-/* Records a row of the step if one of the values x (count), times `factor`, is not finite. */
-SPECDEC__INLINE void specdec__forward_check_row(specdec__context *c, int thread, int row, const float *x, int count,
-                                                float factor)
+/* Records a row of the step in c->first_unsound if one of the values x (count), times `factor`, is not finite. */
+SPECDEC__INLINE void specdec__forward_check_row_is_finite(specdec__context *c, int thread, int row, const float *x,
+                                                          int count, float factor)
 {
     if (c->checks_values && !c->kernels->all_finite(x, factor, count))
         specdec__forward_record_unsound(c, thread, row, 0);
@@ -63,12 +63,12 @@ SPECDEC__FOR_SPEED
 
 /* A thread's part of a matrix of n rows: whole rows if there are many, else some blocks of 32 columns of every row. */
 typedef struct specdec__row_part {
-    int first_row, end_row;     /* rows [first, last) */
-    int first_block, end_block; /* blocks of 32 columns [from, to) */
+    int first_row, end_row;     /* rows [first_row, end_row) */
+    int first_block, end_block; /* blocks of 32 columns [first_block, end_block) */
 } specdec__row_part;
 
 /* Returns a thread's part of n rows, `stride` floats apart. */
-static specdec__row_part specdec__forward_thread_part(const specdec__context *c, int thread, int n, int stride)
+static specdec__row_part specdec__forward_thread_rows(const specdec__context *c, int thread, int n, int stride)
 {
     const int threads = specdec__pool_active(c->pool), blocks = (stride - SPECDEC__ROW_PADDING) / 32,
               whole = n >= 16 * threads;
@@ -85,8 +85,8 @@ static specdec__row_part specdec__forward_thread_part(const specdec__context *c,
 typedef struct specdec__matrix_input {
     float *values;     /* (n, stride) the input of the matrices */
     int n, stride;     /* rows, and floats between them */
-    const float *source; /* NULL, or: values = row source_rows[i] of `source`, */
-    const float *norm; /* or its norm with these weights (NULL: no norm) */
+    const float *source;    /* rows that `values` is computed from; NULL: it is given */
+    const float *norm;      /* weights of the norm that rows of `source` get; NULL: none */
     const int *source_rows; /* (n) row of the step that each row of values belongs to; NULL: row i */
     const float *up;   /* (n, up_stride): values = activation(values) * up */
     int up_stride;     /* floats between rows of `up` */
@@ -99,7 +99,7 @@ typedef struct specdec__matrix_input {
 static void specdec__forward_quantise(specdec__context *c, int thread, const specdec__matrix_input *in)
 {
     const specdec__model *m = c->model;
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, in->n, in->stride);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, in->n, in->stride);
     const int at = part.first_block * 32, width = in->stride - SPECDEC__ROW_PADDING;
     specdec__columns columns; /* c->columns, before thread 0 sets n, stride and values */
     int i;
@@ -128,8 +128,8 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
                           : in->xielu ? in->xielu
                                       : row + at, part.end_block * 32 - at);
         if (in->up || in->ungated) /* other inputs were checked where they were computed */
-            specdec__forward_check_row(c, thread, in->source_rows ? in->source_rows[i] : i, row + at,
-                                       part.end_block * 32 - at, 1);
+            specdec__forward_check_row_is_finite(c, thread, in->source_rows ? in->source_rows[i] : i, row + at,
+                                                 part.end_block * 32 - at, 1);
         c->kernels->quantise(row, part.first_block, part.end_block, i, &columns);
     }
     if (thread == 0) {
@@ -144,7 +144,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
 static void specdec__forward_add_residual(specdec__context *c, int thread, const float *norm, const float *from,
                                           float *to)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     const int at = part.first_block * 32, count = part.end_block * 32 - at;
     int i;
 
@@ -158,14 +158,14 @@ static void specdec__forward_add_residual(specdec__context *c, int thread, const
         if (from != to)
             memcpy(x, from + (size_t)i * (size_t)c->e + at, (size_t)count * sizeof *x);
         c->kernels->add_scaled(x, c->model->fact[SPECDEC__RESIDUAL_SCALE], (norm ? h : y) + at, count);
-        specdec__forward_check_row(c, thread, i, x, count, SPECDEC__FINITE_FACTOR);
+        specdec__forward_check_row_is_finite(c, thread, i, x, count, SPECDEC__FINITE_FACTOR);
     }
 }
 
 /* Multiplies a thread's part of c->x by a factor. */
 static void specdec__forward_scale_x(specdec__context *c, int thread, float factor)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     int i;
 
     for (i = part.first_row; i < part.end_row; i++)
@@ -173,17 +173,17 @@ static void specdec__forward_scale_x(specdec__context *c, int thread, float fact
                           (part.end_block - part.first_block) * 32);
 }
 
-/* Adds c->y or its norm, the output of a half of a layer, to the residual stream c->x. last: 0: the half is attention,
-   1: the feed-forward network. Where both halves read the same x (c->x_plus_attention), the sum of the first half goes
-   to c->x_plus_attention, and that of the second to c->x. */
-static void specdec__forward_add_half(specdec__context *c, int thread, const float *norm, int last)
+/* Adds c->y or its norm, the output of a half of a layer, to the residual stream c->x. norm: weights; NULL: no norm.
+   last: 0: the half is attention, 1: the feed-forward network. Where both halves read the same x (c->x_plus_attention),
+   the sum of the first half goes to c->x_plus_attention, and that of the second to c->x. */
+static void specdec__forward_add_half_output(specdec__context *c, int thread, const float *norm, int last)
 {
     float *other = c->x_plus_attention ? c->x_plus_attention : c->x;
 
     specdec__forward_add_residual(c, thread, norm, last ? other : c->x, last ? c->x : other);
 }
 
-/* Records the rows that have a logit in [at, at + count) of c->logits which is not finite. */
+/* Records in c->first_unsound the rows that have a logit in [at, at + count) of c->logits which is not finite. */
 static void specdec__forward_check_logits(specdec__context *c, int thread, size_t at, int count)
 {
     const float *logits = c->logits + at;

@@ -25,9 +25,10 @@
 
 SPECDEC__FOR_SIZE
 
-/* Returns a product to compute: a layer's matrix, a bias (-1: none), and where rows go, `stride` floats apart. */
-static specdec__matrix_product specdec__forward_product(const specdec__layer *layer, int matrix, int bias, float *out,
-                                                        int stride)
+/* Returns the description of a product that threads are to compute: a layer's matrix, a bias (-1: none), and where the
+   rows of the result go, `stride` floats apart. */
+static specdec__matrix_product specdec__forward_make_product(const specdec__layer *layer, int matrix, int bias,
+                                                             float *out, int stride)
 {
     specdec__matrix_product t;
 
@@ -38,7 +39,8 @@ static specdec__matrix_product specdec__forward_product(const specdec__layer *la
     return t;
 }
 
-/* Returns an input of n rows of values, `stride` floats apart. up: NULL, or values become activation(values) * up. */
+/* Returns the description of an input of matrices: n rows of values, `stride` floats apart. up: NULL, or values become
+   activation(values) * up. */
 static specdec__matrix_input specdec__forward_make_input(float *values, int n, int stride, const float *up)
 {
     specdec__matrix_input in;
@@ -56,7 +58,8 @@ static specdec__matrix_input specdec__forward_make_input(float *values, int n, i
     return in;
 }
 
-/* Returns the input of a network's last matrix in a layer: activation(values) * up; up NULL: activation(values). */
+/* Returns the description of the input of a feed-forward network's last matrix: activation(values) * up; up NULL:
+   activation(values). */
 static specdec__matrix_input specdec__forward_activated_input(const specdec__context *c, const specdec__layer *layer,
                                                               float *values, int n, int stride, const float *up)
 {
@@ -67,7 +70,8 @@ static specdec__matrix_input specdec__forward_activated_input(const specdec__con
     return in;
 }
 
-/* Returns an input of n rows in h: the norms of the rows of x with these weights, or with NULL the rows themselves. */
+/* Returns the description of an input of matrices, n rows in c->h: the norms of the rows of c->x. norm: weights; NULL:
+   no norm, the rows themselves. */
 static specdec__matrix_input specdec__forward_normed_input(specdec__context *c, int n, const float *norm)
 {
     specdec__matrix_input in = specdec__forward_make_input(c->h, n, c->e, NULL);
@@ -77,7 +81,7 @@ static specdec__matrix_input specdec__forward_normed_input(specdec__context *c, 
     return in;
 }
 
-/* Quantises an input and multiplies several matrices by it. Returns 1 when cancelled. */
+/* Quantises an input, and multiplies several matrices by it. Returns 1 when the step is cancelled. */
 static int specdec__forward_project(specdec__context *c, int thread, const specdec__matrix_input *in,
                                     const specdec__matrix_product *targets, int count)
 {
@@ -98,16 +102,17 @@ static int specdec__forward_project_latent_queries(specdec__context *c, int thre
     const int low = specdec__forward_stride(latent->query_rank);
     specdec__matrix_product t[2];
 
-    t[0] = latent->query_rank ? specdec__forward_product(layer, SPECDEC__Q_A, -1, c->query_latent, low)
-                              : specdec__forward_product(layer, SPECDEC__Q, -1, c->queries, queries);
-    t[1] = specdec__forward_product(layer, SPECDEC__KV_A, -1, c->keys, specdec__forward_stride(layer->shape.key_dim));
+    t[0] = latent->query_rank ? specdec__forward_make_product(layer, SPECDEC__Q_A, -1, c->query_latent, low)
+                              : specdec__forward_make_product(layer, SPECDEC__Q, -1, c->queries, queries);
+    t[1] = specdec__forward_make_product(layer, SPECDEC__KV_A, -1, c->keys,
+                                         specdec__forward_stride(layer->shape.key_dim));
     if (specdec__forward_project(c, thread, &in, t, 2))
         return 1;
     if (latent->query_rank) {
         in = specdec__forward_make_input(c->h, c->n, low, NULL);
         in.source = c->query_latent;
         in.norm = layer->vector[SPECDEC__LOW_NORM];
-        t[0] = specdec__forward_product(layer, SPECDEC__Q_B, -1, c->queries, queries);
+        t[0] = specdec__forward_make_product(layer, SPECDEC__Q_B, -1, c->queries, queries);
         if (specdec__forward_project(c, thread, &in, t, 1))
             return 1;
     }
@@ -120,7 +125,7 @@ static int specdec__forward_convolve_half_input(specdec__context *c, int thread,
                                                 int matrix, int base, specdec__matrix_input *in)
 {
     const int stride = specdec__forward_stride(layer->matrix[matrix].rows);
-    const specdec__matrix_product t = specdec__forward_product(layer, matrix, -1, c->conv_weights, stride);
+    const specdec__matrix_product t = specdec__forward_make_product(layer, matrix, -1, c->conv_weights, stride);
 
     if (specdec__forward_project(c, thread, in, &t, 1))
         return 1;
@@ -129,7 +134,8 @@ static int specdec__forward_convolve_half_input(specdec__context *c, int thread,
     return specdec__pool_barrier(c->pool);
 }
 
-/* Runs the convolution behind a half of a layer, over the half's output in c->y. Returns 1 when cancelled. */
+/* Runs the convolution behind a half of a layer (models that draft blocks), over the half's output in c->y. Returns 1
+   when cancelled. */
 static int specdec__forward_convolve_half_output(specdec__context *c, int thread, const float *base)
 {
     specdec__forward_convolve_block(c, thread, base, 1, c->y);
@@ -139,7 +145,8 @@ static int specdec__forward_convolve_half_output(specdec__context *c, int thread
     return 0;
 }
 
-/* Computes the queries, keys and values of a layer, before norms and RoPE. Returns 1 when cancelled. */
+/* Computes the queries, keys and values of a layer from the norms of c->x. Norms of queries and keys, and RoPE, are
+   applied later. Returns 1 when cancelled. */
 static int specdec__forward_project_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
@@ -152,12 +159,12 @@ static int specdec__forward_project_queries(specdec__context *c, int thread, con
     if (c->conv_weights && specdec__forward_convolve_half_input(c, thread, layer, SPECDEC__ATTENTION_CONV,
                                                                 SPECDEC__ATTENTION_CONV_BASE, &in))
         return 1;
-    t[0] = specdec__forward_product(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries,
-                                    specdec__forward_stride(s->heads * specdec__model_query_rows(c->model, s)));
-    t[1] = specdec__forward_product(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
-                                    specdec__forward_stride(s->kv_heads * s->key_dim));
-    t[2] = specdec__forward_product(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
-                                    specdec__forward_stride(s->kv_heads * s->value_dim));
+    t[0] = specdec__forward_make_product(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries,
+                                         specdec__forward_stride(s->heads * specdec__model_query_rows(c->model, s)));
+    t[1] = specdec__forward_make_product(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
+                                         specdec__forward_stride(s->kv_heads * s->key_dim));
+    t[2] = specdec__forward_make_product(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
+                                         specdec__forward_stride(s->kv_heads * s->value_dim));
     return specdec__forward_project(c, thread, &in, t, owns ? 2 + values : 1);
 }
 
@@ -197,23 +204,25 @@ static int specdec__forward_run_attention_half(specdec__context *c, int thread, 
          specdec__forward_project_heads(c, thread, layer, SPECDEC__V_B, c->h, latent->value_dim, attended)))
         return 1;
     in = specdec__forward_make_input(c->h, c->n, attended, NULL);
-    t = specdec__forward_product(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
+    t = specdec__forward_make_product(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, &t, 1) ||
         (c->conv_weights && specdec__forward_convolve_half_output(c, thread,
                                                                   layer->vector[SPECDEC__ATTENTION_CONV_BASE])))
         return 1;
     if (layer->recurrent_index >= 0)
-        specdec__forward_add_residual(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.x_plus_output, c->x);
+        specdec__forward_add_residual(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->recurrent.x_plus_output,
+                                      c->x);
     else
-        specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
+        specdec__forward_add_half_output(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
     return specdec__pool_barrier(c->pool);
 }
 
-/* Lists the input matrices of a recurrent layer, and where in rows of c->mix.projected they write. Returns how many. */
-static int specdec__forward_mix_list_products(const specdec__context *c, const specdec__layer *layer,
-                                              specdec__matrix_product *t)
+/* Lists the input matrices of a recurrent layer, and where in rows of c->recurrent.projected they write. Returns how
+   many. */
+static int specdec__recurrent_list_products(const specdec__context *c, const specdec__layer *layer,
+                                            specdec__matrix_product *t)
 {
-    const specdec__mixing *m = &c->model->mixing;
+    const specdec__recurrent_sizes *m = &c->model->recurrent_sizes;
     const struct { int matrix, at; } made[] = {
         {SPECDEC__MIX_SHORT_IN, 0}, {SPECDEC__MIX_SSM_IN, 0}, {SPECDEC__MIX_GATE, 0},
         {SPECDEC__MIX_QKV, m->first_input},
@@ -223,30 +232,31 @@ static int specdec__forward_mix_list_products(const specdec__context *c, const s
 
     for (i = 0; i < (int)SPECDEC__COUNT(made); i++)
         if (layer->matrix[made[i].matrix].rows)
-            t[count++] = specdec__forward_product(layer, made[i].matrix, -1, c->mix.projected + made[i].at,
-                                                  c->mix.projected_stride);
+            t[count++] = specdec__forward_make_product(layer, made[i].matrix, -1, c->recurrent.projected + made[i].at,
+                                                       c->recurrent.projected_stride);
     return count;
 }
 
 /* Runs the recurrent half of a layer: x += output of the recurrence of norm(x). Where the layer also attends, the sum
-   goes to c->mix.x_plus_output and x stays. Returns 1 when cancelled. */
+   goes to c->recurrent.x_plus_output and x stays. Returns 1 when cancelled. */
 static int specdec__forward_run_recurrent_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
-    const specdec__mixing *m = &c->model->mixing;
+    const specdec__recurrent_sizes *m = &c->model->recurrent_sizes;
     specdec__matrix_product t[4];
-    const int count = specdec__forward_mix_list_products(c, layer, t);
+    const int count = specdec__recurrent_list_products(c, layer, t);
 
-    if (specdec__forward_project(c, thread, &in, t, count) || specdec__forward_mix_run_layer(c, thread, layer))
+    if (specdec__forward_project(c, thread, &in, t, count) || specdec__recurrent_run_layer(c, thread, layer))
         return 1;
-    in = specdec__forward_make_input(c->h, c->n, c->mix.output_stride, NULL);
-    t[0] = specdec__forward_product(layer, m->heads ? SPECDEC__MIX_SSM_OUT : SPECDEC__MIX_SHORT_OUT, -1, c->y, c->e);
+    in = specdec__forward_make_input(c->h, c->n, c->recurrent.output_stride, NULL);
+    t[0] = specdec__forward_make_product(layer, m->heads ? SPECDEC__MIX_SSM_OUT : SPECDEC__MIX_SHORT_OUT, -1, c->y,
+                                         c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
     if (layer->shape.kv_heads)
-        specdec__forward_add_residual(c, thread, NULL, c->x, c->mix.x_plus_output);
+        specdec__forward_add_residual(c, thread, NULL, c->x, c->recurrent.x_plus_output);
     else
-        specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
+        specdec__forward_add_half_output(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -261,8 +271,8 @@ static int specdec__forward_run_network(specdec__context *c, int thread, const s
     specdec__matrix_input in;
     specdec__matrix_product t[2];
 
-    t[0] = specdec__forward_product(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, ff);
-    t[gated] = specdec__forward_product(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? up : c->hidden, ff);
+    t[0] = specdec__forward_make_product(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, ff);
+    t[gated] = specdec__forward_make_product(layer, SPECDEC__UP, SPECDEC__UP_BIAS, gated ? up : c->hidden, ff);
     if (specdec__forward_project(c, thread, x, t, 1 + gated))
         return 1;
     if (layer->sparsity > 0 || layer->sparsity < 0) {
@@ -271,7 +281,7 @@ static int specdec__forward_run_network(specdec__context *c, int thread, const s
             return 1;
     }
     in = specdec__forward_activated_input(c, layer, c->hidden, c->n, ff, gated ? up : NULL);
-    t[0] = specdec__forward_product(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, out, c->e);
+    t[0] = specdec__forward_make_product(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, out, c->e);
     return specdec__forward_project(c, thread, &in, t, 1);
 }
 
@@ -285,7 +295,7 @@ static int specdec__forward_run_ffn_half(specdec__context *c, int thread, const 
         specdec__forward_run_network(c, thread, layer, &in, c->y) ||
         (c->conv_weights && specdec__forward_convolve_half_output(c, thread, layer->vector[SPECDEC__FFN_CONV_BASE])))
         return 1;
-    specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
+    specdec__forward_add_half_output(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -308,7 +318,7 @@ static void specdec__forward_compute_layer_embedding(specdec__context *c, int th
         c->kernels->add_scaled(row + at, (float)(width * specdec__inverse_root(width)), table + at, width);
     }
     c->kernels->scale(row, 0.707106769f, all);
-    specdec__forward_check_row(c, thread, i, row, all, SPECDEC__FINITE_FACTOR);
+    specdec__forward_check_row_is_finite(c, thread, i, row, all, SPECDEC__FINITE_FACTOR);
 }
 
 /* Computes the embeddings for layers of all rows (specdec__inputs). Returns 1 when cancelled. */
@@ -329,23 +339,25 @@ static int specdec__forward_compute_layer_embeddings(specdec__context *c, int th
     return specdec__pool_barrier(c->pool);
 }
 
-/* Computes the output of a layer's router of streams for x, in c->stream_router. Returns 1 when cancelled. */
+/* Computes the output of the router of residual streams (AltUp) of a layer for x, in c->stream_router. Returns 1 when
+   cancelled. */
 static int specdec__forward_route_streams(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__STREAM_NORM]);
-    const specdec__matrix_product t = specdec__forward_product(layer, SPECDEC__STREAM_ROUTER, -1, c->stream_router, 16);
+    const specdec__matrix_product t = specdec__forward_make_product(layer, SPECDEC__STREAM_ROUTER, -1, c->stream_router,
+                                                                    16);
 
     return specdec__forward_project(c, thread, &in, &t, 1);
 }
 
-/* Computes all streams from x before the first layer (end = 0), or x from all streams behind the last layer (end = 1).
-   Returns 1 when cancelled. */
+/* Computes all residual streams from x before the first layer (end = 0), or x from all streams behind the last layer
+   (end = 1). Returns 1 when cancelled. */
 static int specdec__forward_project_streams(specdec__context *c, int thread, int end)
 {
     const specdec__streams *streams = &c->model->streams;
     const int others = streams->count - 1;
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, NULL);
-    specdec__matrix_product t[SPECDEC__MOST_STREAMS - 1];
+    specdec__matrix_product t[SPECDEC__MAX_STREAMS - 1];
     int s;
 
     for (s = 0; s < others; s++) {
@@ -364,7 +376,8 @@ static int specdec__forward_project_streams(specdec__context *c, int thread, int
     return specdec__pool_barrier(c->pool);
 }
 
-/* Begins a layer of a model with several streams: computes the prediction of all streams. Returns 1 when cancelled. */
+/* Begins a layer of a model with several residual streams: computes the layer's prediction of all streams. Returns 1
+   when cancelled. */
 static int specdec__forward_begin_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     if (specdec__forward_route_streams(c, thread, layer))
@@ -379,13 +392,13 @@ static int specdec__forward_run_laurel(specdec__context *c, int thread, const sp
 {
     const int stride = specdec__forward_stride(layer->matrix[SPECDEC__LAUREL_DOWN].rows);
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
-    specdec__matrix_product t = specdec__forward_product(layer, SPECDEC__LAUREL_DOWN, -1, c->hidden, stride);
+    specdec__matrix_product t = specdec__forward_make_product(layer, SPECDEC__LAUREL_DOWN, -1, c->hidden, stride);
 
     in.source = c->predicted;
     if (specdec__forward_project(c, thread, &in, &t, 1))
         return 1;
     in = specdec__forward_make_input(c->hidden, c->n, stride, NULL);
-    t = specdec__forward_product(layer, SPECDEC__LAUREL_UP, -1, c->y, c->e);
+    t = specdec__forward_make_product(layer, SPECDEC__LAUREL_UP, -1, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, &t, 1))
         return 1;
     specdec__forward_add_laurel(c, thread, layer);
@@ -410,12 +423,12 @@ static int specdec__forward_end_layer(specdec__context *c, int thread, const spe
     }
 
     if (width) {
-        t = specdec__forward_product(layer, SPECDEC__INPUT_GATE, -1, c->hidden, stride);
+        t = specdec__forward_make_product(layer, SPECDEC__INPUT_GATE, -1, c->hidden, stride);
         if (specdec__forward_project(c, thread, &in, &t, 1))
             return 1;
         in = specdec__forward_make_input(c->hidden, c->n, stride, c->inputs + (size_t)layer->index * (size_t)width);
         in.up_stride = specdec__forward_stride(c->model->inputs.matrix.rows);
-        t = specdec__forward_product(layer, SPECDEC__INPUT_OUT, -1, c->y, c->e);
+        t = specdec__forward_make_product(layer, SPECDEC__INPUT_OUT, -1, c->y, c->e);
         if (specdec__forward_project(c, thread, &in, &t, 1))
             return 1;
         for (s = count ? 1 : 0; s < specdec__max_int(count, 1); s++)
@@ -438,12 +451,12 @@ static int specdec__forward_route_rows(specdec__context *c, int thread, const sp
     specdec__matrix_product t[3];
     int count = 0, i;
 
-    t[count++] = specdec__forward_product(layer, SPECDEC__ROUTER, SPECDEC__ROUTER_BIAS, c->y, stride);
+    t[count++] = specdec__forward_make_product(layer, SPECDEC__ROUTER, SPECDEC__ROUTER_BIAS, c->y, stride);
     if (layer->matrix[SPECDEC__SHARED_ROUTER].rows)
-        t[count++] = specdec__forward_product(layer, SPECDEC__SHARED_ROUTER, -1, c->shared_router, 1);
+        t[count++] = specdec__forward_make_product(layer, SPECDEC__SHARED_ROUTER, -1, c->shared_router, 1);
     if (c->latent)
-        t[count++] = specdec__forward_product(layer, SPECDEC__LATENT_DOWN, -1, c->latent,
-                                              specdec__forward_stride(c->model->latent));
+        t[count++] = specdec__forward_make_product(layer, SPECDEC__LATENT_DOWN, -1, c->latent,
+                                                   specdec__forward_stride(c->model->latent));
     if (specdec__forward_project(c, thread, &in, t, count))
         return 1;
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
@@ -452,7 +465,7 @@ static int specdec__forward_route_rows(specdec__context *c, int thread, const sp
         memset(router + experts, 0, (size_t)(stride - experts) * sizeof *router);
         if (norm)
             c->kernels->scale(router, (float)specdec__inverse_root(c->model->embedding), stride);
-        specdec__forward_check_row(c, thread, i, router, stride, 1);
+        specdec__forward_check_row_is_finite(c, thread, i, router, stride, 1);
         specdec__forward_choose_experts(c, layer, i, router);
     }
     if (specdec__pool_barrier(c->pool))
@@ -475,14 +488,15 @@ static int specdec__forward_run_experts(specdec__context *c, int thread, const s
     in.norm = layer->vector[SPECDEC__EXPERT_NORM];
     in.source = in.norm ? c->x : c->latent ? c->latent : c->h;
     in.source_rows = c->routes.row;
-    t[0] = specdec__forward_product(layer, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, c->hidden, ff);
-    t[gated] = specdec__forward_product(layer, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_UP_BIAS, gated ? c->up : c->hidden,
-                                        ff);
+    t[0] = specdec__forward_make_product(layer, SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_GATE_BIAS, c->hidden, ff);
+    t[gated] = specdec__forward_make_product(layer, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_UP_BIAS,
+                                             gated ? c->up : c->hidden, ff);
     if (specdec__forward_project_routed(c, thread, &in, t, 1 + gated))
         return 1;
     in = specdec__forward_activated_input(c, layer, c->hidden, columns, ff, gated ? c->up : NULL);
     in.source_rows = c->routes.row;
-    t[0] = specdec__forward_product(layer, SPECDEC__EXPERT_DOWN, SPECDEC__EXPERT_DOWN_BIAS, c->expert_outputs, width);
+    t[0] = specdec__forward_make_product(layer, SPECDEC__EXPERT_DOWN, SPECDEC__EXPERT_DOWN_BIAS, c->expert_outputs,
+                                         width);
     if (specdec__forward_project_routed(c, thread, &in, t, 1))
         return 1;
     specdec__forward_sum_experts(c, thread, c->latent ? c->latent : c->y, width);
@@ -491,7 +505,7 @@ static int specdec__forward_run_experts(specdec__context *c, int thread, const s
     if (specdec__pool_barrier(c->pool))
         return 1;
     in = specdec__forward_make_input(c->latent, c->n, width, NULL);
-    t[0] = specdec__forward_product(layer, SPECDEC__LATENT_UP, -1, c->y, c->e);
+    t[0] = specdec__forward_make_product(layer, SPECDEC__LATENT_UP, -1, c->y, c->e);
     return specdec__forward_project(c, thread, &in, t, 1);
 }
 
@@ -499,7 +513,7 @@ static int specdec__forward_run_experts(specdec__context *c, int thread, const s
    in c->expert_outputs (the trait DENSE_BESIDE_EXPERTS). Returns 1 when cancelled. */
 static int specdec__forward_add_dense_network(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     const int at = part.first_block * 32, to = part.end_block * 32, width = c->e - SPECDEC__ROW_PADDING;
     int i;
 
@@ -536,7 +550,7 @@ static int specdec__forward_run_expert_half(specdec__context *c, int thread, con
         if (shared ? specdec__pool_barrier(c->pool) : specdec__forward_add_dense_network(c, thread, layer))
             return 1;
     }
-    specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
+    specdec__forward_add_half_output(c, thread, layer->vector[SPECDEC__AFTER_FFN], 1);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -548,7 +562,7 @@ static void specdec__forward_copy_states(const specdec__context *c, int thread, 
     int k, i, j;
 
     for (k = 0; k < SPECDEC__STATE_READERS; k++) {
-        const specdec__state_reader *taps = &c->taps[k];
+        const specdec__state_reader *taps = &c->state_readers[k];
 
         for (i = 0; taps->out && i < taps->count; i++)
             for (j = taps->first_node + thread; taps->layers[i] == layer &&
@@ -586,8 +600,8 @@ static void specdec__forward_join_embedding_state(specdec__context *c, int i, co
         memcpy(x, h + width, (size_t)width * sizeof *x);
 }
 
-/* Computes x from the states that a model reads: reads.matrix times the states, or with reads.is_nextn times the rows
-   of h. Returns 1 when cancelled. */
+/* Computes c->x of a draft model from the hidden states of the target that it reads: reads.matrix times the states, or
+   with reads.is_nextn times the rows of h. Returns 1 when cancelled. */
 static int specdec__forward_project_states(specdec__context *c, int thread)
 {
     const specdec__reads *reads = &c->model->reads;
@@ -604,7 +618,7 @@ static int specdec__forward_project_states(specdec__context *c, int thread)
     return specdec__forward_project(c, thread, &in, &t, 1);
 }
 
-/* Computes a thread's share of the embeddings of all rows, and of RoPE's angles. */
+/* Computes a thread's share of the embeddings of all rows of a step, in c->x, and of the cosines and sines of RoPE. */
 static void specdec__forward_embed_rows(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
@@ -626,7 +640,7 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
                                 table->file + (size_t)c->batch->tokens[c->first_node + i] * table->row_bytes,
                                 (size_t)width, row);
         c->kernels->scale(row, c->model->fact[SPECDEC__EMBEDDING_SCALE], width);
-        specdec__forward_check_row(c, thread, i, row, width, SPECDEC__FINITE_FACTOR);
+        specdec__forward_check_row_is_finite(c, thread, i, row, width, SPECDEC__FINITE_FACTOR);
         if (reads)
             specdec__forward_join_embedding_state(c, i, row);
     }
@@ -676,10 +690,10 @@ static int specdec__forward_store_block_keys(specdec__context *c, int thread)
         const specdec__shape *s = &layer->shape;
         specdec__matrix_product t[2];
 
-        t[0] = specdec__forward_product(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
-                                        specdec__forward_stride(s->kv_heads * s->key_dim));
-        t[1] = specdec__forward_product(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
-                                        specdec__forward_stride(s->kv_heads * s->value_dim));
+        t[0] = specdec__forward_make_product(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys,
+                                             specdec__forward_stride(s->kv_heads * s->key_dim));
+        t[1] = specdec__forward_make_product(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values,
+                                             specdec__forward_stride(s->kv_heads * s->value_dim));
         if (specdec__pool_barrier(c->pool))
             return 1;
         specdec__forward_multiply(c, thread, t, 2);
@@ -729,7 +743,7 @@ static void specdec__forward_run_thread(void *argument, int thread)
             return;
         c->scratch[thread].current_half = 2 * i + 1;
         if (SPECDEC__HAS_EXPERTS && m->layer[i].shape.experts
-            ? specdec__forward_run_expert_half(c, thread, &m->layer[i])
+                ? specdec__forward_run_expert_half(c, thread, &m->layer[i])
             : m->layer[i].shape.feed_forward ? specdec__forward_run_ffn_half(c, thread, &m->layer[i])
                                              : 0)
             return;
@@ -754,7 +768,7 @@ static int specdec__forward_reserve_node(specdec__context *c, const specdec__bat
     if (c->model->trait[SPECDEC__VISIBLE_KEYS] == SPECDEC__SEES_VIEW) {
         c->key_index[i] = view->length;
         c->position[i] = view->next_position;
-        c->trunk[i] = 1;
+        c->on_chain[i] = 1;
         return 1;
     }
     for (j = 0; j < i; j++)
@@ -769,7 +783,7 @@ static int specdec__forward_reserve_node(specdec__context *c, const specdec__bat
             c->slots[span][i] = specdec__view_reserved_slot(view, span, local);
     c->key_index[i] = parent < 0 ? view->length : c->key_index[parent] + 1;
     c->position[i] = c->key_index[i] - view->length + view->next_position;
-    c->trunk[i] = parent == previous && (parent < 0 || c->trunk[parent]);
+    c->on_chain[i] = parent == previous && (parent < 0 || c->on_chain[parent]);
     return 1;
 }
 
@@ -820,9 +834,9 @@ static specdec_result specdec__forward_skip_batch(specdec__context *c, const spe
 
     if (result || !specdec__states_exist(&c->kv.states))
         return result;
-    result = specdec__forward_mix_prepare_step(c, batch, error);
+    result = specdec__recurrent_prepare_step(c, batch, error);
     if (!result)
-        specdec__forward_mix_end_step(c, 0);
+        specdec__recurrent_end_step(c, 0);
     return result;
 }
 
@@ -837,13 +851,13 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
     if (SPECDEC__PIPE && !result && c->hooks && c->hooks->begin)
         result = c->hooks->begin(c, error);
     if (!result && specdec__states_exist(&c->kv.states))
-        result = specdec__forward_mix_prepare_step(c, batch, error);
+        result = specdec__recurrent_prepare_step(c, batch, error);
     if (result)
         return result;
     if ((!SPECDEC__PIPE || c->model->layers) && specdec__pool_run(c->pool, c->threads, specdec__forward_run_thread, c))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     if (specdec__states_exist(&c->kv.states))
-        specdec__forward_mix_end_step(c, !result);
+        specdec__recurrent_end_step(c, !result);
     if (!SPECDEC__PIPE || !c->hooks || !c->hooks->after_layers)
         return result;
     if (!result)
@@ -876,7 +890,7 @@ static specdec__batch specdec__forward_make_view_batch(const specdec__context *c
     return specdec__forward_make_batch(c, done, n);
 }
 
-/* Returns the index of a node in path[n]; -1: it is not there. */
+/* Returns the index i < n with path[i] == node; -1: there is none. */
 static int specdec__forward_index_in_path(const int *path, int n, int node)
 {
     while (n > 0 && path[n - 1] != node)
@@ -904,7 +918,7 @@ static int specdec__forward_commit_keeping(specdec__context *c, specdec__view *v
         c->tokens[to] = c->tokens[from];
         c->key_index[to] = c->key_index[from];
         c->position[to] = c->position[from];
-        c->trunk[to] = 0;
+        c->on_chain[to] = 0;
         for (span = 0; span < SPECDEC__SPANS; span++)
             c->slots[span][to] = all || !c->kv.span[span].count ? c->slots[span][from]
                                                                 : specdec__view_reserved_slot(view, span, to);
@@ -915,11 +929,11 @@ static int specdec__forward_commit_keeping(specdec__context *c, specdec__view *v
 /* What a prefill computes besides keys and values: logits and states of some tokens; and states that it reads. */
 typedef struct specdec__prefill_rows {
     int logits_from;    /* logits are computed for this token and all later ones */
-    float *logits;      /* (count - from, vocab) the caller's memory; NULL: only the last row is kept, as row 0 of
-                           c->logits */
+    float *logits;      /* (count - logits_from, vocab) the caller's memory; NULL: only the last row is kept, as row 0
+                           of c->logits */
     int states_from;    /* hidden states are copied for this token and all later ones */
-    specdec__state_reader taps; /* which states; out (count - states_from, ...) is the caller's memory; out NULL:
-                                   none */
+    specdec__state_reader state_reader; /* which states; out (count - states_from, ...) is the caller's memory; out
+                                           NULL: none */
     float *reads;       /* (count - reads_from, stride) states of another model that this one reads; NULL: it reads
                            none */
     int reads_from;     /* the token of the first row of `reads` */
@@ -929,8 +943,9 @@ typedef struct specdec__prefill_rows {
     void *listener; /* argument of batch_done */
 } specdec__prefill_rows;
 
-/* Returns rows that ask for logits of token `from` and later ones, of which the last becomes row 0, and no states. */
-static specdec__prefill_rows specdec__prefill_rows_from(int from)
+/* Returns what a prefill that needs no hidden states computes: logits of token `from` and of all later ones. The last
+   row of logits becomes row 0 of c->logits. */
+static specdec__prefill_rows specdec__prefill_rows_with_logits_from(int from)
 {
     specdec__prefill_rows rows;
 
@@ -939,24 +954,25 @@ static specdec__prefill_rows specdec__prefill_rows_from(int from)
     return rows;
 }
 
-/* Sets up a context for tokens [at, at + n) of a prefill: where their states go, and which states it reads. */
+/* Sets up a context for the step that runs tokens [at, at + n) of a prefill: where its hidden states are copied to, and
+   which states of another model it reads. */
 static void specdec__forward_set_up_prefill(specdec__context *c, const specdec__prefill_rows *rows, int at, int n)
 {
-    const size_t width = (size_t)rows->taps.count * (size_t)c->model->embedding;
+    const size_t width = (size_t)rows->state_reader.count * (size_t)c->model->embedding;
     const int skip = specdec__max_int(rows->states_from - at, 0);
 
-    c->taps[0] = rows->taps;
-    c->taps[0].first_node = skip;
+    c->state_readers[0] = rows->state_reader;
+    c->state_readers[0].first_node = skip;
     if (skip >= n)
-        c->taps[0].out = NULL;
-    else if (c->taps[0].out)
-        c->taps[0].out += (size_t)(at + skip - rows->states_from) * width;
+        c->state_readers[0].out = NULL;
+    else if (c->state_readers[0].out)
+        c->state_readers[0].out += (size_t)(at + skip - rows->states_from) * width;
     if (rows->reads)
         c->reads = rows->reads + (size_t)(at - rows->reads_from) * (size_t)specdec__forward_states_stride(c->model);
 }
 
 /* Copies the logits of a batch of tokens [at, at + n) of a prefill to the caller; the last row becomes row 0. */
-static void specdec__forward_copy_rows(specdec__context *c, const specdec__prefill_rows *rows, int at, int n)
+static void specdec__forward_copy_prefill_logits(specdec__context *c, const specdec__prefill_rows *rows, int at, int n)
 {
     const size_t vocab = (size_t)c->output->rows;
     const int skip = specdec__max_int(rows->logits_from - at, 0); /* logits have rows for wanted nodes only */
@@ -994,7 +1010,7 @@ static specdec_result specdec__forward_prefill(specdec__context *c, specdec__vie
         batch.certain = c->certain;
         specdec__forward_set_up_prefill(c, rows, at, n);
         result = specdec__forward(c, &batch, error);
-        c->taps[0].out = NULL;
+        c->state_readers[0].out = NULL;
         c->reads = NULL;
         if (!result)
             result = specdec__forward_check_step(c, 0, n, error);
@@ -1002,7 +1018,7 @@ static specdec_result specdec__forward_prefill(specdec__context *c, specdec__vie
             result = rows->batch_done(rows->listener, at, n);
         if (result)
             return result;
-        specdec__forward_copy_rows(c, rows, at, n);
+        specdec__forward_copy_prefill_logits(c, rows, at, n);
         specdec__view_commit(view, &c->kv, c->path, n);
         if (hooks && hooks->progress && total > 1 &&
             hooks->progress(hooks->user_data, "prefill", view->length - from, total))

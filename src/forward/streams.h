@@ -98,9 +98,9 @@ static void specdec__forward_stream_coefficients(const specdec__context *c, int 
    Also copies the new x to c->predicted. */
 static void specdec__forward_predict_streams(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     const int count = c->model->streams.count, to = part.end_block * 32;
-    float weight[SPECDEC__MOST_STREAMS * SPECDEC__MOST_STREAMS], old[SPECDEC__MOST_STREAMS][SPECDEC__STREAM_PIECE];
+    float weight[SPECDEC__MAX_STREAMS * SPECDEC__MAX_STREAMS], old[SPECDEC__MAX_STREAMS][SPECDEC__STREAM_PIECE];
     int i, at, s, k, n;
 
     for (i = part.first_row; i < part.end_row; i++) {
@@ -123,9 +123,9 @@ static void specdec__forward_predict_streams(specdec__context *c, int thread, co
    embeddings are gated by. */
 static void specdec__forward_correct_streams(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     const int count = c->model->streams.count, to = part.end_block * 32;
-    float weight[SPECDEC__MOST_STREAMS], grown[SPECDEC__STREAM_PIECE];
+    float weight[SPECDEC__MAX_STREAMS], grown[SPECDEC__STREAM_PIECE];
     int i, at, s, n;
 
     for (i = part.first_row; i < part.end_row; i++) {
@@ -149,7 +149,7 @@ static void specdec__forward_correct_streams(specdec__context *c, int thread, co
 /* Computes a thread's part of x = (x + h + norm(y)) / sqrt(2), where h is the input of LAuReL and y its output. */
 static void specdec__forward_add_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const specdec__row_part part = specdec__forward_thread_rows(c, thread, c->n, c->e);
     const int at = part.first_block * 32, count = part.end_block * 32 - at;
     int i;
 
@@ -162,7 +162,7 @@ static void specdec__forward_add_laurel(specdec__context *c, int thread, const s
                                           c->e - SPECDEC__ROW_PADDING, at, part.end_block * 32, h);
         c->kernels->add_scaled(x, 1, h + at, count);
         c->kernels->scale(x, 0.707106769f, count);
-        specdec__forward_check_row(c, thread, i, x, count, SPECDEC__FINITE_FACTOR);
+        specdec__forward_check_row_is_finite(c, thread, i, x, count, SPECDEC__FINITE_FACTOR);
     }
 }
 

@@ -385,14 +385,14 @@ static specdec_result specdec__model_check_remote_layer(specdec__model *m, int i
 {
     specdec__arena nowhere = {NULL, 0, 0};
     const size_t tile_bytes = m->tile_bytes;
-    const int states = m->mixing.layers;
+    const int states = m->recurrent_sizes.layers;
     int own[SPECDEC__SPANS];
     specdec_result result;
 
     memcpy(own, m->span_layers, sizeof own);
     result = specdec__model_bind_layer(m, index, &nowhere, error);
     memcpy(m->span_layers, own, sizeof own);
-    m->mixing.layers = states;
+    m->recurrent_sizes.layers = states;
     m->tile_bytes = tile_bytes;
     return result;
 }

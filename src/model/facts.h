@@ -251,7 +251,7 @@ static specdec_result specdec__model_read_sizes(specdec__model *m, specdec_error
         m->inputs.width = specdec__model_read_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
     m->embedding = specdec__model_read_count(&r, ".embedding_length", 1, most, -1);
     if (m->trait[SPECDEC__ALTUP]) {
-        m->streams.count = specdec__model_read_count(&r, ".altup.num_inputs", 2, SPECDEC__MOST_STREAMS,
+        m->streams.count = specdec__model_read_count(&r, ".altup.num_inputs", 2, SPECDEC__MAX_STREAMS,
                                                      m->trait[SPECDEC__ALTUP]);
         specdec__model_read_count(&r, ".altup.active_idx", 0, 0, 0);
     }
@@ -331,14 +331,14 @@ static specdec_result specdec__model_read_alternates(specdec__model *m, specdec_
     char key[96];
 
     specdec__model_write_key(m, ".attention.sliding_window_pattern", key, sizeof key);
-    if (!specdec__gguf_find_value(&m->gguf, key, &m->alternates))
+    if (!specdec__gguf_find_value(&m->gguf, key, &m->alternate_list))
         return SPECDEC_OK;
-    if (m->alternates.is_array && m->alternates.count != (uint64_t)(m->layers + m->nextn))
+    if (m->alternate_list.is_array && m->alternate_list.count != (uint64_t)(m->layers + m->nextn))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
-                             (unsigned long long)m->alternates.count, m->layers + m->nextn);
-    if (!specdec__gguf_read_integer(m->alternates.type, m->alternates.items, &value))
-        return specdec__gguf_refuse_type(key, "an ", "integer", &m->alternates, error);
-    return m->alternates.is_array || value >= 0
+                             (unsigned long long)m->alternate_list.count, m->layers + m->nextn);
+    if (!specdec__gguf_read_integer(m->alternate_list.type, m->alternate_list.items, &value))
+        return specdec__gguf_refuse_type(key, "an ", "integer", &m->alternate_list, error);
+    return m->alternate_list.is_array || value >= 0
                ? SPECDEC_OK
                : specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
 }
@@ -346,7 +346,7 @@ static specdec_result specdec__model_read_alternates(specdec__model *m, specdec_
 /* Whether a layer is an alternate one, by the file's list or number, or else by the architecture's traits. */
 static int specdec__model_layer_alternates(const specdec__model *m, int index)
 {
-    const specdec__gguf_value *p = &m->alternates;
+    const specdec__gguf_value *p = &m->alternate_list;
     int64_t value = 0;
 
     if (!p->items)
@@ -359,10 +359,10 @@ static int specdec__model_layer_alternates(const specdec__model *m, int index)
 /* Whether a layer of these sizes is recurrent. */
 static int specdec__model_layer_is_recurrent(const specdec__model *m, int index, const specdec__shape *s)
 {
-    const specdec__gguf_value *list = &m->recurrent;
+    const specdec__gguf_value *list = &m->recurrent_list;
     int64_t value = 0;
 
-    if (!specdec__mixing_exists(&m->mixing) ||
+    if (!specdec__recurrent_layers_exist(&m->recurrent_sizes) ||
         index >= (m->all_layers ? m->all_layers : m->layers)) /* NextN blocks have attention */
         return 0;
     if (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_BESIDE_ATTENTION)
@@ -384,26 +384,27 @@ static specdec_result specdec__model_read_recurrent_layers(specdec__model *m, sp
     char key[96];
 
     specdec__model_write_key(m, ".attention.recurrent_layers", key, sizeof key);
-    if (!specdec__gguf_find_value(&m->gguf, key, &m->recurrent)) {
+    if (!specdec__gguf_find_value(&m->gguf, key, &m->recurrent_list)) {
         m->attention_interval = specdec__model_read_count(&r, ".full_attention_interval", 1, 1 << 20, -1);
         return r.result;
     }
-    if (!m->recurrent.is_array || m->recurrent.count != (uint64_t)(m->layers + m->nextn))
+    if (!m->recurrent_list.is_array || m->recurrent_list.count != (uint64_t)(m->layers + m->nextn))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is no list of %d layers", key, m->layers + m->nextn);
-    return specdec__gguf_read_integer(m->recurrent.type, m->recurrent.items, &value)
+    return specdec__gguf_read_integer(m->recurrent_list.type, m->recurrent_list.items, &value)
                ? SPECDEC_OK
-               : specdec__gguf_refuse_type(key, "an ", "integer", &m->recurrent, error);
+               : specdec__gguf_refuse_type(key, "an ", "integer", &m->recurrent_list, error);
 }
 
 /* Checks the sizes of recurrent layers; kernels need multiples of 16. wide: channels of queries and keys. Errors:
    FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int wide, specdec_error *error)
+static specdec_result specdec__model_check_recurrent_sizes(const specdec__recurrent_sizes *x, int wide,
+                                                           specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
 
-    if (x->taps < 1 || x->taps > SPECDEC__MOST_TAPS)
+    if (x->taps < 1 || x->taps > SPECDEC__MAX_TAPS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a convolution of %d taps (1..%d are read)", x->taps,
-                             SPECDEC__MOST_TAPS);
+                             SPECDEC__MAX_TAPS);
     if (x->heads && (x->groups < 1 || x->heads % x->groups))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%d heads of a state cannot share %d keys", x->heads,
                              x->groups);
@@ -417,11 +418,11 @@ static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int 
 }
 
 /* Reads the sizes of recurrent layers, if the architecture has any. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_error *error)
+static specdec_result specdec__model_read_recurrent_sizes(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
     specdec__model_reader r = specdec__model_start_reading(m, error);
-    specdec__mixing *x = &m->mixing;
+    specdec__recurrent_sizes *x = &m->recurrent_sizes;
     int inner, wide;
 
     x->kind = m->trait[SPECDEC__MIXING];
@@ -438,7 +439,7 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
         x->taps = specdec__model_read_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
         x->channels = x->input_count = x->output_width = m->embedding;
         x->input_width = 3 * m->embedding;
-        return r.result ? r.result : specdec__model_check_mixing(x, x->input_width, error);
+        return r.result ? r.result : specdec__model_check_recurrent_sizes(x, x->input_width, error);
     }
     x->taps = specdec__model_read_count(&r, ".ssm.conv_kernel", 0, 1 << 30, -1);
     x->rows = specdec__model_read_count(&r, ".ssm.state_size", 1, most, -1);
@@ -454,7 +455,7 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
     x->values = inner / x->heads;
     wide = specdec__max_int(x->groups, 1) > most / x->rows ? most + 1 : 2 * x->groups * x->rows;
     if (wide > most)
-        return specdec__model_check_mixing(x, wide, error);
+        return specdec__model_check_recurrent_sizes(x, wide, error);
     x->channels = inner + wide;
     x->query_channel = x->kind == SPECDEC__DELTA ? 0 : inner + wide / 2;
     x->key_channel = x->kind == SPECDEC__DELTA ? wide / 2 : inner;
@@ -463,7 +464,7 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
     x->beta_alpha_joined = x->kind == SPECDEC__DELTA && !x->keys_by_modulo;
     x->input_count = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
     x->input_width = inner + x->input_count;
-    return specdec__model_check_mixing(x, wide, error);
+    return specdec__model_check_recurrent_sizes(x, wide, error);
 }
 
 /* Whether a layer has a sliding window. */

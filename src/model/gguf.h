@@ -468,7 +468,7 @@ static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *o
         const size_t record = from + c.offset;
         const specdec__bytes name = specdec__gguf_skip_record(gguf, &c, by != SPECDEC__GGUF_BY_KEY);
         const uint64_t own = by == SPECDEC__GGUF_BY_OFFSET ? specdec__load_u64(c.data + c.offset - 8)
-                                                        : specdec__hash(SPECDEC__EMPTY_HASH, name.data, name.size);
+                                                           : specdec__hash(SPECDEC__EMPTY_HASH, name.data, name.size);
 
         if (specdec__gguf_comes_before(number, at, own, record))
             specdec__gguf_order_insert(order, own, record);

@@ -10,7 +10,7 @@
 #pragma once
 #include "../base/base.h"
 
-#define SPECDEC__MOST_TAPS 16 /* taps of a convolution, at most */
+#define SPECDEC__MAX_TAPS 16 /* taps of a convolution, at most */
 
 enum {
     SPECDEC__NO_STATE, /* no recurrent layers */
@@ -21,18 +21,18 @@ enum {
 };
 
 /* What differs between the kinds of recurrent layers. */
-typedef struct specdec__mixing_kind {
+typedef struct specdec__recurrent_kind {
     const char *name; /* the name of the kind */
     int delta_rule;   /* 1: a token's value is reduced by the state's prediction for its key (the delta rule) */
     int silu;         /* 1: SiLU is applied to the output of the convolution */
-} specdec__mixing_kind;
+} specdec__recurrent_kind;
 
-static const specdec__mixing_kind specdec__mixing_kinds[SPECDEC__MIXINGS] = {
+static const specdec__recurrent_kind specdec__recurrent_kinds[SPECDEC__MIXINGS] = {
     {"none", 0, 0}, {"short convolution", 0, 0}, {"gated delta rule", 1, 1}, {"Mamba-2", 0, 1}};
 
 /* Sizes of the recurrent layers of a model, in floats. Queries, keys and values are parts of the convolution's
    output. */
-typedef struct specdec__mixing {
+typedef struct specdec__recurrent_sizes {
     int kind;                 /* SPECDEC__SHORT, ...; SPECDEC__NO_STATE: there are none */
     int layers;               /* recurrent layers on this rank */
     int taps, channels;       /* of the convolution */
@@ -45,22 +45,22 @@ typedef struct specdec__mixing {
     int output_width;         /* width of the layer's output, before its output matrix */
     int input_width;          /* width of the row that the input matrices give for a token */
     int first_input, input_count; /* the inputs of the state are [first_input, first_input + input_count) of this row */
-} specdec__mixing;
+} specdec__recurrent_sizes;
 
 /* Whether a model has recurrent layers, on this rank or another one. */
-SPECDEC__INLINE int specdec__mixing_exists(const specdec__mixing *m)
+SPECDEC__INLINE int specdec__recurrent_layers_exist(const specdec__recurrent_sizes *m)
 {
     return SPECDEC__HAS_RECURRENT_LAYERS && m->kind;
 }
 
 /* Returns the floats of the state matrix of one head. */
-SPECDEC__INLINE size_t specdec__mixing_head_floats(const specdec__mixing *m)
+SPECDEC__INLINE size_t specdec__recurrent_head_floats(const specdec__recurrent_sizes *m)
 {
     return (size_t)m->rows * (size_t)m->values;
 }
 
 /* Returns the floats of a convolution's window: the last taps - 1 inputs of all channels. */
-SPECDEC__INLINE size_t specdec__mixing_window_floats(const specdec__mixing *m)
+SPECDEC__INLINE size_t specdec__recurrent_window_floats(const specdec__recurrent_sizes *m)
 {
     return m->layers ? (size_t)(m->taps - 1) * (size_t)m->channels : 0;
 }

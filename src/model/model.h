@@ -202,12 +202,12 @@ typedef struct specdec__trait {
 /* Values of traits that a row of the table does not name; all other traits are 0. */
 static const specdec__trait specdec__default_traits[] = {{SPECDEC__PERIOD, 1}, {SPECDEC__WINDOW_KEYS, -1}, {0, 0}};
 
-#define SPECDEC__MOST_TRAITS 18 /* traits in a row of the table at most, the end included */
+#define SPECDEC__MAX_TRAITS 18 /* traits in a row of the table at most, the end included */
 
 /* A row of the table of architectures. */
 typedef struct specdec__architecture {
     const char *name;                            /* general.architecture in files */
-    specdec__trait traits[SPECDEC__MOST_TRAITS]; /* ends with SPECDEC__NO_TRAIT */
+    specdec__trait traits[SPECDEC__MAX_TRAITS];  /* ends with SPECDEC__NO_TRAIT */
 } specdec__architecture;
 
 /* RoPE's variants (the trait ROPE_VARIANT): none; no RoPE if rope.scaling.finetuned is 0; never any RoPE; queries grow
@@ -478,7 +478,7 @@ typedef struct specdec__inputs {
     const float *norm;      /* (width) weights */
 } specdec__inputs;
 
-#define SPECDEC__MOST_STREAMS 4 /* residual streams, at most */
+#define SPECDEC__MAX_STREAMS 4 /* residual streams, at most */
 
 /* Several residual streams (AltUp: Baykal et al. 2023, arXiv 2301.13310) in Gemma 3n; a layer works on the first, x.
    The others begin as matrices times x, scaled to the length of x. A layer predicts each stream as a sum of all
@@ -490,7 +490,7 @@ typedef struct specdec__inputs {
    of attention, x becomes (x + attention h + h + norm(up(down h))) / root(2). */
 typedef struct specdec__streams {
     int count;                                            /* number of streams; 0: only x */
-    specdec__matrix matrix[2][SPECDEC__MOST_STREAMS - 1]; /* (embedding, embedding) applied before the first layer,
+    specdec__matrix matrix[2][SPECDEC__MAX_STREAMS - 1];  /* (embedding, embedding) applied before the first layer,
                                                              behind the last */
 } specdec__streams;
 
@@ -500,7 +500,7 @@ typedef struct specdec__latent {
     int rank;               /* size of a latent row; 0: attention is not latent */
     int query_rank;         /* size of the rows that queries are projected from; 0: queries are projected from the
                                layer's input */
-    int key_dim, value_dim; /* of one head: size of its query, still part and rotated part; size of its output */
+    int key_dim, value_dim; /* of one head: size of its query, unrotated part and rotated part; size of its output */
 } specdec__latent;
 
 /* A model: its architecture, sizes, facts and tensors. On a rank of a cluster, a part of its layers. */
@@ -541,11 +541,12 @@ typedef struct specdec_model {
     int span_layers[SPECDEC__SPANS], window; /* layers of each span on this rank; keys that layers of SPECDEC__WINDOW
                                                 see */
     int span_used[SPECDEC__SPANS];           /* 1: some layer of the model, on any rank, is of this span */
-    specdec__mixing mixing;                  /* sizes of the recurrent layers */
-    specdec__gguf_value recurrent;           /* list that says which layers are recurrent; items NULL: none */
+    specdec__recurrent_sizes recurrent_sizes; /* sizes of the recurrent layers */
+    specdec__gguf_value recurrent_list;       /* list that says which layers are recurrent; items NULL: none */
     int attention_interval;                  /* without this list: the last of every attention_interval layers has
                                                 attention */
-    specdec__gguf_value alternates;          /* which layers are alternate ones: see specdec__model_read_alternates */
+    specdec__gguf_value alternate_list;      /* which layers are alternate ones: see specdec__model_read_alternates
+                                                    */
     float fact[SPECDEC__FACTS];              /* scales and soft caps, by SPECDEC__EMBEDDING_SCALE, ...; a query scale of
                                                 0: see specdec__model_query_scale */
     float query_growth;                      /* queries at p times the original context are multiplied by 1 +

@@ -97,7 +97,7 @@ static specdec_result specdec__nextn_init(specdec__model *m, const specdec__mode
 
     *m = *target;
     memset(&m->mapped, 0, sizeof m->mapped);
-    memset(&m->mixing, 0, sizeof m->mixing);
+    memset(&m->recurrent_sizes, 0, sizeof m->recurrent_sizes);
     memset(&m->token_embedding, 0, sizeof m->token_embedding);
     memset(&m->output, 0, sizeof m->output);
     memset(&m->inputs, 0, sizeof m->inputs);

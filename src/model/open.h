@@ -56,7 +56,7 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-#define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MOST_STREAMS - 1)) /* matrices of AltUp, both directions */
+#define SPECDEC__STREAM_MATRICES (2 * (SPECDEC__MAX_STREAMS - 1)) /* matrices of AltUp, both directions */
 
 /* Returns matrix number i of a model: those of layers, of streams, of models that read states, of embeddings for
    layers, and the output matrix. Some layers and models lack some of these matrices: they have 0 rows. */
@@ -444,7 +444,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     if (!m->architecture)
         return specdec__model_refuse_architecture(name, error);
     if ((result = specdec__model_read_sizes(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_read_mixing(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_read_recurrent_sizes(m, error)) != SPECDEC_OK ||
         (result = specdec__model_read_facts(m, error)) != SPECDEC_OK ||
         (result = specdec__model_check_layers(m, error)) != SPECDEC_OK ||
         (result = specdec__model_refuse_demands(m, error)) != SPECDEC_OK ||

@@ -14,7 +14,7 @@
 SPECDEC__FOR_SIZE
 
 /* Computes the dimensions of the tensors of a recurrent layer; they are 0 with kind SPECDEC__NO_STATE. */
-static void specdec__model_mixing_sizes(const specdec__model *m, const specdec__mixing *x, int *size)
+static void specdec__model_recurrent_tensor_sizes(const specdec__model *m, const specdec__recurrent_sizes *x, int *size)
 {
     const int is_short = x->kind == SPECDEC__SHORT, delta = x->kind == SPECDEC__DELTA;
     const int ssm = x->kind == SPECDEC__MAMBA2;
@@ -67,7 +67,7 @@ static void specdec__model_latent_sizes(const specdec__model *m, const specdec__
 /* Computes all dimensions of the tensors of a layer of this shape, size (SPECDEC__DIM_COUNT). */
 static void specdec__model_tensor_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
-    specdec__mixing mixing = m->mixing;
+    specdec__recurrent_sizes mixing = m->recurrent_sizes;
     const int whole = m->trait[SPECDEC__JOINT_NORMS], heads = s->kv_heads ? s->heads : 0;
 
     memset(size, 0, SPECDEC__DIM_COUNT * sizeof *size);
@@ -103,7 +103,7 @@ static void specdec__model_tensor_sizes(const specdec__model *m, const specdec__
         specdec__model_latent_sizes(m, s, size);
     size[SPECDEC__DIM_READ] = m->embedding * (m->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS ? 2 : 1);
     mixing.kind = s->recurrent ? mixing.kind : SPECDEC__NO_STATE;
-    specdec__model_mixing_sizes(m, &mixing, size);
+    specdec__model_recurrent_tensor_sizes(m, &mixing, size);
 }
 
 /* Binds vector i of a layer: as it is, folded from a matrix, or as a part of a fused tensor. Errors: FORMAT,

@@ -36,7 +36,7 @@ static int specdec__model_count_layer(specdec__model *m, const specdec__shape *s
         m->span_layers[shape->span]++;
         m->span_used[shape->span] = 1;
     }
-    return shape->recurrent ? m->mixing.layers++ : -1;
+    return shape->recurrent ? m->recurrent_sizes.layers++ : -1;
 }
 
 /* Finds a tensor by name; *found: 1 if it is there. Errors: FORMAT (required and missing). */

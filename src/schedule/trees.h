@@ -215,8 +215,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
     }
     e->member_count = kept;
     if ((SPECDEC__HAS_MANY_SEQUENCES || SPECDEC__OTHER_DRAFTERS) && (kept > 1 || e->drafter_count > 1) &&
-        base > least &&
-        !specdec__engine_tree_is_fixed(e))
+        base > least && !specdec__engine_tree_is_fixed(e))
         specdec__engine_prune_trees(e, times);
 }
 

@@ -76,7 +76,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
         return SPECDEC_OK;
     }
     if (t && e->room.max_views == 1) { /* one sequence: after a failed prompt, a rewind, specdec_logits */
-        const specdec__prefill_rows rows = specdec__prefill_rows_from(t->count - t->from_row);
+        const specdec__prefill_rows rows = specdec__prefill_rows_with_logits_from(t->count - t->from_row);
 
         if (t->from_row || specdec__engine_tokens_to_prefill(t) > 0)
             result = specdec__engine_prefill(t, t->count - !t->from_row, &rows);

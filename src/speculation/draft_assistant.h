@@ -208,7 +208,8 @@ static specdec_result specdec__draft_assistant_check_target(const specdec__model
     if (m->reads.width != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
                              m->reads.width, target->embedding);
-    if (target->layers < 2 || specdec__mixing_exists(&target->mixing) || target->latent_attention.rank)
+    if (target->layers < 2 || specdec__recurrent_layers_exist(&target->recurrent_sizes) ||
+        target->latent_attention.rank)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads the keys of the target's last two layers, "
                              "which a %s of %d layers does not have", specdec__model_architecture_name(target),
                              target->layers);

@@ -334,7 +334,7 @@ static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, co
     int i, from, to;
 
     for (from = view->length; !result && from >= committed->from && from < end; from = to) {
-        specdec__prefill_rows rows = specdec__prefill_rows_from(end);
+        specdec__prefill_rows rows = specdec__prefill_rows_with_logits_from(end);
 
         to = specdec__min_int(end, from + m->context.max_nodes);
         for (i = from - committed->from; i < to - committed->from; i++) {

@@ -88,7 +88,7 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
                                                      int wanted, specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[at];
-    specdec__prefill_rows rows = specdec__prefill_rows_from(wanted ? end - 1 : end);
+    specdec__prefill_rows rows = specdec__prefill_rows_with_logits_from(wanted ? end - 1 : end);
 
     rows.reads = t->states;
     rows.reads_from = t->from;

@@ -50,7 +50,7 @@ static specdec_result specdec__draft_model_prefill_text(specdec__draft_model *m,
     specdec__view *view = &m->views[at];
     const int most = m->context.max_nodes, keys = count - m->skipped[at];
     const int sinks = m->skipped[at] ? specdec__min_int(SPECDEC__DRAFT_SINKS, keys) : 0;
-    specdec__prefill_rows rows = specdec__prefill_rows_from(sinks); /* none of the sinks */
+    specdec__prefill_rows rows = specdec__prefill_rows_with_logits_from(sinks); /* none of the sinks */
     specdec_result result = SPECDEC_OK;
 
     if (view->length < sinks)

@@ -39,8 +39,8 @@ static const struct {
 
 /* The kinds that draft with models that read states, by how these do. */
 static const specdec__drafter_row specdec__drafter_state_readers[] = {
-    NULL, SPECDEC__HAS_STATE_DRAFTERS ? specdec__draft_layer_kind : NULL, SPECDEC__HAS_STATE_DRAFTERS
-        ? specdec__draft_assistant_kind : NULL,
+    NULL, SPECDEC__HAS_STATE_DRAFTERS ? specdec__draft_layer_kind : NULL,
+    SPECDEC__HAS_STATE_DRAFTERS ? specdec__draft_assistant_kind : NULL,
     SPECDEC__HAS_STATE_DRAFTERS ? specdec__draft_block_kind : NULL};
 
 /* Writes the row of a kind of drafter to *kind. Returns 0 if there is none, else 1. */

@@ -333,7 +333,7 @@ static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
     r->context.before_attention = stale ? specdec__retrieve_recall_layer : NULL;
     r->context.before_attention_argument = r;
     r->context.logits = r->logits;
-    memset(r->context.taps, 0, sizeof r->context.taps);
+    memset(r->context.state_readers, 0, sizeof r->context.state_readers);
     if (stale)
         r->next_choice = r->view->next_position + SPECDEC__RETRIEVE_CHOICE_TOKENS;
     return &r->context;

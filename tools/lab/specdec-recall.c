@@ -63,7 +63,7 @@ static int32_t chosen(const recall *r, const float *row, int count)
 /* Runs text[view length, count) through the target. Returns 0 after saying what went wrong. */
 static int run_target(recall *r, int count, int watched)
 {
-    const specdec__prefill_rows rows = specdec__prefill_rows_from(count - 1);
+    const specdec__prefill_rows rows = specdec__prefill_rows_with_logits_from(count - 1);
     specdec__view *view = &r->e->view;
     specdec_error error;
 
