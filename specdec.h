@@ -15266,18 +15266,18 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
-#define SPECDEC__MAX_NAME 32  /* longest name that is compared, in bytes */
+#define SPECDEC__MAX_NAME_BYTES 32 /* longest name that is compared, in bytes */
 
 /* Returns the edit distance of two names (Levenshtein 1966): the fewest bytes that must be replaced, inserted or
-   deleted to make one name of the other. SPECDEC__MAX_NAME if one of them is too long. */
+   deleted to make one name of the other. SPECDEC__MAX_NAME_BYTES if one of them is too long. */
 static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
 {
-    unsigned char row[SPECDEC__MAX_NAME];  /* row[j]: the distance of a's first i bytes and b's first j */
+    unsigned char row[SPECDEC__MAX_NAME_BYTES]; /* row[j]: the distance of a's first i bytes and b's first j */
     const size_t width = strlen(b);
     size_t i, j;
 
-    if (a.size >= SPECDEC__MAX_NAME || width >= SPECDEC__MAX_NAME)
-        return SPECDEC__MAX_NAME;
+    if (a.size >= SPECDEC__MAX_NAME_BYTES || width >= SPECDEC__MAX_NAME_BYTES)
+        return SPECDEC__MAX_NAME_BYTES;
     for (j = 0; j <= width; j++)
         row[j] = (unsigned char)j;
     for (i = 1; i <= a.size; i++) {
@@ -15295,8 +15295,8 @@ static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const cha
 
 /* Compares an unknown name with a known one: if their distance is below *least, *least becomes the distance and
    *nearest the known name. *least begins as specdec__name_max_distance returns it. */
-static SPECDEC__UNUSED void specdec__name_keep_nearest(specdec__bytes name, const char *known, size_t *least,
-                                                       const char **nearest)
+static SPECDEC__UNUSED void specdec__name_update_nearest(specdec__bytes name, const char *known, size_t *least,
+                                                         const char **nearest)
 {
     const size_t distance = specdec__name_distance(name, known);
 
@@ -15544,8 +15544,8 @@ static int specdec__gguf_read_integer(uint32_t type, const unsigned char *at, in
     }
 }
 
-/* Reads an integer of any width in [low, high], or an array of `copies` equal ones; *out keeps its value if the key is
-   absent. Errors: FORMAT, UNSUPPORTED (the array's items differ). */
+/* Reads an integer metadata value of any width in [low, high], or an array of `copies` equal ones; *out keeps its value
+   if the file lacks the key. Errors: FORMAT, UNSUPPORTED (the array's items differ). */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__gguf *gguf, const char *key, int copies,
                                                                 int64_t low, int64_t high,
                                                                 int64_t *out, specdec_error *error)
@@ -15569,7 +15569,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__g
     return SPECDEC_OK;
 }
 
-/* Reads a finite f32; *out keeps its value if the key is absent. Errors: FORMAT. */
+/* Reads a finite f32 metadata value; *out keeps its value if the file lacks the key. Errors: FORMAT. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__gguf *gguf, const char *key, float *out,
                                                               specdec_error *error)
 {
@@ -15587,7 +15587,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__ggu
     return SPECDEC_OK;
 }
 
-/* Reads a string; out->data is NULL if the key is absent. Errors: FORMAT. */
+/* Reads a string metadata value; out->data is NULL if the file lacks the key. Errors: FORMAT. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gguf *gguf, const char *key,
                                                                specdec__bytes *out,
                                                                specdec_error *error)
@@ -15605,8 +15605,9 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
     return SPECDEC_OK;
 }
 
-/* Reads an array with items of one type; out->items is NULL if the key is absent. Items are read with
-   specdec__load_..., strings one after the other with specdec__cursor_string over (items, bytes). Errors: FORMAT. */
+/* Reads an array metadata value with items of one type; out->items is NULL if the file lacks the key. Items are read
+   with specdec__load_..., strings one after the other with specdec__cursor_string over (items, bytes). Errors: FORMAT.
+   */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__gguf *gguf, const char *key, uint32_t type,
                                                               specdec__gguf_value *out, specdec_error *error)
 {
@@ -15643,8 +15644,8 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
     return SPECDEC_OK;
 }
 
-/* Checks all tensor records. Called twice: before data_at is known, which lies behind the last record, and
-   afterwards. */
+/* Checks all tensor records of a file. Called twice: before gguf->data_at is known, which lies behind the last record,
+   and afterwards. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__cursor *c, specdec_error *error)
 {
     specdec__gguf_tensor tensor;
@@ -15678,10 +15679,10 @@ static specdec__bytes specdec__gguf_skip_record(const specdec__gguf *gguf, specd
 
 /* The next 64 records of a file, sorted by a number that each record has; equal numbers in the order of the file. There
    is no memory for all records: each walk over the file gives the next 64. */
-#define SPECDEC__GGUF_SORTED 64 /* records that an order holds */
+#define SPECDEC__GGUF_ORDER_RECORDS 64 /* records that an order holds */
 typedef struct specdec__gguf_order {
-    uint64_t number[SPECDEC__GGUF_SORTED]; /* (count) numbers that records are sorted by, rising */
-    size_t record[SPECDEC__GGUF_SORTED];   /* offsets of the records */
+    uint64_t number[SPECDEC__GGUF_ORDER_RECORDS]; /* (count) numbers that records are sorted by, rising */
+    size_t record[SPECDEC__GGUF_ORDER_RECORDS];   /* offsets of the records */
     int count;                             /* records in the order, at most 64 */
 } specdec__gguf_order;
 
@@ -15691,10 +15692,10 @@ SPECDEC__INLINE int specdec__gguf_comes_before(uint64_t a, size_t a_at, uint64_t
     return a < b || (a == b && a_at < b_at);
 }
 
-/* Inserts a record into an order, if it is one of the first 64. */
+/* Inserts a record into an order, unless the order already holds 64 records that come before it. */
 static void specdec__gguf_order_insert(specdec__gguf_order *order, uint64_t number, size_t at)
 {
-    int i = order->count, last = SPECDEC__GGUF_SORTED - 1;
+    int i = order->count, last = SPECDEC__GGUF_ORDER_RECORDS - 1;
 
     if (i > last && !specdec__gguf_comes_before(number, at, order->number[last], order->record[last]))
         return;
@@ -15747,7 +15748,7 @@ static specdec__bytes specdec__gguf_record_name(const unsigned char *record)
 /* Returns how many bytes of a name an error text shows: 64 at most. */
 static int specdec__gguf_shown_bytes(specdec__bytes name) { return (int)(name.size < 64 ? name.size : 64); }
 
-/* Refuses two records of the same name. Errors: FORMAT. */
+/* Returns an error if records a and b have the same name. by: SPECDEC__GGUF_BY_KEY, ... Errors: FORMAT. */
 static specdec_result specdec__gguf_check_duplicate(int by, const unsigned char *a, const unsigned char *b,
                                                     specdec_error *error)
 {
@@ -15760,9 +15761,9 @@ static specdec_result specdec__gguf_check_duplicate(int by, const unsigned char 
                          (const char *)name.data);
 }
 
-/* Refuses a tensor whose data do not end where the data of the next tensor begin, up to the alignment: its type or
-   shape contradicts the offsets. before: offset of its record; 0: there is none, the next tensor is the first. Errors:
-   FORMAT. */
+/* Returns an error if the data of a tensor do not end where the data of the next tensor begin, up to the alignment: its
+   type or shape contradicts the offsets. before: offset of its record; 0: there is none, the next tensor is the first.
+   Errors: FORMAT. */
 static specdec_result specdec__gguf_check_gap(const specdec__gguf *gguf, size_t before, size_t next,
                                               uint64_t next_offset, specdec_error *error)
 {
@@ -15820,7 +15821,7 @@ static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const spe
             number = order.number[i];
             at = order.record[i];
         }
-    } while (order.count == SPECDEC__GGUF_SORTED);
+    } while (order.count == SPECDEC__GGUF_ORDER_RECORDS);
     return SPECDEC_OK;
 }
 
@@ -15903,7 +15904,7 @@ static SPECDEC__UNUSED size_t specdec__gguf_used_bytes(const specdec__gguf *gguf
     return extent;
 }
 
-/* Finds a tensor by name. Returns 1 when found. */
+/* Finds the record of a tensor in a checked file by its name. Returns 1 when found. */
 static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, const char *name,
                                                      specdec__gguf_tensor *out)
 {
@@ -17834,7 +17835,7 @@ static SPECDEC__UNUSED const char *specdec__pre_tokenizer_similar_name(specdec__
     const char *nearest = "";
 
     for (i = 0; i < SPECDEC__COUNT(specdec__pre_tokenizers); i++)
-        specdec__name_keep_nearest(name, specdec__pre_tokenizers[i].name, &least, &nearest);
+        specdec__name_update_nearest(name, specdec__pre_tokenizers[i].name, &least, &nearest);
     return nearest;
 }
 
@@ -35460,11 +35461,11 @@ static SPECDEC__UNUSED void specdec__mask_compute(const specdec_constraint *c, c
 #define SPECDEC__MAX_TAPS 16 /* taps of a convolution, at most */
 
 enum {
-    SPECDEC__NO_STATE, /* no recurrent layers */
-    SPECDEC__SHORT,  /* a convolution between two gates, without heads: LFM2 (Liquid AI 2025) */
-    SPECDEC__DELTA,  /* the gated delta rule: Yang et al. 2024, arXiv 2412.06464 */
-    SPECDEC__MAMBA2, /* Mamba-2: Dao and Gu 2024, arXiv 2405.21060 */
-    SPECDEC__MIXINGS
+    SPECDEC__NO_STATE,          /* no recurrent layers */
+    SPECDEC__SHORT_CONVOLUTION, /* a convolution between two gates, without heads: LFM2 (Liquid AI 2025) */
+    SPECDEC__GATED_DELTA,       /* the gated delta rule: Yang et al. 2024, arXiv 2412.06464 */
+    SPECDEC__MAMBA2,            /* Mamba-2: Dao and Gu 2024, arXiv 2405.21060 */
+    SPECDEC__RECURRENT_KINDS
 };
 
 /* What differs between the kinds of recurrent layers. */
@@ -35474,16 +35475,16 @@ typedef struct specdec__recurrent_kind {
     int silu;         /* 1: SiLU is applied to the output of the convolution */
 } specdec__recurrent_kind;
 
-static const specdec__recurrent_kind specdec__recurrent_kinds[SPECDEC__MIXINGS] = {
+static const specdec__recurrent_kind specdec__recurrent_kinds[SPECDEC__RECURRENT_KINDS] = {
     {"none", 0, 0}, {"short convolution", 0, 0}, {"gated delta rule", 1, 1}, {"Mamba-2", 0, 1}};
 
 /* Sizes of the recurrent layers of a model, in floats. Queries, keys and values are parts of the convolution's
    output. */
 typedef struct specdec__recurrent_sizes {
-    int kind;                 /* SPECDEC__SHORT, ...; SPECDEC__NO_STATE: there are none */
+    int kind;                 /* SPECDEC__SHORT_CONVOLUTION, ...; SPECDEC__NO_STATE: there are none */
     int layers;               /* recurrent layers on this rank */
-    int taps, channels;       /* of the convolution */
-    int heads, rows, values;  /* heads, and the size (rows, values) of the matrix of each; heads 0: none */
+    int taps, channels;       /* number of taps, and of channels, of the convolution */
+    int heads, rows, values;  /* number of heads, 0: none; size (rows, values) of the state matrix of each head */
     int groups;               /* number of different keys and queries; heads / groups heads share each */
     int keys_by_modulo;       /* 1: heads with equal index modulo `groups` share a key; 0: adjacent heads do */
     int beta_alpha_joined;    /* 1: one tensor (ssm_ba) gives both numbers of each head: for each group first those for
@@ -35518,9 +35519,11 @@ SPECDEC__INLINE size_t specdec__recurrent_window_floats(const specdec__recurrent
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__MAX_DIMENSION (1 << 20) /* of an embedding, a feed-forward network, or all heads of a layer together */
+#define SPECDEC__MAX_DIMENSION \
+    (1 << 20)                            /* width of an embedding, a feed-forward network, or all heads of a layer, at
+                                            most */
 #define SPECDEC__MAX_EXPERTS 1024        /* experts of a layer, at most */
-#define SPECDEC__MAX_CHOSEN 64           /* experts that a token visits, and groups of experts, at most */
+#define SPECDEC__MAX_CHOSEN_EXPERTS 64   /* experts that a token visits, and groups of experts, at most */
 
 /* Upper bounds of what the lower plane of a matrix contributes to the products of its rows: see >>forward/screen. */
 typedef struct specdec__row_bounds {
@@ -35548,37 +35551,94 @@ typedef struct specdec__matrix {
 
 /* The matrices of a layer, as in specdec__matrix_table. */
 enum {
-    SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN,
-    SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_DOWN, SPECDEC__ROUTER, SPECDEC__SHARED_ROUTER,
-    SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
-    SPECDEC__INPUT_GATE, SPECDEC__INPUT_OUT,
-    SPECDEC__STREAM_ROUTER, SPECDEC__LAUREL_DOWN, SPECDEC__LAUREL_UP, /* of specdec__streams */
-    SPECDEC__ATTENTION_CONV, SPECDEC__FFN_CONV, /* of specdec__block_model */
-    SPECDEC__Q_A, SPECDEC__Q_B, SPECDEC__KV_A, SPECDEC__K_B, SPECDEC__V_B, /* of latent attention */
+    SPECDEC__Q,
+    SPECDEC__K,
+    SPECDEC__V,
+    SPECDEC__O,
+    SPECDEC__GATE,
+    SPECDEC__UP,
+    SPECDEC__DOWN,
+    SPECDEC__EXPERT_GATE,
+    SPECDEC__EXPERT_UP,
+    SPECDEC__EXPERT_DOWN,
+    SPECDEC__ROUTER,
+    SPECDEC__SHARED_ROUTER,
+    SPECDEC__LATENT_DOWN,
+    SPECDEC__LATENT_UP,
+    SPECDEC__LAYER_EMBEDDING_GATE,
+    SPECDEC__LAYER_EMBEDDING_OUT,
+    SPECDEC__STREAM_ROUTER,
+    SPECDEC__LAUREL_DOWN,
+    SPECDEC__LAUREL_UP, /* of specdec__streams */
+    SPECDEC__ATTENTION_CONV,
+    SPECDEC__FFN_CONV, /* of specdec__block_model */
+    SPECDEC__Q_A,
+    SPECDEC__Q_B,
+    SPECDEC__KV_A,
+    SPECDEC__K_B,
+    SPECDEC__V_B, /* of latent attention */
     /* of recurrent layers: */
-    SPECDEC__MIX_SHORT_IN, SPECDEC__MIX_SHORT_OUT, SPECDEC__MIX_SSM_IN, SPECDEC__MIX_SSM_OUT, SPECDEC__MIX_QKV,
-    SPECDEC__MIX_GATE, SPECDEC__MIX_BETA, SPECDEC__MIX_ALPHA, SPECDEC__MIX_BETA_ALPHA,
+    SPECDEC__RECURRENT_SHORT_IN,
+    SPECDEC__RECURRENT_SHORT_OUT,
+    SPECDEC__RECURRENT_SSM_IN,
+    SPECDEC__RECURRENT_SSM_OUT,
+    SPECDEC__RECURRENT_QKV,
+    SPECDEC__RECURRENT_GATE,
+    SPECDEC__RECURRENT_BETA,
+    SPECDEC__RECURRENT_ALPHA,
+    SPECDEC__RECURRENT_BETA_ALPHA,
     SPECDEC__MATRICES
 };
 /* The vectors of a layer, as in specdec__vector_table: weights of norms, biases, and small matrices. */
 enum {
-    SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM,
-    SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN, SPECDEC__READ_NORM,
-    SPECDEC__Q_BIAS, SPECDEC__K_BIAS, SPECDEC__V_BIAS, SPECDEC__O_BIAS,
-    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__SINKS,
-    SPECDEC__ROUTER_BIAS, SPECDEC__CHOICE_BIAS, SPECDEC__EXPERT_GATE_BIAS, SPECDEC__EXPERT_UP_BIAS,
+    SPECDEC__ATTENTION_NORM,
+    SPECDEC__FFN_NORM,
+    SPECDEC__Q_NORM,
+    SPECDEC__K_NORM,
+    SPECDEC__AFTER_ATTENTION,
+    SPECDEC__AFTER_FFN,
+    SPECDEC__READ_NORM,
+    SPECDEC__Q_BIAS,
+    SPECDEC__K_BIAS,
+    SPECDEC__V_BIAS,
+    SPECDEC__O_BIAS,
+    SPECDEC__GATE_BIAS,
+    SPECDEC__UP_BIAS,
+    SPECDEC__DOWN_BIAS,
+    SPECDEC__SINKS,
+    SPECDEC__ROUTER_BIAS,
+    SPECDEC__CHOICE_BIAS,
+    SPECDEC__EXPERT_GATE_BIAS,
+    SPECDEC__EXPERT_UP_BIAS,
     SPECDEC__EXPERT_DOWN_BIAS,
-    SPECDEC__FFN_NORM_BARE, SPECDEC__FFN_NORM_FIRST, /* other tensor names of FFN_NORM */
-    SPECDEC__AFTER_INPUT, SPECDEC__OUTPUT_SCALE,
+    SPECDEC__FFN_NORM_BARE,
+    SPECDEC__FFN_NORM_FIRST, /* other tensor names of FFN_NORM */
+    SPECDEC__AFTER_INPUT,
+    SPECDEC__OUTPUT_SCALE,
     /* with the trait DENSE_BESIDE_EXPERTS: */
-    SPECDEC__ROUTER_NORM, SPECDEC__EXPERT_NORM, SPECDEC__AFTER_NETWORK, SPECDEC__AFTER_EXPERTS,
-    SPECDEC__LOW_NORM, SPECDEC__LATENT_NORM, /* of latent attention */
-    SPECDEC__STREAM_NORM, SPECDEC__PREDICTIONS, SPECDEC__CORRECTIONS, SPECDEC__INPUT_SCALE, /* of specdec__streams */
-    SPECDEC__ATTENTION_CONV_BASE, SPECDEC__FFN_CONV_BASE, /* of specdec__block_model: (2, taps, embedding) */
-    SPECDEC__LAUREL_NORM, /* PREDICTIONS: (streams, streams, streams), CORRECTIONS: (streams, streams) */
+    SPECDEC__ROUTER_NORM,
+    SPECDEC__EXPERT_NORM,
+    SPECDEC__AFTER_NETWORK,
+    SPECDEC__AFTER_EXPERTS,
+    SPECDEC__LOW_NORM,
+    SPECDEC__LATENT_NORM, /* of latent attention */
+    SPECDEC__STREAM_NORM,
+    SPECDEC__PREDICTIONS,
+    SPECDEC__CORRECTIONS,
+    SPECDEC__INPUT_SCALE, /* of specdec__streams */
+    SPECDEC__ATTENTION_CONV_BASE,
+    SPECDEC__FFN_CONV_BASE, /* of specdec__block_model: (2, taps, embedding) */
+    SPECDEC__LAUREL_NORM,   /* PREDICTIONS: (streams, streams, streams), CORRECTIONS: (streams, streams) */
     /* of recurrent layers; taps are (taps, channels): */
-    SPECDEC__MIX_SHORT_TAPS, SPECDEC__MIX_TAPS, SPECDEC__MIX_BIAS, SPECDEC__MIX_DT_BIAS, SPECDEC__MIX_A, SPECDEC__MIX_D,
-    SPECDEC__MIX_NORM, SPECDEC__MIX_NORMS, SPECDEC__VECTORS
+    SPECDEC__RECURRENT_SHORT_TAPS,
+    SPECDEC__RECURRENT_TAPS,
+    SPECDEC__RECURRENT_BIAS,
+    SPECDEC__RECURRENT_DT_BIAS,
+    SPECDEC__RECURRENT_A,
+    SPECDEC__RECURRENT_D,
+    SPECDEC__RECURRENT_NORM,
+    SPECDEC__RECURRENT_NORMS,
+    SPECDEC__VECTORS
 };
 /* Spans: a layer attends to all keys, or to a sliding window of the last keys. */
 enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS };
@@ -35629,27 +35689,27 @@ typedef struct specdec__layer {
    is 0, or what specdec__default_traits says. Some architectures have regular and alternate layers: layer i is an
    alternate one if bit i % PERIOD of ALTERNATES is set. Alternate layers may have a sliding window, or another RoPE. */
 enum {
-    SPECDEC__NO_TRAIT,       /* ends a row of the table */
-    SPECDEC__NEOX,           /* 1: RoPE rotates pairs (i, i + dim/2); 0: pairs (2i, 2i + 1), for which converters have
+    SPECDEC__NO_TRAIT,        /* ends a row of the table */
+    SPECDEC__NEOX,            /* 1: RoPE rotates pairs (i, i + dim/2); 0: pairs (2i, 2i + 1), for which converters have
                                 reordered Llama's rows of queries and keys */
-    SPECDEC__ACTIVATION,     /* the activation: SPECDEC__SILU, SPECDEC__GELU, ... */
-    SPECDEC__UNGATED,        /* 1: feed-forward networks have no gate: down(activation(up x)) */
-    SPECDEC__NEEDS,          /* bits of optional vectors that files must have */
-    SPECDEC__LACKS,          /* bits of vectors that files never have, though other architectures do */
-    SPECDEC__FFN_NORM_AS,    /* the vector whose tensor name SPECDEC__FFN_NORM has in files; 0: its own name */
-    SPECDEC__LAYER_NORM,     /* 1: norms are LayerNorms, which subtract the mean; 0: RMS norms */
-    SPECDEC__PARALLEL,       /* 1: attention and feed-forward network read the same norm of the same x */
+    SPECDEC__ACTIVATION,      /* the activation: SPECDEC__SILU, SPECDEC__GELU, ... */
+    SPECDEC__UNGATED,         /* 1: feed-forward networks have no gate: down(activation(up x)) */
+    SPECDEC__NEEDS,           /* bits of optional vectors that files must have */
+    SPECDEC__LACKS,           /* bits of vectors that files never have, though other architectures do */
+    SPECDEC__FFN_NORM_AS,     /* the vector whose tensor name SPECDEC__FFN_NORM has in files; 0: its own name */
+    SPECDEC__LAYER_NORM,      /* 1: norms are LayerNorms, which subtract the mean; 0: RMS norms */
+    SPECDEC__PARALLEL,        /* 1: attention and feed-forward network read the same norm of the same x */
     SPECDEC__NORM_AFTER_ROPE, /* 1: norms of queries and keys come after RoPE */
-    SPECDEC__JOINT_NORMS,    /* 1: norms of queries and keys are over all heads of a row together */
-    SPECDEC__PERIOD,         /* layers after which the pattern of alternate layers repeats */
-    SPECDEC__ALTERNATES,     /* bits of the alternate layers in a period */
-    SPECDEC__WINDOW_KEYS,    /* window of alternate layers in keys, if the file has no key for it; -1: they have none in
+    SPECDEC__JOINT_NORMS,     /* 1: norms of queries and keys are over all heads of a row together */
+    SPECDEC__PERIOD,          /* layers after which the pattern of alternate layers repeats */
+    SPECDEC__ALTERNATES,      /* bits of the alternate layers in a period */
+    SPECDEC__WINDOW_KEYS, /* window of alternate layers in keys, if the file has no key for it; -1: they have none in
                                 any case */
     SPECDEC__BASE_OF_REGULAR, /* 1: ALTERNATE_BASE is about the regular layers instead, where alternate layers have
                                 windows */
-    SPECDEC__ALTERNATE_BASE, /* RoPE base of alternate layers, if the file has no key for it; 1: that of regular layers
+    SPECDEC__ALTERNATE_BASE,  /* RoPE base of alternate layers, if the file has no key for it; 1: that of regular layers
                                 without scaling; 0: the same RoPE; < 0: no RoPE */
-    SPECDEC__ROOT_EMBEDDING, /* 1: embeddings are multiplied by the root of their width */
+    SPECDEC__ROOT_EMBEDDING,  /* 1: embeddings are multiplied by the root of their width */
     SPECDEC__WIDE_QUERIES,   /* in models of this many layers, queries are divided by root(embedding / heads) instead of
                                 root(key_dim) */
     SPECDEC__CAP_SCORES,     /* soft cap of attention scores, if the file has no key for it */
@@ -35670,7 +35730,8 @@ enum {
                                 experts */
     SPECDEC__QUERY_GATES,    /* 1: attn_q has rows of a gate behind the query of each head; the head's output is
                                 multiplied by sigmoid(gate) */
-    SPECDEC__MIXING,         /* the kind of recurrent layers: SPECDEC__SHORT, ...; 0: the architecture has none */
+    SPECDEC__MIXING,         /* the kind of recurrent layers: SPECDEC__SHORT_CONVOLUTION, ...; 0: the architecture has
+                                none */
     SPECDEC__RECURS,         /* which layers are recurrent: SPECDEC__RECURS_WITHOUT_ATTENTION, ... */
     SPECDEC__KEYS_BY_MODULO, /* 1: heads of recurrent layers with equal index modulo the number of keys share a key; 0:
                                 adjacent heads do */
@@ -35681,7 +35742,7 @@ enum {
     SPECDEC__SHARES_KEYS,    /* 1: the last attention.shared_kv_layers layers read the keys of the last earlier layer
                                 with the same span */
     SPECDEC__LAYER_INPUTS,   /* 1: tokens have an embedding for each layer if embedding_length_per_layer_input is not 0:
-                                see specdec__inputs */
+                                see specdec__layer_embeddings */
     SPECDEC__LATENT,         /* 1: attention is latent (MLA): see specdec__latent */
     SPECDEC__ALTUP,          /* number of residual streams, if the file has no key for it; 0: one: see
                                 specdec__streams */
@@ -35764,42 +35825,91 @@ static const specdec__architecture specdec__architectures[] = {
     {"llama", {{SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"qwen2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}}},
     {"qwen3", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
-    {"gemma", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU}, {SPECDEC__ROOT_EMBEDDING, 1},
-               {SPECDEC__ROPE_BASE, 10000}}},
-    {"gemma2", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU}, {SPECDEC__NEEDS, SPECDEC__POST_NORMS},
-                {SPECDEC__PERIOD, 2}, {SPECDEC__ALTERNATES, 1}, {SPECDEC__WINDOW_KEYS, 4096},
-                {SPECDEC__ROOT_EMBEDDING, 1}, {SPECDEC__WIDE_QUERIES, 46}, {SPECDEC__CAP_SCORES, 50},
-                {SPECDEC__CAP_LOGITS, 30}, {SPECDEC__ROPE_BASE, 10000}}},
-    {"gemma3", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
-                {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
-                {SPECDEC__ALTERNATES, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 10000},
-                {SPECDEC__ROOT_EMBEDDING, 1}, {SPECDEC__WIDE_QUERIES, 62}}},
-    {"gemma4", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
-                {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
-                {SPECDEC__ALTERNATES, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 10000},
-                {SPECDEC__ROOT_EMBEDDING, 1}, {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1},
-                {SPECDEC__SHARES_KEYS, 1}, {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1},
-                {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__DENSE_BESIDE_EXPERTS, 1}}},
-    {"gemma3n", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
-                 {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 5},
-                 {SPECDEC__ALTERNATES, 15}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 10000},
-                 {SPECDEC__ROOT_EMBEDDING, 1}, {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1},
-                 {SPECDEC__SHARES_KEYS, 1}, {SPECDEC__CAP_LOGITS, 30}, {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__ALTUP, 4},
-                 {SPECDEC__LAUREL, 64}, {SPECDEC__SPARSE, 10}}},
-    {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__ALTERNATES, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30},
-              {SPECDEC__ROPE_BASE, 10000}}},
-    {"deepseek2", {{SPECDEC__LATENT, 1}, {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_SCORES_SCALED},
-                   {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
+    {"gemma",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__ACTIVATION, SPECDEC__GELU},
+      {SPECDEC__ROOT_EMBEDDING, 1},
+      {SPECDEC__ROPE_BASE, 10000}}},
+    {"gemma2",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__ACTIVATION, SPECDEC__GELU},
+      {SPECDEC__NEEDS, SPECDEC__POST_NORMS},
+      {SPECDEC__PERIOD, 2},
+      {SPECDEC__ALTERNATES, 1},
+      {SPECDEC__WINDOW_KEYS, 4096},
+      {SPECDEC__ROOT_EMBEDDING, 1},
+      {SPECDEC__WIDE_QUERIES, 46},
+      {SPECDEC__CAP_SCORES, 50},
+      {SPECDEC__CAP_LOGITS, 30},
+      {SPECDEC__ROPE_BASE, 10000}}},
+    {"gemma3",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__ACTIVATION, SPECDEC__GELU},
+      {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
+      {SPECDEC__PERIOD, 6},
+      {SPECDEC__ALTERNATES, 31},
+      {SPECDEC__WINDOW_KEYS, 1 << 30},
+      {SPECDEC__ALTERNATE_BASE, 10000},
+      {SPECDEC__ROOT_EMBEDDING, 1},
+      {SPECDEC__WIDE_QUERIES, 62}}},
+    {"gemma4",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__ACTIVATION, SPECDEC__GELU},
+      {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
+      {SPECDEC__PERIOD, 6},
+      {SPECDEC__ALTERNATES, 31},
+      {SPECDEC__WINDOW_KEYS, 1 << 30},
+      {SPECDEC__ALTERNATE_BASE, 10000},
+      {SPECDEC__ROOT_EMBEDDING, 1},
+      {SPECDEC__UNSCALED, 1},
+      {SPECDEC__NORMED_VALUES, 1},
+      {SPECDEC__SHARES_KEYS, 1},
+      {SPECDEC__LAYER_INPUTS, 1},
+      {SPECDEC__SCALES_OUTPUT, 1},
+      {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
+      {SPECDEC__DENSE_BESIDE_EXPERTS, 1}}},
+    {"gemma3n",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__ACTIVATION, SPECDEC__GELU},
+      {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
+      {SPECDEC__PERIOD, 5},
+      {SPECDEC__ALTERNATES, 15},
+      {SPECDEC__WINDOW_KEYS, 1 << 30},
+      {SPECDEC__ALTERNATE_BASE, 10000},
+      {SPECDEC__ROOT_EMBEDDING, 1},
+      {SPECDEC__UNSCALED, 1},
+      {SPECDEC__NORMED_VALUES, 1},
+      {SPECDEC__SHARES_KEYS, 1},
+      {SPECDEC__CAP_LOGITS, 30},
+      {SPECDEC__LAYER_INPUTS, 1},
+      {SPECDEC__ALTUP, 4},
+      {SPECDEC__LAUREL, 64},
+      {SPECDEC__SPARSE, 10}}},
+    {"phi3",
+     {{SPECDEC__NEOX, 1}, {SPECDEC__ALTERNATES, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
+    {"deepseek2",
+     {{SPECDEC__LATENT, 1},
+      {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_SCORES_SCALED},
+      {SPECDEC__ROPE_BASE, 10000},
+      {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
     {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__ALTERNATES, 8}, {SPECDEC__ALTERNATE_BASE, -1}}},
-    {"granite", {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
-                 {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL}}},
-    {"granitemoe", {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
-                    {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"granite",
+     {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)},
+      {SPECDEC__ROPE_BASE, 10000},
+      {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL}}},
+    {"granitemoe",
+     {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)},
+      {SPECDEC__ROPE_BASE, 10000},
+      {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL},
+      {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"qwen3moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
-    {"qwen3vlmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM},
-                    {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
-    {"olmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__JOINT_NORMS, 1},
-               {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
+    {"qwen3vlmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"olmoe",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__NEEDS, SPECDEC__QK_NORM},
+      {SPECDEC__JOINT_NORMS, 1},
+      {SPECDEC__ROPE_BASE, 10000},
+      {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
     {"mistral3", {{SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_QUERIES_GROW}}},
     {"ernie4_5", {{0, 0}}},
     {"minicpm", {{SPECDEC__REQUIRED_FACTS, SPECDEC__ALL_SCALES}, {SPECDEC__ROPE_BASE, 10000}}},
@@ -35808,81 +35918,170 @@ static const specdec__architecture specdec__architectures[] = {
     {"qwen3vl", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
     {"glm4", {{SPECDEC__NEEDS, SPECDEC__POST_NORMS}, {SPECDEC__ROPE_BASE, 10000}}},
     {"exaone", {{SPECDEC__NEOX, 1}}},
-    {"lfm2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__ZERO_SIZES, 1},
-              {SPECDEC__MIXING, SPECDEC__SHORT}, {SPECDEC__EMBEDDING_NORM, 1}}},
-    {"granitehybrid", {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
-                       {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
-                       {SPECDEC__ZERO_SIZES, 1}, {SPECDEC__MIXING, SPECDEC__MAMBA2}}},
-    {"exaone4", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
-                 {SPECDEC__LACKS, SPECDEC__PRE_NORMS}, {SPECDEC__PERIOD, 4}, {SPECDEC__ALTERNATES, 7},
-                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, -1}, {SPECDEC__BASE_OF_REGULAR, 1}}},
-    {"olmo2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
-               {SPECDEC__LACKS, SPECDEC__PRE_NORMS}, {SPECDEC__JOINT_NORMS, 1}, {SPECDEC__PERIOD, 4},
-               {SPECDEC__ALTERNATES, 7}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 1}}},
-    {"cohere2", {{SPECDEC__LAYER_NORM, 1}, {SPECDEC__PARALLEL, 1}, {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__FFN_NORM)},
-                 {SPECDEC__PERIOD, 4}, {SPECDEC__ALTERNATES, 7}, {SPECDEC__WINDOW_KEYS, 4096},
-                 {SPECDEC__ALTERNATE_BASE, -1}, {SPECDEC__BASE_OF_REGULAR, 1}, {SPECDEC__LOGITS_TIMES, 1}}},
-    {"seed_oss", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS},
-                  {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
-                  {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
+    {"lfm2",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__NEEDS, SPECDEC__QK_NORM},
+      {SPECDEC__ZERO_SIZES, 1},
+      {SPECDEC__MIXING, SPECDEC__SHORT_CONVOLUTION},
+      {SPECDEC__EMBEDDING_NORM, 1}}},
+    {"granitehybrid",
+     {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)},
+      {SPECDEC__ROPE_BASE, 10000},
+      {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL},
+      {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
+      {SPECDEC__ZERO_SIZES, 1},
+      {SPECDEC__MIXING, SPECDEC__MAMBA2}}},
+    {"exaone4",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
+      {SPECDEC__LACKS, SPECDEC__PRE_NORMS},
+      {SPECDEC__PERIOD, 4},
+      {SPECDEC__ALTERNATES, 7},
+      {SPECDEC__WINDOW_KEYS, 1 << 30},
+      {SPECDEC__ALTERNATE_BASE, -1},
+      {SPECDEC__BASE_OF_REGULAR, 1}}},
+    {"olmo2",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
+      {SPECDEC__LACKS, SPECDEC__PRE_NORMS},
+      {SPECDEC__JOINT_NORMS, 1},
+      {SPECDEC__PERIOD, 4},
+      {SPECDEC__ALTERNATES, 7},
+      {SPECDEC__WINDOW_KEYS, 1 << 30},
+      {SPECDEC__ALTERNATE_BASE, 1}}},
+    {"cohere2",
+     {{SPECDEC__LAYER_NORM, 1},
+      {SPECDEC__PARALLEL, 1},
+      {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__FFN_NORM)},
+      {SPECDEC__PERIOD, 4},
+      {SPECDEC__ALTERNATES, 7},
+      {SPECDEC__WINDOW_KEYS, 4096},
+      {SPECDEC__ALTERNATE_BASE, -1},
+      {SPECDEC__BASE_OF_REGULAR, 1},
+      {SPECDEC__LOGITS_TIMES, 1}}},
+    {"seed_oss",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__NEEDS, SPECDEC__QKV_BIAS},
+      {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+      {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
     {"hunyuan-dense", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__NORM_AFTER_ROPE, 1}}},
-    {"qwen2moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW},
-                  {SPECDEC__SHARED_GATE, 1}}},
+    {"qwen2moe",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__NEEDS, SPECDEC__QKV_BIAS},
+      {SPECDEC__EXPERT_SHARES, SPECDEC__RAW},
+      {SPECDEC__SHARED_GATE, 1}}},
     {"ernie4_5-moe", {{SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
-    {"bailingmoe2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM},
-                     {SPECDEC__EXPERT_SHARES, SPECDEC__RAW | SPECDEC__SIGMOID}, {SPECDEC__SHARED_EACH, 1}}},
-    {"glm4moe", {{SPECDEC__NEOX, 1}, {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
-                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
-                 {SPECDEC__EXPERT_SHARES, SPECDEC__RAW | SPECDEC__SIGMOID}}},
-    {"gpt-oss", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__CLAMPED_SWIGLU},
-                 {SPECDEC__NEEDS, SPECDEC__QKV_BIAS | SPECDEC__BIT(SPECDEC__O_BIAS) | SPECDEC__BIT(SPECDEC__SINKS) |
-                                  SPECDEC__EXPERT_BIAS}, {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
-                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__PERIOD, 2},
-                 {SPECDEC__ALTERNATES, 1}, {SPECDEC__WINDOW_KEYS, 128}, {SPECDEC__YARN_UNROUNDED, 1},
-                 {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"bailingmoe2",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__NEEDS, SPECDEC__QK_NORM},
+      {SPECDEC__EXPERT_SHARES, SPECDEC__RAW | SPECDEC__SIGMOID},
+      {SPECDEC__SHARED_EACH, 1}}},
+    {"glm4moe",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+      {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
+      {SPECDEC__EXPERT_SHARES, SPECDEC__RAW | SPECDEC__SIGMOID}}},
+    {"gpt-oss",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__ACTIVATION, SPECDEC__CLAMPED_SWIGLU},
+      {SPECDEC__NEEDS,
+       SPECDEC__QKV_BIAS | SPECDEC__BIT(SPECDEC__O_BIAS) | SPECDEC__BIT(SPECDEC__SINKS) | SPECDEC__EXPERT_BIAS},
+      {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+      {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
+      {SPECDEC__PERIOD, 2},
+      {SPECDEC__ALTERNATES, 1},
+      {SPECDEC__WINDOW_KEYS, 128},
+      {SPECDEC__YARN_UNROUNDED, 1},
+      {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"arcee", {{SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1}}},
-    {"apertus", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__XIELU}, {SPECDEC__UNGATED, 1},
-                 {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
-    {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
-                {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
-                {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__MIXING, SPECDEC__DELTA},
-                {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED}, {SPECDEC__KEYS_BY_MODULO, 1}}},
-    {"qwen35moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
-                   {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
-                   {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__MIXING, SPECDEC__DELTA},
-                   {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED}, {SPECDEC__KEYS_BY_MODULO, 1},
-                   {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__SHARED_GATE, 1}}},
-    {"qwen3next", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
-                   {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
-                   {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__MIXING, SPECDEC__DELTA},
-                   {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
-                   {SPECDEC__SHARED_GATE, 1}}},
-    {"lfm2moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__ZERO_SIZES, 1},
-                 {SPECDEC__MIXING, SPECDEC__SHORT}, {SPECDEC__EMBEDDING_NORM, 1},
-                 {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
-    {"falcon-h1", {{SPECDEC__NEOX, 1}, {SPECDEC__MIXING, SPECDEC__MAMBA2},
-                   {SPECDEC__RECURS, SPECDEC__RECURS_BESIDE_ATTENTION},
-                   {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_BARE}}},
-    {"nemotron_h", {{SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_NEVER}, {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__ZERO_SIZES, 1},
-                    {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
-                    {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__RECURS_ALONE},
-                    {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST}}},
-    {"nemotron_h_moe", {{SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_NEVER}, {SPECDEC__ROPE_BASE, 10000},
-                        {SPECDEC__ZERO_SIZES, 1}, {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
-                        {SPECDEC__MIXING, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__RECURS_ALONE},
-                        {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST},
-                        {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
+    {"apertus",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__ACTIVATION, SPECDEC__XIELU},
+      {SPECDEC__UNGATED, 1},
+      {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
+    {"qwen35",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__NEEDS, SPECDEC__QK_NORM},
+      {SPECDEC__QUERY_GATES, 1},
+      {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+      {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
+      {SPECDEC__MIXING, SPECDEC__GATED_DELTA},
+      {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED},
+      {SPECDEC__KEYS_BY_MODULO, 1}}},
+    {"qwen35moe",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__NEEDS, SPECDEC__QK_NORM},
+      {SPECDEC__QUERY_GATES, 1},
+      {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+      {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
+      {SPECDEC__MIXING, SPECDEC__GATED_DELTA},
+      {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED},
+      {SPECDEC__KEYS_BY_MODULO, 1},
+      {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
+      {SPECDEC__SHARED_GATE, 1}}},
+    {"qwen3next",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__NEEDS, SPECDEC__QK_NORM},
+      {SPECDEC__QUERY_GATES, 1},
+      {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+      {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
+      {SPECDEC__MIXING, SPECDEC__GATED_DELTA},
+      {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED},
+      {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
+      {SPECDEC__SHARED_GATE, 1}}},
+    {"lfm2moe",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__NEEDS, SPECDEC__QK_NORM},
+      {SPECDEC__ZERO_SIZES, 1},
+      {SPECDEC__MIXING, SPECDEC__SHORT_CONVOLUTION},
+      {SPECDEC__EMBEDDING_NORM, 1},
+      {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
+    {"falcon-h1",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__MIXING, SPECDEC__MAMBA2},
+      {SPECDEC__RECURS, SPECDEC__RECURS_BESIDE_ATTENTION},
+      {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_BARE}}},
+    {"nemotron_h",
+     {{SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_NEVER},
+      {SPECDEC__ROPE_BASE, 10000},
+      {SPECDEC__ZERO_SIZES, 1},
+      {SPECDEC__ACTIVATION, SPECDEC__RELU},
+      {SPECDEC__UNGATED, 1},
+      {SPECDEC__MIXING, SPECDEC__MAMBA2},
+      {SPECDEC__RECURS, SPECDEC__RECURS_ALONE},
+      {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST}}},
+    {"nemotron_h_moe",
+     {{SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_NEVER},
+      {SPECDEC__ROPE_BASE, 10000},
+      {SPECDEC__ZERO_SIZES, 1},
+      {SPECDEC__ACTIVATION, SPECDEC__RELU},
+      {SPECDEC__UNGATED, 1},
+      {SPECDEC__MIXING, SPECDEC__MAMBA2},
+      {SPECDEC__RECURS, SPECDEC__RECURS_ALONE},
+      {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST},
+      {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
-    {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)},
-                {SPECDEC__READS_STATES, SPECDEC__BESIDE_EMBEDDINGS}}},
-    {"gemma4-assistant", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
-                          {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
-                          {SPECDEC__ALTERNATES, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 10000},
-                          {SPECDEC__UNSCALED, 1}, {SPECDEC__SCALES_OUTPUT, 1},
-                          {SPECDEC__READS_STATES, SPECDEC__AS_STREAM}, {SPECDEC__VISIBLE_KEYS, SPECDEC__SEES_VIEW}}},
-    {"dflash", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__ALTERNATES, 1},
-                {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__READS_STATES, SPECDEC__AS_KEYS},
-                {SPECDEC__VISIBLE_KEYS, SPECDEC__SEES_BLOCK}}},
+    {"eagle3",
+     {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, SPECDEC__BESIDE_EMBEDDINGS}}},
+    {"gemma4-assistant",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__ACTIVATION, SPECDEC__GELU},
+      {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
+      {SPECDEC__PERIOD, 6},
+      {SPECDEC__ALTERNATES, 31},
+      {SPECDEC__WINDOW_KEYS, 1 << 30},
+      {SPECDEC__ALTERNATE_BASE, 10000},
+      {SPECDEC__UNSCALED, 1},
+      {SPECDEC__SCALES_OUTPUT, 1},
+      {SPECDEC__READS_STATES, SPECDEC__AS_STREAM},
+      {SPECDEC__VISIBLE_KEYS, SPECDEC__SEES_VIEW}}},
+    {"dflash",
+     {{SPECDEC__NEOX, 1},
+      {SPECDEC__NEEDS, SPECDEC__QK_NORM},
+      {SPECDEC__ALTERNATES, 1},
+      {SPECDEC__WINDOW_KEYS, 1 << 30},
+      {SPECDEC__READS_STATES, SPECDEC__AS_KEYS},
+      {SPECDEC__VISIBLE_KEYS, SPECDEC__SEES_BLOCK}}},
 };
 
 /* Returns the value of a trait of an architecture. */
@@ -35930,8 +36129,8 @@ enum {
 };
 
 #define SPECDEC__MAX_HEADS 8 /* heads in a file of heads, at most */
-#define SPECDEC__MAX_READS 8 /* hidden states that a model reads for one token, at most */
-#define SPECDEC__MAX_BLOCK 64 /* tokens of a block that is drafted in one pass, the root included, at most */
+#define SPECDEC__MAX_STATES_READ 8   /* hidden states that a model reads for one token, at most */
+#define SPECDEC__MAX_BLOCK_TOKENS 64 /* tokens of a block that is drafted in one pass, the root included, at most */
 
 /* Tensors and sizes of a model that reads hidden states of a target. It reads `matrix` times the target's states before
    `count` of its layers, concatenated; for an assistant, times the target's embedding of a token and the target's state
@@ -35948,7 +36147,7 @@ typedef struct specdec__reads {
                                          the tokens get logits */
     const int32_t *centroid_tokens; /* (vocabulary) the tokens of the first cluster, then those of the second, ... */
     const float *states_norm;       /* (count * width) weights of a norm of the states before the matrix; NULL: none */
-    int layers[SPECDEC__MAX_READS]; /* (count) the target's layers before which states are taken */
+    int layers[SPECDEC__MAX_STATES_READ]; /* (count) the target's layers before which states are taken */
     int count, width;               /* states for each token; the target's embedding width */
     int norm_first;                 /* 1: the residual stream begins with the norm of the projected states */
     int is_nextn;                   /* 1: this is a NextN block */
@@ -35976,12 +36175,12 @@ typedef struct specdec__block_model {
    Gemma 4). With x0 the embedding of the first layer, layer l reads
        e[l] = (root(width) * row of token_table[l] + norm(matrix x0 / root(embedding))[l]) / root(2)
    and ends in x += norm(out(activation(gate x) * e[l])). */
-typedef struct specdec__inputs {
-    int width;              /* of e[l]; 0: the model has none */
+typedef struct specdec__layer_embeddings {
+    int width;                   /* floats of e[l]; 0: the model has no such embeddings */
     specdec__matrix token_table; /* (vocabulary, layers * width) rows are looked up in the file */
     specdec__matrix matrix; /* (layers * width, embedding) projects x0 to all layers' embeddings */
-    const float *norm;      /* (width) weights */
-} specdec__inputs;
+    const float *norm;      /* (width) weights of the norm */
+} specdec__layer_embeddings;
 
 #define SPECDEC__MAX_STREAMS 4 /* residual streams, at most */
 
@@ -36023,7 +36222,7 @@ typedef struct specdec_model {
     int id_count;                            /* rows of logits of a short vocabulary; 0: rows are all tokens */
     int layers, embedding, context, vocab_size; /* layers on this rank; width of the residual stream; context_length;
                                                    tokens */
-    int heads, kv_heads, head_dim, feed_forward; /* the largest of any layer on this rank; head_dim: of keys and
+    int heads, kv_heads, head_dim, feed_forward; /* the largest of any layer on this rank; head_dim: size of keys and
                                                     values */
     int q_width, k_width, v_width, o_width;  /* the largest of any layer: heads times size of a head, of queries, keys,
                                                 values, outputs of heads */
@@ -36050,13 +36249,13 @@ typedef struct specdec_model {
     specdec__gguf_value recurrent_list;       /* list that says which layers are recurrent; items NULL: none */
     int attention_interval;                  /* without this list: the last of every attention_interval layers has
                                                 attention */
-    specdec__gguf_value alternate_list;      /* which layers are alternate ones: see specdec__model_read_alternates
-                                                    */
+    specdec__gguf_value alternate_list;      /* which layers are alternate ones: see
+                                                specdec__model_read_alternate_layers */
     float fact[SPECDEC__FACTS];              /* scales and soft caps, by SPECDEC__EMBEDDING_SCALE, ...; a query scale of
                                                 0: see specdec__model_query_scale */
     float query_growth;                      /* queries at p times the original context are multiplied by 1 +
                                                 query_growth * log(1 + floor(p)) */
-    float epsilon, rope_base;                /* of norms; of RoPE */
+    float epsilon, rope_base;                /* epsilon of norms; base of RoPE's frequencies */
     float rope_scale[SPECDEC__ROPES];        /* factor of cosine and sine: YaRN's attention factor */
     double *rope_frequency[SPECDEC__ROPES];  /* (rope_dim / 2) radians a position for each pair; NULL: no layer has this
                                                 RoPE */
@@ -36067,7 +36266,7 @@ typedef struct specdec_model {
     const float *output_norm;                /* (embedding) weights of the final norm */
     specdec__reads reads;                    /* how the model reads hidden states of a target */
     specdec__block_model block;              /* of models that draft a block in one pass */
-    specdec__inputs inputs;                  /* embeddings for layers */
+    specdec__layer_embeddings layer_embeddings; /* embeddings for layers */
     specdec__streams streams;                /* several residual streams */
     specdec__latent latent_attention;        /* sizes of latent attention */
     float query_factor;                      /* factor of the query scales of all layers */
@@ -36239,11 +36438,12 @@ static const struct {
     {"ssm_norm.weight", SPECDEC__DIM_SSM_NORMS, 0, 0}};
 
 /* Vectors that are matrices in files, with rows of the dimension `row`; turned: 1: they are transposed. */
-static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
-    {SPECDEC__PREDICTIONS, SPECDEC__DIM_STREAMS, 0}, {SPECDEC__CORRECTIONS, SPECDEC__DIM_STREAMS, 0},
+static const struct { unsigned char vector, row, turned;
+} specdec__folded_table[] = {
+    {SPECDEC__PREDICTIONS, SPECDEC__DIM_STREAMS, 0},           {SPECDEC__CORRECTIONS, SPECDEC__DIM_STREAMS, 0},
     {SPECDEC__ATTENTION_CONV_BASE, SPECDEC__DIM_EMBEDDING, 0}, {SPECDEC__FFN_CONV_BASE, SPECDEC__DIM_EMBEDDING, 0},
-    {SPECDEC__MIX_SHORT_TAPS, SPECDEC__DIM_TAPS, 1}, {SPECDEC__MIX_TAPS, SPECDEC__DIM_TAPS, 1},
-    {SPECDEC__MIX_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
+    {SPECDEC__RECURRENT_SHORT_TAPS, SPECDEC__DIM_TAPS, 1},     {SPECDEC__RECURRENT_TAPS, SPECDEC__DIM_TAPS, 1},
+    {SPECDEC__RECURRENT_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
 
 /* Matrices and vectors, as bits, that a layer lacks if it reads the keys of another layer. */
 static const unsigned specdec__key_tensors[2] = {
@@ -36315,9 +36515,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__PART_PATH 1024 /* longest path of a part, in bytes */
+#define SPECDEC__MAX_PART_PATH_BYTES 1024 /* longest path of a part, in bytes */
 
-/* Returns the bytes that a part takes in memory, a multiple of the page size. */
+/* Returns the bytes that a part (one of the files of a model) takes in memory, a multiple of the page size. */
 static size_t specdec__part_bytes(const specdec__gguf *part)
 {
     return specdec__size_add(specdec__gguf_used_bytes(part), SPECDEC__OS_MAP_ALIGNMENT - 1) &
@@ -36377,10 +36577,10 @@ static specdec_result specdec__part_write_path(const char *path, int i, int coun
     if (!stem || strcmp(path + stem, first) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the first of %d parts: its name has to end in %s, so that "
                              "the others are found", count, first);
-    if (length >= SPECDEC__PART_PATH)
+    if (length >= SPECDEC__MAX_PART_PATH_BYTES)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "the path of a part has more than %d bytes",
-                             SPECDEC__PART_PATH - 1);
-    w = specdec__writer_to(out, SPECDEC__PART_PATH);
+                             SPECDEC__MAX_PART_PATH_BYTES - 1);
+    w = specdec__writer_to(out, SPECDEC__MAX_PART_PATH_BYTES);
     specdec__write_bytes(&w, path, stem);
     specdec__part_write_suffix(&w, i + 1, count);
     return SPECDEC_OK;
@@ -36429,7 +36629,8 @@ static specdec_result specdec__part_check_file(specdec__model *m, const char *pa
     return result ? specdec__os_prefix_error(path, result, error) : result;
 }
 
-/* Refuses a tensor that two parts have; each part was checked alone before. Errors: FORMAT. */
+/* Returns an error if two parts of a model have a tensor of the same name; each part was checked alone before. Errors:
+   FORMAT. */
 static SPECDEC__NOINLINE specdec_result specdec__parts_check_duplicates(const specdec__model *m, specdec_error *error)
 {
     const unsigned char *origin = m->gguf.file.data;
@@ -36457,7 +36658,7 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_check_duplicates(const sp
             number = order.number[i];
             at = order.record[i];
         }
-    } while (order.count == SPECDEC__GGUF_SORTED);
+    } while (order.count == SPECDEC__GGUF_ORDER_RECORDS);
     return SPECDEC_OK;
 }
 
@@ -36466,7 +36667,7 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_check_duplicates(const sp
 static SPECDEC__NOINLINE specdec_result specdec__parts_load(specdec__model *m, const char *path, unsigned char *room,
                                                             int mapped, specdec_error *error)
 {
-    char name[SPECDEC__PART_PATH];
+    char name[SPECDEC__MAX_PART_PATH_BYTES];
     specdec__gguf part;
     specdec__bytes file;
     specdec_result result;
@@ -36522,7 +36723,7 @@ typedef struct specdec__model_reader {
     specdec_result result;       /* SPECDEC_OK, or the first failure */
 } specdec__model_reader;
 
-/* Returns a reader of a model's metadata keys. */
+/* Returns a reader of a model's metadata keys, without a failure so far. */
 static specdec__model_reader specdec__model_start_reading(const specdec__model *model, specdec_error *error)
 {
     specdec__model_reader reader;
@@ -36533,8 +36734,9 @@ static specdec__model_reader specdec__model_start_reading(const specdec__model *
     return reader;
 }
 
-/* Reads a count in [low, high]; the key is optional if fallback >= 0. A list with a number for each layer is read if
-   all numbers are equal. Returns `low` after a failure. */
+/* Reads an integer metadata value of a model in [low, high]. It is an error if the file lacks the key, unless fallback
+   >= 0, which is returned then. A list with a number for each layer is read if all numbers are equal. Returns `low`
+   after a failure. */
 static int specdec__model_read_count(specdec__model_reader *r, const char *suffix, int low, int high, int fallback)
 {
     char key[96];
@@ -36549,7 +36751,7 @@ static int specdec__model_read_count(specdec__model_reader *r, const char *suffi
     return r->result ? low : (int)value;
 }
 
-/* Reads a float; returns `fallback` if the key is absent. */
+/* Reads a float metadata value of a model; returns `fallback` if the file lacks the key. */
 static float specdec__model_read_float(specdec__model_reader *r, const char *suffix, float fallback)
 {
     char key[96];
@@ -36561,8 +36763,8 @@ static float specdec__model_read_float(specdec__model_reader *r, const char *suf
     return fallback;
 }
 
-/* Reads a float whose key is required. */
-static float specdec__model_required_float(specdec__model_reader *r, const char *suffix)
+/* Reads a float metadata value of a model; it is an error if the file lacks the key. */
+static float specdec__model_read_required_float(specdec__model_reader *r, const char *suffix)
 {
     specdec__gguf_value unused;
     char key[96];
@@ -36581,12 +36783,12 @@ static float specdec__model_read_rope_base(specdec__model_reader *r)
     const float base = specdec__model_read_float(r, ".rope.global.freq_base", unsaid);
 
     return base > 0 ? specdec__model_read_float(r, ".rope.freq_base", base)
-                    : specdec__model_required_float(r, ".rope.freq_base");
+                    : specdec__model_read_required_float(r, ".rope.freq_base");
 }
 
-/* Reads the key of a size of layers, a number or a list with one number for each block, and checks its values. needed:
-   1: the key is required. Errors: FORMAT. */
-static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m, int list, int needed)
+/* Reads a size of layers, such as the number of heads, from its key: one number, or a list with one number for each
+   block. Checks the numbers. list: SPECDEC__LIST_HEADS, ...; needed: 1: the key is required. Errors: FORMAT. */
+static void specdec__model_read_layer_sizes(specdec__model_reader *r, specdec__model *m, int list, int needed)
 {
     specdec__gguf_value *v = &m->list[list];
     const int low = specdec__list_table[list].may_lack && m->trait[SPECDEC__ZERO_SIZES] ? 0 : 1;
@@ -36612,7 +36814,8 @@ static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m
             r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
 }
 
-/* Returns a size of a layer; `fallback` if the file has no key for it. */
+/* Returns a size of layer number `index`, from the list SPECDEC__LIST_HEADS, ...; `fallback` if the file has no key for
+   it. */
 static int specdec__model_layer_size(const specdec__model *m, int list, int index, int fallback)
 {
     const specdec__gguf_value *v = &m->list[list];
@@ -36650,7 +36853,7 @@ static void specdec__model_read_router(specdec__model_reader *r, specdec__model 
     m->expert_scale = specdec__model_read_float(r, ".expert_weights_scale", 1);
     m->expert_scale = m->expert_scale < 0 || m->expert_scale > 0 ? m->expert_scale : 1;
     m->groups = specdec__model_read_count(r, ".expert_group_count", 1,
-                                      specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN), 1);
+                                          specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN_EXPERTS), 1);
     m->groups_chosen = specdec__model_read_count(r, ".expert_group_used_count", 1, m->groups, m->groups > 1 ? -1 : 1);
     if (!r->result && !(m->expert_scale > 0 && m->expert_scale < 1e6f))
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "expert_weights_scale is out of range");
@@ -36675,7 +36878,7 @@ static specdec_result specdec__model_read_experts(specdec__model *m, specdec_err
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read of %s",
                              m->architecture->name);
     m->chosen_experts = specdec__model_read_count(&r, ".expert_used_count", 1,
-                                                  specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN), -1);
+                                                  specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN_EXPERTS), -1);
     m->expert_ff = specdec__model_read_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
                                              specdec__model_layer_size(m, SPECDEC__LIST_FF, 0, -1));
     m->leading_dense = specdec__model_read_count(&r, ".leading_dense_block_count", 0, m->layers, 0);
@@ -36707,11 +36910,11 @@ static void specdec__model_read_block(specdec__model_reader *r, specdec__model *
     specdec__block_model *b = &m->block;
     int64_t token = -1;
 
-    b->size = specdec__model_read_count(r, ".block_size", 2, SPECDEC__MAX_BLOCK, -1);
+    b->size = specdec__model_read_count(r, ".block_size", 2, SPECDEC__MAX_BLOCK_TOKENS, -1);
     b->draft_row = !specdec__model_read_count(r, ".sample_from_anchor", 0, 1, 0);
-    b->taps = specdec__model_read_count(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK, 0);
+    b->taps = specdec__model_read_count(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK_TOKENS, 0);
     b->group_size = specdec__model_read_count(r, ".conv_group_size", 1, m->embedding, b->taps ? -1 : 1);
-    b->candidates = specdec__model_read_count(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN, 0);
+    b->candidates = specdec__model_read_count(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN_EXPERTS, 0);
     if (specdec__model_read_count(r, ".attention.causal", 0, 1, 0))
         m->trait[SPECDEC__VISIBLE_KEYS] = SPECDEC__SEES_ANCESTORS;
     if (!r->result)
@@ -36742,7 +36945,8 @@ static specdec_result specdec__model_read_sizes(specdec__model *m, specdec_error
     if (m->trait[SPECDEC__SHARES_KEYS])
         m->sharing_layers = specdec__model_read_count(&r, ".attention.shared_kv_layers", 0, m->layers - 1, 0);
     if (m->trait[SPECDEC__LAYER_INPUTS])
-        m->inputs.width = specdec__model_read_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
+        m->layer_embeddings.width = specdec__model_read_count(&r, ".embedding_length_per_layer_input", 0,
+                                                              most / m->layers, 0);
     m->embedding = specdec__model_read_count(&r, ".embedding_length", 1, most, -1);
     if (m->trait[SPECDEC__ALTUP]) {
         m->streams.count = specdec__model_read_count(&r, ".altup.num_inputs", 2, SPECDEC__MAX_STREAMS,
@@ -36755,9 +36959,9 @@ static specdec_result specdec__model_read_sizes(specdec__model *m, specdec_error
     if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_KEYS)
         specdec__model_read_block(&r, m);
     for (i = 0; i < SPECDEC__LISTS; i++)
-        specdec__model_read_list(&r, m, i, specdec__list_table[i].needed);
-    m->epsilon = specdec__model_required_float(&r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon"
-                                                                        : ".attention.layer_norm_rms_epsilon");
+        specdec__model_read_layer_sizes(&r, m, i, specdec__list_table[i].needed);
+    m->epsilon = specdec__model_read_required_float(
+        &r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon" : ".attention.layer_norm_rms_epsilon");
     if (r.result)
         return r.result;
     if (!(m->epsilon >= 0 && m->epsilon < 1))
@@ -36819,7 +37023,7 @@ static specdec_result specdec__model_read_sparsity(const specdec__model *m, int 
 
 /* Reads which layers are alternate ones, with a window, if the file has a key for it: a list marks them, or a number n:
    all but the last of every n layers (0: all). Errors: FORMAT. */
-static specdec_result specdec__model_read_alternates(specdec__model *m, specdec_error *error)
+static specdec_result specdec__model_read_alternate_layers(specdec__model *m, specdec_error *error)
 {
     int64_t value;
     char key[96];
@@ -36838,7 +37042,7 @@ static specdec_result specdec__model_read_alternates(specdec__model *m, specdec_
 }
 
 /* Whether a layer is an alternate one, by the file's list or number, or else by the architecture's traits. */
-static int specdec__model_layer_alternates(const specdec__model *m, int index)
+static int specdec__model_layer_is_alternate(const specdec__model *m, int index)
 {
     const specdec__gguf_value *p = &m->alternate_list;
     int64_t value = 0;
@@ -36850,7 +37054,7 @@ static int specdec__model_layer_alternates(const specdec__model *m, int index)
     return p->is_array ? value != 0 : !value || index % value < value - 1;
 }
 
-/* Whether a layer of these sizes is recurrent. */
+/* Whether layer number `index`, of these sizes, is recurrent. */
 static int specdec__model_layer_is_recurrent(const specdec__model *m, int index, const specdec__shape *s)
 {
     const specdec__gguf_value *list = &m->recurrent_list;
@@ -36889,8 +37093,8 @@ static specdec_result specdec__model_read_recurrent_layers(specdec__model *m, sp
                : specdec__gguf_refuse_type(key, "an ", "integer", &m->recurrent_list, error);
 }
 
-/* Checks the sizes of recurrent layers; kernels need multiples of 16. wide: channels of queries and keys. Errors:
-   FORMAT, UNSUPPORTED. */
+/* Checks the sizes of recurrent layers; kernels need multiples of 16. wide: number of channels of queries and keys.
+   Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_recurrent_sizes(const specdec__recurrent_sizes *x, int wide,
                                                            specdec_error *error)
 {
@@ -36929,7 +37133,7 @@ static specdec_result specdec__model_read_recurrent_sizes(specdec__model *m, spe
     if (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_AS_LISTED &&
         (r.result = specdec__model_read_recurrent_layers(m, error)) != SPECDEC_OK)
         return r.result;
-    if (x->kind == SPECDEC__SHORT) {
+    if (x->kind == SPECDEC__SHORT_CONVOLUTION) {
         x->taps = specdec__model_read_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
         x->channels = x->input_count = x->output_width = m->embedding;
         x->input_width = 3 * m->embedding;
@@ -36942,7 +37146,7 @@ static specdec_result specdec__model_read_recurrent_sizes(specdec__model *m, spe
     inner = specdec__model_read_count(&r, ".ssm.inner_size", 1, most, -1);
     if (r.result)
         return r.result;
-    if (inner % x->heads || (x->kind == SPECDEC__DELTA && inner / x->heads != x->rows))
+    if (inner % x->heads || (x->kind == SPECDEC__GATED_DELTA && inner / x->heads != x->rows))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "ssm.inner_size %d for %d heads of %d", inner, x->heads,
                              x->rows);
     x->output_width = x->first_input = inner;
@@ -36951,12 +37155,12 @@ static specdec_result specdec__model_read_recurrent_sizes(specdec__model *m, spe
     if (wide > most)
         return specdec__model_check_recurrent_sizes(x, wide, error);
     x->channels = inner + wide;
-    x->query_channel = x->kind == SPECDEC__DELTA ? 0 : inner + wide / 2;
-    x->key_channel = x->kind == SPECDEC__DELTA ? wide / 2 : inner;
-    x->value_channel = x->kind == SPECDEC__DELTA ? wide : 0;
+    x->query_channel = x->kind == SPECDEC__GATED_DELTA ? 0 : inner + wide / 2;
+    x->key_channel = x->kind == SPECDEC__GATED_DELTA ? wide / 2 : inner;
+    x->value_channel = x->kind == SPECDEC__GATED_DELTA ? wide : 0;
     x->keys_by_modulo = m->trait[SPECDEC__KEYS_BY_MODULO];
-    x->beta_alpha_joined = x->kind == SPECDEC__DELTA && !x->keys_by_modulo;
-    x->input_count = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
+    x->beta_alpha_joined = x->kind == SPECDEC__GATED_DELTA && !x->keys_by_modulo;
+    x->input_count = x->channels + (x->kind == SPECDEC__GATED_DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
     x->input_width = inner + x->input_count;
     return specdec__model_check_recurrent_sizes(x, wide, error);
 }
@@ -36964,14 +37168,14 @@ static specdec_result specdec__model_read_recurrent_sizes(specdec__model *m, spe
 /* Whether a layer has a sliding window. */
 static int specdec__model_layer_has_window(const specdec__model *m, int index)
 {
-    return specdec__model_layer_alternates(m, index) && m->window;
+    return specdec__model_layer_is_alternate(m, index) && m->window;
 }
 
 /* Returns the sizes of a layer, unchecked: see specdec__model_check_layers. Layers with a window may have keys of their
    own (..._swa). */
 static specdec__shape specdec__model_layer_shape(const specdec__model *m, int index)
 {
-    const int other = specdec__model_layer_alternates(m, index), windowed = specdec__model_layer_has_window(m, index);
+    const int other = specdec__model_layer_is_alternate(m, index), windowed = specdec__model_layer_has_window(m, index);
     specdec__shape s;
     int i;
 
@@ -37008,7 +37212,8 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     return s;
 }
 
-/* Checks that a layer can read the keys of the layer that it shares them with. Errors: FORMAT. */
+/* Checks that layer number `index` can read the keys of the earlier layer s->key_layer: both have the same sizes.
+   Errors: FORMAT. */
 static specdec_result specdec__model_check_sharing(const specdec__model *m, int index, const specdec__shape *s,
                                                    specdec_error *error)
 {
@@ -37113,9 +37318,9 @@ static specdec_result specdec__model_check_layers(specdec__model *m, specdec_err
     return SPECDEC_OK;
 }
 
-/* Refuses a file with a key that asks for what the engine cannot do: attention to later tokens, or other sizes for
-   layers with a window in a model without a window. Errors: UNSUPPORTED. */
-static specdec_result specdec__model_refuse_demands(const specdec__model *m, specdec_error *error)
+/* Returns an error if a file has a metadata key that asks for what the engine cannot do: attention to later tokens, or
+   other sizes for layers with a window in a model without a window. Errors: UNSUPPORTED. */
+static specdec_result specdec__model_refuse_unsupported_keys(const specdec__model *m, specdec_error *error)
 {
     const struct { const char *suffix; int done; } key[] = {
         {".attention.causal", 1}, {".attention.key_length_swa", m->head_dim},
@@ -37164,7 +37369,7 @@ static specdec_result specdec__model_read_facts(specdec__model *m, specdec_error
         return SPECDEC_OK;
     window = specdec__model_read_count(&r, ".attention.sliding_window", 0, 1 << 30, window);
     m->window = window < 1 << 30 ? window : 0;
-    return r.result ? r.result : specdec__model_read_alternates(m, error);
+    return r.result ? r.result : specdec__model_read_alternate_layers(m, error);
 }
 
 SPECDEC__FOR_SPEED
@@ -37175,7 +37380,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Returns the factor of a layer's queries. */
+/* Returns the factor by which the queries of a layer of this shape are multiplied, such as 1 / root(key_dim). */
 static float specdec__model_query_scale(const specdec__model *m, const specdec__shape *shape)
 {
     const specdec__latent *latent = &m->latent_attention;
@@ -37191,7 +37396,8 @@ static float specdec__model_query_scale(const specdec__model *m, const specdec__
     return scale * m->query_factor;
 }
 
-/* Counts a layer of this shape. Returns its number among the recurrent layers; -1: it is not recurrent. */
+/* Counts a layer of this shape in the model's numbers of layers of each span. Returns its number among the recurrent
+   layers on this rank; -1: it is not recurrent. */
 static int specdec__model_count_layer(specdec__model *m, const specdec__shape *shape)
 {
     if (shape->kv_heads) {
@@ -37201,10 +37407,9 @@ static int specdec__model_count_layer(specdec__model *m, const specdec__shape *s
     return shape->recurrent ? m->recurrent_sizes.layers++ : -1;
 }
 
-/* Finds a tensor by name; *found: 1 if it is there. Errors: FORMAT (required and missing). */
-static specdec_result specdec__model_look_up_tensor(const specdec__model *m, const char *name, int required,
-                                                    specdec__gguf_tensor *out,
-                                                    int *found, specdec_error *error)
+/* Finds a tensor of a model by name; *found: 1 if it is there. Errors: FORMAT (required and missing). */
+static specdec_result specdec__model_find_tensor_or_fail(const specdec__model *m, const char *name, int required,
+                                                         specdec__gguf_tensor *out, int *found, specdec_error *error)
 {
     *found = specdec__model_find_tensor(m, name, out);
     if (!*found && required)
@@ -37280,7 +37485,7 @@ static specdec_result specdec__model_bind_joined_matrices(const specdec__model *
                                                           specdec__matrix *out, int *found, specdec_error *error)
 {
     specdec__gguf_tensor t;
-    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, found, error);
+    specdec_result result = specdec__model_find_tensor_or_fail(m, name, required, &t, found, error);
 
     if (result || !*found)
         return result;
@@ -37328,7 +37533,7 @@ static specdec_result specdec__model_copy_values(const specdec__model *m, const 
     const specdec__quant_type *type;
     float *values;
     int found;
-    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, &found, error);
+    specdec_result result = specdec__model_find_tensor_or_fail(m, name, required, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -37380,7 +37585,7 @@ static specdec_result specdec__model_copy_folded_vector(const specdec__model *m,
     specdec__gguf_tensor t;
     float *values, one;
     int found, i, to;
-    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, &found, error);
+    specdec_result result = specdec__model_find_tensor_or_fail(m, name, required, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -37429,7 +37634,7 @@ SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix)
 {
     return matrix->row_bytes * SPECDEC__TILE_ROWS;
 }
-/* Returns the address of tile t of a matrix in the file. */
+/* Returns the address in the file of the first row of tile t of a matrix. */
 SPECDEC__INLINE const unsigned char *specdec__matrix_tile_in_file(const specdec__matrix *matrix, int t)
 {
     const int place = matrix->run_tiles ? t / matrix->run_tiles * matrix->run_stride + t % matrix->run_tiles : t;
@@ -37499,7 +37704,7 @@ static int specdec__model_file_has_tensor(const specdec__model *m, int layer, co
     int found;
 
     specdec__model_tensor_name(name, sizeof name, layer, suffix);
-    specdec__model_look_up_tensor(m, name, 0, &t, &found, NULL);
+    specdec__model_find_tensor_or_fail(m, name, 0, &t, &found, NULL);
     *rows = found ? t.shape[vectors ? 0 : 1] : 0;
     return found;
 }
@@ -37600,10 +37805,11 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Computes the dimensions of the tensors of a recurrent layer; they are 0 with kind SPECDEC__NO_STATE. */
+/* Computes the dimensions of the tensors of a recurrent layer, in size[SPECDEC__DIM_...]; they are 0 with kind
+   SPECDEC__NO_STATE. */
 static void specdec__model_recurrent_tensor_sizes(const specdec__model *m, const specdec__recurrent_sizes *x, int *size)
 {
-    const int is_short = x->kind == SPECDEC__SHORT, delta = x->kind == SPECDEC__DELTA;
+    const int is_short = x->kind == SPECDEC__SHORT_CONVOLUTION, delta = x->kind == SPECDEC__GATED_DELTA;
     const int ssm = x->kind == SPECDEC__MAMBA2;
 
     size[SPECDEC__DIM_SHORT] = is_short * m->embedding;
@@ -37625,7 +37831,8 @@ static void specdec__model_recurrent_tensor_sizes(const specdec__model *m, const
     size[SPECDEC__DIM_TAPS] = x->taps;
 }
 
-/* Computes the dimensions of a layer's tensors for several residual streams; they are 0 with streams = 0. */
+/* Computes the dimensions of a layer's tensors for several residual streams (AltUp) and LAuReL, in
+   size[SPECDEC__DIM_...]; they are 0 with streams = 0. */
 static void specdec__model_stream_sizes(int streams, int embedding, int laurel, int *size)
 {
     size[SPECDEC__DIM_STREAMS] = streams;
@@ -37635,7 +37842,7 @@ static void specdec__model_stream_sizes(int streams, int embedding, int laurel, 
     size[SPECDEC__DIM_LAUREL] = streams ? laurel : 0;
 }
 
-/* Replaces the dimensions of a layer's attention by those of latent attention. */
+/* Replaces the dimensions of a layer's attention, in size[SPECDEC__DIM_...], by those of latent attention. */
 static void specdec__model_latent_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
     const specdec__latent *latent = &m->latent_attention;
@@ -37674,8 +37881,8 @@ static void specdec__model_tensor_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_SHARED] = s->shared && s->feed_forward;
     size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && m->trait[SPECDEC__SHARED_GATE];
     size[SPECDEC__DIM_DENSE_BESIDE] = s->experts && !s->shared ? m->embedding : 0;
-    size[SPECDEC__DIM_INPUT] = m->inputs.width;
-    size[SPECDEC__DIM_AFTER_INPUT] = m->inputs.width ? m->embedding : 0;
+    size[SPECDEC__DIM_INPUT] = m->layer_embeddings.width;
+    size[SPECDEC__DIM_AFTER_INPUT] = m->layer_embeddings.width ? m->embedding : 0;
     size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
     specdec__model_stream_sizes(m->streams.count, m->embedding, m->trait[SPECDEC__LAUREL], size);
     if (m->block.taps) {
@@ -37773,12 +37980,12 @@ static specdec_result specdec__model_bind_layer(specdec__model *m, int index, sp
 
 /* How the file scales RoPE (rope.scaling.*). */
 typedef struct specdec__rope_scaling {
-    int yarn;      /* 1: by YaRN */
-    float divisor; /* of all frequencies (linear scaling) */
+    int yarn;      /* 1: frequencies are scaled as YaRN does */
+    float divisor; /* all frequencies are divided by this number (linear scaling) */
     float factor, attention_factor, beta_fast, beta_slow; /* YaRN's factor, attention factor, beta_fast, beta_slow */
-    float score_growth; /* scores are multiplied by (1 + sharpened * log(factor))^2 instead of cosine and sine; 0: they
-                           are not */
-    float attention_divisor; /* cosine and sine are divided by 1 + shared * 0.1 * log(factor) */
+    float score_growth; /* scores are multiplied by (1 + score_growth * log(factor))^2 instead of cosine and sine; 0:
+                           they are not */
+    float attention_divisor; /* cosine and sine are divided by 1 + attention_divisor * 0.1 * log(factor) */
 } specdec__rope_scaling;
 
 /* Returns the dimension whose rotation makes `turns` turns over the original context (YaRN: Peng et al. 2023, arXiv
@@ -37970,7 +38177,7 @@ static specdec_result specdec__model_read_short_vocabulary(specdec__model *m, co
     specdec__gguf_tensor t;
     int32_t *ids;
     int found, width, i;
-    specdec_result result = specdec__model_look_up_tensor(m, name, 0, &t, &found, error);
+    specdec_result result = specdec__model_find_tensor_or_fail(m, name, 0, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -38007,9 +38214,9 @@ static specdec_result specdec__model_read_target_layers(specdec__model *m, specd
     if (!specdec__gguf_find_value(&m->gguf, key, &list))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
     if (!list.is_array || (list.type != SPECDEC_GGUF_I32 && list.type != SPECDEC_GGUF_U32) || !list.count ||
-        list.count > SPECDEC__MAX_READS)
+        list.count > SPECDEC__MAX_STATES_READ)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s should be 1 to %d integers of 32 bits", key,
-                             SPECDEC__MAX_READS);
+                             SPECDEC__MAX_STATES_READ);
     for (i = 0; i < list.count; i++) {
         const uint32_t layer = specdec__load_u32(list.items + 4 * i);
 
@@ -38107,9 +38314,11 @@ static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_e
     return SPECDEC_OK;
 }
 
-/* Binds a matrix of (rows, columns), or if the file has that shape, of (other, columns). */
-static specdec_result specdec__model_bind_matrix_of_either(specdec__model *m, const char *name, int rows, int other,
-                                                           int columns, specdec__matrix *out, specdec_error *error)
+/* Binds a matrix of (rows, columns) or, if the file has that shape, of (other, columns). Errors: FORMAT, UNSUPPORTED.
+   */
+static specdec_result specdec__model_bind_matrix_of_either_size(specdec__model *m, const char *name, int rows,
+                                                                int other, int columns, specdec__matrix *out,
+                                                                specdec_error *error)
 {
     specdec__gguf_tensor t;
     int found;
@@ -38133,10 +38342,10 @@ static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, sp
     if (r.result || !specdec__model_find_tensor(m, "markov_w1.weight", &t))
         return r.result;
     rank = t.shape[0] < SPECDEC__MAX_DIMENSION / 2 ? (int)t.shape[0] : 0;
-    if ((r.result = specdec__model_bind_matrix_of_either(m, "markov_w1.weight", m->vocab_size, rows, rank,
-                                                         &b->markov_in, error)) ||
-        (r.result = specdec__model_bind_matrix_of_either(m, "markov_w2.weight", rows, m->vocab_size, rank,
-                                                         &b->markov_out, error)) ||
+    if ((r.result = specdec__model_bind_matrix_of_either_size(m, "markov_w1.weight", m->vocab_size, rows, rank,
+                                                              &b->markov_in, error)) ||
+        (r.result = specdec__model_bind_matrix_of_either_size(m, "markov_w2.weight", rows, m->vocab_size, rank,
+                                                              &b->markov_out, error)) ||
         (trust && (r.result = specdec__model_bind_matrix(m, "conf_proj.weight", 1, m->embedding + rank, 1,
                                                          &b->confidence, &found, error))) ||
         (trust && (r.result = specdec__model_copy_vector(m, "conf_proj.bias", 1, 0, arena, &bias, error))))
@@ -38163,10 +38372,10 @@ static specdec_result specdec__model_bind_block(specdec__model *m, specdec__aren
         return specdec__model_bind_markov(m, rows, arena, error);
     rank = specdec__model_read_count(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
     if (r.result ||
-        (r.result = specdec__model_bind_matrix_of_either(m, "selector_predecessor.weight", m->vocab_size, rows, rank,
-                                                         &b->predecessor, error)) ||
-        (r.result = specdec__model_bind_matrix_of_either(m, "selector_successor.weight", m->vocab_size, rows, rank,
-                                                         &b->successor, error)) ||
+        (r.result = specdec__model_bind_matrix_of_either_size(m, "selector_predecessor.weight", m->vocab_size, rows,
+                                                              rank, &b->predecessor, error)) ||
+        (r.result = specdec__model_bind_matrix_of_either_size(m, "selector_successor.weight", m->vocab_size, rows, rank,
+                                                              &b->successor, error)) ||
         (r.result = specdec__model_bind_matrix(m, "selector_hidden.weight", rank, m->embedding, 1, &b->hidden, &found,
                                                error)))
         return r.result;
@@ -38206,10 +38415,12 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
                   : SPECDEC_OK;
 }
 
-/* Binds the embeddings for layers, if the model has them: see specdec__inputs. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__arena *arena, specdec_error *error)
+/* Binds the embeddings for layers, if the model has them: see specdec__layer_embeddings. Errors: FORMAT, UNSUPPORTED.
+   */
+static specdec_result specdec__model_bind_layer_embeddings(specdec__model *m, specdec__arena *arena,
+                                                           specdec_error *error)
 {
-    specdec__inputs *inputs = &m->inputs;
+    specdec__layer_embeddings *inputs = &m->layer_embeddings;
     const int all = inputs->width * m->all_layers;
     int found;
     specdec_result r;
@@ -38251,8 +38462,8 @@ static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_err
     return result;
 }
 
-/* Makes weights 1 for norms without weights in the file. */
-static void specdec__model_make_ones(specdec__model *m, specdec__arena *arena)
+/* Makes a vector of ones, the weights of norms of heads that have none in the file. */
+static void specdec__model_make_unit_norm_weights(specdec__model *m, specdec__arena *arena)
 {
     const int count = m->trait[SPECDEC__NORMED_VALUES] ? specdec__round_up(m->head_dim, 16) : 0;
     float *ones = count ? SPECDEC__TAKE(arena, float, count) : NULL;
@@ -38363,7 +38574,7 @@ static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes n
     for (i = 0; i < (int)SPECDEC__COUNT(whole); i++)
         known |= specdec__bytes_are(name, whole[i]);
     for (i = 0; i < 3; i++)
-        known |= m->inputs.width && specdec__bytes_are(name, inputs[i]);
+        known |= m->layer_embeddings.width && specdec__bytes_are(name, inputs[i]);
     for (i = 0; i < 2; i++)
         known |= m->streams.count && specdec__bytes_are(name, streams[i]);
     if (known || name.size < 5 || memcmp(name.data, "blk.", 4) != 0)
@@ -38380,9 +38591,9 @@ static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes n
     return specdec__model_layer_reads_tensor(m, layer, name);
 }
 
-/* Refuses a file with a tensor that is not read. Errors: UNSUPPORTED. */
-static specdec_result specdec__model_refuse_unread_in_part(const specdec__model *m, const specdec__gguf *part,
-                                                           specdec_error *error)
+/* Returns an error if a file of a model (a part) has a tensor that is not read. Errors: UNSUPPORTED. */
+static specdec_result specdec__model_refuse_unread_tensors_of_part(const specdec__model *m, const specdec__gguf *part,
+                                                                   specdec_error *error)
 {
     specdec__cursor c = specdec__cursor_at_start(part->file.data, part->file.size);
     uint64_t i;
@@ -38399,7 +38610,8 @@ static specdec_result specdec__model_refuse_unread_in_part(const specdec__model 
     return SPECDEC_OK;
 }
 
-/* Refuses a model with a tensor that is not read, as its text would differ. A draft model may have such tensors. */
+/* Returns an error if the files of a model have a tensor that is not read, as its text would differ. A draft model may
+   have such tensors. Errors: UNSUPPORTED. */
 static specdec_result specdec__model_refuse_unread_tensors(const specdec__model *m, specdec_error *error)
 {
     specdec__gguf part = m->gguf;
@@ -38409,7 +38621,7 @@ static specdec_result specdec__model_refuse_unread_tensors(const specdec__model 
     if (m->trait[SPECDEC__READS_STATES])
         return SPECDEC_OK;
     do
-        result = specdec__model_refuse_unread_in_part(m, &part, error);
+        result = specdec__model_refuse_unread_tensors_of_part(m, &part, error);
     while (!result && specdec__part_move_to_next(m, i++, &part));
     return result;
 }
@@ -38432,20 +38644,19 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
                              m->all_layers, m->tensors);
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
         (reads && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
-        (r = specdec__model_bind_inputs(m, arena, error)) != SPECDEC_OK ||
+        (r = specdec__model_bind_layer_embeddings(m, arena, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_streams(m, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows,
                                         &m->token_embedding, &found, error)) != SPECDEC_OK ||
         (r = specdec__model_copy_vector(m, specdec__model_final_norm_name(m), m->embedding, 1, arena, &m->output_norm,
-                                        error)) !=
-            SPECDEC_OK ||
+                                        error)) != SPECDEC_OK ||
         (r = specdec__model_read_short_vocabulary(m, "d2t", arena, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
                                         m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
         (m->block.size && (r = specdec__model_bind_block(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_refuse_unread_tensors(m, error)) != SPECDEC_OK)
         return r;
-    specdec__model_make_ones(m, arena);
+    specdec__model_make_unit_norm_weights(m, arena);
     if (!found && !borrows)
         m->output = m->token_embedding;
     if (SPECDEC__HAS_STATE_DRAFTERS && m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM &&
@@ -38557,7 +38768,8 @@ static int specdec__nextn_exists(const specdec__model *target)
     return found;
 }
 
-/* Binds a matrix of the NextN block; `out` determines its columns. *found: 1 if the tensor is there. */
+/* Binds a matrix of the NextN block, whose number of columns `out` already has. *found: 1 if the tensor is there.
+   Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__nextn_bind_matrix(specdec__model *m, const specdec__model *target, const char *suffix,
                                                  int rows, specdec__matrix *out, int *found, specdec_error *error)
 {
@@ -38619,7 +38831,7 @@ static specdec_result specdec__nextn_init(specdec__model *m, const specdec__mode
     memset(&m->recurrent_sizes, 0, sizeof m->recurrent_sizes);
     memset(&m->token_embedding, 0, sizeof m->token_embedding);
     memset(&m->output, 0, sizeof m->output);
-    memset(&m->inputs, 0, sizeof m->inputs);
+    memset(&m->layer_embeddings, 0, sizeof m->layer_embeddings);
     memset(&m->streams, 0, sizeof m->streams);
     memset(m->span_layers, 0, sizeof m->span_layers);
     memset(m->span_used, 0, sizeof m->span_used);
@@ -38698,7 +38910,7 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
            : rest < 0    ? &m->streams.matrix[(i - in_layers) % 2][(i - in_layers) / 2]
            : rest == 0   ? &m->reads.matrix
            : rest == 1   ? &m->reads.next_state
-           : rest == 2   ? &m->inputs.matrix
+           : rest == 2   ? &m->layer_embeddings.matrix
            : rest == 3   ? &m->block.markov_out
            : rest == 4   ? &m->block.hidden
                          : &m->output;
@@ -38897,7 +39109,7 @@ static specdec_result specdec__model_repack_matrices(specdec__model *m, int scre
 static specdec_result specdec__model_open_parts(specdec__model *m, const specdec_source *source, int count,
                                                 specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
-    char name[SPECDEC__PART_PATH];
+    char name[SPECDEC__MAX_PART_PATH_BYTES];
     unsigned char *room = NULL;
     specdec_result result = SPECDEC_OK;
     int i;
@@ -39077,7 +39289,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         (result = specdec__model_read_recurrent_sizes(m, error)) != SPECDEC_OK ||
         (result = specdec__model_read_facts(m, error)) != SPECDEC_OK ||
         (result = specdec__model_check_layers(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_refuse_demands(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_refuse_unsupported_keys(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
         (result = specdec__model_recognise_chat(m, arena, &beyond, error)) != SPECDEC_OK)
         return result;
@@ -40593,7 +40805,7 @@ typedef struct specdec__scratch {
     unsigned char *codes;      /* (64 queries, 64 keys) quantised weights of values, where the cache has 8-bit codes; or
                                   (dim) a quantised value */
     float *out;                /* (dim) a key or value, padded with zeros */
-    float *inputs;             /* (layers * width) a token's row of the embeddings for layers */
+    float *layer_embeddings;   /* (layers * width) a token's row of the embeddings for layers */
     float *rope_partner;       /* (dim) for RoPE: each dimension's partner in its pair */
     float *state_copies;       /* (copies, rows, values) copies of the state matrix of a head, for branches of a tree */
     uint64_t state_read, state_written; /* bytes of states and their inputs that this step has read, written */
@@ -40734,7 +40946,7 @@ typedef struct specdec__context {
                                   SPECDEC__ROPE_ALTERNATE */
     float *x_plus_attention;   /* (max_nodes, e) x plus the output of attention, where the feed-forward network reads
                                   the same x as attention; else NULL */
-    float *inputs;             /* (max_nodes, layers * width) embeddings for layers; NULL: the model has none */
+    float *layer_embeddings;   /* (max_nodes, layers * width) embeddings for layers; NULL: the model has none */
     float *streams;            /* (streams - 1, max_nodes, e) all residual streams but x (>>forward/streams); NULL: the
                                   model has one */
     float *predicted;          /* (max_nodes, e) the current layer's prediction of x */
@@ -40830,7 +41042,7 @@ static void specdec__context_take_scratch(specdec__context *c, int threads, spec
             s->state_copies = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__recurrent_head_floats(mixing));
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->rope_partner = SPECDEC__TAKE(arena, float, c->kv.dim);
-        s->inputs = SPECDEC__TAKE(arena, float, c->model->inputs.width * c->model->layers);
+        s->layer_embeddings = SPECDEC__TAKE(arena, float, c->model->layer_embeddings.width * c->model->layers);
     }
 }
 
@@ -40965,8 +41177,10 @@ static void specdec__context_take_shared_buffers(specdec__context *c, size_t n, 
     inner = n * (size_t)ff;
     if (specdec__model_has_experts(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
         inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
-    if (inner < n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL])))
-        inner = n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL]));
+    if (inner <
+        n * (size_t)specdec__forward_stride(specdec__max_int(m->layer_embeddings.width, m->trait[SPECDEC__LAUREL])))
+        inner = n *
+                (size_t)specdec__forward_stride(specdec__max_int(m->layer_embeddings.width, m->trait[SPECDEC__LAUREL]));
     c->hidden = SPECDEC__TAKE(arena, float, inner);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
     if (specdec__model_has_experts(m)) {
@@ -41036,7 +41250,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->block.markov_in.columns));
     widest = (size_t)specdec__max_int((int)widest, c->recurrent.output_stride);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
-                                                       model->inputs.width, model->trait[SPECDEC__LAUREL])));
+                                                       model->layer_embeddings.width, model->trait[SPECDEC__LAUREL])));
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->h = SPECDEC__TAKE(arena, float,
                          n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
@@ -41044,9 +41258,9 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->x_plus_attention = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
-    if (model->inputs.width)
-        c->inputs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(model->inputs.width *
-                                                                                    model->layers));
+    if (model->layer_embeddings.width)
+        c->layer_embeddings = SPECDEC__TAKE(
+            arena, float, n *(size_t)specdec__forward_stride(model->layer_embeddings.width * model->layers));
     if (model->streams.count)
         specdec__context_take_streams(c, n, arena);
     if (model->block.taps) {
@@ -42955,7 +43169,7 @@ static void specdec__recurrent_compute_rates(const specdec__context *c, const sp
                                              float *decay, float *rate)
 {
     const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
-    const float *a = layer->vector[SPECDEC__MIX_A], *bias = layer->vector[SPECDEC__MIX_DT_BIAS];
+    const float *a = layer->vector[SPECDEC__RECURRENT_A], *bias = layer->vector[SPECDEC__RECURRENT_DT_BIAS];
     const int each = m->heads / specdec__max_int(m->groups, 1);
     int i;
 
@@ -42975,7 +43189,7 @@ static void specdec__recurrent_compute_rates(const specdec__context *c, const sp
    normalised, else 64. */
 static int specdec__recurrent_block_channels(const specdec__recurrent_sizes *m)
 {
-    return m->kind == SPECDEC__DELTA ? m->rows : 64;
+    return m->kind == SPECDEC__GATED_DELTA ? m->rows : 64;
 }
 
 /* Computes the convolution of one row for a block of channels, with the norms of queries and keys; for block 0 also the
@@ -42987,7 +43201,7 @@ static void specdec__recurrent_convolve_row(specdec__context *c, const specdec__
     const specdec__recurrent_row *row = &c->recurrent.row[number];
     const int size = specdec__recurrent_block_channels(m), at = block * size;
     const int count = specdec__min_int(size, m->channels - at);
-    const float *taps[SPECDEC__MAX_TAPS], *bias = layer->vector[SPECDEC__MIX_BIAS];
+    const float *taps[SPECDEC__MAX_TAPS], *bias = layer->vector[SPECDEC__RECURRENT_BIAS];
     float *out = c->recurrent.convolved + (size_t)number * (size_t)c->recurrent.convolved_stride;
     int i;
 
@@ -42997,13 +43211,13 @@ static void specdec__recurrent_convolve_row(specdec__context *c, const specdec__
                                          out + m->channels + specdec__round_up(m->heads, 16));
     for (i = 0; i < m->taps; i++)
         taps[i] += at;
-    c->kernels->convolve(taps, layer->vector[m->heads ? SPECDEC__MIX_TAPS : SPECDEC__MIX_SHORT_TAPS] + at,
+    c->kernels->convolve(taps, layer->vector[m->heads ? SPECDEC__RECURRENT_TAPS : SPECDEC__RECURRENT_SHORT_TAPS] + at,
                          (size_t)m->channels, m->taps, bias ? bias + at : NULL, specdec__recurrent_kinds[m->kind].silu,
                          count, out + at);
-    if (m->kind == SPECDEC__DELTA && block < 2 * m->groups) /* queries, then keys: of length 1 */
+    if (m->kind == SPECDEC__GATED_DELTA && block < 2 * m->groups) /* queries, then keys: of length 1 */
         c->kernels->norm(out + at, c->recurrent.unit_weights + (block < m->groups ? 0 : m->rows),
                          c->model->epsilon / (float)m->rows, m->rows, 0, m->rows, out + at);
-    if (m->kind == SPECDEC__SHORT) {
+    if (m->kind == SPECDEC__SHORT_CONVOLUTION) {
         const float *gate = c->recurrent.projected + (size_t)row->node * (size_t)c->recurrent.projected_stride +
                             m->channels + at;
         float *gated = c->h + (size_t)row->node * (size_t)c->recurrent.output_stride + at;
@@ -43056,8 +43270,8 @@ static void specdec__recurrent_apply_row(specdec__context *c, const specdec__lay
     r.value = made + m->value_channel + head * m->values;
     r.out = node < 0 ? NULL : c->h + (size_t)node * (size_t)c->recurrent.output_stride + (size_t)(head * m->values);
     c->kernels->update_state(&r);
-    if (r.out && layer->vector[SPECDEC__MIX_D])
-        c->kernels->add_scaled(r.out, layer->vector[SPECDEC__MIX_D][head], r.value, m->values);
+    if (r.out && layer->vector[SPECDEC__RECURRENT_D])
+        c->kernels->add_scaled(r.out, layer->vector[SPECDEC__RECURRENT_D][head], r.value, m->values);
 }
 
 /* Computes one head of a layer for one part: applies waiting tokens and certain nodes to its matrix, then walks the
@@ -43138,12 +43352,13 @@ static void specdec__recurrent_apply_gate(specdec__context *c, const specdec__la
                                           int size)
 {
     const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
-    const float *norm = layer->vector[m->kind == SPECDEC__DELTA ? SPECDEC__MIX_NORM : SPECDEC__MIX_NORMS];
+    const float *norm =
+        layer->vector[m->kind == SPECDEC__GATED_DELTA ? SPECDEC__RECURRENT_NORM : SPECDEC__RECURRENT_NORMS];
     float *out = c->h + (size_t)node * (size_t)c->recurrent.output_stride + (size_t)group * (size_t)size;
     float *gate = c->recurrent.projected + (size_t)node * (size_t)c->recurrent.projected_stride +
                   (size_t)group * (size_t)size;
 
-    if (m->kind == SPECDEC__DELTA)
+    if (m->kind == SPECDEC__GATED_DELTA)
         c->kernels->norm(out, norm, c->model->epsilon, size, 0, size, out);
     c->kernels->activate[SPECDEC__SILU](gate, out, size);
     if (m->kind == SPECDEC__MAMBA2 && norm)
@@ -43161,7 +43376,7 @@ static int specdec__recurrent_convolve_rows(specdec__context *c, int thread, con
     const int items = c->recurrent.rows * blocks;
     int i, k, from, end = 0;
 
-    if (m->kind == SPECDEC__SHORT) {
+    if (m->kind == SPECDEC__SHORT_CONVOLUTION) {
         for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
             float *row = c->recurrent.projected + (size_t)i * (size_t)c->recurrent.projected_stride;
 
@@ -43185,7 +43400,8 @@ static int specdec__recurrent_convolve_rows(specdec__context *c, int thread, con
 static int specdec__recurrent_run_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
-    const int units = m->heads + 1, groups = m->kind == SPECDEC__DELTA ? m->heads : specdec__max_int(m->groups, 1);
+    const int units = m->heads + 1,
+              groups = m->kind == SPECDEC__GATED_DELTA ? m->heads : specdec__max_int(m->groups, 1);
     int items = c->recurrent.parts * units, from, end = 0;
     unsigned char *done = c->recurrent.done + (size_t)layer->recurrent_index * (size_t)items;
 
@@ -43435,9 +43651,9 @@ static void specdec__forward_choose_groups(const specdec__model *m, const specde
                                            unsigned char *open)
 {
     const int size = m->experts / m->groups;
-    float sums[SPECDEC__MAX_CHOSEN];
+    float sums[SPECDEC__MAX_CHOSEN_EXPERTS];
     const specdec__ranking_scores of_groups = {sums, NULL};
-    int best[SPECDEC__MAX_CHOSEN], two[2], count = 0, i, k;
+    int best[SPECDEC__MAX_CHOSEN_EXPERTS], two[2], count = 0, i, k;
 
     for (i = 0; i < m->groups; i++) {
         int found = 0;
@@ -43461,7 +43677,7 @@ static void specdec__forward_choose_experts(const specdec__context *c, const spe
     const specdec__ranking_scores scores = {router, layer->vector[SPECDEC__CHOICE_BIAS]};
     float *share = c->routes.weight + row * m->chosen_experts, sum = 0;
     int *expert = c->routes.expert + row * m->chosen_experts, count = 0, i;
-    unsigned char open[SPECDEC__MAX_CHOSEN];
+    unsigned char open[SPECDEC__MAX_CHOSEN_EXPERTS];
 
     specdec__forward_normalise_router(c, router);
     specdec__forward_choose_groups(m, &scores, open);
@@ -43806,11 +44022,14 @@ static int specdec__recurrent_list_products(const specdec__context *c, const spe
                                             specdec__matrix_product *t)
 {
     const specdec__recurrent_sizes *m = &c->model->recurrent_sizes;
-    const struct { int matrix, at; } made[] = {
-        {SPECDEC__MIX_SHORT_IN, 0}, {SPECDEC__MIX_SSM_IN, 0}, {SPECDEC__MIX_GATE, 0},
-        {SPECDEC__MIX_QKV, m->first_input},
-        {SPECDEC__MIX_BETA, m->first_input + m->channels}, {SPECDEC__MIX_BETA_ALPHA, m->first_input + m->channels},
-        {SPECDEC__MIX_ALPHA, m->first_input + m->channels + specdec__round_up(m->heads, 16)}};
+    const struct { int matrix, at;
+    } made[] = {{SPECDEC__RECURRENT_SHORT_IN, 0},
+                {SPECDEC__RECURRENT_SSM_IN, 0},
+                {SPECDEC__RECURRENT_GATE, 0},
+                {SPECDEC__RECURRENT_QKV, m->first_input},
+                {SPECDEC__RECURRENT_BETA, m->first_input + m->channels},
+                {SPECDEC__RECURRENT_BETA_ALPHA, m->first_input + m->channels},
+                {SPECDEC__RECURRENT_ALPHA, m->first_input + m->channels + specdec__round_up(m->heads, 16)}};
     int i, count = 0;
 
     for (i = 0; i < (int)SPECDEC__COUNT(made); i++)
@@ -43832,8 +44051,8 @@ static int specdec__forward_run_recurrent_half(specdec__context *c, int thread, 
     if (specdec__forward_project(c, thread, &in, t, count) || specdec__recurrent_run_layer(c, thread, layer))
         return 1;
     in = specdec__forward_make_input(c->h, c->n, c->recurrent.output_stride, NULL);
-    t[0] = specdec__forward_make_product(layer, m->heads ? SPECDEC__MIX_SSM_OUT : SPECDEC__MIX_SHORT_OUT, -1, c->y,
-                                         c->e);
+    t[0] = specdec__forward_make_product(layer, m->heads ? SPECDEC__RECURRENT_SSM_OUT : SPECDEC__RECURRENT_SHORT_OUT,
+                                         -1, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
     if (layer->shape.kv_heads)
@@ -43882,13 +44101,14 @@ static int specdec__forward_run_ffn_half(specdec__context *c, int thread, const 
     return specdec__pool_barrier(c->pool);
 }
 
-/* Computes row i of the embeddings for layers, e[l] of all layers (specdec__inputs); at first the row is matrix *
-   x0. */
+/* Computes row i of the embeddings for layers, e[l] of all layers (specdec__layer_embeddings); at first the row is
+   matrix * x0. */
 static void specdec__forward_compute_layer_embedding(specdec__context *c, int thread, int i)
 {
-    const specdec__inputs *inputs = &c->model->inputs;
+    const specdec__layer_embeddings *inputs = &c->model->layer_embeddings;
     const int width = inputs->width, all = inputs->token_table.columns;
-    float *row = c->inputs + (size_t)i * (size_t)specdec__forward_stride(all), *table = c->scratch[thread].inputs;
+    float *row = c->layer_embeddings + (size_t)i * (size_t)specdec__forward_stride(all),
+          *table = c->scratch[thread].layer_embeddings;
     int at;
 
     specdec__quant_to_float(inputs->token_table.type,
@@ -43904,16 +44124,16 @@ static void specdec__forward_compute_layer_embedding(specdec__context *c, int th
     specdec__forward_check_row_is_finite(c, thread, i, row, all, SPECDEC__FINITE_FACTOR);
 }
 
-/* Computes the embeddings for layers of all rows (specdec__inputs). Returns 1 when cancelled. */
+/* Computes the embeddings for layers of all rows (specdec__layer_embeddings). Returns 1 when cancelled. */
 static int specdec__forward_compute_layer_embeddings(specdec__context *c, int thread)
 {
     const specdec__matrix_input in = specdec__forward_normed_input(c, c->n, NULL);
     specdec__matrix_product t;
     int i;
 
-    t.matrix = &c->model->inputs.matrix;
+    t.matrix = &c->model->layer_embeddings.matrix;
     t.bias = NULL;
-    t.rows_out = c->inputs;
+    t.rows_out = c->layer_embeddings;
     t.stride = (size_t)specdec__forward_stride(t.matrix->rows);
     if (specdec__forward_project(c, thread, &in, &t, 1))
         return 1;
@@ -43992,7 +44212,7 @@ static int specdec__forward_run_laurel(specdec__context *c, int thread, const sp
    all streams but x; multiplies x by the layer's output scale, if it has one. Returns 1 when cancelled. */
 static int specdec__forward_end_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const int width = c->model->inputs.width, stride = specdec__forward_stride(width);
+    const int width = c->model->layer_embeddings.width, stride = specdec__forward_stride(width);
     const int count = c->model->streams.count;
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, NULL);
     specdec__matrix_product t;
@@ -44006,12 +44226,13 @@ static int specdec__forward_end_layer(specdec__context *c, int thread, const spe
     }
 
     if (width) {
-        t = specdec__forward_make_product(layer, SPECDEC__INPUT_GATE, -1, c->hidden, stride);
+        t = specdec__forward_make_product(layer, SPECDEC__LAYER_EMBEDDING_GATE, -1, c->hidden, stride);
         if (specdec__forward_project(c, thread, &in, &t, 1))
             return 1;
-        in = specdec__forward_make_input(c->hidden, c->n, stride, c->inputs + (size_t)layer->index * (size_t)width);
-        in.up_stride = specdec__forward_stride(c->model->inputs.matrix.rows);
-        t = specdec__forward_make_product(layer, SPECDEC__INPUT_OUT, -1, c->y, c->e);
+        in = specdec__forward_make_input(c->hidden, c->n, stride,
+                                         c->layer_embeddings + (size_t)layer->index * (size_t)width);
+        in.up_stride = specdec__forward_stride(c->model->layer_embeddings.matrix.rows);
+        t = specdec__forward_make_product(layer, SPECDEC__LAYER_EMBEDDING_OUT, -1, c->y, c->e);
         if (specdec__forward_project(c, thread, &in, &t, 1))
             return 1;
         for (s = count ? 1 : 0; s < specdec__max_int(count, 1); s++)
@@ -44303,7 +44524,7 @@ static void specdec__forward_run_thread(void *argument, int thread)
     specdec__forward_embed_rows(c, thread);
     if (specdec__pool_barrier(c->pool) ||
         (SPECDEC__HAS_STATE_DRAFTERS && m->reads.is_nextn && specdec__forward_project_states(c, thread)) ||
-        (c->inputs && specdec__forward_compute_layer_embeddings(c, thread)) ||
+        (c->layer_embeddings && specdec__forward_compute_layer_embeddings(c, thread)) ||
         (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
     if (SPECDEC__HAS_STATE_DRAFTERS && c->reads && m->block.size) {
@@ -44330,7 +44551,7 @@ static void specdec__forward_run_thread(void *argument, int thread)
             : m->layer[i].shape.feed_forward ? specdec__forward_run_ffn_half(c, thread, &m->layer[i])
                                              : 0)
             return;
-        if ((c->inputs || c->streams || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
+        if ((c->layer_embeddings || c->streams || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
             specdec__forward_end_layer(c, thread, &m->layer[i]))
             return;
     }
@@ -58239,7 +58460,7 @@ static specdec_result specdec__cluster_choose_layers(specdec__model *m, const sp
 
     if (m->trait[SPECDEC__READS_STATES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states cannot be split over ranks");
-    if (m->inputs.width || m->streams.count)
+    if (m->layer_embeddings.width || m->streams.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "a model with embeddings for each layer or several streams cannot be split");
     for (i = 0; i < cluster->ranks; i++) {

@@ -696,13 +696,14 @@ static inline specdec__recurrent_sizes maker_mixing(const maker_recipe *r)
     x.kind = specdec__architecture_trait(maker_architecture(r), SPECDEC__MIXING);
     if (!x.kind)
         return x;
-    x.taps = x.kind == SPECDEC__SHORT ? 3 : 4;
-    x.heads = x.kind == SPECDEC__SHORT ? 0 : r->embedding % 256 ? 4 : 16; /* for types with blocks of 256 */
-    x.rows = x.values = x.kind == SPECDEC__SHORT ? 0 : 16;
-    x.groups = x.kind == SPECDEC__SHORT ? 0 : 2;
-    x.beta_alpha_joined = x.kind == SPECDEC__DELTA && !specdec__architecture_trait(maker_architecture(r), SPECDEC__KEYS_BY_MODULO);
-    x.output_width = x.kind == SPECDEC__SHORT ? r->embedding : 16 * x.heads;
-    x.channels = x.output_width + (x.kind == SPECDEC__SHORT ? 0 : 64);
+    x.taps = x.kind == SPECDEC__SHORT_CONVOLUTION ? 3 : 4;
+    x.heads = x.kind == SPECDEC__SHORT_CONVOLUTION ? 0 : r->embedding % 256 ? 4 : 16; /* for types with blocks of 256 */
+    x.rows = x.values = x.kind == SPECDEC__SHORT_CONVOLUTION ? 0 : 16;
+    x.groups = x.kind == SPECDEC__SHORT_CONVOLUTION ? 0 : 2;
+    x.beta_alpha_joined = x.kind == SPECDEC__GATED_DELTA &&
+                          !specdec__architecture_trait(maker_architecture(r), SPECDEC__KEYS_BY_MODULO);
+    x.output_width = x.kind == SPECDEC__SHORT_CONVOLUTION ? r->embedding : 16 * x.heads;
+    x.channels = x.output_width + (x.kind == SPECDEC__SHORT_CONVOLUTION ? 0 : 64);
     x.input_width = 3 * r->embedding; /* of the short one */
     return x;
 }
@@ -735,7 +736,7 @@ static inline void maker_states(maker *m, const maker_recipe *r)
     maker_buffer *heads, *ff;
     int i, attends, feeds;
 
-    if (x.kind == SPECDEC__SHORT) {
+    if (x.kind == SPECDEC__SHORT_CONVOLUTION) {
         maker_u32(m, maker_key(r, ".shortconv.l_cache"), (uint32_t)x.taps);
     } else {
         maker_u32(m, maker_key(r, ".ssm.conv_kernel"), (uint32_t)x.taps);
@@ -858,9 +859,10 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
         ++*made;
     }
     for (j = 0; j < SPECDEC__VECTORS; j++) {
-        const int is_bias = (j >= SPECDEC__Q_BIAS && j < SPECDEC__FFN_NORM_BARE) || j == SPECDEC__MIX_DT_BIAS;
+        const int is_bias = (j >= SPECDEC__Q_BIAS && j < SPECDEC__FFN_NORM_BARE) || j == SPECDEC__RECURRENT_DT_BIAS;
         const int is_sum = j == SPECDEC__PREDICTIONS || j == SPECDEC__CORRECTIONS; /* of streams */
-        const int is_taps = j == SPECDEC__MIX_SHORT_TAPS || j == SPECDEC__MIX_TAPS, is_base = j == SPECDEC__ATTENTION_CONV_BASE || j == SPECDEC__FFN_CONV_BASE;
+        const int is_taps = j == SPECDEC__RECURRENT_SHORT_TAPS || j == SPECDEC__RECURRENT_TAPS,
+                  is_base = j == SPECDEC__ATTENTION_CONV_BASE || j == SPECDEC__FFN_CONV_BASE;
         const int needs = SPECDEC__HAS_BIT(specdec__architecture_trait(a, SPECDEC__NEEDS), j) || j == SPECDEC__OUTPUT_SCALE || (r->sinks && j == SPECDEC__SINKS);
         const int each = specdec__vector_table[j].each ? r->experts : 1, count = size[specdec__vector_table[j].size];
 
@@ -870,8 +872,14 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
         snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[k ? k : j].suffix);
         if (maker_find_tensor(m, name)) /* one norm under two names */
             continue;
-        maker_vector(m, r, name, count * each, is_bias || is_sum || is_base ? 0 : is_taps ? 0.1f : j == SPECDEC__MIX_A ? -0.5f : 1,
-                     is_bias || is_taps || is_base ? 0.5f : is_sum ? 3 : 0.3f);
+        maker_vector(m, r, name, count * each,
+                     is_bias || is_sum || is_base ? 0
+                     : is_taps                    ? 0.1f
+                     : j == SPECDEC__RECURRENT_A  ? -0.5f
+                                                  : 1,
+                     is_bias || is_taps || is_base ? 0.5f
+                     : is_sum                      ? 3
+                                                   : 0.3f);
         if (is_base)
             maker_fold(m, r->embedding);
         if (is_sum)

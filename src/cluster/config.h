@@ -54,7 +54,7 @@ static specdec_result specdec__cluster_choose_layers(specdec__model *m, const sp
 
     if (m->trait[SPECDEC__READS_STATES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states cannot be split over ranks");
-    if (m->inputs.width || m->streams.count)
+    if (m->layer_embeddings.width || m->streams.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "a model with embeddings for each layer or several streams cannot be split");
     for (i = 0; i < cluster->ranks; i++) {

@@ -61,7 +61,7 @@ typedef struct specdec__scratch {
     unsigned char *codes;      /* (64 queries, 64 keys) quantised weights of values, where the cache has 8-bit codes; or
                                   (dim) a quantised value */
     float *out;                /* (dim) a key or value, padded with zeros */
-    float *inputs;             /* (layers * width) a token's row of the embeddings for layers */
+    float *layer_embeddings;   /* (layers * width) a token's row of the embeddings for layers */
     float *rope_partner;       /* (dim) for RoPE: each dimension's partner in its pair */
     float *state_copies;       /* (copies, rows, values) copies of the state matrix of a head, for branches of a tree */
     uint64_t state_read, state_written; /* bytes of states and their inputs that this step has read, written */
@@ -202,7 +202,7 @@ typedef struct specdec__context {
                                   SPECDEC__ROPE_ALTERNATE */
     float *x_plus_attention;   /* (max_nodes, e) x plus the output of attention, where the feed-forward network reads
                                   the same x as attention; else NULL */
-    float *inputs;             /* (max_nodes, layers * width) embeddings for layers; NULL: the model has none */
+    float *layer_embeddings;   /* (max_nodes, layers * width) embeddings for layers; NULL: the model has none */
     float *streams;            /* (streams - 1, max_nodes, e) all residual streams but x (>>forward/streams); NULL: the
                                   model has one */
     float *predicted;          /* (max_nodes, e) the current layer's prediction of x */
@@ -298,7 +298,7 @@ static void specdec__context_take_scratch(specdec__context *c, int threads, spec
             s->state_copies = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__recurrent_head_floats(mixing));
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->rope_partner = SPECDEC__TAKE(arena, float, c->kv.dim);
-        s->inputs = SPECDEC__TAKE(arena, float, c->model->inputs.width * c->model->layers);
+        s->layer_embeddings = SPECDEC__TAKE(arena, float, c->model->layer_embeddings.width * c->model->layers);
     }
 }
 
@@ -433,8 +433,10 @@ static void specdec__context_take_shared_buffers(specdec__context *c, size_t n, 
     inner = n * (size_t)ff;
     if (specdec__model_has_experts(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
         inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
-    if (inner < n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL])))
-        inner = n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL]));
+    if (inner <
+        n * (size_t)specdec__forward_stride(specdec__max_int(m->layer_embeddings.width, m->trait[SPECDEC__LAUREL])))
+        inner = n *
+                (size_t)specdec__forward_stride(specdec__max_int(m->layer_embeddings.width, m->trait[SPECDEC__LAUREL]));
     c->hidden = SPECDEC__TAKE(arena, float, inner);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
     if (specdec__model_has_experts(m)) {
@@ -504,7 +506,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->block.markov_in.columns));
     widest = (size_t)specdec__max_int((int)widest, c->recurrent.output_stride);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
-                                                       model->inputs.width, model->trait[SPECDEC__LAUREL])));
+                                                       model->layer_embeddings.width, model->trait[SPECDEC__LAUREL])));
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->h = SPECDEC__TAKE(arena, float,
                          n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
@@ -512,9 +514,9 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->x_plus_attention = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
-    if (model->inputs.width)
-        c->inputs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(model->inputs.width *
-                                                                                    model->layers));
+    if (model->layer_embeddings.width)
+        c->layer_embeddings = SPECDEC__TAKE(
+            arena, float, n *(size_t)specdec__forward_stride(model->layer_embeddings.width * model->layers));
     if (model->streams.count)
         specdec__context_take_streams(c, n, arena);
     if (model->block.taps) {

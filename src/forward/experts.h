@@ -67,9 +67,9 @@ static void specdec__forward_choose_groups(const specdec__model *m, const specde
                                            unsigned char *open)
 {
     const int size = m->experts / m->groups;
-    float sums[SPECDEC__MAX_CHOSEN];
+    float sums[SPECDEC__MAX_CHOSEN_EXPERTS];
     const specdec__ranking_scores of_groups = {sums, NULL};
-    int best[SPECDEC__MAX_CHOSEN], two[2], count = 0, i, k;
+    int best[SPECDEC__MAX_CHOSEN_EXPERTS], two[2], count = 0, i, k;
 
     for (i = 0; i < m->groups; i++) {
         int found = 0;
@@ -93,7 +93,7 @@ static void specdec__forward_choose_experts(const specdec__context *c, const spe
     const specdec__ranking_scores scores = {router, layer->vector[SPECDEC__CHOICE_BIAS]};
     float *share = c->routes.weight + row * m->chosen_experts, sum = 0;
     int *expert = c->routes.expert + row * m->chosen_experts, count = 0, i;
-    unsigned char open[SPECDEC__MAX_CHOSEN];
+    unsigned char open[SPECDEC__MAX_CHOSEN_EXPERTS];
 
     specdec__forward_normalise_router(c, router);
     specdec__forward_choose_groups(m, &scores, open);

@@ -201,7 +201,7 @@ static void specdec__recurrent_compute_rates(const specdec__context *c, const sp
                                              float *decay, float *rate)
 {
     const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
-    const float *a = layer->vector[SPECDEC__MIX_A], *bias = layer->vector[SPECDEC__MIX_DT_BIAS];
+    const float *a = layer->vector[SPECDEC__RECURRENT_A], *bias = layer->vector[SPECDEC__RECURRENT_DT_BIAS];
     const int each = m->heads / specdec__max_int(m->groups, 1);
     int i;
 
@@ -221,7 +221,7 @@ static void specdec__recurrent_compute_rates(const specdec__context *c, const sp
    normalised, else 64. */
 static int specdec__recurrent_block_channels(const specdec__recurrent_sizes *m)
 {
-    return m->kind == SPECDEC__DELTA ? m->rows : 64;
+    return m->kind == SPECDEC__GATED_DELTA ? m->rows : 64;
 }
 
 /* Computes the convolution of one row for a block of channels, with the norms of queries and keys; for block 0 also the
@@ -233,7 +233,7 @@ static void specdec__recurrent_convolve_row(specdec__context *c, const specdec__
     const specdec__recurrent_row *row = &c->recurrent.row[number];
     const int size = specdec__recurrent_block_channels(m), at = block * size;
     const int count = specdec__min_int(size, m->channels - at);
-    const float *taps[SPECDEC__MAX_TAPS], *bias = layer->vector[SPECDEC__MIX_BIAS];
+    const float *taps[SPECDEC__MAX_TAPS], *bias = layer->vector[SPECDEC__RECURRENT_BIAS];
     float *out = c->recurrent.convolved + (size_t)number * (size_t)c->recurrent.convolved_stride;
     int i;
 
@@ -243,13 +243,13 @@ static void specdec__recurrent_convolve_row(specdec__context *c, const specdec__
                                          out + m->channels + specdec__round_up(m->heads, 16));
     for (i = 0; i < m->taps; i++)
         taps[i] += at;
-    c->kernels->convolve(taps, layer->vector[m->heads ? SPECDEC__MIX_TAPS : SPECDEC__MIX_SHORT_TAPS] + at,
+    c->kernels->convolve(taps, layer->vector[m->heads ? SPECDEC__RECURRENT_TAPS : SPECDEC__RECURRENT_SHORT_TAPS] + at,
                          (size_t)m->channels, m->taps, bias ? bias + at : NULL, specdec__recurrent_kinds[m->kind].silu,
                          count, out + at);
-    if (m->kind == SPECDEC__DELTA && block < 2 * m->groups) /* queries, then keys: of length 1 */
+    if (m->kind == SPECDEC__GATED_DELTA && block < 2 * m->groups) /* queries, then keys: of length 1 */
         c->kernels->norm(out + at, c->recurrent.unit_weights + (block < m->groups ? 0 : m->rows),
                          c->model->epsilon / (float)m->rows, m->rows, 0, m->rows, out + at);
-    if (m->kind == SPECDEC__SHORT) {
+    if (m->kind == SPECDEC__SHORT_CONVOLUTION) {
         const float *gate = c->recurrent.projected + (size_t)row->node * (size_t)c->recurrent.projected_stride +
                             m->channels + at;
         float *gated = c->h + (size_t)row->node * (size_t)c->recurrent.output_stride + at;
@@ -302,8 +302,8 @@ static void specdec__recurrent_apply_row(specdec__context *c, const specdec__lay
     r.value = made + m->value_channel + head * m->values;
     r.out = node < 0 ? NULL : c->h + (size_t)node * (size_t)c->recurrent.output_stride + (size_t)(head * m->values);
     c->kernels->update_state(&r);
-    if (r.out && layer->vector[SPECDEC__MIX_D])
-        c->kernels->add_scaled(r.out, layer->vector[SPECDEC__MIX_D][head], r.value, m->values);
+    if (r.out && layer->vector[SPECDEC__RECURRENT_D])
+        c->kernels->add_scaled(r.out, layer->vector[SPECDEC__RECURRENT_D][head], r.value, m->values);
 }
 
 /* Computes one head of a layer for one part: applies waiting tokens and certain nodes to its matrix, then walks the
@@ -384,12 +384,13 @@ static void specdec__recurrent_apply_gate(specdec__context *c, const specdec__la
                                           int size)
 {
     const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
-    const float *norm = layer->vector[m->kind == SPECDEC__DELTA ? SPECDEC__MIX_NORM : SPECDEC__MIX_NORMS];
+    const float *norm =
+        layer->vector[m->kind == SPECDEC__GATED_DELTA ? SPECDEC__RECURRENT_NORM : SPECDEC__RECURRENT_NORMS];
     float *out = c->h + (size_t)node * (size_t)c->recurrent.output_stride + (size_t)group * (size_t)size;
     float *gate = c->recurrent.projected + (size_t)node * (size_t)c->recurrent.projected_stride +
                   (size_t)group * (size_t)size;
 
-    if (m->kind == SPECDEC__DELTA)
+    if (m->kind == SPECDEC__GATED_DELTA)
         c->kernels->norm(out, norm, c->model->epsilon, size, 0, size, out);
     c->kernels->activate[SPECDEC__SILU](gate, out, size);
     if (m->kind == SPECDEC__MAMBA2 && norm)
@@ -407,7 +408,7 @@ static int specdec__recurrent_convolve_rows(specdec__context *c, int thread, con
     const int items = c->recurrent.rows * blocks;
     int i, k, from, end = 0;
 
-    if (m->kind == SPECDEC__SHORT) {
+    if (m->kind == SPECDEC__SHORT_CONVOLUTION) {
         for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
             float *row = c->recurrent.projected + (size_t)i * (size_t)c->recurrent.projected_stride;
 
@@ -431,7 +432,8 @@ static int specdec__recurrent_convolve_rows(specdec__context *c, int thread, con
 static int specdec__recurrent_run_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__recurrent_sizes *m = &c->kv.states.recurrent_sizes;
-    const int units = m->heads + 1, groups = m->kind == SPECDEC__DELTA ? m->heads : specdec__max_int(m->groups, 1);
+    const int units = m->heads + 1,
+              groups = m->kind == SPECDEC__GATED_DELTA ? m->heads : specdec__max_int(m->groups, 1);
     int items = c->recurrent.parts * units, from, end = 0;
     unsigned char *done = c->recurrent.done + (size_t)layer->recurrent_index * (size_t)items;
 

@@ -223,11 +223,14 @@ static int specdec__recurrent_list_products(const specdec__context *c, const spe
                                             specdec__matrix_product *t)
 {
     const specdec__recurrent_sizes *m = &c->model->recurrent_sizes;
-    const struct { int matrix, at; } made[] = {
-        {SPECDEC__MIX_SHORT_IN, 0}, {SPECDEC__MIX_SSM_IN, 0}, {SPECDEC__MIX_GATE, 0},
-        {SPECDEC__MIX_QKV, m->first_input},
-        {SPECDEC__MIX_BETA, m->first_input + m->channels}, {SPECDEC__MIX_BETA_ALPHA, m->first_input + m->channels},
-        {SPECDEC__MIX_ALPHA, m->first_input + m->channels + specdec__round_up(m->heads, 16)}};
+    const struct { int matrix, at;
+    } made[] = {{SPECDEC__RECURRENT_SHORT_IN, 0},
+                {SPECDEC__RECURRENT_SSM_IN, 0},
+                {SPECDEC__RECURRENT_GATE, 0},
+                {SPECDEC__RECURRENT_QKV, m->first_input},
+                {SPECDEC__RECURRENT_BETA, m->first_input + m->channels},
+                {SPECDEC__RECURRENT_BETA_ALPHA, m->first_input + m->channels},
+                {SPECDEC__RECURRENT_ALPHA, m->first_input + m->channels + specdec__round_up(m->heads, 16)}};
     int i, count = 0;
 
     for (i = 0; i < (int)SPECDEC__COUNT(made); i++)
@@ -249,8 +252,8 @@ static int specdec__forward_run_recurrent_half(specdec__context *c, int thread, 
     if (specdec__forward_project(c, thread, &in, t, count) || specdec__recurrent_run_layer(c, thread, layer))
         return 1;
     in = specdec__forward_make_input(c->h, c->n, c->recurrent.output_stride, NULL);
-    t[0] = specdec__forward_make_product(layer, m->heads ? SPECDEC__MIX_SSM_OUT : SPECDEC__MIX_SHORT_OUT, -1, c->y,
-                                         c->e);
+    t[0] = specdec__forward_make_product(layer, m->heads ? SPECDEC__RECURRENT_SSM_OUT : SPECDEC__RECURRENT_SHORT_OUT,
+                                         -1, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
     if (layer->shape.kv_heads)
@@ -299,13 +302,14 @@ static int specdec__forward_run_ffn_half(specdec__context *c, int thread, const 
     return specdec__pool_barrier(c->pool);
 }
 
-/* Computes row i of the embeddings for layers, e[l] of all layers (specdec__inputs); at first the row is matrix *
-   x0. */
+/* Computes row i of the embeddings for layers, e[l] of all layers (specdec__layer_embeddings); at first the row is
+   matrix * x0. */
 static void specdec__forward_compute_layer_embedding(specdec__context *c, int thread, int i)
 {
-    const specdec__inputs *inputs = &c->model->inputs;
+    const specdec__layer_embeddings *inputs = &c->model->layer_embeddings;
     const int width = inputs->width, all = inputs->token_table.columns;
-    float *row = c->inputs + (size_t)i * (size_t)specdec__forward_stride(all), *table = c->scratch[thread].inputs;
+    float *row = c->layer_embeddings + (size_t)i * (size_t)specdec__forward_stride(all),
+          *table = c->scratch[thread].layer_embeddings;
     int at;
 
     specdec__quant_to_float(inputs->token_table.type,
@@ -321,16 +325,16 @@ static void specdec__forward_compute_layer_embedding(specdec__context *c, int th
     specdec__forward_check_row_is_finite(c, thread, i, row, all, SPECDEC__FINITE_FACTOR);
 }
 
-/* Computes the embeddings for layers of all rows (specdec__inputs). Returns 1 when cancelled. */
+/* Computes the embeddings for layers of all rows (specdec__layer_embeddings). Returns 1 when cancelled. */
 static int specdec__forward_compute_layer_embeddings(specdec__context *c, int thread)
 {
     const specdec__matrix_input in = specdec__forward_normed_input(c, c->n, NULL);
     specdec__matrix_product t;
     int i;
 
-    t.matrix = &c->model->inputs.matrix;
+    t.matrix = &c->model->layer_embeddings.matrix;
     t.bias = NULL;
-    t.rows_out = c->inputs;
+    t.rows_out = c->layer_embeddings;
     t.stride = (size_t)specdec__forward_stride(t.matrix->rows);
     if (specdec__forward_project(c, thread, &in, &t, 1))
         return 1;
@@ -409,7 +413,7 @@ static int specdec__forward_run_laurel(specdec__context *c, int thread, const sp
    all streams but x; multiplies x by the layer's output scale, if it has one. Returns 1 when cancelled. */
 static int specdec__forward_end_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const int width = c->model->inputs.width, stride = specdec__forward_stride(width);
+    const int width = c->model->layer_embeddings.width, stride = specdec__forward_stride(width);
     const int count = c->model->streams.count;
     specdec__matrix_input in = specdec__forward_normed_input(c, c->n, NULL);
     specdec__matrix_product t;
@@ -423,12 +427,13 @@ static int specdec__forward_end_layer(specdec__context *c, int thread, const spe
     }
 
     if (width) {
-        t = specdec__forward_make_product(layer, SPECDEC__INPUT_GATE, -1, c->hidden, stride);
+        t = specdec__forward_make_product(layer, SPECDEC__LAYER_EMBEDDING_GATE, -1, c->hidden, stride);
         if (specdec__forward_project(c, thread, &in, &t, 1))
             return 1;
-        in = specdec__forward_make_input(c->hidden, c->n, stride, c->inputs + (size_t)layer->index * (size_t)width);
-        in.up_stride = specdec__forward_stride(c->model->inputs.matrix.rows);
-        t = specdec__forward_make_product(layer, SPECDEC__INPUT_OUT, -1, c->y, c->e);
+        in = specdec__forward_make_input(c->hidden, c->n, stride,
+                                         c->layer_embeddings + (size_t)layer->index * (size_t)width);
+        in.up_stride = specdec__forward_stride(c->model->layer_embeddings.matrix.rows);
+        t = specdec__forward_make_product(layer, SPECDEC__LAYER_EMBEDDING_OUT, -1, c->y, c->e);
         if (specdec__forward_project(c, thread, &in, &t, 1))
             return 1;
         for (s = count ? 1 : 0; s < specdec__max_int(count, 1); s++)
@@ -720,7 +725,7 @@ static void specdec__forward_run_thread(void *argument, int thread)
     specdec__forward_embed_rows(c, thread);
     if (specdec__pool_barrier(c->pool) ||
         (SPECDEC__HAS_STATE_DRAFTERS && m->reads.is_nextn && specdec__forward_project_states(c, thread)) ||
-        (c->inputs && specdec__forward_compute_layer_embeddings(c, thread)) ||
+        (c->layer_embeddings && specdec__forward_compute_layer_embeddings(c, thread)) ||
         (c->streams && specdec__forward_project_streams(c, thread, 0)))
         return;
     if (SPECDEC__HAS_STATE_DRAFTERS && c->reads && m->block.size) {
@@ -747,7 +752,7 @@ static void specdec__forward_run_thread(void *argument, int thread)
             : m->layer[i].shape.feed_forward ? specdec__forward_run_ffn_half(c, thread, &m->layer[i])
                                              : 0)
             return;
-        if ((c->inputs || c->streams || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
+        if ((c->layer_embeddings || c->streams || m->layer[i].vector[SPECDEC__OUTPUT_SCALE]) &&
             specdec__forward_end_layer(c, thread, &m->layer[i]))
             return;
     }

@@ -87,7 +87,7 @@ static specdec_result specdec__model_read_short_vocabulary(specdec__model *m, co
     specdec__gguf_tensor t;
     int32_t *ids;
     int found, width, i;
-    specdec_result result = specdec__model_look_up_tensor(m, name, 0, &t, &found, error);
+    specdec_result result = specdec__model_find_tensor_or_fail(m, name, 0, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -124,9 +124,9 @@ static specdec_result specdec__model_read_target_layers(specdec__model *m, specd
     if (!specdec__gguf_find_value(&m->gguf, key, &list))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
     if (!list.is_array || (list.type != SPECDEC_GGUF_I32 && list.type != SPECDEC_GGUF_U32) || !list.count ||
-        list.count > SPECDEC__MAX_READS)
+        list.count > SPECDEC__MAX_STATES_READ)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s should be 1 to %d integers of 32 bits", key,
-                             SPECDEC__MAX_READS);
+                             SPECDEC__MAX_STATES_READ);
     for (i = 0; i < list.count; i++) {
         const uint32_t layer = specdec__load_u32(list.items + 4 * i);
 
@@ -224,9 +224,11 @@ static specdec_result specdec__model_bind_assistant(specdec__model *m, specdec_e
     return SPECDEC_OK;
 }
 
-/* Binds a matrix of (rows, columns), or if the file has that shape, of (other, columns). */
-static specdec_result specdec__model_bind_matrix_of_either(specdec__model *m, const char *name, int rows, int other,
-                                                           int columns, specdec__matrix *out, specdec_error *error)
+/* Binds a matrix of (rows, columns) or, if the file has that shape, of (other, columns). Errors: FORMAT, UNSUPPORTED.
+   */
+static specdec_result specdec__model_bind_matrix_of_either_size(specdec__model *m, const char *name, int rows,
+                                                                int other, int columns, specdec__matrix *out,
+                                                                specdec_error *error)
 {
     specdec__gguf_tensor t;
     int found;
@@ -250,10 +252,10 @@ static specdec_result specdec__model_bind_markov(specdec__model *m, int rows, sp
     if (r.result || !specdec__model_find_tensor(m, "markov_w1.weight", &t))
         return r.result;
     rank = t.shape[0] < SPECDEC__MAX_DIMENSION / 2 ? (int)t.shape[0] : 0;
-    if ((r.result = specdec__model_bind_matrix_of_either(m, "markov_w1.weight", m->vocab_size, rows, rank,
-                                                         &b->markov_in, error)) ||
-        (r.result = specdec__model_bind_matrix_of_either(m, "markov_w2.weight", rows, m->vocab_size, rank,
-                                                         &b->markov_out, error)) ||
+    if ((r.result = specdec__model_bind_matrix_of_either_size(m, "markov_w1.weight", m->vocab_size, rows, rank,
+                                                              &b->markov_in, error)) ||
+        (r.result = specdec__model_bind_matrix_of_either_size(m, "markov_w2.weight", rows, m->vocab_size, rank,
+                                                              &b->markov_out, error)) ||
         (trust && (r.result = specdec__model_bind_matrix(m, "conf_proj.weight", 1, m->embedding + rank, 1,
                                                          &b->confidence, &found, error))) ||
         (trust && (r.result = specdec__model_copy_vector(m, "conf_proj.bias", 1, 0, arena, &bias, error))))
@@ -280,10 +282,10 @@ static specdec_result specdec__model_bind_block(specdec__model *m, specdec__aren
         return specdec__model_bind_markov(m, rows, arena, error);
     rank = specdec__model_read_count(&r, ".selector_rank", 1, SPECDEC__MAX_DIMENSION, -1);
     if (r.result ||
-        (r.result = specdec__model_bind_matrix_of_either(m, "selector_predecessor.weight", m->vocab_size, rows, rank,
-                                                         &b->predecessor, error)) ||
-        (r.result = specdec__model_bind_matrix_of_either(m, "selector_successor.weight", m->vocab_size, rows, rank,
-                                                         &b->successor, error)) ||
+        (r.result = specdec__model_bind_matrix_of_either_size(m, "selector_predecessor.weight", m->vocab_size, rows,
+                                                              rank, &b->predecessor, error)) ||
+        (r.result = specdec__model_bind_matrix_of_either_size(m, "selector_successor.weight", m->vocab_size, rows, rank,
+                                                              &b->successor, error)) ||
         (r.result = specdec__model_bind_matrix(m, "selector_hidden.weight", rank, m->embedding, 1, &b->hidden, &found,
                                                error)))
         return r.result;
@@ -323,10 +325,12 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
                   : SPECDEC_OK;
 }
 
-/* Binds the embeddings for layers, if the model has them: see specdec__inputs. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_bind_inputs(specdec__model *m, specdec__arena *arena, specdec_error *error)
+/* Binds the embeddings for layers, if the model has them: see specdec__layer_embeddings. Errors: FORMAT, UNSUPPORTED.
+   */
+static specdec_result specdec__model_bind_layer_embeddings(specdec__model *m, specdec__arena *arena,
+                                                           specdec_error *error)
 {
-    specdec__inputs *inputs = &m->inputs;
+    specdec__layer_embeddings *inputs = &m->layer_embeddings;
     const int all = inputs->width * m->all_layers;
     int found;
     specdec_result r;
@@ -368,8 +372,8 @@ static specdec_result specdec__model_bind_streams(specdec__model *m, specdec_err
     return result;
 }
 
-/* Makes weights 1 for norms without weights in the file. */
-static void specdec__model_make_ones(specdec__model *m, specdec__arena *arena)
+/* Makes a vector of ones, the weights of norms of heads that have none in the file. */
+static void specdec__model_make_unit_norm_weights(specdec__model *m, specdec__arena *arena)
 {
     const int count = m->trait[SPECDEC__NORMED_VALUES] ? specdec__round_up(m->head_dim, 16) : 0;
     float *ones = count ? SPECDEC__TAKE(arena, float, count) : NULL;
@@ -480,7 +484,7 @@ static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes n
     for (i = 0; i < (int)SPECDEC__COUNT(whole); i++)
         known |= specdec__bytes_are(name, whole[i]);
     for (i = 0; i < 3; i++)
-        known |= m->inputs.width && specdec__bytes_are(name, inputs[i]);
+        known |= m->layer_embeddings.width && specdec__bytes_are(name, inputs[i]);
     for (i = 0; i < 2; i++)
         known |= m->streams.count && specdec__bytes_are(name, streams[i]);
     if (known || name.size < 5 || memcmp(name.data, "blk.", 4) != 0)
@@ -497,9 +501,9 @@ static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes n
     return specdec__model_layer_reads_tensor(m, layer, name);
 }
 
-/* Refuses a file with a tensor that is not read. Errors: UNSUPPORTED. */
-static specdec_result specdec__model_refuse_unread_in_part(const specdec__model *m, const specdec__gguf *part,
-                                                           specdec_error *error)
+/* Returns an error if a file of a model (a part) has a tensor that is not read. Errors: UNSUPPORTED. */
+static specdec_result specdec__model_refuse_unread_tensors_of_part(const specdec__model *m, const specdec__gguf *part,
+                                                                   specdec_error *error)
 {
     specdec__cursor c = specdec__cursor_at_start(part->file.data, part->file.size);
     uint64_t i;
@@ -516,7 +520,8 @@ static specdec_result specdec__model_refuse_unread_in_part(const specdec__model 
     return SPECDEC_OK;
 }
 
-/* Refuses a model with a tensor that is not read, as its text would differ. A draft model may have such tensors. */
+/* Returns an error if the files of a model have a tensor that is not read, as its text would differ. A draft model may
+   have such tensors. Errors: UNSUPPORTED. */
 static specdec_result specdec__model_refuse_unread_tensors(const specdec__model *m, specdec_error *error)
 {
     specdec__gguf part = m->gguf;
@@ -526,7 +531,7 @@ static specdec_result specdec__model_refuse_unread_tensors(const specdec__model 
     if (m->trait[SPECDEC__READS_STATES])
         return SPECDEC_OK;
     do
-        result = specdec__model_refuse_unread_in_part(m, &part, error);
+        result = specdec__model_refuse_unread_tensors_of_part(m, &part, error);
     while (!result && specdec__part_move_to_next(m, i++, &part));
     return result;
 }
@@ -549,20 +554,19 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
                              m->all_layers, m->tensors);
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
         (reads && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
-        (r = specdec__model_bind_inputs(m, arena, error)) != SPECDEC_OK ||
+        (r = specdec__model_bind_layer_embeddings(m, arena, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_streams(m, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows,
                                         &m->token_embedding, &found, error)) != SPECDEC_OK ||
         (r = specdec__model_copy_vector(m, specdec__model_final_norm_name(m), m->embedding, 1, arena, &m->output_norm,
-                                        error)) !=
-            SPECDEC_OK ||
+                                        error)) != SPECDEC_OK ||
         (r = specdec__model_read_short_vocabulary(m, "d2t", arena, error)) != SPECDEC_OK ||
         (r = specdec__model_bind_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
                                         m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
         (m->block.size && (r = specdec__model_bind_block(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_refuse_unread_tensors(m, error)) != SPECDEC_OK)
         return r;
-    specdec__model_make_ones(m, arena);
+    specdec__model_make_unit_norm_weights(m, arena);
     if (!found && !borrows)
         m->output = m->token_embedding;
     if (SPECDEC__HAS_STATE_DRAFTERS && m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM &&

@@ -28,7 +28,7 @@ typedef struct specdec__model_reader {
     specdec_result result;       /* SPECDEC_OK, or the first failure */
 } specdec__model_reader;
 
-/* Returns a reader of a model's metadata keys. */
+/* Returns a reader of a model's metadata keys, without a failure so far. */
 static specdec__model_reader specdec__model_start_reading(const specdec__model *model, specdec_error *error)
 {
     specdec__model_reader reader;
@@ -39,8 +39,9 @@ static specdec__model_reader specdec__model_start_reading(const specdec__model *
     return reader;
 }
 
-/* Reads a count in [low, high]; the key is optional if fallback >= 0. A list with a number for each layer is read if
-   all numbers are equal. Returns `low` after a failure. */
+/* Reads an integer metadata value of a model in [low, high]. It is an error if the file lacks the key, unless fallback
+   >= 0, which is returned then. A list with a number for each layer is read if all numbers are equal. Returns `low`
+   after a failure. */
 static int specdec__model_read_count(specdec__model_reader *r, const char *suffix, int low, int high, int fallback)
 {
     char key[96];
@@ -55,7 +56,7 @@ static int specdec__model_read_count(specdec__model_reader *r, const char *suffi
     return r->result ? low : (int)value;
 }
 
-/* Reads a float; returns `fallback` if the key is absent. */
+/* Reads a float metadata value of a model; returns `fallback` if the file lacks the key. */
 static float specdec__model_read_float(specdec__model_reader *r, const char *suffix, float fallback)
 {
     char key[96];
@@ -67,8 +68,8 @@ static float specdec__model_read_float(specdec__model_reader *r, const char *suf
     return fallback;
 }
 
-/* Reads a float whose key is required. */
-static float specdec__model_required_float(specdec__model_reader *r, const char *suffix)
+/* Reads a float metadata value of a model; it is an error if the file lacks the key. */
+static float specdec__model_read_required_float(specdec__model_reader *r, const char *suffix)
 {
     specdec__gguf_value unused;
     char key[96];
@@ -87,12 +88,12 @@ static float specdec__model_read_rope_base(specdec__model_reader *r)
     const float base = specdec__model_read_float(r, ".rope.global.freq_base", unsaid);
 
     return base > 0 ? specdec__model_read_float(r, ".rope.freq_base", base)
-                    : specdec__model_required_float(r, ".rope.freq_base");
+                    : specdec__model_read_required_float(r, ".rope.freq_base");
 }
 
-/* Reads the key of a size of layers, a number or a list with one number for each block, and checks its values. needed:
-   1: the key is required. Errors: FORMAT. */
-static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m, int list, int needed)
+/* Reads a size of layers, such as the number of heads, from its key: one number, or a list with one number for each
+   block. Checks the numbers. list: SPECDEC__LIST_HEADS, ...; needed: 1: the key is required. Errors: FORMAT. */
+static void specdec__model_read_layer_sizes(specdec__model_reader *r, specdec__model *m, int list, int needed)
 {
     specdec__gguf_value *v = &m->list[list];
     const int low = specdec__list_table[list].may_lack && m->trait[SPECDEC__ZERO_SIZES] ? 0 : 1;
@@ -118,7 +119,8 @@ static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m
             r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
 }
 
-/* Returns a size of a layer; `fallback` if the file has no key for it. */
+/* Returns a size of layer number `index`, from the list SPECDEC__LIST_HEADS, ...; `fallback` if the file has no key for
+   it. */
 static int specdec__model_layer_size(const specdec__model *m, int list, int index, int fallback)
 {
     const specdec__gguf_value *v = &m->list[list];
@@ -156,7 +158,7 @@ static void specdec__model_read_router(specdec__model_reader *r, specdec__model 
     m->expert_scale = specdec__model_read_float(r, ".expert_weights_scale", 1);
     m->expert_scale = m->expert_scale < 0 || m->expert_scale > 0 ? m->expert_scale : 1;
     m->groups = specdec__model_read_count(r, ".expert_group_count", 1,
-                                      specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN), 1);
+                                          specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN_EXPERTS), 1);
     m->groups_chosen = specdec__model_read_count(r, ".expert_group_used_count", 1, m->groups, m->groups > 1 ? -1 : 1);
     if (!r->result && !(m->expert_scale > 0 && m->expert_scale < 1e6f))
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "expert_weights_scale is out of range");
@@ -181,7 +183,7 @@ static specdec_result specdec__model_read_experts(specdec__model *m, specdec_err
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read of %s",
                              m->architecture->name);
     m->chosen_experts = specdec__model_read_count(&r, ".expert_used_count", 1,
-                                                  specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN), -1);
+                                                  specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN_EXPERTS), -1);
     m->expert_ff = specdec__model_read_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
                                              specdec__model_layer_size(m, SPECDEC__LIST_FF, 0, -1));
     m->leading_dense = specdec__model_read_count(&r, ".leading_dense_block_count", 0, m->layers, 0);
@@ -213,11 +215,11 @@ static void specdec__model_read_block(specdec__model_reader *r, specdec__model *
     specdec__block_model *b = &m->block;
     int64_t token = -1;
 
-    b->size = specdec__model_read_count(r, ".block_size", 2, SPECDEC__MAX_BLOCK, -1);
+    b->size = specdec__model_read_count(r, ".block_size", 2, SPECDEC__MAX_BLOCK_TOKENS, -1);
     b->draft_row = !specdec__model_read_count(r, ".sample_from_anchor", 0, 1, 0);
-    b->taps = specdec__model_read_count(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK, 0);
+    b->taps = specdec__model_read_count(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK_TOKENS, 0);
     b->group_size = specdec__model_read_count(r, ".conv_group_size", 1, m->embedding, b->taps ? -1 : 1);
-    b->candidates = specdec__model_read_count(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN, 0);
+    b->candidates = specdec__model_read_count(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN_EXPERTS, 0);
     if (specdec__model_read_count(r, ".attention.causal", 0, 1, 0))
         m->trait[SPECDEC__VISIBLE_KEYS] = SPECDEC__SEES_ANCESTORS;
     if (!r->result)
@@ -248,7 +250,8 @@ static specdec_result specdec__model_read_sizes(specdec__model *m, specdec_error
     if (m->trait[SPECDEC__SHARES_KEYS])
         m->sharing_layers = specdec__model_read_count(&r, ".attention.shared_kv_layers", 0, m->layers - 1, 0);
     if (m->trait[SPECDEC__LAYER_INPUTS])
-        m->inputs.width = specdec__model_read_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
+        m->layer_embeddings.width = specdec__model_read_count(&r, ".embedding_length_per_layer_input", 0,
+                                                              most / m->layers, 0);
     m->embedding = specdec__model_read_count(&r, ".embedding_length", 1, most, -1);
     if (m->trait[SPECDEC__ALTUP]) {
         m->streams.count = specdec__model_read_count(&r, ".altup.num_inputs", 2, SPECDEC__MAX_STREAMS,
@@ -261,9 +264,9 @@ static specdec_result specdec__model_read_sizes(specdec__model *m, specdec_error
     if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_KEYS)
         specdec__model_read_block(&r, m);
     for (i = 0; i < SPECDEC__LISTS; i++)
-        specdec__model_read_list(&r, m, i, specdec__list_table[i].needed);
-    m->epsilon = specdec__model_required_float(&r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon"
-                                                                        : ".attention.layer_norm_rms_epsilon");
+        specdec__model_read_layer_sizes(&r, m, i, specdec__list_table[i].needed);
+    m->epsilon = specdec__model_read_required_float(
+        &r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon" : ".attention.layer_norm_rms_epsilon");
     if (r.result)
         return r.result;
     if (!(m->epsilon >= 0 && m->epsilon < 1))
@@ -325,7 +328,7 @@ static specdec_result specdec__model_read_sparsity(const specdec__model *m, int 
 
 /* Reads which layers are alternate ones, with a window, if the file has a key for it: a list marks them, or a number n:
    all but the last of every n layers (0: all). Errors: FORMAT. */
-static specdec_result specdec__model_read_alternates(specdec__model *m, specdec_error *error)
+static specdec_result specdec__model_read_alternate_layers(specdec__model *m, specdec_error *error)
 {
     int64_t value;
     char key[96];
@@ -344,7 +347,7 @@ static specdec_result specdec__model_read_alternates(specdec__model *m, specdec_
 }
 
 /* Whether a layer is an alternate one, by the file's list or number, or else by the architecture's traits. */
-static int specdec__model_layer_alternates(const specdec__model *m, int index)
+static int specdec__model_layer_is_alternate(const specdec__model *m, int index)
 {
     const specdec__gguf_value *p = &m->alternate_list;
     int64_t value = 0;
@@ -356,7 +359,7 @@ static int specdec__model_layer_alternates(const specdec__model *m, int index)
     return p->is_array ? value != 0 : !value || index % value < value - 1;
 }
 
-/* Whether a layer of these sizes is recurrent. */
+/* Whether layer number `index`, of these sizes, is recurrent. */
 static int specdec__model_layer_is_recurrent(const specdec__model *m, int index, const specdec__shape *s)
 {
     const specdec__gguf_value *list = &m->recurrent_list;
@@ -395,8 +398,8 @@ static specdec_result specdec__model_read_recurrent_layers(specdec__model *m, sp
                : specdec__gguf_refuse_type(key, "an ", "integer", &m->recurrent_list, error);
 }
 
-/* Checks the sizes of recurrent layers; kernels need multiples of 16. wide: channels of queries and keys. Errors:
-   FORMAT, UNSUPPORTED. */
+/* Checks the sizes of recurrent layers; kernels need multiples of 16. wide: number of channels of queries and keys.
+   Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_recurrent_sizes(const specdec__recurrent_sizes *x, int wide,
                                                            specdec_error *error)
 {
@@ -435,7 +438,7 @@ static specdec_result specdec__model_read_recurrent_sizes(specdec__model *m, spe
     if (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_AS_LISTED &&
         (r.result = specdec__model_read_recurrent_layers(m, error)) != SPECDEC_OK)
         return r.result;
-    if (x->kind == SPECDEC__SHORT) {
+    if (x->kind == SPECDEC__SHORT_CONVOLUTION) {
         x->taps = specdec__model_read_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
         x->channels = x->input_count = x->output_width = m->embedding;
         x->input_width = 3 * m->embedding;
@@ -448,7 +451,7 @@ static specdec_result specdec__model_read_recurrent_sizes(specdec__model *m, spe
     inner = specdec__model_read_count(&r, ".ssm.inner_size", 1, most, -1);
     if (r.result)
         return r.result;
-    if (inner % x->heads || (x->kind == SPECDEC__DELTA && inner / x->heads != x->rows))
+    if (inner % x->heads || (x->kind == SPECDEC__GATED_DELTA && inner / x->heads != x->rows))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "ssm.inner_size %d for %d heads of %d", inner, x->heads,
                              x->rows);
     x->output_width = x->first_input = inner;
@@ -457,12 +460,12 @@ static specdec_result specdec__model_read_recurrent_sizes(specdec__model *m, spe
     if (wide > most)
         return specdec__model_check_recurrent_sizes(x, wide, error);
     x->channels = inner + wide;
-    x->query_channel = x->kind == SPECDEC__DELTA ? 0 : inner + wide / 2;
-    x->key_channel = x->kind == SPECDEC__DELTA ? wide / 2 : inner;
-    x->value_channel = x->kind == SPECDEC__DELTA ? wide : 0;
+    x->query_channel = x->kind == SPECDEC__GATED_DELTA ? 0 : inner + wide / 2;
+    x->key_channel = x->kind == SPECDEC__GATED_DELTA ? wide / 2 : inner;
+    x->value_channel = x->kind == SPECDEC__GATED_DELTA ? wide : 0;
     x->keys_by_modulo = m->trait[SPECDEC__KEYS_BY_MODULO];
-    x->beta_alpha_joined = x->kind == SPECDEC__DELTA && !x->keys_by_modulo;
-    x->input_count = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
+    x->beta_alpha_joined = x->kind == SPECDEC__GATED_DELTA && !x->keys_by_modulo;
+    x->input_count = x->channels + (x->kind == SPECDEC__GATED_DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
     x->input_width = inner + x->input_count;
     return specdec__model_check_recurrent_sizes(x, wide, error);
 }
@@ -470,14 +473,14 @@ static specdec_result specdec__model_read_recurrent_sizes(specdec__model *m, spe
 /* Whether a layer has a sliding window. */
 static int specdec__model_layer_has_window(const specdec__model *m, int index)
 {
-    return specdec__model_layer_alternates(m, index) && m->window;
+    return specdec__model_layer_is_alternate(m, index) && m->window;
 }
 
 /* Returns the sizes of a layer, unchecked: see specdec__model_check_layers. Layers with a window may have keys of their
    own (..._swa). */
 static specdec__shape specdec__model_layer_shape(const specdec__model *m, int index)
 {
-    const int other = specdec__model_layer_alternates(m, index), windowed = specdec__model_layer_has_window(m, index);
+    const int other = specdec__model_layer_is_alternate(m, index), windowed = specdec__model_layer_has_window(m, index);
     specdec__shape s;
     int i;
 
@@ -514,7 +517,8 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     return s;
 }
 
-/* Checks that a layer can read the keys of the layer that it shares them with. Errors: FORMAT. */
+/* Checks that layer number `index` can read the keys of the earlier layer s->key_layer: both have the same sizes.
+   Errors: FORMAT. */
 static specdec_result specdec__model_check_sharing(const specdec__model *m, int index, const specdec__shape *s,
                                                    specdec_error *error)
 {
@@ -619,9 +623,9 @@ static specdec_result specdec__model_check_layers(specdec__model *m, specdec_err
     return SPECDEC_OK;
 }
 
-/* Refuses a file with a key that asks for what the engine cannot do: attention to later tokens, or other sizes for
-   layers with a window in a model without a window. Errors: UNSUPPORTED. */
-static specdec_result specdec__model_refuse_demands(const specdec__model *m, specdec_error *error)
+/* Returns an error if a file has a metadata key that asks for what the engine cannot do: attention to later tokens, or
+   other sizes for layers with a window in a model without a window. Errors: UNSUPPORTED. */
+static specdec_result specdec__model_refuse_unsupported_keys(const specdec__model *m, specdec_error *error)
 {
     const struct { const char *suffix; int done; } key[] = {
         {".attention.causal", 1}, {".attention.key_length_swa", m->head_dim},
@@ -670,7 +674,7 @@ static specdec_result specdec__model_read_facts(specdec__model *m, specdec_error
         return SPECDEC_OK;
     window = specdec__model_read_count(&r, ".attention.sliding_window", 0, 1 << 30, window);
     m->window = window < 1 << 30 ? window : 0;
-    return r.result ? r.result : specdec__model_read_alternates(m, error);
+    return r.result ? r.result : specdec__model_read_alternate_layers(m, error);
 }
 
 SPECDEC__FOR_SPEED

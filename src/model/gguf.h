@@ -7,18 +7,18 @@
 #include "../quant/table.h"
 
 SPECDEC__FOR_SIZE
-#define SPECDEC__MAX_NAME 32  /* longest name that is compared, in bytes */
+#define SPECDEC__MAX_NAME_BYTES 32 /* longest name that is compared, in bytes */
 
 /* Returns the edit distance of two names (Levenshtein 1966): the fewest bytes that must be replaced, inserted or
-   deleted to make one name of the other. SPECDEC__MAX_NAME if one of them is too long. */
+   deleted to make one name of the other. SPECDEC__MAX_NAME_BYTES if one of them is too long. */
 static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
 {
-    unsigned char row[SPECDEC__MAX_NAME];  /* row[j]: the distance of a's first i bytes and b's first j */
+    unsigned char row[SPECDEC__MAX_NAME_BYTES]; /* row[j]: the distance of a's first i bytes and b's first j */
     const size_t width = strlen(b);
     size_t i, j;
 
-    if (a.size >= SPECDEC__MAX_NAME || width >= SPECDEC__MAX_NAME)
-        return SPECDEC__MAX_NAME;
+    if (a.size >= SPECDEC__MAX_NAME_BYTES || width >= SPECDEC__MAX_NAME_BYTES)
+        return SPECDEC__MAX_NAME_BYTES;
     for (j = 0; j <= width; j++)
         row[j] = (unsigned char)j;
     for (i = 1; i <= a.size; i++) {
@@ -36,8 +36,8 @@ static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const cha
 
 /* Compares an unknown name with a known one: if their distance is below *least, *least becomes the distance and
    *nearest the known name. *least begins as specdec__name_max_distance returns it. */
-static SPECDEC__UNUSED void specdec__name_keep_nearest(specdec__bytes name, const char *known, size_t *least,
-                                                       const char **nearest)
+static SPECDEC__UNUSED void specdec__name_update_nearest(specdec__bytes name, const char *known, size_t *least,
+                                                         const char **nearest)
 {
     const size_t distance = specdec__name_distance(name, known);
 
@@ -285,8 +285,8 @@ static int specdec__gguf_read_integer(uint32_t type, const unsigned char *at, in
     }
 }
 
-/* Reads an integer of any width in [low, high], or an array of `copies` equal ones; *out keeps its value if the key is
-   absent. Errors: FORMAT, UNSUPPORTED (the array's items differ). */
+/* Reads an integer metadata value of any width in [low, high], or an array of `copies` equal ones; *out keeps its value
+   if the file lacks the key. Errors: FORMAT, UNSUPPORTED (the array's items differ). */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__gguf *gguf, const char *key, int copies,
                                                                 int64_t low, int64_t high,
                                                                 int64_t *out, specdec_error *error)
@@ -310,7 +310,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__g
     return SPECDEC_OK;
 }
 
-/* Reads a finite f32; *out keeps its value if the key is absent. Errors: FORMAT. */
+/* Reads a finite f32 metadata value; *out keeps its value if the file lacks the key. Errors: FORMAT. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__gguf *gguf, const char *key, float *out,
                                                               specdec_error *error)
 {
@@ -328,7 +328,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__ggu
     return SPECDEC_OK;
 }
 
-/* Reads a string; out->data is NULL if the key is absent. Errors: FORMAT. */
+/* Reads a string metadata value; out->data is NULL if the file lacks the key. Errors: FORMAT. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gguf *gguf, const char *key,
                                                                specdec__bytes *out,
                                                                specdec_error *error)
@@ -346,8 +346,9 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
     return SPECDEC_OK;
 }
 
-/* Reads an array with items of one type; out->items is NULL if the key is absent. Items are read with
-   specdec__load_..., strings one after the other with specdec__cursor_string over (items, bytes). Errors: FORMAT. */
+/* Reads an array metadata value with items of one type; out->items is NULL if the file lacks the key. Items are read
+   with specdec__load_..., strings one after the other with specdec__cursor_string over (items, bytes). Errors: FORMAT.
+   */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__gguf *gguf, const char *key, uint32_t type,
                                                               specdec__gguf_value *out, specdec_error *error)
 {
@@ -384,8 +385,8 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
     return SPECDEC_OK;
 }
 
-/* Checks all tensor records. Called twice: before data_at is known, which lies behind the last record, and
-   afterwards. */
+/* Checks all tensor records of a file. Called twice: before gguf->data_at is known, which lies behind the last record,
+   and afterwards. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__cursor *c, specdec_error *error)
 {
     specdec__gguf_tensor tensor;
@@ -419,10 +420,10 @@ static specdec__bytes specdec__gguf_skip_record(const specdec__gguf *gguf, specd
 
 /* The next 64 records of a file, sorted by a number that each record has; equal numbers in the order of the file. There
    is no memory for all records: each walk over the file gives the next 64. */
-#define SPECDEC__GGUF_SORTED 64 /* records that an order holds */
+#define SPECDEC__GGUF_ORDER_RECORDS 64 /* records that an order holds */
 typedef struct specdec__gguf_order {
-    uint64_t number[SPECDEC__GGUF_SORTED]; /* (count) numbers that records are sorted by, rising */
-    size_t record[SPECDEC__GGUF_SORTED];   /* offsets of the records */
+    uint64_t number[SPECDEC__GGUF_ORDER_RECORDS]; /* (count) numbers that records are sorted by, rising */
+    size_t record[SPECDEC__GGUF_ORDER_RECORDS];   /* offsets of the records */
     int count;                             /* records in the order, at most 64 */
 } specdec__gguf_order;
 
@@ -432,10 +433,10 @@ SPECDEC__INLINE int specdec__gguf_comes_before(uint64_t a, size_t a_at, uint64_t
     return a < b || (a == b && a_at < b_at);
 }
 
-/* Inserts a record into an order, if it is one of the first 64. */
+/* Inserts a record into an order, unless the order already holds 64 records that come before it. */
 static void specdec__gguf_order_insert(specdec__gguf_order *order, uint64_t number, size_t at)
 {
-    int i = order->count, last = SPECDEC__GGUF_SORTED - 1;
+    int i = order->count, last = SPECDEC__GGUF_ORDER_RECORDS - 1;
 
     if (i > last && !specdec__gguf_comes_before(number, at, order->number[last], order->record[last]))
         return;
@@ -488,7 +489,7 @@ static specdec__bytes specdec__gguf_record_name(const unsigned char *record)
 /* Returns how many bytes of a name an error text shows: 64 at most. */
 static int specdec__gguf_shown_bytes(specdec__bytes name) { return (int)(name.size < 64 ? name.size : 64); }
 
-/* Refuses two records of the same name. Errors: FORMAT. */
+/* Returns an error if records a and b have the same name. by: SPECDEC__GGUF_BY_KEY, ... Errors: FORMAT. */
 static specdec_result specdec__gguf_check_duplicate(int by, const unsigned char *a, const unsigned char *b,
                                                     specdec_error *error)
 {
@@ -501,9 +502,9 @@ static specdec_result specdec__gguf_check_duplicate(int by, const unsigned char 
                          (const char *)name.data);
 }
 
-/* Refuses a tensor whose data do not end where the data of the next tensor begin, up to the alignment: its type or
-   shape contradicts the offsets. before: offset of its record; 0: there is none, the next tensor is the first. Errors:
-   FORMAT. */
+/* Returns an error if the data of a tensor do not end where the data of the next tensor begin, up to the alignment: its
+   type or shape contradicts the offsets. before: offset of its record; 0: there is none, the next tensor is the first.
+   Errors: FORMAT. */
 static specdec_result specdec__gguf_check_gap(const specdec__gguf *gguf, size_t before, size_t next,
                                               uint64_t next_offset, specdec_error *error)
 {
@@ -561,7 +562,7 @@ static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const spe
             number = order.number[i];
             at = order.record[i];
         }
-    } while (order.count == SPECDEC__GGUF_SORTED);
+    } while (order.count == SPECDEC__GGUF_ORDER_RECORDS);
     return SPECDEC_OK;
 }
 
@@ -644,7 +645,7 @@ static SPECDEC__UNUSED size_t specdec__gguf_used_bytes(const specdec__gguf *gguf
     return extent;
 }
 
-/* Finds a tensor by name. Returns 1 when found. */
+/* Finds the record of a tensor in a checked file by its name. Returns 1 when found. */
 static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, const char *name,
                                                      specdec__gguf_tensor *out)
 {

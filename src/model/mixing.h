@@ -13,11 +13,11 @@
 #define SPECDEC__MAX_TAPS 16 /* taps of a convolution, at most */
 
 enum {
-    SPECDEC__NO_STATE, /* no recurrent layers */
-    SPECDEC__SHORT,  /* a convolution between two gates, without heads: LFM2 (Liquid AI 2025) */
-    SPECDEC__DELTA,  /* the gated delta rule: Yang et al. 2024, arXiv 2412.06464 */
-    SPECDEC__MAMBA2, /* Mamba-2: Dao and Gu 2024, arXiv 2405.21060 */
-    SPECDEC__MIXINGS
+    SPECDEC__NO_STATE,          /* no recurrent layers */
+    SPECDEC__SHORT_CONVOLUTION, /* a convolution between two gates, without heads: LFM2 (Liquid AI 2025) */
+    SPECDEC__GATED_DELTA,       /* the gated delta rule: Yang et al. 2024, arXiv 2412.06464 */
+    SPECDEC__MAMBA2,            /* Mamba-2: Dao and Gu 2024, arXiv 2405.21060 */
+    SPECDEC__RECURRENT_KINDS
 };
 
 /* What differs between the kinds of recurrent layers. */
@@ -27,16 +27,16 @@ typedef struct specdec__recurrent_kind {
     int silu;         /* 1: SiLU is applied to the output of the convolution */
 } specdec__recurrent_kind;
 
-static const specdec__recurrent_kind specdec__recurrent_kinds[SPECDEC__MIXINGS] = {
+static const specdec__recurrent_kind specdec__recurrent_kinds[SPECDEC__RECURRENT_KINDS] = {
     {"none", 0, 0}, {"short convolution", 0, 0}, {"gated delta rule", 1, 1}, {"Mamba-2", 0, 1}};
 
 /* Sizes of the recurrent layers of a model, in floats. Queries, keys and values are parts of the convolution's
    output. */
 typedef struct specdec__recurrent_sizes {
-    int kind;                 /* SPECDEC__SHORT, ...; SPECDEC__NO_STATE: there are none */
+    int kind;                 /* SPECDEC__SHORT_CONVOLUTION, ...; SPECDEC__NO_STATE: there are none */
     int layers;               /* recurrent layers on this rank */
-    int taps, channels;       /* of the convolution */
-    int heads, rows, values;  /* heads, and the size (rows, values) of the matrix of each; heads 0: none */
+    int taps, channels;       /* number of taps, and of channels, of the convolution */
+    int heads, rows, values;  /* number of heads, 0: none; size (rows, values) of the state matrix of each head */
     int groups;               /* number of different keys and queries; heads / groups heads share each */
     int keys_by_modulo;       /* 1: heads with equal index modulo `groups` share a key; 0: adjacent heads do */
     int beta_alpha_joined;    /* 1: one tensor (ssm_ba) gives both numbers of each head: for each group first those for

@@ -38,7 +38,8 @@ static int specdec__nextn_exists(const specdec__model *target)
     return found;
 }
 
-/* Binds a matrix of the NextN block; `out` determines its columns. *found: 1 if the tensor is there. */
+/* Binds a matrix of the NextN block, whose number of columns `out` already has. *found: 1 if the tensor is there.
+   Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__nextn_bind_matrix(specdec__model *m, const specdec__model *target, const char *suffix,
                                                  int rows, specdec__matrix *out, int *found, specdec_error *error)
 {
@@ -100,7 +101,7 @@ static specdec_result specdec__nextn_init(specdec__model *m, const specdec__mode
     memset(&m->recurrent_sizes, 0, sizeof m->recurrent_sizes);
     memset(&m->token_embedding, 0, sizeof m->token_embedding);
     memset(&m->output, 0, sizeof m->output);
-    memset(&m->inputs, 0, sizeof m->inputs);
+    memset(&m->layer_embeddings, 0, sizeof m->layer_embeddings);
     memset(&m->streams, 0, sizeof m->streams);
     memset(m->span_layers, 0, sizeof m->span_layers);
     memset(m->span_used, 0, sizeof m->span_used);

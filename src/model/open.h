@@ -68,7 +68,7 @@ static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
            : rest < 0    ? &m->streams.matrix[(i - in_layers) % 2][(i - in_layers) / 2]
            : rest == 0   ? &m->reads.matrix
            : rest == 1   ? &m->reads.next_state
-           : rest == 2   ? &m->inputs.matrix
+           : rest == 2   ? &m->layer_embeddings.matrix
            : rest == 3   ? &m->block.markov_out
            : rest == 4   ? &m->block.hidden
                          : &m->output;
@@ -267,7 +267,7 @@ static specdec_result specdec__model_repack_matrices(specdec__model *m, int scre
 static specdec_result specdec__model_open_parts(specdec__model *m, const specdec_source *source, int count,
                                                 specdec__arena *arena, specdec__bytes *file, specdec_error *error)
 {
-    char name[SPECDEC__PART_PATH];
+    char name[SPECDEC__MAX_PART_PATH_BYTES];
     unsigned char *room = NULL;
     specdec_result result = SPECDEC_OK;
     int i;
@@ -447,7 +447,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         (result = specdec__model_read_recurrent_sizes(m, error)) != SPECDEC_OK ||
         (result = specdec__model_read_facts(m, error)) != SPECDEC_OK ||
         (result = specdec__model_check_layers(m, error)) != SPECDEC_OK ||
-        (result = specdec__model_refuse_demands(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_refuse_unsupported_keys(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
         (result = specdec__model_recognise_chat(m, arena, &beyond, error)) != SPECDEC_OK)
         return result;

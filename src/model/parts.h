@@ -11,9 +11,9 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__PART_PATH 1024 /* longest path of a part, in bytes */
+#define SPECDEC__MAX_PART_PATH_BYTES 1024 /* longest path of a part, in bytes */
 
-/* Returns the bytes that a part takes in memory, a multiple of the page size. */
+/* Returns the bytes that a part (one of the files of a model) takes in memory, a multiple of the page size. */
 static size_t specdec__part_bytes(const specdec__gguf *part)
 {
     return specdec__size_add(specdec__gguf_used_bytes(part), SPECDEC__OS_MAP_ALIGNMENT - 1) &
@@ -73,10 +73,10 @@ static specdec_result specdec__part_write_path(const char *path, int i, int coun
     if (!stem || strcmp(path + stem, first) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the first of %d parts: its name has to end in %s, so that "
                              "the others are found", count, first);
-    if (length >= SPECDEC__PART_PATH)
+    if (length >= SPECDEC__MAX_PART_PATH_BYTES)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "the path of a part has more than %d bytes",
-                             SPECDEC__PART_PATH - 1);
-    w = specdec__writer_to(out, SPECDEC__PART_PATH);
+                             SPECDEC__MAX_PART_PATH_BYTES - 1);
+    w = specdec__writer_to(out, SPECDEC__MAX_PART_PATH_BYTES);
     specdec__write_bytes(&w, path, stem);
     specdec__part_write_suffix(&w, i + 1, count);
     return SPECDEC_OK;
@@ -125,7 +125,8 @@ static specdec_result specdec__part_check_file(specdec__model *m, const char *pa
     return result ? specdec__os_prefix_error(path, result, error) : result;
 }
 
-/* Refuses a tensor that two parts have; each part was checked alone before. Errors: FORMAT. */
+/* Returns an error if two parts of a model have a tensor of the same name; each part was checked alone before. Errors:
+   FORMAT. */
 static SPECDEC__NOINLINE specdec_result specdec__parts_check_duplicates(const specdec__model *m, specdec_error *error)
 {
     const unsigned char *origin = m->gguf.file.data;
@@ -153,7 +154,7 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_check_duplicates(const sp
             number = order.number[i];
             at = order.record[i];
         }
-    } while (order.count == SPECDEC__GGUF_SORTED);
+    } while (order.count == SPECDEC__GGUF_ORDER_RECORDS);
     return SPECDEC_OK;
 }
 
@@ -162,7 +163,7 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_check_duplicates(const sp
 static SPECDEC__NOINLINE specdec_result specdec__parts_load(specdec__model *m, const char *path, unsigned char *room,
                                                             int mapped, specdec_error *error)
 {
-    char name[SPECDEC__PART_PATH];
+    char name[SPECDEC__MAX_PART_PATH_BYTES];
     specdec__gguf part;
     specdec__bytes file;
     specdec_result result;

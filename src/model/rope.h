@@ -13,10 +13,11 @@
 
 SPECDEC__FOR_SIZE
 
-/* Computes the dimensions of the tensors of a recurrent layer; they are 0 with kind SPECDEC__NO_STATE. */
+/* Computes the dimensions of the tensors of a recurrent layer, in size[SPECDEC__DIM_...]; they are 0 with kind
+   SPECDEC__NO_STATE. */
 static void specdec__model_recurrent_tensor_sizes(const specdec__model *m, const specdec__recurrent_sizes *x, int *size)
 {
-    const int is_short = x->kind == SPECDEC__SHORT, delta = x->kind == SPECDEC__DELTA;
+    const int is_short = x->kind == SPECDEC__SHORT_CONVOLUTION, delta = x->kind == SPECDEC__GATED_DELTA;
     const int ssm = x->kind == SPECDEC__MAMBA2;
 
     size[SPECDEC__DIM_SHORT] = is_short * m->embedding;
@@ -38,7 +39,8 @@ static void specdec__model_recurrent_tensor_sizes(const specdec__model *m, const
     size[SPECDEC__DIM_TAPS] = x->taps;
 }
 
-/* Computes the dimensions of a layer's tensors for several residual streams; they are 0 with streams = 0. */
+/* Computes the dimensions of a layer's tensors for several residual streams (AltUp) and LAuReL, in
+   size[SPECDEC__DIM_...]; they are 0 with streams = 0. */
 static void specdec__model_stream_sizes(int streams, int embedding, int laurel, int *size)
 {
     size[SPECDEC__DIM_STREAMS] = streams;
@@ -48,7 +50,7 @@ static void specdec__model_stream_sizes(int streams, int embedding, int laurel, 
     size[SPECDEC__DIM_LAUREL] = streams ? laurel : 0;
 }
 
-/* Replaces the dimensions of a layer's attention by those of latent attention. */
+/* Replaces the dimensions of a layer's attention, in size[SPECDEC__DIM_...], by those of latent attention. */
 static void specdec__model_latent_sizes(const specdec__model *m, const specdec__shape *s, int *size)
 {
     const specdec__latent *latent = &m->latent_attention;
@@ -87,8 +89,8 @@ static void specdec__model_tensor_sizes(const specdec__model *m, const specdec__
     size[SPECDEC__DIM_SHARED] = s->shared && s->feed_forward;
     size[SPECDEC__DIM_SHARED_GATE] = size[SPECDEC__DIM_SHARED] && m->trait[SPECDEC__SHARED_GATE];
     size[SPECDEC__DIM_DENSE_BESIDE] = s->experts && !s->shared ? m->embedding : 0;
-    size[SPECDEC__DIM_INPUT] = m->inputs.width;
-    size[SPECDEC__DIM_AFTER_INPUT] = m->inputs.width ? m->embedding : 0;
+    size[SPECDEC__DIM_INPUT] = m->layer_embeddings.width;
+    size[SPECDEC__DIM_AFTER_INPUT] = m->layer_embeddings.width ? m->embedding : 0;
     size[SPECDEC__DIM_SCALE] = m->trait[SPECDEC__SCALES_OUTPUT];
     specdec__model_stream_sizes(m->streams.count, m->embedding, m->trait[SPECDEC__LAUREL], size);
     if (m->block.taps) {
@@ -186,12 +188,12 @@ static specdec_result specdec__model_bind_layer(specdec__model *m, int index, sp
 
 /* How the file scales RoPE (rope.scaling.*). */
 typedef struct specdec__rope_scaling {
-    int yarn;      /* 1: by YaRN */
-    float divisor; /* of all frequencies (linear scaling) */
+    int yarn;      /* 1: frequencies are scaled as YaRN does */
+    float divisor; /* all frequencies are divided by this number (linear scaling) */
     float factor, attention_factor, beta_fast, beta_slow; /* YaRN's factor, attention factor, beta_fast, beta_slow */
-    float score_growth; /* scores are multiplied by (1 + sharpened * log(factor))^2 instead of cosine and sine; 0: they
-                           are not */
-    float attention_divisor; /* cosine and sine are divided by 1 + shared * 0.1 * log(factor) */
+    float score_growth; /* scores are multiplied by (1 + score_growth * log(factor))^2 instead of cosine and sine; 0:
+                           they are not */
+    float attention_divisor; /* cosine and sine are divided by 1 + attention_divisor * 0.1 * log(factor) */
 } specdec__rope_scaling;
 
 /* Returns the dimension whose rotation makes `turns` turns over the original context (YaRN: Peng et al. 2023, arXiv

@@ -13,7 +13,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Returns the factor of a layer's queries. */
+/* Returns the factor by which the queries of a layer of this shape are multiplied, such as 1 / root(key_dim). */
 static float specdec__model_query_scale(const specdec__model *m, const specdec__shape *shape)
 {
     const specdec__latent *latent = &m->latent_attention;
@@ -29,7 +29,8 @@ static float specdec__model_query_scale(const specdec__model *m, const specdec__
     return scale * m->query_factor;
 }
 
-/* Counts a layer of this shape. Returns its number among the recurrent layers; -1: it is not recurrent. */
+/* Counts a layer of this shape in the model's numbers of layers of each span. Returns its number among the recurrent
+   layers on this rank; -1: it is not recurrent. */
 static int specdec__model_count_layer(specdec__model *m, const specdec__shape *shape)
 {
     if (shape->kv_heads) {
@@ -39,10 +40,9 @@ static int specdec__model_count_layer(specdec__model *m, const specdec__shape *s
     return shape->recurrent ? m->recurrent_sizes.layers++ : -1;
 }
 
-/* Finds a tensor by name; *found: 1 if it is there. Errors: FORMAT (required and missing). */
-static specdec_result specdec__model_look_up_tensor(const specdec__model *m, const char *name, int required,
-                                                    specdec__gguf_tensor *out,
-                                                    int *found, specdec_error *error)
+/* Finds a tensor of a model by name; *found: 1 if it is there. Errors: FORMAT (required and missing). */
+static specdec_result specdec__model_find_tensor_or_fail(const specdec__model *m, const char *name, int required,
+                                                         specdec__gguf_tensor *out, int *found, specdec_error *error)
 {
     *found = specdec__model_find_tensor(m, name, out);
     if (!*found && required)
@@ -118,7 +118,7 @@ static specdec_result specdec__model_bind_joined_matrices(const specdec__model *
                                                           specdec__matrix *out, int *found, specdec_error *error)
 {
     specdec__gguf_tensor t;
-    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, found, error);
+    specdec_result result = specdec__model_find_tensor_or_fail(m, name, required, &t, found, error);
 
     if (result || !*found)
         return result;
@@ -166,7 +166,7 @@ static specdec_result specdec__model_copy_values(const specdec__model *m, const 
     const specdec__quant_type *type;
     float *values;
     int found;
-    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, &found, error);
+    specdec_result result = specdec__model_find_tensor_or_fail(m, name, required, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -218,7 +218,7 @@ static specdec_result specdec__model_copy_folded_vector(const specdec__model *m,
     specdec__gguf_tensor t;
     float *values, one;
     int found, i, to;
-    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, &found, error);
+    specdec_result result = specdec__model_find_tensor_or_fail(m, name, required, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -267,7 +267,7 @@ SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix)
 {
     return matrix->row_bytes * SPECDEC__TILE_ROWS;
 }
-/* Returns the address of tile t of a matrix in the file. */
+/* Returns the address in the file of the first row of tile t of a matrix. */
 SPECDEC__INLINE const unsigned char *specdec__matrix_tile_in_file(const specdec__matrix *matrix, int t)
 {
     const int place = matrix->run_tiles ? t / matrix->run_tiles * matrix->run_stride + t % matrix->run_tiles : t;
@@ -337,7 +337,7 @@ static int specdec__model_file_has_tensor(const specdec__model *m, int layer, co
     int found;
 
     specdec__model_tensor_name(name, sizeof name, layer, suffix);
-    specdec__model_look_up_tensor(m, name, 0, &t, &found, NULL);
+    specdec__model_find_tensor_or_fail(m, name, 0, &t, &found, NULL);
     *rows = found ? t.shape[vectors ? 0 : 1] : 0;
     return found;
 }

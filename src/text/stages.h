@@ -541,7 +541,7 @@ static SPECDEC__UNUSED const char *specdec__pre_tokenizer_similar_name(specdec__
     const char *nearest = "";
 
     for (i = 0; i < SPECDEC__COUNT(specdec__pre_tokenizers); i++)
-        specdec__name_keep_nearest(name, specdec__pre_tokenizers[i].name, &least, &nearest);
+        specdec__name_update_nearest(name, specdec__pre_tokenizers[i].name, &least, &nearest);
     return nearest;
 }
 
