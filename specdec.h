@@ -6065,7 +6065,7 @@ static SPECDEC__UNUSED void specdec__planes_parts(const float *norm, int columns
  * ================================================================================================================== */
 
 #define SPECDEC__ROWS SPECDEC__TILE_ROWS /* rows of a tile, and lanes of a vector: 16 */
-#define SPECDEC__PANEL 256               /* values of each row that are unpacked at a time */
+#define SPECDEC__PANEL_VALUES 256        /* values of each row in a panel */
 #define SPECDEC__PREFETCH_BYTES 4096     /* distance in bytes at which x86 prefetches weights */
 #define SPECDEC__PREFETCH_L1_BYTES 1024  /* distance into the first-level cache, after prefetching into the second */
 #define SPECDEC__KEYS 64                 /* keys of an attention block, slots of a page of the cache */
@@ -6080,20 +6080,21 @@ static SPECDEC__UNUSED void specdec__planes_parts(const float *norm, int columns
    instruction set. */
 typedef struct specdec__panel {
     union {
-        int8_t codes[SPECDEC__PANEL * SPECDEC__ROWS];  /* (value/4, row, 4) */
-        float values[SPECDEC__PANEL * SPECDEC__ROWS];  /* (value, row): float types */
+        int8_t codes[SPECDEC__PANEL_VALUES * SPECDEC__ROWS]; /* (value/4, row, 4) */
+        float values[SPECDEC__PANEL_VALUES * SPECDEC__ROWS]; /* (value, row): float types */
         const unsigned char *planes;                   /* a tile of planes: see specdec__tiles */
     } u;
-    int32_t pair[SPECDEC__PANEL / 16][SPECDEC__ROWS];  /* (granule, row) */
-    float scale[SPECDEC__PANEL / 16][SPECDEC__ROWS];   /* (granule, row) */
-    float minimum[SPECDEC__PANEL / 16][SPECDEC__ROWS]; /* (granule, row) */
+    int32_t pair[SPECDEC__PANEL_VALUES / 16][SPECDEC__ROWS];  /* (granule, row) correction of sums for bias and offset
+                                                                 */
+    float scale[SPECDEC__PANEL_VALUES / 16][SPECDEC__ROWS];   /* (granule, row) scales of codes */
+    float minimum[SPECDEC__PANEL_VALUES / 16][SPECDEC__ROWS]; /* (granule, row) minimums of values */
 } specdec__panel;
 
-/* n columns of quantised activations with K values each, in blocks of 32 values. */
+/* n columns of activations, each with the same number of values, quantised in blocks of 32 values. */
 typedef struct specdec__columns {
     int n;           /* columns */
-    int8_t *codes;   /* (block, column, 32) */
-    float *scale;    /* (block, column) */
+    int8_t *codes;   /* (block, column, 32): quantised values */
+    float *scale;    /* (block, column): x = scale * (code + offset) */
     int32_t *pair32; /* (block, column): offset in the low half, sum of 32 codes in the high half */
     int32_t *pair16; /* (block, column, 2): the same for each half of a block */
     float *sum32;    /* (block, column): scale * sum of (code + offset) */
@@ -6109,12 +6110,12 @@ typedef void specdec__unpack_function(const specdec__quant_type *type, const uns
 typedef void specdec__dot_function(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                    int column, int count, float *sums);
 /* sums[i] (count, 16) += panel i times columns, for two panels. */
-typedef void specdec__pair_function(const specdec__panel *panels, int blocks, const specdec__columns *x, int block,
-                                    int column, int count, float *const *sums);
+typedef void specdec__dot_two_panels_function(const specdec__panel *panels, int blocks, const specdec__columns *x,
+                                              int block, int column, int count, float *const *sums);
 /* The same values of one or two tiles of a matrix. tile[1] is NULL if there is one. */
 typedef struct specdec__tiles {
-    const specdec__quant_type *type;
-    const unsigned char *tile[2];
+    const specdec__quant_type *type; /* how the weights are quantised */
+    const unsigned char *tile[2];    /* the tiles */
     const unsigned char *next[2]; /* weights that are likely to be multiplied next; any address, only prefetched */
     const unsigned char *planes;  /* a matrix in planes: where its upper planes begin; tile: upper planes of a tile */
     int l1_bytes;                 /* as in specdec__weight_reading; specdec__kernels_multiply sets it */
@@ -6131,17 +6132,17 @@ typedef void specdec__rows_function(const specdec__tiles *tiles, size_t row_byte
 
 /* The keys of a block of 64 that a query, or all of several queries, may attend to: [from, to). */
 typedef struct specdec__key_range {
-    int from, to;
+    int from, to; /* first key, and the one behind the last: indices in the block */
 } specdec__key_range;
 
 /* The softmax of queries over the keys of the blocks so far. */
 typedef struct specdec__attention_sums {
     float *highest; /* (query): the largest score; SPECDEC__NO_SCORE: no key yet */
     float *row;     /* (query, width): 16 partial sums of w = exp(score - highest), then the sums of w * value (dim) */
-    int width;      /* 16 + dim */
+    int width;      /* floats of a query in `row`: 16 + dim */
 } specdec__attention_sums;
 
-#define SPECDEC__NO_SCORE -3.0e38f /* below all scores */
+#define SPECDEC__NO_SCORE -3.0e38f /* stands for the largest score of no keys: below all scores */
 
 /* A block of 64 keys for `count` queries: turns their scores into 8-bit weights of values, and continues their
    softmax. */
@@ -6162,14 +6163,14 @@ typedef struct specdec__softmax_block {
    (values) = matrix^T * query. Sums over rows go in order. The gated delta rule (Yang et al. 2024, arXiv 2412.06464)
    and Mamba-2 (Dao and Gu 2024, arXiv 2405.21060) are of this form. */
 typedef struct specdec__state_update {
-    float *matrix;
-    int rows, values;   /* values: a multiple of 16 */
+    float *matrix;      /* (rows, values) the state, which is updated in place */
+    int rows, values;   /* size of the matrix; values: a multiple of 16 */
     int corrects;       /* 1: the layer corrects itself */
-    float decay, rate;
-    const float *key;   /* (rows) */
-    const float *query; /* (rows); NULL: no output */
-    const float *value; /* (values) */
-    float *out;         /* (values) */
+    float decay, rate;  /* factors of the old state and of the new value */
+    const float *key;   /* (rows) key of the token */
+    const float *query; /* (rows) query of the token; NULL: no output is computed */
+    const float *value; /* (values) value of the token */
+    float *out;         /* (values) output for the query */
 } specdec__state_update;
 
 /* The float loops of an instruction set: name, result, parameters. They are written once for all sets, in
@@ -6294,27 +6295,25 @@ typedef struct specdec__weight_reading {
 /* The table of an instruction set's functions, which give the same bits in every table. An entry for types is NULL if
    no type has that number; in multiply and rows, also if it would not be faster. */
 typedef struct specdec__kernels {
-    const char *name;
+    const char *name;                      /* name of the instruction set */
     specdec__weight_reading reading;       /* how weights are read */
     specdec__weight_reading other_reading; /* may be faster on some machines; all 0: there is no other one */
-    /* specdec__quant_interleave, or a faster function with the same result. */
-    specdec__interleave_function *interleave;
-    specdec__weigh_codes_function *weigh_codes;
+    specdec__interleave_function *interleave;   /* makes tiles: specdec__quant_interleave, or a faster function */
+    specdec__weigh_codes_function *weigh_codes; /* attention over values of 8 bits */
     SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_MEMBER, )
     int half_queries; /* up to this many queries, key_scores and weigh_values take half floats */
-    specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* by SPECDEC__SILU and so on */
-    specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];
-    specdec__dot_function *dot[SPECDEC__TYPE_COUNT];
-    /* dot for two panels and four columns or more, by granule (16, 32). paired: a bit for each type where this is
-       faster. */
-    specdec__pair_function *pair[2];
-    uint64_t paired;
-    /* Unpacks and multiplies in one, where that is faster; else NULL. */
-    specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
-    /* multiply for Q8_0 in planes: the upper plane alone, and both planes. NULL: planes are joined into tiles first. */
-    specdec__multiply_function *plane, *planes;
-    /* Multiplies rows as the file has them with one column, where that is faster than with tiles; else NULL. */
-    specdec__rows_function *rows[SPECDEC__TYPE_COUNT];
+    specdec__silu_function *activate[SPECDEC__ACTIVATIONS];    /* activation functions, by SPECDEC__SILU and so on */
+    specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];     /* by type: unpacks a tile into a panel */
+    specdec__dot_function *dot[SPECDEC__TYPE_COUNT];           /* by type: multiplies a panel by columns */
+    specdec__dot_two_panels_function *dot_two_panels[2];       /* by granule (16, 32): dot for two panels, 4 columns or
+                                                                  more */
+    uint64_t two_panel_types;                                  /* a bit for each type where dot_two_panels is faster */
+    specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT]; /* unpacks and multiplies in one, where that is faster */
+    specdec__multiply_function *multiply_upper_plane;          /* for Q8_0 in planes, the upper plane alone; NULL: none
+                                                                  */
+    specdec__multiply_function *multiply_planes;               /* for Q8_0 in planes, both; NULL: planes are joined
+                                                                  first */
+    specdec__rows_function *rows[SPECDEC__TYPE_COUNT];         /* multiplies rows as the file has them, where faster */
 } specdec__kernels;
 
 /* The operations that an instruction set defines before it includes >>kernel/lanes: name, result, parameters of
@@ -6432,57 +6431,58 @@ typedef struct specdec__grid_group {
 } specdec__grid_group;
 
 /* Two points of a grid in a word. */
-SPECDEC__INLINE uint32_t specdec__grid_points(const uint16_t *grid, uint32_t first, uint32_t second)
+SPECDEC__INLINE uint32_t specdec__grid_join_points(const uint16_t *grid, uint32_t first, uint32_t second)
 {
     return grid[first] | (uint32_t)grid[second] << 16;
 }
 
 /* Reads group g of a row of a tile of IQ2_XXS. */
-SPECDEC__INLINE void specdec__grid_iq2_xxs(const unsigned char *tile, int g, int row, specdec__grid_group *out)
+SPECDEC__INLINE void specdec__grid_load_iq2_xxs(const unsigned char *tile, int g, int row, specdec__grid_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128 + row * 4;
 
-    out->points[0][row] = specdec__grid_points(specdec__quant_iq2_xxs_grid, at[0], at[1]);
-    out->points[1][row] = specdec__grid_points(specdec__quant_iq2_xxs_grid, at[2], at[3]);
+    out->points[0][row] = specdec__grid_join_points(specdec__quant_iq2_xxs_grid, at[0], at[1]);
+    out->points[1][row] = specdec__grid_join_points(specdec__quant_iq2_xxs_grid, at[2], at[3]);
     out->signs[row] = specdec__load_u32(at + 64);
 }
 
 /* Reads group g of a row of a tile of IQ2_XS. */
-SPECDEC__INLINE void specdec__grid_iq2_xs(const unsigned char *tile, int g, int row, specdec__grid_group *out)
+SPECDEC__INLINE void specdec__grid_load_iq2_xs(const unsigned char *tile, int g, int row, specdec__grid_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + row * 4;
     uint32_t a = specdec__load_u32(at), b = specdec__load_u32(at + 64);
 
-    out->points[0][row] = specdec__grid_points(specdec__quant_iq2_xs_grid, a & 511, a >> 16 & 511);
-    out->points[1][row] = specdec__grid_points(specdec__quant_iq2_xs_grid, b & 511, b >> 16 & 511);
+    out->points[0][row] = specdec__grid_join_points(specdec__quant_iq2_xs_grid, a & 511, a >> 16 & 511);
+    out->points[1][row] = specdec__grid_join_points(specdec__quant_iq2_xs_grid, b & 511, b >> 16 & 511);
     out->signs[row] = (a >> 9 & 127) | a >> 25 << 7 | (b >> 9 & 127) << 14 | b >> 25 << 21;
 }
 
 /* Reads group g of a row of a tile of IQ2_S. */
-SPECDEC__INLINE void specdec__grid_iq2_s(const unsigned char *tile, int g, int row, specdec__grid_group *out)
+SPECDEC__INLINE void specdec__grid_load_iq2_s(const unsigned char *tile, int g, int row, specdec__grid_group *out)
 {
     const uint16_t *grid = specdec__quant_iq2_s_grid;
     uint32_t low = specdec__load_u32(tile + SPECDEC__TILE_AT(iq2_s, index) + g * 64 + row * 4);
     uint32_t high = tile[SPECDEC__TILE_AT(iq2_s, high) + (size_t)(g / 4 * 64 + row * 4 + g % 4)];
 
-    out->points[0][row] =
-        specdec__grid_points(grid, (low & 255) | (high & 3) << 8, (low >> 8 & 255) | (high & 12) << 6);
-    out->points[1][row] =
-        specdec__grid_points(grid, (low >> 16 & 255) | (high & 48) << 4, low >> 24 | (high & 192) << 2);
+    out->points[0][row] = specdec__grid_join_points(grid, (low & 255) | (high & 3) << 8,
+                                                    (low >> 8 & 255) | (high & 12) << 6);
+    out->points[1][row] = specdec__grid_join_points(grid, (low >> 16 & 255) | (high & 48) << 4,
+                                                    low >> 24 | (high & 192) << 2);
     out->signs[row] = specdec__load_u32(tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64 + row * 4);
 }
 
 /* Reads the points of group g of a row of IQ3_XXS or IQ3_S, whose index fields begin at the same offset. high: the
    ninth bits of the indices, one for each point. */
-SPECDEC__INLINE void specdec__grid_iq3(const uint16_t *grid, const unsigned char *tile, uint32_t high, int g,
-                                       int row, specdec__grid_group *out)
+SPECDEC__INLINE void specdec__grid_load_iq3_points(const uint16_t *grid, const unsigned char *tile, uint32_t high,
+                                                   int g, int row, specdec__grid_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq3_s, index) + g * 128 + row * 4;
     int i;
 
     for (i = 0; i < 4; i++, high >>= 2) {
         uint32_t two = specdec__load_u16(at + i / 2 * 64 + i % 2 * 2);
-        out->points[i][row] = specdec__grid_points(grid, (two & 255) | (high & 1) << 8, two >> 8 | (high & 2) << 7);
+        out->points[i][row] = specdec__grid_join_points(grid, (two & 255) | (high & 1) << 8,
+                                                        two >> 8 | (high & 2) << 7);
     }
 }
 
@@ -6495,19 +6495,19 @@ SPECDEC__UNUSED SPECDEC__INLINE void specdec__grid_load_group(uint32_t type, con
 
     if (type == SPECDEC__TYPE_IQ2_XXS)
         for (row = 0; row < SPECDEC__ROWS; row++)
-            specdec__grid_iq2_xxs(tile, g, row, out);
+            specdec__grid_load_iq2_xxs(tile, g, row, out);
     else if (type == SPECDEC__TYPE_IQ2_XS)
         for (row = 0; row < SPECDEC__ROWS; row++)
-            specdec__grid_iq2_xs(tile, g, row, out);
+            specdec__grid_load_iq2_xs(tile, g, row, out);
     else if (type == SPECDEC__TYPE_IQ2_S)
         for (row = 0; row < SPECDEC__ROWS; row++)
-            specdec__grid_iq2_s(tile, g, row, out);
+            specdec__grid_load_iq2_s(tile, g, row, out);
     else if (type == SPECDEC__TYPE_IQ3_XXS)
         for (row = 0; row < SPECDEC__ROWS; row++)
-            specdec__grid_iq3(specdec__quant_iq3_xxs_grid, tile, 0, g, row, out);
+            specdec__grid_load_iq3_points(specdec__quant_iq3_xxs_grid, tile, 0, g, row, out);
     else
         for (row = 0; row < SPECDEC__ROWS; row++)
-            specdec__grid_iq3(specdec__quant_iq3_s_grid, tile, high[row * 4], g, row, out);
+            specdec__grid_load_iq3_points(specdec__quant_iq3_s_grid, tile, high[row * 4], g, row, out);
     if (type == SPECDEC__TYPE_IQ3_XXS)
         memcpy(out->signs, tile + SPECDEC__TILE_AT(iq3_xxs, words) + g * 64, sizeof out->signs);
     if (type == SPECDEC__TYPE_IQ3_S)
@@ -6807,56 +6807,54 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 /* Unpacks 32 values of a type: cases for a switch, each with the offset of the codes in a tile and the function that
    unpacks them. own, part: from specdec__x86_block_of and specdec__x86_part_of, from the first row of a vector on. */
 #define SPECDEC__X86_CODES(isa, own, part, u) \
-    case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
-    case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
+    case SPECDEC__TYPE_Q4_0: specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
+    case SPECDEC__TYPE_Q4_1: specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
     case SPECDEC__TYPE_Q5_0: \
-        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(q5_0, nibbles), (own) + SPECDEC__TILE_AT(q5_0, high), \
-                                       u); \
+        specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(q5_0, nibbles), (own) + SPECDEC__TILE_AT(q5_0, high), \
+                                        u); \
         break; \
     case SPECDEC__TYPE_Q5_1: \
-        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(q5_1, nibbles), (own) + SPECDEC__TILE_AT(q5_1, high), \
-                                       u); \
+        specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(q5_1, nibbles), (own) + SPECDEC__TILE_AT(q5_1, high), \
+                                        u); \
         break; \
     case SPECDEC__TYPE_IQ4_NL: \
-        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u); \
+        specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u); \
         specdec__##isa##_iq4_values(u); \
         break; \
     case SPECDEC__TYPE_IQ4_XS: \
-        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(iq4_xs, nibbles) + (part) * 256, NULL, u); \
+        specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(iq4_xs, nibbles) + (part)*256, NULL, u); \
         specdec__##isa##_iq4_values(u); \
         break; \
     case SPECDEC__TYPE_MXFP4: \
-        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(mxfp4, nibbles), NULL, u); \
+        specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(mxfp4, nibbles), NULL, u); \
         specdec__##isa##_fp4_values(u); \
         break; \
     case SPECDEC__TYPE_NVFP4: \
-        specdec__##isa##_codes_nvfp4((own) + SPECDEC__TILE_AT(nvfp4, nibbles) + (part) * 256, u); \
+        specdec__##isa##_unpack_nvfp4((own) + SPECDEC__TILE_AT(nvfp4, nibbles) + (part)*256, u); \
         specdec__##isa##_fp4_values(u); \
         break; \
-    case SPECDEC__TYPE_Q1_0: \
-        specdec__##isa##_codes_q1_0((own) + SPECDEC__TILE_AT(q1_0, bits) + (part) * 64, u); \
-        break; \
+    case SPECDEC__TYPE_Q1_0: specdec__##isa##_unpack_q1_0((own) + SPECDEC__TILE_AT(q1_0, bits) + (part)*64, u); break; \
     case SPECDEC__TYPE_Q2_0: \
-        specdec__##isa##_codes_q2_0((own) + SPECDEC__TILE_AT(q2_0, two_bits) + (part) * 128, u); \
+        specdec__##isa##_unpack_q2_0((own) + SPECDEC__TILE_AT(q2_0, two_bits) + (part)*128, u); \
         break; \
     case SPECDEC__TYPE_TQ2_0: \
-        specdec__##isa##_codes_two_bits((own) + SPECDEC__TILE_AT(tq2_0, two_bits), NULL, part, u); \
+        specdec__##isa##_unpack_two_bits((own) + SPECDEC__TILE_AT(tq2_0, two_bits), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q2_K: \
-        specdec__##isa##_codes_two_bits((own) + SPECDEC__TILE_AT(q2_k, two_bits), NULL, part, u); \
+        specdec__##isa##_unpack_two_bits((own) + SPECDEC__TILE_AT(q2_k, two_bits), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q3_K: \
-        specdec__##isa##_codes_two_bits((own) + SPECDEC__TILE_AT(q3_k, two_bits), \
-                                        (own) + SPECDEC__TILE_AT(q3_k, high), part, u); \
+        specdec__##isa##_unpack_two_bits((own) + SPECDEC__TILE_AT(q3_k, two_bits), \
+                                         (own) + SPECDEC__TILE_AT(q3_k, high), part, u); \
         break; \
     case SPECDEC__TYPE_Q4_K: \
-        specdec__##isa##_codes_k((own) + SPECDEC__TILE_AT(q4_k, nibbles), NULL, part, u); \
+        specdec__##isa##_unpack_q4_q5_k((own) + SPECDEC__TILE_AT(q4_k, nibbles), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q5_K: \
-        specdec__##isa##_codes_k((own) + SPECDEC__TILE_AT(q5_k, nibbles), (own) + SPECDEC__TILE_AT(q5_k, high), \
-                                 part, u); \
+        specdec__##isa##_unpack_q4_q5_k((own) + SPECDEC__TILE_AT(q5_k, nibbles), (own) + SPECDEC__TILE_AT(q5_k, high), \
+                                        part, u); \
         break; \
-    case SPECDEC__TYPE_Q6_K: specdec__##isa##_codes_q6_k(own, part, u); break;
+    case SPECDEC__TYPE_Q6_K: specdec__##isa##_unpack_q6_k(own, part, u); break;
 
 /* Types by how they are multiplied. Common types and, in less machine code, rare types each have a kernel for AVX-512;
    types with a grid are unpacked into panels. AVX2 unpacks a block at a time, except for one or two columns of common
@@ -6918,8 +6916,8 @@ SPECDEC__INLINE void specdec__x86_prefetch_ahead(int bytes, const unsigned char 
 /* Some columns of activations, from a block on. codes (column, 8): 4 codes in each word; pairs and totals (column,
    granules of a block); scales (column). */
 typedef struct specdec__x86_columns {
-    const int32_t *codes, *pairs;
-    const float *scales, *totals;
+    const int32_t *codes, *pairs; /* four codes in each word; offset and sum of codes of each granule */
+    const float *scales, *totals; /* scales; scale * sum of (code + offset) of each granule */
 } specdec__x86_columns;
 
 /* The columns from index `at` (block, column) on. per: granules of a block. */
@@ -6949,7 +6947,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_multiply_u64(__m256i x, uint
 }
 
 /* specdec__mix_bits in 64-bit lanes, without its last step. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix(__m256i x)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix_bits(__m256i x)
 {
     x = specdec__avx2_multiply_u64(_mm256_xor_si256(x, _mm256_srli_epi64(x, 30)), 0xbf58476d1ce4e5b9u);
     return specdec__avx2_multiply_u64(_mm256_xor_si256(x, _mm256_srli_epi64(x, 27)), 0x94d049bb133111ebu);
@@ -6966,8 +6964,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t 
     int i;
 
     for (i = 0; i < 64; i += 8) { /* upper 32 bits of tokens 0, 1, 4, 5 and 2, 3, 6, 7 */
-        high = _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(specdec__avx2_mix(a)),
-                                                     _mm256_castsi256_ps(specdec__avx2_mix(b)), 0xDD));
+        high = _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(specdec__avx2_mix_bits(a)),
+                                                     _mm256_castsi256_ps(specdec__avx2_mix_bits(b)), 0xDD));
         high = _mm256_xor_si256(high, _mm256_srli_epi32(high, 31));
         _mm256_storeu_si256((__m256i *)(void *)(bits + i), high);
         a = _mm256_add_epi64(a, eight);
@@ -6976,7 +6974,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t 
 }
 
 /* specdec__mix_bits in 64-bit lanes, without its last step. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix(__m512i x)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix_bits(__m512i x)
 {
     x = _mm512_xor_si512(x, _mm512_srli_epi64(x, 30));
     x = _mm512_mullo_epi64(x, _mm512_set1_epi64((long long)0xbf58476d1ce4e5b9u));
@@ -6995,7 +6993,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_noise(uint64_t first, uint3
 
     for (i = 0; i < 64; i += 16) {
         b = _mm512_add_epi64(a, _mm512_slli_epi64(step, 3));
-        high = _mm512_permutex2var_epi32(specdec__avx512_mix(a), upper, specdec__avx512_mix(b));
+        high = _mm512_permutex2var_epi32(specdec__avx512_mix_bits(a), upper, specdec__avx512_mix_bits(b));
         high = _mm512_xor_si512(high, _mm512_srli_epi32(high, 31));
         _mm512_storeu_si512(bits + i, high);
         a = _mm512_add_epi64(b, _mm512_slli_epi64(step, 3));
@@ -7188,7 +7186,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store_16(void *at, __m128i v)
     _mm_storeu_si128((__m128i *)at, v);
 }
 /* The bits of a mask in every byte. */
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask)
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_mask_bytes(__m128i a, int mask)
 {
     return _mm_and_si128(a, _mm_set1_epi8((char)mask));
 }
@@ -7205,7 +7203,7 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_pair_products(int mode, __
 }
 
 /* Unpacks `vectors` times 64 bytes of nibbles into twice as many codes, the low nibbles first. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_nibbles(const unsigned char *from, int vectors, int8_t *codes)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_nibbles(const unsigned char *from, int vectors, int8_t *codes)
 {
     int i;
 
@@ -7213,8 +7211,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_nibbles(const unsigned char *
         __m128i q = specdec__sse41_load_16(from + i);
 
         _mm_prefetch((const char *)from + SPECDEC__PREFETCH_BYTES + i, _MM_HINT_T0);
-        specdec__sse41_store_16(codes + i, specdec__sse41_and(q, 15));
-        specdec__sse41_store_16(codes + vectors * 64 + i, specdec__sse41_and(_mm_srli_epi16(q, 4), 15));
+        specdec__sse41_store_16(codes + i, specdec__sse41_mask_bytes(q, 15));
+        specdec__sse41_store_16(codes + vectors * 64 + i, specdec__sse41_mask_bytes(_mm_srli_epi16(q, 4), 15));
     }
 }
 
@@ -7242,20 +7240,20 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(const unsigned ch
 }
 
 /* Unpacks scales and codes + 8 of blocks of Q4_0 into a panel. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned char *tile, int blocks,
-                                                              specdec__panel *panel)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_codes_Q4_0(const unsigned char *tile, int blocks,
+                                                                     specdec__panel *panel)
 {
     int b;
 
     for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q4_0)) {
         specdec__sse41_load_scales(tile, panel->scale[b]);
-        specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_0, nibbles), 4, panel->u.codes + b * 512);
+        specdec__sse41_unpack_nibbles(tile + SPECDEC__TILE_AT(q4_0, nibbles), 4, panel->u.codes + b * 512);
     }
 }
 
 /* Unpacks scales and codes of blocks of Q8_0 into a panel. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned char *tile, int blocks,
-                                                              specdec__panel *panel)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_codes_Q8_0(const unsigned char *tile, int blocks,
+                                                                     specdec__panel *panel)
 {
     int b, i;
 
@@ -7269,7 +7267,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned cha
 }
 
 /* Unpacks scales, minimums and codes of a block of Q4_K into a panel. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned char *tile, specdec__panel *panel)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_codes_Q4_K(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
     int8_t scales[128], minimums[128];
@@ -7279,21 +7277,21 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
         __m128i a = specdec__sse41_load_16(packed), b = specdec__sse41_load_16(packed + 64);
         __m128i c = specdec__sse41_load_16(packed + 128);
 
-        specdec__sse41_store_16(scales + i, specdec__sse41_and(a, 63));
+        specdec__sse41_store_16(scales + i, specdec__sse41_mask_bytes(a, 63));
         specdec__sse41_store_16(scales + 64 + i,
-                                specdec__sse41_and(c, 15) | specdec__sse41_and(_mm_srli_epi16(a, 2), 48));
-        specdec__sse41_store_16(minimums + i, specdec__sse41_and(b, 63));
-        specdec__sse41_store_16(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) |
-                                specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
+                                specdec__sse41_mask_bytes(c, 15) | specdec__sse41_mask_bytes(_mm_srli_epi16(a, 2), 48));
+        specdec__sse41_store_16(minimums + i, specdec__sse41_mask_bytes(b, 63));
+        specdec__sse41_store_16(minimums + 64 + i, specdec__sse41_mask_bytes(_mm_srli_epi16(c, 4), 15) |
+                                                       specdec__sse41_mask_bytes(_mm_srli_epi16(b, 2), 48));
     }
     specdec__sse41_scale_bytes(tile, 1, scales, 8, panel->scale);
     specdec__sse41_scale_bytes(dmin, -1, minimums, 8, panel->minimum);
     for (i = 0; i < 4; i++)
-        specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_k, nibbles) + i * 512, 8, panel->u.codes + i * 1024);
+        specdec__sse41_unpack_nibbles(tile + SPECDEC__TILE_AT(q4_k, nibbles) + i * 512, 8, panel->u.codes + i * 1024);
 }
 
 /* Unpacks scales and codes + 32 of a block of Q6_K into a panel. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned char *tile, specdec__panel *panel)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_codes_Q6_K(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles), *high = tile + SPECDEC__TILE_AT(q6_k, two_bits);
     int8_t *codes = panel->u.codes;
@@ -7304,9 +7302,9 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned cha
     for (half = 0; half < 2; half++, low += 1024, high += 512)
         for (s = 0; s < 4; s++, codes += 512)
             for (i = 0; i < 512; i += 16) {
-                __m128i q =
-                    specdec__sse41_and(_mm_srli_epi16(specdec__sse41_load_16(low + s % 2 * 512 + i), s / 2 * 4), 15);
-                __m128i h = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_load_16(high + i), s * 2), 3);
+                __m128i q = specdec__sse41_mask_bytes(
+                    _mm_srli_epi16(specdec__sse41_load_16(low + s % 2 * 512 + i), s / 2 * 4), 15);
+                __m128i h = specdec__sse41_mask_bytes(_mm_srli_epi16(specdec__sse41_load_16(high + i), s * 2), 3);
 
                 _mm_prefetch((const char *)low + SPECDEC__PREFETCH_BYTES + s % 2 * 512 + i, _MM_HINT_T0);
                 specdec__sse41_store_16(codes + i, q | h << 4);
@@ -7316,8 +7314,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned cha
 /* The pairs of a panel's granules: the sum of the codes in the low half of a word, -bias in the high half. Its product
    with (offset, sum of activation codes) is the correction of a dot for bias and offset. small: 1: codes are unsigned,
    and those of a granule in one lane add up to at most a byte. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, int small, int blocks,
-                                                         specdec__panel *panel)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_compute_corrections(int granule, int bias, int small, int blocks,
+                                                                       specdec__panel *panel)
 {
     const __m128i ones = _mm_set1_epi32(0x01010101), words = _mm_set1_epi32(0x00010001),
                   above = _mm_set1_epi32(-65536 * bias);
@@ -7461,19 +7459,18 @@ SPECDEC__SSE41_DOT(32m, signed, 32, 1)
 /* Defines the unpacker of a type: pairs, and codes + bias for types of at most 6 bits (Q4_0, Q4_K, Q6_K), which are
    multiplied as unsigned; else signed codes. */
 #define SPECDEC__SSE41_UNPACK(name, granule, bias, small, codes) \
-    SPECDEC__SSE41 static void specdec__sse41_unpack_##name(const specdec__quant_type *type, \
-                                                            const unsigned char *tile, int blocks, \
-                                                            specdec__panel *panel) \
+    SPECDEC__SSE41 static void specdec__sse41_unpack_##name( \
+        const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel) \
     { \
         (void)type; \
         codes; \
-        specdec__sse41_pairs(granule, bias, small, blocks, panel); \
+        specdec__sse41_compute_corrections(granule, bias, small, blocks, panel); \
     }
 
-SPECDEC__SSE41_UNPACK(Q4_0, 32, 8, 1, specdec__sse41_codes_Q4_0(tile, blocks, panel))
-SPECDEC__SSE41_UNPACK(Q4_K, 32, 0, 1, specdec__sse41_codes_Q4_K(tile, panel))
-SPECDEC__SSE41_UNPACK(Q6_K, 16, 32, 1, specdec__sse41_codes_Q6_K(tile, panel))
-SPECDEC__SSE41_UNPACK(Q8_0, 32, 0, 0, specdec__sse41_codes_Q8_0(tile, blocks, panel))
+SPECDEC__SSE41_UNPACK(Q4_0, 32, 8, 1, specdec__sse41_unpack_codes_Q4_0(tile, blocks, panel))
+SPECDEC__SSE41_UNPACK(Q4_K, 32, 0, 1, specdec__sse41_unpack_codes_Q4_K(tile, panel))
+SPECDEC__SSE41_UNPACK(Q6_K, 16, 32, 1, specdec__sse41_unpack_codes_Q6_K(tile, panel))
+SPECDEC__SSE41_UNPACK(Q8_0, 32, 0, 0, specdec__sse41_unpack_codes_Q8_0(tile, blocks, panel))
 SPECDEC__SSE41_UNPACK(any, type->granule, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
 #endif /* x86_64 */
 
@@ -7485,7 +7482,7 @@ SPECDEC__SSE41_UNPACK(any, type->granule, 0, 0, specdec__unpack_codes(type, tile
 
 /* The vector of AVX2: sixteen float lanes in two registers. */
 typedef struct specdec__avx2_v {
-    __m256 a, b;
+    __m256 a, b; /* lanes 0 to 7, lanes 8 to 15 */
 } specdec__avx2_v;
 
 /* Defines an operation of SPECDEC__LANE_OPERATIONS by expressions for the low and the high 8 lanes. */
@@ -7512,13 +7509,13 @@ SPECDEC__AVX2_LANES(load_f16, (const void *at), _mm256_cvtph_ps(_mm_loadu_si128(
                     _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at + 1)))
 
 /* a * 2^n in eight lanes, where shifter is n + 1.5 * 2^23. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_scale2_half(__m256 a, __m256 shifter)
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_scale2_of_eight(__m256 a, __m256 shifter)
 {
     return _mm256_castsi256_ps(
         _mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(shifter), 23)));
 }
-SPECDEC__AVX2_LANES(scale2, (specdec__avx2_v x, specdec__avx2_v shifter), specdec__avx2_scale2_half(x.a, shifter.a),
-                    specdec__avx2_scale2_half(x.b, shifter.b))
+SPECDEC__AVX2_LANES(scale2, (specdec__avx2_v x, specdec__avx2_v shifter), specdec__avx2_scale2_of_eight(x.a, shifter.a),
+                    specdec__avx2_scale2_of_eight(x.b, shifter.b))
 /* Converts eight bfloat16 to floats. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bf16(const __m128i *at)
 {
@@ -7585,8 +7582,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
 
 #define SPECDEC__ISA avx2
 #define SPECDEC__TARGET SPECDEC__AVX2
-#define SPECDEC__LANES 16
-#define SPECDEC__WIDTH 1
+#define SPECDEC__LANES 16 /* floats of the set's vector */
+#define SPECDEC__WIDTH 1  /* vectors that a loop of key_scores and weigh_values keeps at a time */
 #include SPECDEC__FILE
 
 /* value_sums of SPECDEC__WEIGH_CODES for one tile and two columns. */
@@ -7640,7 +7637,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_32(void *at, __m256i v)
     _mm256_storeu_si256((__m256i *)at, v);
 }
 /* The bits of a mask in every byte. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mask_bytes(__m256i a, int mask)
 {
     return _mm256_and_si256(a, _mm256_set1_epi8((char)mask));
 }
@@ -7678,21 +7675,21 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e4m3(const unsigned c
 SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_highest_code(type) == 255; }
 
 /* `value` in every byte of a whose bit n is set, else 0. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bit(__m256i a, int n, int value)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_value_where_bit_set(__m256i a, int n, int value)
 {
-    __m256i found = _mm256_sub_epi8(_mm256_setzero_si256(), specdec__avx2_and(a, 1 << n));
+    __m256i found = _mm256_sub_epi8(_mm256_setzero_si256(), specdec__avx2_mask_bytes(a, 1 << n));
     return _mm256_min_epu8(found, _mm256_set1_epi8((char)value));
 }
 
 /* Moves bit n of every byte to bit 4, for a constant n; the caller masks the other bits. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bit_to_4(__m256i a, int n)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_move_bit_to_4(__m256i a, int n)
 {
     return n < 4 ? _mm256_slli_epi16(a, 4 - n) : _mm256_srli_epi16(a, n - 4);
 }
 
 /* Unpacks 32 codes a row from nibbles (at), with fifth bits (bits) unless NULL. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_nibbles(const unsigned char *at, const unsigned char *bits,
-                                                               __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_nibbles(const unsigned char *at, const unsigned char *bits,
+                                                                __m256i u[8])
 {
     int i;
 
@@ -7700,15 +7697,15 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_nibbles(const unsigned ch
     for (i = 0; i < 4; i++) {
         __m256i q = specdec__avx2_load_32(at + i * 64);
 
-        u[i] = specdec__avx2_and(q, 15);
-        u[i + 4] = specdec__avx2_and(_mm256_srli_epi16(q, 4), 15);
+        u[i] = specdec__avx2_mask_bytes(q, 15);
+        u[i + 4] = specdec__avx2_mask_bytes(_mm256_srli_epi16(q, 4), 15);
     }
     if (bits) {
         __m256i high = specdec__avx2_load_32(bits);
 
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm256_or_si256(u[i], specdec__avx2_and(specdec__avx2_bit_to_4(high, i), 16));
+            u[i] = _mm256_or_si256(u[i], specdec__avx2_mask_bytes(specdec__avx2_move_bit_to_4(high, i), 16));
     }
 }
 
@@ -7737,7 +7734,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fp4_values(__m256i u[8])
 }
 
 /* Unpacks two granules of 16 codes a row from the nibbles of two vectors each, the low nibbles first. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_nvfp4(const unsigned char *at, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_nvfp4(const unsigned char *at, __m256i u[8])
 {
     int i;
 
@@ -7745,116 +7742,119 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_nvfp4(const unsigned char
     for (i = 0; i < 4; i++) {
         __m256i q = specdec__avx2_load_32(at + i * 64);
 
-        u[i / 2 * 4 + i % 2] = specdec__avx2_and(q, 15);
-        u[i / 2 * 4 + i % 2 + 2] = specdec__avx2_and(_mm256_srli_epi16(q, 4), 15);
+        u[i / 2 * 4 + i % 2] = specdec__avx2_mask_bytes(q, 15);
+        u[i / 2 * 4 + i % 2 + 2] = specdec__avx2_mask_bytes(_mm256_srli_epi16(q, 4), 15);
     }
 }
 
 /* Unpacks 32 codes a row of one bit each from a vector: twice the bits. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q1_0(const unsigned char *at, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_q1_0(const unsigned char *at, __m256i u[8])
 {
     const __m256i q = specdec__avx2_load_32(at);
     int i;
 
-    u[0] = specdec__avx2_and(_mm256_slli_epi16(q, 1), 2);
+    u[0] = specdec__avx2_mask_bytes(_mm256_slli_epi16(q, 1), 2);
     SPECDEC__UNROLL
     for (i = 1; i < 8; i++)
-        u[i] = specdec__avx2_and(_mm256_srli_epi16(q, i - 1), 2);
+        u[i] = specdec__avx2_mask_bytes(_mm256_srli_epi16(q, i - 1), 2);
 }
 
 /* Unpacks 32 codes a row of two bits each from two vectors. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q2_0(const unsigned char *at, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_q2_0(const unsigned char *at, __m256i u[8])
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_load_32(at + i / 4 * 64), i % 4 * 2), 3);
+        u[i] = specdec__avx2_mask_bytes(_mm256_srli_epi16(specdec__avx2_load_32(at + i / 4 * 64), i % 4 * 2), 3);
 }
 
 /* Unpacks one of the groups of 32 codes that share bytes: `bits` bits of each byte, from bit `run * bits` on. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_run(const unsigned char *at, int run, int bits, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_run(const unsigned char *at, int run, int bits, __m256i u[8])
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_load_32(at + i * 64), run * bits), (1 << bits) - 1);
+        u[i] = specdec__avx2_mask_bytes(_mm256_srli_epi16(specdec__avx2_load_32(at + i * 64), run * bits),
+                                        (1 << bits) - 1);
 }
 
 /* Unpacks an eighth of the codes of Q4_K and Q5_K: the low nibbles of eight vectors for even eighths, the high ones for
    odd eighths. bits: the fifth bits, or NULL. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_k(const unsigned char *at, const unsigned char *bits, int eighth,
-                                                         __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_q4_q5_k(const unsigned char *at, const unsigned char *bits,
+                                                                int eighth, __m256i u[8])
 {
     int i;
 
     at += eighth / 2 * 512;
     if (eighth % 2)
-        specdec__avx2_codes_run(at, 1, 4, u);
+        specdec__avx2_unpack_run(at, 1, 4, u);
     else
-        specdec__avx2_codes_run(at, 0, 4, u);
+        specdec__avx2_unpack_run(at, 0, 4, u);
     if (bits) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_load_32(bits + i * 64), eighth, 16));
+            u[i] = _mm256_or_si256(u[i],
+                                   specdec__avx2_value_where_bit_set(specdec__avx2_load_32(bits + i * 64), eighth, 16));
     }
 }
 
 /* Unpacks one of the four groups of 32 codes in 128 values of Q6_K. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_six_bits(const unsigned char *low, const unsigned char *high,
-                                                                int run, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_six_bits(const unsigned char *low, const unsigned char *high,
+                                                                 int run, __m256i u[8])
 {
     int i;
 
-    specdec__avx2_codes_run(low + run % 2 * 512, run / 2, 4, u);
+    specdec__avx2_unpack_run(low + run % 2 * 512, run / 2, 4, u);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
         __m256i h = specdec__avx2_load_32(high + i * 64);
 
         h = run < 2 ? _mm256_slli_epi16(h, 4 - 2 * run) : _mm256_srli_epi16(h, 2 * run - 4);
-        u[i] = _mm256_or_si256(u[i], specdec__avx2_and(h, 48));
+        u[i] = _mm256_or_si256(u[i], specdec__avx2_mask_bytes(h, 48));
     }
 }
 
 /* Unpacks an eighth of the codes of a tile of Q6_K: four low bits from nibbles, two high bits. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char *at, int eighth, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_q6_k(const unsigned char *at, int eighth, __m256i u[8])
 {
     const unsigned char *low = at + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
     const unsigned char *high = at + SPECDEC__TILE_AT(q6_k, two_bits) + eighth / 4 * 512;
 
     switch (eighth % 4) {
-    case 0: specdec__avx2_codes_six_bits(low, high, 0, u); break;
-    case 1: specdec__avx2_codes_six_bits(low, high, 1, u); break;
-    case 2: specdec__avx2_codes_six_bits(low, high, 2, u); break;
-    default: specdec__avx2_codes_six_bits(low, high, 3, u); break;
+    case 0: specdec__avx2_unpack_six_bits(low, high, 0, u); break;
+    case 1: specdec__avx2_unpack_six_bits(low, high, 1, u); break;
+    case 2: specdec__avx2_unpack_six_bits(low, high, 2, u); break;
+    default: specdec__avx2_unpack_six_bits(low, high, 3, u); break;
     }
 }
 
 /* Unpacks an eighth of the codes of Q2_K and Q3_K: two bits of eight vectors. bits: the third bits, or NULL. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_two_bits(const unsigned char *at, const unsigned char *bits,
-                                                                int eighth, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_two_bits(const unsigned char *at, const unsigned char *bits,
+                                                                 int eighth, __m256i u[8])
 {
     int i;
 
     at += eighth / 4 * 512;
     switch (eighth % 4) {
-    case 0: specdec__avx2_codes_run(at, 0, 2, u); break;
-    case 1: specdec__avx2_codes_run(at, 1, 2, u); break;
-    case 2: specdec__avx2_codes_run(at, 2, 2, u); break;
-    default: specdec__avx2_codes_run(at, 3, 2, u); break;
+    case 0: specdec__avx2_unpack_run(at, 0, 2, u); break;
+    case 1: specdec__avx2_unpack_run(at, 1, 2, u); break;
+    case 2: specdec__avx2_unpack_run(at, 2, 2, u); break;
+    default: specdec__avx2_unpack_run(at, 3, 2, u); break;
     }
     if (bits) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_load_32(bits + i * 64), eighth, 4));
+            u[i] = _mm256_or_si256(u[i],
+                                   specdec__avx2_value_where_bit_set(specdec__avx2_load_32(bits + i * 64), eighth, 4));
     }
 }
 
 /* u (8 vectors) = codes 32 * block to 32 * block + 31 of 8 rows of a tile, plus their bias if they have fewer than 8
    bits. half: which 8 rows. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, int block, int half,
-                                                       __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_codes(int type, const unsigned char *tile, int block, int half,
+                                                              __m256i u[8])
 {
     const unsigned char *own = specdec__x86_block_of(type, tile + half * 32, block);
     int i;
@@ -7870,21 +7870,22 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned 
 }
 
 /* Unpacks the factors of the scales and minimums of Q2_K: in tiles of 256 values, scales are d times integers. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned char *tile, int8_t *scales,
-                                                              int8_t *minimums)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_factors_q2_k(const unsigned char *tile, int8_t *scales,
+                                                                     int8_t *minimums)
 {
     int i;
 
     for (i = 0; i < 256; i += 32) {
         __m256i both = specdec__avx2_load_32(tile + SPECDEC__TILE_AT(q2_k, scales) + i);
 
-        specdec__avx2_store_32(scales + i, specdec__avx2_and(both, 15));
-        specdec__avx2_store_32(minimums + i, specdec__avx2_and(_mm256_srli_epi16(both, 4), 15));
+        specdec__avx2_store_32(scales + i, specdec__avx2_mask_bytes(both, 15));
+        specdec__avx2_store_32(minimums + i, specdec__avx2_mask_bytes(_mm256_srli_epi16(both, 4), 15));
     }
 }
 
 /* Unpacks the factors of the scales and minimums of Q4_K and Q5_K, 6 bits each. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *tile, int8_t *scales, int8_t *minimums)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_factors_q4_q5_k(const unsigned char *tile, int8_t *scales,
+                                                                        int8_t *minimums)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales); /* the same offset in Q5_K */
     int i;
@@ -7892,19 +7893,19 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *
     for (i = 0; i < 64; i += 32) {
         __m256i a = specdec__avx2_load_32(packed + i), b = specdec__avx2_load_32(packed + 64 + i);
         __m256i c = specdec__avx2_load_32(packed + 128 + i);
-        __m256i top = specdec__avx2_and(_mm256_srli_epi16(a, 2), 48);
+        __m256i top = specdec__avx2_mask_bytes(_mm256_srli_epi16(a, 2), 48);
 
-        specdec__avx2_store_32(scales + i, specdec__avx2_and(a, 63));
-        specdec__avx2_store_32(scales + 64 + i, _mm256_or_si256(specdec__avx2_and(c, 15), top));
-        top = specdec__avx2_and(_mm256_srli_epi16(b, 2), 48);
-        specdec__avx2_store_32(minimums + i, specdec__avx2_and(b, 63));
+        specdec__avx2_store_32(scales + i, specdec__avx2_mask_bytes(a, 63));
+        specdec__avx2_store_32(scales + 64 + i, _mm256_or_si256(specdec__avx2_mask_bytes(c, 15), top));
+        top = specdec__avx2_mask_bytes(_mm256_srli_epi16(b, 2), 48);
+        specdec__avx2_store_32(minimums + i, specdec__avx2_mask_bytes(b, 63));
         specdec__avx2_store_32(minimums + 64 + i,
-                               _mm256_or_si256(specdec__avx2_and(_mm256_srli_epi16(c, 4), 15), top));
+                               _mm256_or_si256(specdec__avx2_mask_bytes(_mm256_srli_epi16(c, 4), 15), top));
     }
 }
 
 /* Unpacks the factors of the scales of Q3_K: 6 bits, less 32. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned char *tile, int8_t *scales)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_factors_q3_k(const unsigned char *tile, int8_t *scales)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
     int i, half;
@@ -7915,9 +7916,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned cha
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) { /* two scales at once */
             __m256i two = specdec__avx2_load_32(packed + i % 2 * 64 + half);
-            __m256i low = specdec__avx2_and(_mm256_srli_epi16(two, i / 2 * 4), 15);
-            __m256i top =
-                specdec__avx2_and(i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4), 48);
+            __m256i low = specdec__avx2_mask_bytes(_mm256_srli_epi16(two, i / 2 * 4), 15);
+            __m256i top = specdec__avx2_mask_bytes(
+                i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4), 48);
 
             specdec__avx2_store_32(scales + i * 64 + half,
                                    _mm256_sub_epi8(_mm256_or_si256(low, top), _mm256_set1_epi8(32)));
@@ -7926,7 +7927,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned cha
 }
 
 /* Unpacks the factors of the scales of IQ4_XS: 6 bits, less 32. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned char *tile, int8_t *scales)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_factors_iq4_xs(const unsigned char *tile, int8_t *scales)
 {
     const __m128i *lows = (const __m128i *)(const void *)(tile + SPECDEC__TILE_AT(iq4_xs, low));
     const __m128i *highs = (const __m128i *)(const void *)(tile + SPECDEC__TILE_AT(iq4_xs, high));
@@ -7945,7 +7946,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned c
 }
 
 /* Four bytes of eight signs from four times seven signs in each word: the eighth makes the number of set bits even. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_signs(__m256i word)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_eighth_signs(__m256i word)
 {
     const __m256i parity = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
@@ -7955,27 +7956,30 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_signs(__m256i word)
     signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 2), _mm256_set1_epi32(0x7F0000)));
     signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 3), _mm256_set1_epi32(0x7F000000)));
     return _mm256_or_si256(
-        signs,
-        _mm256_shuffle_epi8(parity, specdec__avx2_and(_mm256_xor_si256(signs, _mm256_srli_epi16(signs, 4)), 15)));
+        signs, _mm256_shuffle_epi8(parity,
+                                   specdec__avx2_mask_bytes(_mm256_xor_si256(signs, _mm256_srli_epi16(signs, 4)), 15)));
 }
 
 /* The factors (granule, 16) of the scales of 256 values and, 256 bytes further, of the minimums. room: memory for
    them. */
-SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const unsigned char *tile, int8_t *room)
+SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_unpack_factors(int type, const unsigned char *tile,
+                                                                         int8_t *room)
 {
     switch (type) {
-    case SPECDEC__TYPE_Q2_K: specdec__avx2_factors_q2_k(tile, room, room + 256); break;
-    case SPECDEC__TYPE_Q3_K: specdec__avx2_factors_q3_k(tile, room); break;
-    case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx2_factors_k(tile, room, room + 256); break;
+    case SPECDEC__TYPE_Q2_K: specdec__avx2_unpack_factors_q2_k(tile, room, room + 256); break;
+    case SPECDEC__TYPE_Q3_K: specdec__avx2_unpack_factors_q3_k(tile, room); break;
+    case SPECDEC__TYPE_Q4_K:
+    case SPECDEC__TYPE_Q5_K: specdec__avx2_unpack_factors_q4_q5_k(tile, room, room + 256); break;
     case SPECDEC__TYPE_Q6_K: return (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales);
-    case SPECDEC__TYPE_IQ4_XS: specdec__avx2_factors_iq4_xs(tile, room); break;
+    case SPECDEC__TYPE_IQ4_XS: specdec__avx2_unpack_factors_iq4_xs(tile, room); break;
     default: break; /* no factors */
     }
     return room;
 }
 
 /* d[0], d[1] = d of the scales and of the minimums of 8 rows of a tile. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned char *tile, int half, __m256 d[2])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_load_block_scales(int type, const unsigned char *tile, int half,
+                                                                   __m256 d[2])
 {
     const unsigned char *at = tile + specdec__x86_scale_offset(type) + half * 16;
 
@@ -7988,9 +7992,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned
 
 /* Up to 256 values of 8 rows of a tile. */
 typedef struct specdec__avx2_rows {
-    const unsigned char *tile;
-    const int8_t *factors; /* see specdec__avx2_factors */
-    __m256 d[2];           /* see specdec__avx2_scales */
+    const unsigned char *tile; /* the tile that the rows are in */
+    const int8_t *factors;     /* see specdec__avx2_unpack_factors */
+    __m256 d[2];               /* see specdec__avx2_load_block_scales */
     int half;              /* 0: rows 0 to 7, 1: rows 8 to 15 */
 } specdec__avx2_rows;
 
@@ -8013,7 +8017,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int w
 }
 
 /* The pair of a granule (see specdec__avx512_pair) from the sum of its unsigned codes. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bias_pair(int type, __m256i sum)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_sum(int type, __m256i sum)
 {
     const int bias = specdec__x86_bias(type), below = -bias * specdec__x86_granule(type);
 
@@ -8021,7 +8025,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bias_pair(int type, __m256i 
 }
 
 /* The pair of a granule of `count` vectors of codes: see specdec__avx512_pair. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair(int type, const __m256i *u, int count)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_codes(int type, const __m256i *u, int count)
 {
     const __m256i ones = _mm256_set1_epi8(1), words = _mm256_set1_epi16(1);
     const int wide = specdec__avx2_is_signed(type);
@@ -8033,7 +8037,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair(int type, const __m256i
         sum = wide ? _mm256_add_epi16(sum, _mm256_maddubs_epi16(ones, u[i])) : _mm256_add_epi8(sum, u[i]);
     if (wide)
         return _mm256_and_si256(_mm256_madd_epi16(sum, words), _mm256_set1_epi32(65535));
-    return specdec__avx2_bias_pair(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
+    return specdec__avx2_correction_of_sum(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
 }
 
 /* How many products of vectors are added in 16 bits, where that cannot saturate. */
@@ -8044,7 +8048,7 @@ SPECDEC__INLINE int specdec__avx2_chain_length(int type, int vectors)
 }
 
 /* Sums of two products of bytes in every 16-bit lane. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_product(int is_signed, __m256i u, __m256i x)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair_products(int is_signed, __m256i u, __m256i x)
 {
     return is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(u), _mm256_sign_epi8(x, u)) : _mm256_maddubs_epi16(u, x);
 }
@@ -8063,7 +8067,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_granule_sums(int type, int colu
     for (i = 0; i < vectors; i++) {
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++) {
-            product = specdec__avx2_product(specdec__avx2_is_signed(type), u[i], _mm256_set1_epi32(x[c * 8 + i]));
+            product = specdec__avx2_pair_products(specdec__avx2_is_signed(type), u[i], _mm256_set1_epi32(x[c * 8 + i]));
             if (i % step)
                 product = _mm256_add_epi16(part[c], product);
             SPECDEC__KEEP_IN_REGISTER(product); /* else compilers add in another order, which needs more registers */
@@ -8084,8 +8088,8 @@ typedef void specdec__avx2_block_function(const unsigned char *tile, int block, 
 
 /* specdec__avx2_block_function for a type. Block 0 also unpacks the scales of 256 values into the panel, behind the
    codes. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned char *tile, int block,
-                                                       const char *ahead, specdec__panel *panel)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_block(int type, const unsigned char *tile, int block,
+                                                              const char *ahead, specdec__panel *panel)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule;
     int8_t *room = panel->u.codes + 512;
@@ -8097,19 +8101,20 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned 
     specdec__x86_prefetch_bytes(specdec__x86_block_bytes(type), ahead);
     rows.factors = room;
     if (!block && !specdec__x86_has_plain_scale(type))
-        specdec__avx2_factors(type, tile, room);
+        specdec__avx2_unpack_factors(type, tile, room);
     SPECDEC__UNROLL
     for (rows.half = 0; rows.half < 2; rows.half++) {
         to = rows.half * 8;
-        specdec__avx2_scales(type, tile, rows.half, rows.d);
-        specdec__avx2_codes(type, tile, block, rows.half, u);
+        specdec__avx2_load_block_scales(type, tile, rows.half, rows.d);
+        specdec__avx2_unpack_codes(type, tile, block, rows.half, u);
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
             specdec__avx2_store_32(panel->u.codes + i * 64 + to * 4, u[i]);
         SPECDEC__UNROLL
         for (g = 0; g < per; g++) {
             k = block * per + g;
-            specdec__avx2_store_32(panel->pair[k] + to, specdec__avx2_pair(type, u + g * 4, granule / 4));
+            specdec__avx2_store_32(panel->pair[k] + to,
+                                   specdec__avx2_correction_of_codes(type, u + g * 4, granule / 4));
             _mm256_storeu_ps(panel->scale[k] + to, specdec__avx2_granule_scale(type, 0, &rows, k));
             if (specdec__x86_has_minimum(type))
                 _mm256_storeu_ps(panel->minimum[k] + to, specdec__avx2_granule_scale(type, 1, &rows, k));
@@ -8119,10 +8124,10 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned 
 
 /* Defines the specdec__avx2_block_function of a type. */
 #define SPECDEC__AVX2_BLOCK(is_inline, number) \
-    SPECDEC__AVX2 is_inline void specdec__avx2_block_##number(const unsigned char *tile, int block, const char *ahead, \
-                                                              specdec__panel *panel) \
+    SPECDEC__AVX2 is_inline void specdec__avx2_unpack_block_##number(const unsigned char *tile, int block, \
+                                                                     const char *ahead, specdec__panel *panel) \
     { \
-        specdec__avx2_block(SPECDEC__TYPE_##number, tile, block, ahead, panel); \
+        specdec__avx2_unpack_block(SPECDEC__TYPE_##number, tile, block, ahead, panel); \
     }
 SPECDEC__AVX2_BLOCK(SPECDEC__INLINE, Q4_0)
 SPECDEC__AVX2_BLOCK(SPECDEC__INLINE, Q4_K)
@@ -8130,8 +8135,8 @@ SPECDEC__AVX2_BLOCK(static, Q8_0)
 SPECDEC__X86_RARE_TYPES(SPECDEC__AVX2_BLOCK, static)
 
 /* pair (granule, row) = the pairs of a block's granules of `vectors` vectors (4 or 8) of signed codes. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block_pairs(int vectors, const int8_t *codes,
-                                                             int32_t (*pair)[SPECDEC__ROWS])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_corrections(int vectors, const int8_t *codes,
+                                                                     int32_t (*pair)[SPECDEC__ROWS])
 {
     __m256i u[8];
     int g, half, i;
@@ -8141,15 +8146,17 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block_pairs(int vectors, const 
             SPECDEC__UNROLL
             for (i = 0; i < vectors; i++)
                 u[i] = specdec__avx2_load_32(codes + i * 64 + half * 32);
-            specdec__avx2_store_32(pair[g] + half * 8, specdec__avx2_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
+            specdec__avx2_store_32(pair[g] + half * 8,
+                                   specdec__avx2_correction_of_codes(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
         }
 }
 
 /* The nibbles of the first or the second half of every word, as bytes: the low nibbles of two bytes, then the high
    ones. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_half_nibbles(__m256i words, int second)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_nibbles_of_half_words(__m256i words, int second)
 {
-    const __m256i low = specdec__avx2_and(words, 15), high = specdec__avx2_and(_mm256_srli_epi16(words, 4), 15);
+    const __m256i low = specdec__avx2_mask_bytes(words, 15),
+                  high = specdec__avx2_mask_bytes(_mm256_srli_epi16(words, 4), 15);
 
     return second ? _mm256_blend_epi16(_mm256_srli_epi32(low, 16), high, 0xAA)
                   : _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xAA);
@@ -8166,12 +8173,12 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shuffle_pattern(uint32_t byt
 /* Four codes of each of 8 rows: point i of a group, four indices of a table. Indices have four bits, or two bits
    (twos), which are two bits higher in odd bytes, as in the table. points (word, 16): two points in a word, or four
    with two-bit indices. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_point_codes(int twos, __m256i table, const uint32_t *points,
-                                                                __m256i signs, int i)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_codes_of_points(int twos, __m256i table, const uint32_t *points,
+                                                                    __m256i signs, int i)
 {
     const __m256i bits = _mm256_set1_epi32(i % 2 ? (int)0x80402010 : 0x08040201);
     const __m256i words = specdec__avx2_load_32(points + (twos ? i / 4 : i / 2) * 16);
-    __m256i index = specdec__avx2_half_nibbles(words, twos ? i / 2 % 2 : i % 2);
+    __m256i index = specdec__avx2_nibbles_of_half_words(words, twos ? i / 2 % 2 : i % 2);
 
     index = _mm256_shuffle_epi8(index,
                                 specdec__avx2_shuffle_pattern(!twos ? 0x03010200 : i % 2 ? 0x03030101 : 0x02020000));
@@ -8182,27 +8189,28 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_point_codes(int twos, __m256
     return _mm256_sign_epi8(_mm256_shuffle_epi8(table, index), signs);
 }
 
-/* Stores the codes of a group of grid points in a panel. twos, table: see specdec__avx2_point_codes; sevens: 1: seven
-   signs stand for eight codes. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_group(int twos, int sevens, __m256i table,
-                                                             const specdec__grid_group *group, int8_t *codes)
+/* Stores the codes of a group of grid points in a panel. twos, table: see specdec__avx2_codes_of_points; sevens: 1:
+   seven signs stand for eight codes. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_group_codes(int twos, int sevens, __m256i table,
+                                                                   const specdec__grid_group *group, int8_t *codes)
 {
     int half, i;
 
     for (half = 0; half < 16; half += 8, codes += 32) {
         __m256i signs = specdec__avx2_load_32(group->signs + half);
 
-        signs = sevens ? specdec__avx2_signs(signs) : signs;
+        signs = sevens ? specdec__avx2_add_eighth_signs(signs) : signs;
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
             specdec__avx2_store_32(codes + i * 64,
-                                   specdec__avx2_point_codes(twos, table, group->points[0] + half, signs, i));
+                                   specdec__avx2_codes_of_points(twos, table, group->points[0] + half, signs, i));
     }
 }
 
 /* scale (16) = d of a tile * factor * (2 n + 1), where n is the four bits from bit `shift` on of words (16). */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_odd_scales(const unsigned char *tile, const unsigned char *words,
-                                                            int shift, float factor, float *scale)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales_by_odd_factors(const unsigned char *tile,
+                                                                       const unsigned char *words, int shift,
+                                                                       float factor, float *scale)
 {
     int half;
 
@@ -8219,9 +8227,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_odd_scales(const unsigned char 
 /* The layout of the scales of a type with a grid: four bits each, eight in a word, or in the top bits of words that are
    `step` bytes apart. */
 typedef struct specdec__x86_grid_scales {
-    const unsigned char *at;
-    int count, step;
-    float factor;
+    const unsigned char *at; /* where the scales begin */
+    int count, step;         /* scales of a row; bytes between words with a scale, 0: eight scales in a word */
+    float factor;            /* scale = d * factor * (2 n + 1), where n is four bits */
 } specdec__x86_grid_scales;
 
 /* The layout of the scales of a tile of a type with a grid. */
@@ -8245,15 +8253,15 @@ SPECDEC__INLINE specdec__x86_grid_scales specdec__x86_grid_scales_of(uint32_t ty
 }
 
 /* Unpacks the scales of a tile of a type with a grid. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_grid_scales(uint32_t type, const unsigned char *tile,
-                                                             float (*scale)[SPECDEC__ROWS])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_grid_scales(uint32_t type, const unsigned char *tile,
+                                                                    float (*scale)[SPECDEC__ROWS])
 {
     const specdec__x86_grid_scales from = specdec__x86_grid_scales_of(type, tile);
     int g;
 
     for (g = 0; g < from.count; g++)
-        specdec__avx2_odd_scales(tile, from.at + (from.step ? g * from.step : g / 8 * 64), from.step ? 28 : g % 8 * 4,
-                                 from.factor, scale[g]);
+        specdec__avx2_scales_by_odd_factors(tile, from.at + (from.step ? g * from.step : g / 8 * 64),
+                                            from.step ? 28 : g % 8 * 4, from.factor, scale[g]);
 }
 
 /* Whether a point of a type is eight indices of two bits, not four of four bits. */
@@ -8273,8 +8281,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m128i specdec__avx2_grid_magnitudes(uint32_t typ
 }
 
 /* specdec__avx2_block_function for a type with a grid. */
-SPECDEC__AVX2 static void specdec__avx2_block_grid(int type, const unsigned char *tile, int block,
-                                                   specdec__panel *panel)
+SPECDEC__AVX2 static void specdec__avx2_unpack_block_of_grid(int type, const unsigned char *tile, int block,
+                                                             specdec__panel *panel)
 {
     const int sevens = type != SPECDEC__TYPE_IQ2_S && type != SPECDEC__TYPE_IQ3_S;
     const __m256i table = _mm256_broadcastsi128_si256(specdec__avx2_grid_magnitudes((uint32_t)type));
@@ -8283,23 +8291,23 @@ SPECDEC__AVX2 static void specdec__avx2_block_grid(int type, const unsigned char
 
     specdec__grid_load_group((uint32_t)type, tile, block, &group);
     if (specdec__avx2_has_two_bit_points((uint32_t)type))
-        specdec__avx2_store_group(1, sevens, table, &group, codes);
+        specdec__avx2_store_group_codes(1, sevens, table, &group, codes);
     else
-        specdec__avx2_store_group(0, sevens, table, &group, codes);
+        specdec__avx2_store_group_codes(0, sevens, table, &group, codes);
     if (!block)
-        specdec__avx2_grid_scales((uint32_t)type, tile, panel->scale);
+        specdec__avx2_unpack_grid_scales((uint32_t)type, tile, panel->scale);
     if (specdec__x86_granule(type) == 32)
-        specdec__avx2_block_pairs(8, codes, panel->pair + block);
+        specdec__avx2_compute_corrections(8, codes, panel->pair + block);
     else
-        specdec__avx2_block_pairs(4, codes, panel->pair + 2 * block);
+        specdec__avx2_compute_corrections(4, codes, panel->pair + 2 * block);
 }
 
 #define SPECDEC__AVX2_BLOCK_GRID(isa, number) \
-    SPECDEC__AVX2 static void specdec__##isa##_block_##number(const unsigned char *tile, int block, const char *ahead, \
-                                                              specdec__panel *panel) \
+    SPECDEC__AVX2 static void specdec__##isa##_unpack_block_##number(const unsigned char *tile, int block, \
+                                                                     const char *ahead, specdec__panel *panel) \
     { \
         specdec__x86_prefetch_bytes(specdec__x86_block_bytes(SPECDEC__TYPE_##number), ahead); \
-        specdec__##isa##_block_grid(SPECDEC__TYPE_##number, tile, block, panel); \
+        specdec__##isa##_unpack_block_of_grid(SPECDEC__TYPE_##number, tile, block, panel); \
     }
 SPECDEC__X86_GRID_TYPES(SPECDEC__AVX2_BLOCK_GRID, avx2)
 #endif /* x86_64 */
@@ -8374,7 +8382,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_granule_sums(int columns, 
 }
 
 /* The pair of a granule of `count` vectors of unsigned codes, with AVX-VNNI. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_pair(int type, const __m256i *u, int count)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_correction_of_codes(int type, const __m256i *u, int count)
 {
     __m256i sum = _mm256_setzero_si256(), rest = u[0];
     int i;
@@ -8386,19 +8394,19 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_pair(int type, const __
         else
             rest = _mm256_add_epi8(rest, u[i]);
     SPECDEC__AVX2_DPBUSD(sum, rest, _mm256_set1_epi8(1));
-    return specdec__avx2_bias_pair(type, sum);
+    return specdec__avx2_correction_of_sum(type, sum);
 }
 
 /* Makes signed codes unsigned for AVX-VNNI, by adding 128. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unsigned(int type, int vnni, __m256i codes)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_make_unsigned(int type, int vnni, __m256i codes)
 {
     return vnni && specdec__avx2_is_signed(type) ? _mm256_xor_si256(codes, _mm256_set1_epi8((char)-128)) : codes;
 }
 
 /* acc (column) += granule g of a block times columns. vnni: 1 with AVX-VNNI, a constant here and below. */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_register_columns(int type, int vnni, int columns, const __m256i *u, __m256i pair, __m256 scale,
-                               __m256 minimum, const specdec__x86_columns *x, int g, int column, __m256 *acc)
+specdec__avx2_multiply_register_granule(int type, int vnni, int columns, const __m256i *u, __m256i pair, __m256 scale,
+                                        __m256 minimum, const specdec__x86_columns *x, int g, int column, __m256 *acc)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule;
     const int32_t *codes = x->codes + (size_t)column * 8 + g * 4, *pairs = x->pairs + column * per + g;
@@ -8422,47 +8430,49 @@ specdec__avx2_register_columns(int type, int vnni, int columns, const __m256i *u
 
 /* Multiplies a block with columns. columns: a constant, 1 to 4 of them are added to acc (column); 0: `count` columns
    are added to sums (column, 16). */
-SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_register_block(int type, int vnni, const specdec__avx2_rows *rows, int block, const specdec__columns *x,
-                             size_t at, int columns, int count, __m256 *acc, float *sums)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_block(int type, int vnni,
+                                                                         const specdec__avx2_rows *rows, int block,
+                                                                         const specdec__columns *x, size_t at,
+                                                                         int columns, int count, __m256 *acc,
+                                                                         float *sums)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, half = rows->half;
     specdec__x86_columns from;
     __m256i u[8];
     int g, c, i;
 
-    specdec__avx2_codes(type, rows->tile, block, half, u);
+    specdec__avx2_unpack_codes(type, rows->tile, block, half, u);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
-        u[i] = specdec__avx2_unsigned(type, vnni, u[i]);
+        u[i] = specdec__avx2_make_unsigned(type, vnni, u[i]);
         SPECDEC__KEEP_IN_REGISTER(u[i]);
     }
     from = specdec__x86_block_columns(x, at, per);
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
         const __m256i *codes = u + g * 4;
-        __m256i pair =
-            vnni ? specdec__avx2_vnni_pair(type, codes, granule / 4) : specdec__avx2_pair(type, codes, granule / 4);
+        __m256i pair = vnni ? specdec__avx2_vnni_correction_of_codes(type, codes, granule / 4)
+                            : specdec__avx2_correction_of_codes(type, codes, granule / 4);
         __m256 scale = specdec__avx2_granule_scale(type, 0, rows, block * per + g), minimum = scale;
 
         if (specdec__x86_has_minimum(type))
             minimum = specdec__avx2_granule_scale(type, 1, rows, block * per + g);
         if (columns)
-            specdec__avx2_register_columns(type, vnni, columns, codes, pair, scale, minimum, &from, g, 0, acc);
+            specdec__avx2_multiply_register_granule(type, vnni, columns, codes, pair, scale, minimum, &from, g, 0, acc);
         else
             for (c = 0; c < count; c++) {
                 acc[0] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS);
-                specdec__avx2_register_columns(type, vnni, 1, codes, pair, scale, minimum, &from, g, c, acc);
+                specdec__avx2_multiply_register_granule(type, vnni, 1, codes, pair, scale, minimum, &from, g, c, acc);
                 _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[0]);
             }
     }
 }
 
 /* Multiplies up to 256 values of a tile, from byte `from` on: 8 rows, then the other 8. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_register_run(int type, int vnni, const specdec__tiles *tiles, int t,
-                                                              size_t from, size_t end, int blocks,
-                                                              const specdec__columns *x, size_t at, int columns,
-                                                              int count, float *sums)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_run(int type, int vnni, const specdec__tiles *tiles,
+                                                                       int t, size_t from, size_t end, int blocks,
+                                                                       const specdec__columns *x, size_t at,
+                                                                       int columns, int count, float *sums)
 {
     const int share = specdec__x86_block_bytes(type) / 2;
     specdec__avx2_rows rows;
@@ -8470,19 +8480,19 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_register_run(int type, int vnni
     int b, c;
 
     rows.tile = tiles->tile[t] + from;
-    rows.factors = specdec__x86_has_plain_scale(type) ? room : specdec__avx2_factors(type, rows.tile, room);
+    rows.factors = specdec__x86_has_plain_scale(type) ? room : specdec__avx2_unpack_factors(type, rows.tile, room);
     for (rows.half = 0; rows.half < 2; rows.half++, sums += 8) {
         __m256 acc[SPECDEC__AVX2_REGISTER_COLUMNS];
 
-        specdec__avx2_scales(type, rows.tile, rows.half, rows.d);
+        specdec__avx2_load_block_scales(type, rows.tile, rows.half, rows.d);
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
             acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS);
         for (b = 0; b < blocks; b++) {
             specdec__x86_prefetch_ahead(share, tiles->tile[t], from + (size_t)((rows.half * blocks + b) * share), end,
                                         tiles->next[t]);
-            specdec__avx2_register_block(type, vnni, &rows, b, x, at + (size_t)b * (size_t)x->n, columns, count,
-                                         acc, sums);
+            specdec__avx2_multiply_register_block(type, vnni, &rows, b, x, at + (size_t)b * (size_t)x->n, columns,
+                                                  count, acc, sums);
         }
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
@@ -8491,9 +8501,11 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_register_run(int type, int vnni
 }
 
 /* Multiplies 256 values of one tile, then 256 of the other: two streams read more bytes from memory than one. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_register_tiles(int type, int vnni, const specdec__tiles *tiles,
-                                                                int blocks, const specdec__columns *x, int block,
-                                                                int column, int columns, int count, float *const *sums)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_tiles(int type, int vnni,
+                                                                         const specdec__tiles *tiles, int blocks,
+                                                                         const specdec__columns *x, int block,
+                                                                         int column, int columns, int count,
+                                                                         float *const *sums)
 {
     const size_t span = (size_t)specdec__x86_block_bytes(type), end = (size_t)blocks * span;
     int from, run, t;
@@ -8501,12 +8513,12 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_register_tiles(int type, int vn
     for (from = 0; from < blocks; from += run) {
         const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column;
 
-        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+        run = specdec__min_int(SPECDEC__PANEL_VALUES / 32, blocks - from);
         for (t = 0; t < 2 && tiles->tile[t]; t++) {
             if (block + from == 0)
                 memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
-            specdec__avx2_register_run(type, vnni, tiles, t, (size_t)from * span, end, run, x, at, columns, count,
-                                       sums[t]);
+            specdec__avx2_multiply_register_run(type, vnni, tiles, t, (size_t)from * span, end, run, x, at, columns,
+                                                count, sums[t]);
         }
     }
 }
@@ -8518,23 +8530,23 @@ specdec__avx2_multiply(int type, int vnni, int most, const specdec__tiles *tiles
                        int block, int column, int count, float *const *sums)
 {
     if (count == 1)
-        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 1, 1, sums);
+        specdec__avx2_multiply_register_tiles(type, vnni, tiles, blocks, x, block, column, 1, 1, sums);
     else if (count == 2 || most == 2)
-        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 2, 2, sums);
+        specdec__avx2_multiply_register_tiles(type, vnni, tiles, blocks, x, block, column, 2, 2, sums);
     else if (count == 3 && most == 4)
-        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 3, 3, sums);
+        specdec__avx2_multiply_register_tiles(type, vnni, tiles, blocks, x, block, column, 3, 3, sums);
     else if (most == 4)
-        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 4, 4, sums);
+        specdec__avx2_multiply_register_tiles(type, vnni, tiles, blocks, x, block, column, 4, 4, sums);
     else
-        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 0, count, sums);
+        specdec__avx2_multiply_register_tiles(type, vnni, tiles, blocks, x, block, column, 0, count, sums);
 }
 
 /* sums (column, half) += four vectors of codes times columns. Each vector of codes is loaded once for all columns, each
    word of a column once for 16 rows. part (column, half): 16-bit sums of the last `before` vectors. begun: 0 if sums
    are still undefined. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four(int type, int columns, int step, int before, int begun,
-                                                          const int8_t *codes, const int32_t *x, __m256i (*part)[2],
-                                                          __m256i (*sums)[2])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four_vectors(int type, int columns, int step, int before,
+                                                                  int begun, const int8_t *codes, const int32_t *x,
+                                                                  __m256i (*part)[2], __m256i (*sums)[2])
 {
     const int is_signed = specdec__avx2_is_signed(type), run = step < 4 ? step : 1;
     __m256i u[2][2], word, product;
@@ -8552,7 +8564,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four(int type, int columns,
                 word = _mm256_set1_epi32(x[c * 8 + i + j]);
                 SPECDEC__UNROLL
                 for (half = 0; half < 2; half++) {
-                    product = specdec__avx2_product(is_signed, u[j][half], word);
+                    product = specdec__avx2_pair_products(is_signed, u[j][half], word);
                     if ((before + i + j) % step)
                         product = _mm256_add_epi16(part[c][half], product);
                     SPECDEC__KEEP_IN_REGISTER(product);
@@ -8568,17 +8580,17 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four(int type, int columns,
     }
 }
 
-/* specdec__avx2_dot_four with AVX-VNNI. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four(int type, int columns, const int8_t *codes,
-                                                               const int32_t *x, __m256i (*sums)[2])
+/* specdec__avx2_dot_four_vectors with AVX-VNNI. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four_vectors(int type, int columns, const int8_t *codes,
+                                                                       const int32_t *x, __m256i (*sums)[2])
 {
     __m256i u[2], word;
     int i, c;
 
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        u[0] = specdec__avx2_unsigned(type, 1, specdec__avx2_load_32(codes + i * 64));
-        u[1] = specdec__avx2_unsigned(type, 1, specdec__avx2_load_32(codes + i * 64 + 32));
+        u[0] = specdec__avx2_make_unsigned(type, 1, specdec__avx2_load_32(codes + i * 64));
+        u[1] = specdec__avx2_make_unsigned(type, 1, specdec__avx2_load_32(codes + i * 64 + 32));
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++) {
             word = _mm256_set1_epi32(x[c * 8 + i]);
@@ -8589,7 +8601,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four(int type, int col
 }
 
 /* The products of the pairs of 8 rows of a granule with that of a column. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_dot_pair(int type, int vnni, const int32_t *pairs, int32_t x)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_dot_correction(int type, int vnni, const int32_t *pairs, int32_t x)
 {
     __m256i pair = specdec__avx2_load_32(pairs);
 
@@ -8616,17 +8628,17 @@ specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel 
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
             for (half = 0; half < 2; half++)
-                found[c][half] = specdec__avx2_dot_pair(type, vnni, pairs + half * 8, x->pairs[c * per + g]);
+                found[c][half] = specdec__avx2_dot_correction(type, vnni, pairs + half * 8, x->pairs[c * per + g]);
     if (vnni)
         for (i = 0; i < vectors; i += 4)
-            specdec__avx2_vnni_dot_four(type, columns, codes + i * 64, words + i, found);
+            specdec__avx2_vnni_dot_four_vectors(type, columns, codes + i * 64, words + i, found);
     else if (pairs_first)
         for (i = 0; i < vectors; i += 4)
-            specdec__avx2_dot_four(type, columns, step, 0, 1, codes + i * 64, words + i, part, found);
+            specdec__avx2_dot_four_vectors(type, columns, step, 0, 1, codes + i * 64, words + i, part, found);
     else
         SPECDEC__UNROLL
         for (i = 0; i < vectors; i += 4)
-            specdec__avx2_dot_four(type, columns, step, i, 0, codes + i * 64, words + i, part, found);
+            specdec__avx2_dot_four_vectors(type, columns, step, i, 0, codes + i * 64, words + i, part, found);
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++)
         SPECDEC__UNROLL
@@ -8638,7 +8650,7 @@ specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel 
 
             if (!pairs_first)
                 sum = _mm256_add_epi32(
-                    sum, specdec__avx2_dot_pair(type, vnni, pairs + half * 8, x->pairs[c * per + g]));
+                    sum, specdec__avx2_dot_correction(type, vnni, pairs + half * 8, x->pairs[c * per + g]));
             acc = _mm256_fmadd_ps(by, _mm256_cvtepi32_ps(sum), _mm256_loadu_ps(to));
             if (specdec__x86_has_minimum(type))
                 acc = _mm256_fmadd_ps(_mm256_loadu_ps(panel->minimum[k] + half * 8),
@@ -8702,9 +8714,9 @@ specdec__avx2_multiply_run(int type, int vnni, specdec__avx2_block_function *unp
 /* specdec__multiply_function block by block, for a type, or for all types with the same kind of panel. Takes one tile
    after the other: where memory is not the limit, a single stream is faster. */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack, const specdec__tiles *tiles,
-                        int blocks, specdec__panel *panel, const specdec__columns *x, int block, int column, int count,
-                        float *const *sums)
+specdec__avx2_multiply_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack, const specdec__tiles *tiles,
+                                 int blocks, specdec__panel *panel, const specdec__columns *x, int block, int column,
+                                 int count, float *const *sums)
 {
     const size_t span = (size_t)tiles->type->bytes * SPECDEC__ROWS * 32 / (size_t)tiles->type->block;
     int t, from;
@@ -8714,51 +8726,48 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
 
         if (!block)
             memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
-        for (from = 0; from < blocks; from += SPECDEC__PANEL / 32) {
+        for (from = 0; from < blocks; from += SPECDEC__PANEL_VALUES / 32) {
             const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column, byte = (size_t)from * span;
 
-            specdec__avx2_multiply_run(
-                type, vnni, unpack, tiles->tile[t] + byte,
-                specdec__x86_prefetch_address(tiles->tile[t], byte, (size_t)blocks * span, next), span,
-                specdec__min_int(SPECDEC__PANEL / 32, blocks - from), panel,
-                specdec__x86_block_columns(x, at, 32 / specdec__x86_granule(type)), (size_t)x->n, count, sums[t]);
+            specdec__avx2_multiply_run(type, vnni, unpack, tiles->tile[t] + byte,
+                                       specdec__x86_prefetch_address(tiles->tile[t], byte, (size_t)blocks * span, next),
+                                       span, specdec__min_int(SPECDEC__PANEL_VALUES / 32, blocks - from), panel,
+                                       specdec__x86_block_columns(x, at, 32 / specdec__x86_granule(type)), (size_t)x->n,
+                                       count, sums[t]);
         }
     }
 }
 
-/* Defines specdec__avx2_by_blocks for types with a kind of panel. unpack: the type's block function. */
+/* Defines specdec__avx2_multiply_by_blocks for types with a kind of panel. unpack: the type's block function. */
 #define SPECDEC__AVX2_BY_BLOCKS_KIND(isa, vnni, kind, type) \
-    SPECDEC__AVX2 static void \
-    specdec__##isa##_by_blocks_##kind(specdec__avx2_block_function *unpack, const specdec__tiles *tiles, int blocks, \
-                                      specdec__panel *panel, const specdec__columns *x, int block, int column, \
-                                      int count, float *const *sums) \
+    SPECDEC__AVX2 static void specdec__##isa##_multiply_by_blocks_##kind( \
+        specdec__avx2_block_function *unpack, const specdec__tiles *tiles, int blocks, specdec__panel *panel, \
+        const specdec__columns *x, int block, int column, int count, float *const *sums) \
     { \
-        specdec__avx2_by_blocks(type, vnni, unpack, tiles, blocks, panel, x, block, column, count, sums); \
+        specdec__avx2_multiply_by_blocks(type, vnni, unpack, tiles, blocks, panel, x, block, column, count, sums); \
     }
-/* Defines specdec__avx2_by_blocks for one type, with its block function inlined. */
+/* Defines specdec__avx2_multiply_by_blocks for one type, with its block function inlined. */
 #define SPECDEC__AVX2_BY_BLOCKS_INLINE(number) \
-    SPECDEC__AVX2 static SPECDEC__NOINLINE void \
-    specdec__avx2_by_blocks_##number(specdec__avx2_block_function *unpack, const specdec__tiles *tiles, int blocks, \
-                                     specdec__panel *panel, const specdec__columns *x, int block, int column, \
-                                     int count, float *const *sums) \
+    SPECDEC__AVX2 static SPECDEC__NOINLINE void specdec__avx2_multiply_by_blocks_##number( \
+        specdec__avx2_block_function *unpack, const specdec__tiles *tiles, int blocks, specdec__panel *panel, \
+        const specdec__columns *x, int block, int column, int count, float *const *sums) \
     { \
         (void)unpack; \
-        specdec__avx2_by_blocks(SPECDEC__TYPE_##number, 0, specdec__avx2_block_##number, tiles, blocks, panel, x, \
-                                block, column, count, sums); \
+        specdec__avx2_multiply_by_blocks(SPECDEC__TYPE_##number, 0, specdec__avx2_unpack_block_##number, tiles, \
+                                         blocks, panel, x, block, column, count, sums); \
     }
 /* Defines the multiply function of a type. fused: number of columns, 2 or 4, up to which no panel is used; 0: always a
    panel. */
 #define SPECDEC__AVX2_MULTIPLY(isa, vnni, number, kind, fused) \
-    SPECDEC__AVX2 static void \
-    specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
-                                       const specdec__columns *x, int block, int column, int count, \
-                                       float *const *sums) \
+    SPECDEC__AVX2 static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, \
+                                                                 specdec__panel *panels, const specdec__columns *x, \
+                                                                 int block, int column, int count, float *const *sums) \
     { \
         if (fused && count <= fused) \
             specdec__avx2_multiply(SPECDEC__TYPE_##number, vnni, fused, tiles, blocks, x, block, column, count, sums); \
         else \
-            specdec__##isa##_by_blocks_##kind(specdec__avx2_block_##number, tiles, blocks, panels, x, block, column, \
-                                              count, sums); \
+            specdec__##isa##_multiply_by_blocks_##kind(specdec__avx2_unpack_block_##number, tiles, blocks, panels, x, \
+                                                       block, column, count, sums); \
     }
 /* Defines the multiply function of Q6_K: only two products of 6-bit codes can be added in 16 bits, and granules are
    short, so that panels are not faster at any width. */
@@ -8833,8 +8842,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_vector(__m256i x, unsigne
 
 /* Transposes 16 bytes of each of 8 rows into words (4, 8 rows), which are stored `apart` bytes apart, at any
    address. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_transpose(const unsigned char *from, size_t step, size_t apart,
-                                                           unsigned char *words)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_transpose_rows(const unsigned char *from, size_t step, size_t apart,
+                                                                unsigned char *words)
 {
     const __m256i a = specdec__avx2_load_two_rows(from, step), b = specdec__avx2_load_two_rows(from + step, step);
     const __m256i c = specdec__avx2_load_two_rows(from + 2 * step, step);
@@ -8849,13 +8858,13 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_transpose(const unsigned char *
 }
 
 /* The words that begin in the middle of words: 16 bits further on. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_middle_words(const __m256i *words)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_words_from_middle(const __m256i *words)
 {
     return _mm256_or_si256(_mm256_srli_epi32(words[0], 16), _mm256_slli_epi32(words[1], 16));
 }
 
 /* Stores the lower halves of words (8 rows). */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_halves(__m256i words, unsigned char *to)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_halves(__m256i words, unsigned char *to)
 {
     const __m256i lower = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0));
     const __m256i x = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(words, lower), 0x08);
@@ -8899,21 +8908,21 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_word(int unit, __m256i wo
 
 /* Interleaves two blocks of a half float and four words each, in registers: 18 bytes are no whole number of words, 36
    bytes are. */
-SPECDEC__AVX2 static void specdec__avx2_interleave_pair(const unsigned char *from, size_t step, unsigned char *to)
+SPECDEC__AVX2 static void specdec__avx2_interleave_two_blocks(const unsigned char *from, size_t step, unsigned char *to)
 {
     __m256i words[9];
     int half, i;
 
     specdec__quant_prefetch(from, step, 36);
     for (half = 0; half < 2; half++, from += 8 * step) {
-        specdec__avx2_transpose(from, step, sizeof *words, (unsigned char *)words);
-        specdec__avx2_transpose(from + 16, step, sizeof *words, (unsigned char *)(words + 4));
-        specdec__avx2_transpose(from + 20, step, sizeof *words, (unsigned char *)(words + 5));
-        specdec__avx2_store_halves(words[0], to + half * 16);
-        specdec__avx2_store_halves(_mm256_srli_epi32(words[4], 16), to + 288 + half * 16);
+        specdec__avx2_transpose_rows(from, step, sizeof *words, (unsigned char *)words);
+        specdec__avx2_transpose_rows(from + 16, step, sizeof *words, (unsigned char *)(words + 4));
+        specdec__avx2_transpose_rows(from + 20, step, sizeof *words, (unsigned char *)(words + 5));
+        specdec__avx2_store_low_halves(words[0], to + half * 16);
+        specdec__avx2_store_low_halves(_mm256_srli_epi32(words[4], 16), to + 288 + half * 16);
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
-            specdec__avx2_store_vector(specdec__avx2_middle_words(words + i), to + 32 + i * 64 + half * 32);
+            specdec__avx2_store_vector(specdec__avx2_words_from_middle(words + i), to + 32 + i * 64 + half * 32);
             specdec__avx2_store_vector(words[5 + i], to + 320 + i * 64 + half * 32);
         }
     }
@@ -8926,9 +8935,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_units(int unit, const __m
     const int odd = at % 4 != 0;
 
     for (words += at / 4; size >= 4; size -= 4, words++, to += 64)
-        specdec__avx2_store_word(unit, odd ? specdec__avx2_middle_words(words) : *words, half, to);
+        specdec__avx2_store_word(unit, odd ? specdec__avx2_words_from_middle(words) : *words, half, to);
     if (size) /* half a word */
-        specdec__avx2_store_halves(odd ? _mm256_srli_epi32(*words, 16) : *words, to + half * 16);
+        specdec__avx2_store_low_halves(odd ? _mm256_srli_epi32(*words, 16) : *words, to + half * 16);
 }
 
 /* specdec__quant_interleave_field with AVX2. */
@@ -8950,8 +8959,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size
         for (half = 0; half < 2; half++) {
             const int direct = unit == 4 && left == 16;
 
-            specdec__avx2_transpose(from + i - back + (size_t)half * 8 * step, step, direct ? 64 : sizeof *words,
-                                    direct ? to + half * 32 : (unsigned char *)words);
+            specdec__avx2_transpose_rows(from + i - back + (size_t)half * 8 * step, step, direct ? 64 : sizeof *words,
+                                         direct ? to + half * 32 : (unsigned char *)words);
             if (!direct)
                 specdec__avx2_store_units(unit, words, back, left, half, to);
         }
@@ -8974,7 +8983,7 @@ SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *ty
     }
     for (b = 0; b < blocks; b += whole) {
         if (pairs && blocks - b >= 2) {
-            specdec__avx2_interleave_pair(rows, row_bytes, tile_out);
+            specdec__avx2_interleave_two_blocks(rows, row_bytes, tile_out);
             rows += 2 * type->bytes;
             tile_out += 2 * type->bytes * SPECDEC__ROWS;
             b++;
@@ -9199,7 +9208,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fp4_values(__m512i u[8])
 }
 
 /* Unpacks two granules of 16 codes a row from the nibbles of two vectors each, the low nibbles first. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_nvfp4(const unsigned char *at, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_nvfp4(const unsigned char *at, __m512i u[8])
 {
     int i;
 
@@ -9213,7 +9222,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_nvfp4(const unsigned 
 }
 
 /* Unpacks 32 codes a row of one bit each from a vector: twice the bits. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q1_0(const unsigned char *at, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_q1_0(const unsigned char *at, __m512i u[8])
 {
     const __m512i q = specdec__avx512_load_bytes(at);
     int i;
@@ -9225,7 +9234,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q1_0(const unsigned c
 }
 
 /* Unpacks 32 codes a row of two bits each from two vectors. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q2_0(const unsigned char *at, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_q2_0(const unsigned char *at, __m512i u[8])
 {
     int i;
 
@@ -9236,8 +9245,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q2_0(const unsigned c
 }
 
 /* Unpacks 32 unsigned codes a row from nibbles (at), with fifth bits (bits) unless NULL. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_nibbles(const unsigned char *at, const unsigned char *bits,
-                                                                   __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_nibbles(const unsigned char *at, const unsigned char *bits,
+                                                                    __m512i u[8])
 {
     int i;
 
@@ -9253,8 +9262,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_nibbles(const unsigne
 
 /* Unpacks an eighth of the codes of Q4_K and Q5_K: the low nibbles of eight vectors for even eighths, the high ones for
    odd eighths. bits: the fifth bits, or NULL. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_k(const unsigned char *at, const unsigned char *bits,
-                                                             int eighth, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_q4_q5_k(const unsigned char *at, const unsigned char *bits,
+                                                                    int eighth, __m512i u[8])
 {
     int i;
 
@@ -9276,8 +9285,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_k(const unsigned char
 }
 
 /* Unpacks one of the four groups of 32 codes in 128 values of Q6_K. run: a constant. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_six_bits(const unsigned char *low, const unsigned char *high,
-                                                                    int run, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_six_bits(const unsigned char *low,
+                                                                     const unsigned char *high, int run, __m512i u[8])
 {
     int i;
 
@@ -9299,21 +9308,21 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_six_bits(const unsign
 }
 
 /* Unpacks an eighth of the codes of a tile of Q6_K: four low bits and two high bits make a code. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q6_k(const unsigned char *tile, int eighth, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_q6_k(const unsigned char *tile, int eighth, __m512i u[8])
 {
     const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
     const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, two_bits) + eighth / 4 * 512;
 
     switch (eighth % 4) {
-    case 0: specdec__avx512_codes_six_bits(low, high, 0, u); break;
-    case 1: specdec__avx512_codes_six_bits(low, high, 1, u); break;
-    case 2: specdec__avx512_codes_six_bits(low, high, 2, u); break;
-    default: specdec__avx512_codes_six_bits(low, high, 3, u); break;
+    case 0: specdec__avx512_unpack_six_bits(low, high, 0, u); break;
+    case 1: specdec__avx512_unpack_six_bits(low, high, 1, u); break;
+    case 2: specdec__avx512_unpack_six_bits(low, high, 2, u); break;
+    default: specdec__avx512_unpack_six_bits(low, high, 3, u); break;
     }
 }
 
 /* Unpacks one of the four groups of 32 two-bit fields in 128 values of Q2_K or Q3_K. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_two_bit_run(const unsigned char *at, int run, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_two_bit_run(const unsigned char *at, int run, __m512i u[8])
 {
     int i;
 
@@ -9326,17 +9335,17 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_two_bit_run(const uns
 }
 
 /* Unpacks an eighth of the codes of Q2_K and Q3_K: two bits of eight vectors. bits: the third bits, or NULL. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_two_bits(const unsigned char *at, const unsigned char *bits,
-                                                                    int eighth, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_two_bits(const unsigned char *at, const unsigned char *bits,
+                                                                     int eighth, __m512i u[8])
 {
     int i;
 
     at += eighth / 4 * 512;
     switch (eighth % 4) {
-    case 0: specdec__avx512_codes_two_bit_run(at, 0, u); break;
-    case 1: specdec__avx512_codes_two_bit_run(at, 1, u); break;
-    case 2: specdec__avx512_codes_two_bit_run(at, 2, u); break;
-    default: specdec__avx512_codes_two_bit_run(at, 3, u); break;
+    case 0: specdec__avx512_unpack_two_bit_run(at, 0, u); break;
+    case 1: specdec__avx512_unpack_two_bit_run(at, 1, u); break;
+    case 2: specdec__avx512_unpack_two_bit_run(at, 2, u); break;
+    default: specdec__avx512_unpack_two_bit_run(at, 3, u); break;
     }
     if (bits) {
         SPECDEC__UNROLL
@@ -9360,8 +9369,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_move_bit(__m512i a, int 
 
 /* Unpacks the codes of a block of Q8_0 in planes. upper: its part of the upper plane; lower: its part of the lower
    plane, or NULL. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned char *upper,
-                                                                  const unsigned char *lower, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_planes(const unsigned char *upper,
+                                                                   const unsigned char *lower, __m512i u[8])
 {
     const __m512i fifth = specdec__avx512_load_bytes(upper + 288);
     __m512i line, low = _mm512_set1_epi8(SPECDEC__PLANE_MIDDLE);
@@ -9404,10 +9413,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
             u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(own + SPECDEC__TILE_AT(q8_0, codes) + i * 64),
                                     _mm512_set1_epi8((char)-128));
         break;
-    case SPECDEC__X86_PLANE: specdec__avx512_codes_planes(own, NULL, u); break;
-    case SPECDEC__X86_PLANES:
-        specdec__avx512_codes_planes(own, specdec__plane_lower(panel->u.planes, own), u);
-        break;
+    case SPECDEC__X86_PLANE: specdec__avx512_unpack_planes(own, NULL, u); break;
+    case SPECDEC__X86_PLANES: specdec__avx512_unpack_planes(own, specdec__plane_lower(panel->u.planes, own), u); break;
     default: /* the panel holds the codes */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -9480,7 +9487,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
         specdec__avx512_scales_k(tile, panel);
     } else {
         int8_t room[512];
-        const int8_t *factors = specdec__avx2_factors(type, tile, room);
+        const int8_t *factors = specdec__avx2_unpack_factors(type, tile, room);
 
         specdec__avx512_scale_bytes(specdec__avx512_from_f16(d), factors, count, panel->scale);
         if (specdec__x86_has_minimum(type))
@@ -9977,7 +9984,7 @@ SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 4, SPECDEC__UNROLL)
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 /* Four bytes of eight signs from four times seven signs in each word: the eighth makes the number of set bits even. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_signs(__m512i word)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_eighth_signs(__m512i word)
 {
     const __m512i parity =
         _mm512_broadcast_i32x4(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
@@ -10074,9 +10081,10 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_group_signs(int type, co
     switch (type) {
     case SPECDEC__TYPE_IQ2_XXS:
         a = specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128 + 64);
-        return specdec__avx512_signs(a);
+        return specdec__avx512_add_eighth_signs(a);
     case SPECDEC__TYPE_IQ3_XXS:
-        return specdec__avx512_signs(specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq3_xxs, words) + g * 64));
+        return specdec__avx512_add_eighth_signs(
+            specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq3_xxs, words) + g * 64));
     case SPECDEC__TYPE_IQ2_S: return specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64);
     case SPECDEC__TYPE_IQ3_S: return specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq3_s, signs) + g * 64);
     default: /* IQ2_XS: in the top bits of each index */
@@ -10084,13 +10092,13 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_group_signs(int type, co
         b = _mm512_srli_epi16(specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + 64), 9);
         a = _mm512_madd_epi16(a, _mm512_set1_epi32(0x00800001)); /* the signs of two points: 14 bits */
         b = _mm512_madd_epi16(b, _mm512_set1_epi32(0x00800001));
-        return specdec__avx512_signs(_mm512_or_si512(a, _mm512_slli_epi32(b, 14)));
+        return specdec__avx512_add_eighth_signs(_mm512_or_si512(a, _mm512_slli_epi32(b, 14)));
     }
 }
 
-/* Four codes + 128 of each of 16 rows: as specdec__avx2_point_codes. table: codes + 128. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_point_codes(int twos, __m512i table, const __m512i *points,
-                                                                    __m512i signs, int i)
+/* Four codes + 128 of each of 16 rows: as specdec__avx2_codes_of_points. table: codes + 128. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_codes_of_points(int twos, __m512i table, const __m512i *points,
+                                                                        __m512i signs, int i)
 {
     const __m512i words = points[twos ? i / 4 : i / 2], bits = _mm512_set1_epi32(i % 2 ? (int)0x80402010 : 0x08040201);
     const __m512i low = specdec__avx512_and(words, 15), high = specdec__avx512_and(_mm512_srli_epi16(words, 4), 15);
@@ -10109,16 +10117,16 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_point_codes(int twos, __
 }
 
 /* Stores the codes + 128 of a group, and its one or two pairs, in a panel. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_group(int twos, int pairs, __m512i table,
-                                                                 const __m512i *points, __m512i signs, int8_t *codes,
-                                                                 int32_t (*pair)[SPECDEC__ROWS])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_group_codes(int twos, int pairs, __m512i table,
+                                                                       const __m512i *points, __m512i signs,
+                                                                       int8_t *codes, int32_t (*pair)[SPECDEC__ROWS])
 {
     __m512i u[8];
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
-        u[i] = specdec__avx512_point_codes(twos, table, points, signs, i);
+        u[i] = specdec__avx512_codes_of_points(twos, table, points, signs, i);
         _mm512_storeu_si512(codes + i * 64, u[i]);
     }
     if (pairs == 1) {
@@ -10130,8 +10138,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_group(int twos, int p
 }
 
 /* Unpacks the scales of a tile of a type with a grid. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_grid_scales(uint32_t type, const unsigned char *tile,
-                                                                 float (*scale)[SPECDEC__ROWS])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_grid_scales(uint32_t type, const unsigned char *tile,
+                                                                        float (*scale)[SPECDEC__ROWS])
 {
     const specdec__x86_grid_scales from = specdec__x86_grid_scales_of(type, tile);
     const __m512 factor = _mm512_set1_ps(from.factor), d = specdec__avx512_from_f16(tile);
@@ -10162,10 +10170,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_points(uint32_t numb
         signs = specdec__avx512_group_signs((int)number, tile, g);
         specdec__avx512_point_indices((int)number, tile, g, points);
         specdec__avx512_look_up_grid(grid, deep, twos ? 2 : 4, points);
-        specdec__avx512_store_group(twos, pairs, table, points, signs, panel->u.codes + g * 512,
-                                    panel->pair + g * pairs);
+        specdec__avx512_store_group_codes(twos, pairs, table, points, signs, panel->u.codes + g * 512,
+                                          panel->pair + g * pairs);
     }
-    specdec__avx512_grid_scales(number, tile, panel->scale);
+    specdec__avx512_unpack_grid_scales(number, tile, panel->scale);
 }
 
 #define SPECDEC__AVX512_GRID(name, type, deep) \
@@ -10184,8 +10192,9 @@ SPECDEC__AVX512_GRID(iq3_xxs, IQ3_XXS, 2)
 SPECDEC__AVX512_GRID(iq3_s, IQ3_S, 3)
 
 /* Unpacks a tile of any type without minimums by its decoder: codes + 128, pairs and scales. */
-SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile,
-                                                       int blocks, specdec__panel *panel)
+SPECDEC__AVX512 static void specdec__avx512_unpack_by_decoder(const specdec__quant_type *type,
+                                                              const unsigned char *tile, int blocks,
+                                                              specdec__panel *panel)
 {
     const __m512i high = _mm512_set1_epi8((char)-128);
     __m512i u[8];
@@ -10224,7 +10233,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_four_rows(const uns
 }
 
 /* Transposes 16 bytes of each of 16 rows into words (4, 16 rows), at any address. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_transpose(const unsigned char *from, size_t step, void *words)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_transpose_rows(const unsigned char *from, size_t step, void *words)
 {
     const __m512i a = specdec__avx512_load_four_rows(from, step), b = specdec__avx512_load_four_rows(from + step, step);
     const __m512i c = specdec__avx512_load_four_rows(from + 2 * step, step);
@@ -10238,11 +10247,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_transpose(const unsigned ch
     _mm512_storeu_si512((__m512i *)words + 3, _mm512_unpackhi_epi64(ab2, cd2));
 }
 
-/* specdec__avx512_transpose as a function that is not inlined. */
-SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_transpose_called(const unsigned char *from, size_t step,
-                                                                               void *words)
+/* specdec__avx512_transpose_rows as a function that is not inlined. */
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_transpose_rows_called(const unsigned char *from,
+                                                                                    size_t step, void *words)
 {
-    specdec__avx512_transpose(from, step, words);
+    specdec__avx512_transpose_rows(from, step, words);
 }
 
 /* Splits words (16 rows) into their halves or bytes (2 or 4, 16 rows): first within four rows, then across them. */
@@ -10269,33 +10278,34 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_transpose_bits(int unit,
 }
 
 /* The words that begin in the middle of words: 16 bits further on. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_middle_words(const __m512i *words)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_words_from_middle(const __m512i *words)
 {
     return _mm512_rol_epi32(_mm512_mask_blend_epi16(0x55555555u, words[0], words[1]), 16);
 }
 
 /* Stores the lower halves of words (16 rows). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_halves(__m512i words, unsigned char *to)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_halves(__m512i words, unsigned char *to)
 {
     _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(words));
 }
 
 /* Interleaves two blocks of a half float and four words each, in registers: 18 bytes are no whole number of words, 36
    bytes are. */
-SPECDEC__AVX512 static void specdec__avx512_interleave_pair(const unsigned char *from, size_t step, unsigned char *to)
+SPECDEC__AVX512 static void specdec__avx512_interleave_two_blocks(const unsigned char *from, size_t step,
+                                                                  unsigned char *to)
 {
     __m512i words[9];
     int i;
 
     specdec__quant_prefetch(from, step, 36);
-    specdec__avx512_transpose(from, step, words);
-    specdec__avx512_transpose(from + 16, step, words + 4);
-    specdec__avx512_transpose(from + 20, step, words + 5);
-    specdec__avx512_store_halves(words[0], to);
-    specdec__avx512_store_halves(_mm512_srli_epi32(words[4], 16), to + 288);
+    specdec__avx512_transpose_rows(from, step, words);
+    specdec__avx512_transpose_rows(from + 16, step, words + 4);
+    specdec__avx512_transpose_rows(from + 20, step, words + 5);
+    specdec__avx512_store_low_halves(words[0], to);
+    specdec__avx512_store_low_halves(_mm512_srli_epi32(words[4], 16), to + 288);
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        _mm512_storeu_si512(to + 32 + i * 64, specdec__avx512_middle_words(words + i));
+        _mm512_storeu_si512(to + 32 + i * 64, specdec__avx512_words_from_middle(words + i));
         _mm512_storeu_si512(to + 320 + i * 64, words[5 + i]);
     }
 }
@@ -10308,13 +10318,13 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_units(int unit, const
     __m512i x;
 
     for (words += at / 4; size >= 4; size -= 4, words++, to += 64) {
-        x = odd ? specdec__avx512_middle_words(words) : *words;
+        x = odd ? specdec__avx512_words_from_middle(words) : *words;
         _mm512_storeu_si512(to, unit <= 2   ? specdec__avx512_split_words(unit, x)
                                 : unit == 4 ? x
                                             : specdec__avx512_transpose_bits(unit, x));
     }
     if (size) /* half a word */
-        specdec__avx512_store_halves(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
+        specdec__avx512_store_low_halves(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
 }
 
 /* specdec__quant_interleave_field with AVX-512. */
@@ -10332,7 +10342,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, 
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0;
         specdec__quant_prefetch(from + i, step, left);
-        specdec__avx512_transpose_called(from + i - back, step, unit == 4 && left == 16 ? (void *)to : (void *)words);
+        specdec__avx512_transpose_rows_called(from + i - back, step,
+                                              unit == 4 && left == 16 ? (void *)to : (void *)words);
         if (unit != 4 || left < 16)
             specdec__avx512_store_units(unit, words, back, left, to);
     }
@@ -10354,7 +10365,7 @@ SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type
     }
     for (b = 0; b < blocks; b += whole) {
         if (pairs && blocks - b >= 2) {
-            specdec__avx512_interleave_pair(rows, row_bytes, tile_out);
+            specdec__avx512_interleave_two_blocks(rows, row_bytes, tile_out);
             rows += 2 * type->bytes;
             tile_out += 2 * type->bytes * SPECDEC__ROWS;
             b++;
@@ -10389,21 +10400,21 @@ enum {
 };
 
 /* A run of a column: codes (vector, half of the granule, granule, 16); offsets (vector, granule, 16); scale (granule);
-   rest (granule): the correction of dots of unsigned codes. */
+   correction (granule). */
 typedef struct specdec__avx512_column_run {
-    int8_t codes[4][2][64], offsets[4][64];
-    float scale[16];
-    int32_t rest[16];
+    int8_t codes[4][2][64], offsets[4][64]; /* codes of the column; the offset of each code's block */
+    float scale[16];                        /* scales of the granules */
+    int32_t correction[16];                 /* what is added to dots of unsigned weight codes */
 } specdec__avx512_column_run;
 
 /* The runs of a column, and the scales, dots and minimums of 16 rows: (run, row, granule). */
 typedef struct specdec__avx512_rows_memory {
-    specdec__avx512_column_run runs[SPECDEC__AVX512_ROW_RUNS];
+    specdec__avx512_column_run runs[SPECDEC__AVX512_ROW_RUNS]; /* the runs of the column */
     float scale[SPECDEC__AVX512_ROW_RUNS][16][16], dot[SPECDEC__AVX512_ROW_RUNS][16][16];
     float minimum[SPECDEC__AVX512_ROW_RUNS_M][16][16];
 } specdec__avx512_rows_memory;
 SPECDEC__STATIC_ASSERT(avx512_rows_memory_fits,
-                       sizeof(specdec__avx512_rows_memory) <= 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4);
+                       sizeof(specdec__avx512_rows_memory) <= 2 * SPECDEC__PANEL_VALUES * SPECDEC__ROWS * 4);
 
 /* Prepares the run of a column that begins at block `block`. The nibbles of Q4_K belong to two granules, so that a
    vector of codes has every second granule. */
@@ -10423,7 +10434,7 @@ SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_prepare_run(int ty
             memcpy(run->codes[at / 64][i / 16] + at % 64, codes, 16);
         memset(run->offsets[0] + at, offset, 16);
         run->scale[g] = from.scales[g / per];
-        run->rest[g] = -specdec__x86_bias(type) * (granule * offset + sum);
+        run->correction[g] = -specdec__x86_bias(type) * (granule * offset + sum);
     }
 }
 
@@ -10459,7 +10470,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_scales(const unsigne
 }
 
 /* Unpacks the eight 6-bit scales and eight minimums of a block of Q4_K into bytes. */
-SPECDEC__INLINE void specdec__avx512_row_bytes_k(const unsigned char *packed, uint64_t *scales, uint64_t *minimums)
+SPECDEC__INLINE void specdec__avx512_unpack_row_factors_q4_k(const unsigned char *packed, uint64_t *scales,
+                                                             uint64_t *minimums)
 {
     const uint32_t a = specdec__load_u32(packed), b = specdec__load_u32(packed + 4), c = specdec__load_u32(packed + 8);
     const uint32_t last_a = (c & 0x0F0F0F0F) | (a >> 2 & 0x30303030);
@@ -10470,14 +10482,14 @@ SPECDEC__INLINE void specdec__avx512_row_bytes_k(const unsigned char *packed, ui
 }
 
 /* d (2 blocks) times bytes (2 blocks, 8), as floats. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales_k(__m512 d, const uint64_t *bytes)
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales_q4_k(__m512 d, const uint64_t *bytes)
 {
     return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
                                 _mm_set_epi64x((long long)bytes[1], (long long)bytes[0]))));
 }
 
 /* The half float at offset `at` of a block of Q4_K in lanes 0 to 7, of the next block in lanes 8 to 15. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_halves_k(const unsigned char *from, size_t at)
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_half_floats_q4_k(const unsigned char *from, size_t at)
 {
     const int first = from[at] | from[at + 1] << 8;
     const int second = from[at + sizeof(specdec__block_q4_k)] | from[at + sizeof(specdec__block_q4_k) + 1] << 8;
@@ -10495,11 +10507,12 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales(int type, cons
     case SPECDEC__TYPE_Q4_0: return specdec__avx512_load_scales(from, 18);
     case SPECDEC__TYPE_Q8_0: return specdec__avx512_load_scales(from, 34);
     case SPECDEC__TYPE_Q4_K:
-        specdec__avx512_row_bytes_k(from + 4, scales, minimums);
-        specdec__avx512_row_bytes_k(from + sizeof(specdec__block_q4_k) + 4, scales + 1, minimums + 1);
-        _mm512_storeu_ps(minimum, specdec__avx512_row_scales_k(
-                                      specdec__avx512_negative(specdec__avx512_row_halves_k(from, 2)), minimums));
-        return specdec__avx512_row_scales_k(specdec__avx512_row_halves_k(from, 0), scales);
+        specdec__avx512_unpack_row_factors_q4_k(from + 4, scales, minimums);
+        specdec__avx512_unpack_row_factors_q4_k(from + sizeof(specdec__block_q4_k) + 4, scales + 1, minimums + 1);
+        _mm512_storeu_ps(minimum,
+                         specdec__avx512_row_scales_q4_k(
+                             specdec__avx512_negative(specdec__avx512_row_half_floats_q4_k(from, 2)), minimums));
+        return specdec__avx512_row_scales_q4_k(specdec__avx512_row_half_floats_q4_k(from, 0), scales);
     default: /* Q6_K */
         d = from + offsetof(specdec__block_q6_k, d);
         return _mm512_mul_ps(
@@ -10510,8 +10523,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales(int type, cons
 }
 
 /* codes (vector, half of a granule) = the unsigned codes of two vectors of a run. two: which two vectors. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_codes(int type, const unsigned char *from, int two,
-                                                               __m512i codes[2][2])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_row_codes(int type, const unsigned char *from, int two,
+                                                                      __m512i codes[2][2])
 {
     const __m512i by = _mm512_set_epi64(0x0002000200020002, 0x0002000200020002, 0x0002000200020002, 0x0002000200020002,
                                         0, 0, 0, 0);
@@ -10551,7 +10564,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_codes(int type, const u
 
 /* Adds the four partial sums of each of 16 granules, which are in four vectors, into one vector, in the order of the
    file. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_row_dots(int type, const __m512i *sums)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_sum_row_dots(int type, const __m512i *sums)
 {
     const __m512i order =
         type == SPECDEC__TYPE_Q4_K
@@ -10588,7 +10601,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_row_run(int type, 
     SPECDEC__UNROLL
     for (v = 0; v < 4; v++) {
         if (v % 2 == 0)
-            specdec__avx512_row_codes(type, from, v / 2, codes);
+            specdec__avx512_unpack_row_codes(type, from, v / 2, codes);
         offsets = _mm512_loadu_si512(x->offsets[v]);
         sums[v] = _mm512_setzero_si512();
         SPECDEC__UNROLL
@@ -10601,8 +10614,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_row_run(int type, 
             sums[v] = _mm512_dpbusd_epi32(
                 sums[v], halves == 2 ? _mm512_add_epi8(codes[v % 2][0], codes[v % 2][1]) : codes[v % 2][0], offsets);
     }
-    _mm512_storeu_ps(dot, _mm512_cvtepi32_ps(_mm512_add_epi32(specdec__avx512_row_dots(type, sums),
-                                                              _mm512_loadu_si512(x->rest))));
+    _mm512_storeu_ps(dot, _mm512_cvtepi32_ps(_mm512_add_epi32(specdec__avx512_sum_row_dots(type, sums),
+                                                              _mm512_loadu_si512(x->correction))));
     _mm512_storeu_ps(scale, _mm512_mul_ps(specdec__avx512_row_scales(type, from, minimum), _mm512_loadu_ps(x->scale)));
 }
 
@@ -10615,11 +10628,12 @@ SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_add_run(const spec
     int g, i;
 
     for (g = 0; g < 16; g += 4) {
-        specdec__avx512_transpose((const unsigned char *)(from->scale[run][0] + g), sizeof *from->scale[run], scale);
-        specdec__avx512_transpose((const unsigned char *)(from->dot[run][0] + g), sizeof *from->dot[run], dot);
+        specdec__avx512_transpose_rows((const unsigned char *)(from->scale[run][0] + g), sizeof *from->scale[run],
+                                       scale);
+        specdec__avx512_transpose_rows((const unsigned char *)(from->dot[run][0] + g), sizeof *from->dot[run], dot);
         if (totals)
-            specdec__avx512_transpose((const unsigned char *)(from->minimum[run][0] + g), sizeof *from->minimum[run],
-                                      minimum);
+            specdec__avx512_transpose_rows((const unsigned char *)(from->minimum[run][0] + g),
+                                           sizeof *from->minimum[run], minimum);
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
             sum = _mm512_fmadd_ps(scale[i], dot[i], sum);
@@ -10656,9 +10670,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_runs(int type, con
 }
 
 /* specdec__rows_function of a type. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_rows(int type, const specdec__tiles *tiles, size_t row_bytes,
-                                                          int blocks, const specdec__columns *x, void *room,
-                                                          float *const *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_file_rows_of_type(int type, const specdec__tiles *tiles,
+                                                                                size_t row_bytes, int blocks,
+                                                                                const specdec__columns *x, void *room,
+                                                                                float *const *sums)
 {
     const int minimums = specdec__x86_has_minimum(type), run = specdec__x86_granule(type) / 2; /* blocks of 32 */
     const int most = minimums ? SPECDEC__AVX512_ROW_RUNS_M : SPECDEC__AVX512_ROW_RUNS;
@@ -10686,7 +10701,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_rows(int type, const specde
                                                               int blocks, const specdec__columns *x, void *room, \
                                                               float *const *sums) \
     { \
-        specdec__avx512_rows(SPECDEC__TYPE_##number, tiles, row_bytes, blocks, x, room, sums); \
+        specdec__avx512_multiply_file_rows_of_type(SPECDEC__TYPE_##number, tiles, row_bytes, blocks, x, room, sums); \
     }
 SPECDEC__AVX512_ROWS(Q4_0)
 SPECDEC__AVX512_ROWS(Q8_0)
@@ -10710,7 +10725,7 @@ SPECDEC__AVX512_ROWS(Q6_K)
 #define SPECDEC__SDOT SPECDEC__SDOT_IN_PLACE
 #define SPECDEC__UDOT(sum, w, x, lane) __asm__("udot %0.4s, %1.16b, %2.4b[" #lane "]" : "+w"(sum) : "w"(w), "w"(x))
 #define SPECDEC__NEON_COMPILER_BARRIER ((void)0)
-#define SPECDEC__NEON_KEEPS_LOADS 0
+#define SPECDEC__NEON_KEEPS_LOADS 0 /* 1: the compiler must be told to load a constant again */
 #else
 /* Each target repeats what the command line enables, as gcc inlines no function whose target has a feature that the
    caller's lacks. A command line that may be older than ARMv8.2 needs a whole architecture, for gcc's intrinsics and
@@ -10788,7 +10803,7 @@ typedef uint8x16_t __attribute__((may_alias)) specdec__neon_any;
 
 /* The vector of NEON: sixteen float lanes. */
 typedef struct specdec__neon_v {
-    float32x4_t a, b, c, d;
+    float32x4_t a, b, c, d; /* lanes 0 to 3, 4 to 7, 8 to 11, 12 to 15 */
 } specdec__neon_v;
 
 /* Defines an operation of SPECDEC__LANE_OPERATIONS by an expression for each four lanes. */
@@ -11084,7 +11099,7 @@ SPECDEC__WEIGH_CODES(dotprod, neon, SPECDEC__DOTPROD, 1, 4, SPECDEC__UNROLL)
 /* Panels hold signed codes (value/4, row, 4); pair is the sum of a granule's codes. NEON without dot products
    multiplies narrow codes (up to 32, in granules of 16 up to 64) in longer chains of 16-bit sums. Granules of 32
    without a minimum may hold narrow or wide codes; an unused row of `pair` says which. */
-#define SPECDEC__NEON_IS_WIDE(panel) ((panel)->pair[SPECDEC__PANEL / 32][0])
+#define SPECDEC__NEON_IS_WIDE(panel) ((panel)->pair[SPECDEC__PANEL_VALUES / 32][0])
 
 /* Stores 32 values of the 4 rows from 4 * quad on, and the sums of granules, in a panel. q[i]: values 4 i to 4 i + 3 of
    each row. large: 1 if a code may be above 63. */
@@ -11190,7 +11205,7 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_q2_k(const unsigned char *tile, i
 }
 
 /* The six bits of scale k of Q3_K of 16 rows. */
-SPECDEC__INLINE uint8x16_t specdec__neon_factors_q3_k(const unsigned char *tile, int k)
+SPECDEC__INLINE uint8x16_t specdec__neon_unpack_factors_q3_k(const unsigned char *tile, int k)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
     uint8x16_t low = vshlq_u8(vld1q_u8(packed + k % 8 * 16), vdupq_n_s8((int8_t)(k / 8 * -4)));
@@ -11208,7 +11223,7 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_q3_k(const unsigned char *tile, i
         specdec__neon_unpack_two_bits(tile + SPECDEC__TILE_AT(q3_k, two_bits), tile + SPECDEC__TILE_AT(q3_k, high), b,
                                       panel);
         for (k = b % 8 * 2; k < b % 8 * 2 + 2; k++) {
-            const uint8x16_t six = specdec__neon_factors_q3_k(tile, k);
+            const uint8x16_t six = specdec__neon_unpack_factors_q3_k(tile, k);
 
             specdec__neon_store_scales(panel->scale[b / 8 * 16 + k], tile + SPECDEC__TILE_AT(q3_k, d),
                                        vsubq_s8(vreinterpretq_s8_u8(six), vdupq_n_s8(32)), 0);
@@ -11268,7 +11283,7 @@ static const uint64_t specdec__neon_signs[256] = {SPECDEC__NEON_128(SPECDEC__NEO
                                                       SPECDEC__NEON_128(SPECDEC__NEON_SIGNS, 128)};
 
 /* index (row, 4) = the ten-bit indices of the points of group g of four rows of IQ2_S. */
-SPECDEC__INLINE void specdec__neon_indices_iq2_s(const unsigned char *tile, unsigned g, int row, uint16_t *index)
+SPECDEC__INLINE void specdec__neon_unpack_indices_iq2_s(const unsigned char *tile, unsigned g, int row, uint16_t *index)
 {
     static const uint8_t rows[16] = SPECDEC__NEON_REPEAT_EACH(0, 4, 8, 12);
     static const int8_t shifts[16] = SPECDEC__NEON_REPEAT_ALL(0, -2, -4, -6);
@@ -11291,19 +11306,19 @@ SPECDEC__INLINE uint64_t specdec__neon_load_integer(const unsigned char *at, siz
 }
 
 /* Word p of row `row` (of four) of a group of IQ2_XS: nine bits of an index, and signs above them. */
-SPECDEC__INLINE uint64_t specdec__neon_iq2_xs_word(const unsigned char *words, int row, int p)
+SPECDEC__INLINE uint64_t specdec__neon_load_iq2_xs_word(const unsigned char *words, int row, int p)
 {
     return specdec__neon_load_integer(words + p / 2 * 64 + row * 4, 4) >> p % 2 * 16 & 0xFFFF;
 }
 
 /* The magnitudes of the eight values from 8 * p on of row `row` (of four). index: for IQ2_S from
-   specdec__neon_indices_iq2_s; for other types bytes of a tile. */
+   specdec__neon_unpack_indices_iq2_s; for other types bytes of a tile. */
 SPECDEC__INLINE uint64x1_t specdec__neon_magnitudes(int type, const unsigned char *index, int row, int p)
 {
     if (type == SPECDEC__TYPE_IQ2_XXS)
         return vld1_u64(specdec__neon_iq2_xxs + (specdec__neon_load_integer(index + row * 4, 4) >> p * 8 & 255));
     if (type == SPECDEC__TYPE_IQ2_XS)
-        return vld1_u64(specdec__neon_iq2_xs + (specdec__neon_iq2_xs_word(index, row, p) & 511));
+        return vld1_u64(specdec__neon_iq2_xs + (specdec__neon_load_iq2_xs_word(index, row, p) & 511));
     return vld1_u64(specdec__neon_iq2_s + (specdec__neon_load_integer(index + row * 8, 8) >> p * 16 & 0xFFFF));
 }
 
@@ -11312,7 +11327,7 @@ SPECDEC__INLINE uint64x1_t specdec__neon_magnitudes(int type, const unsigned cha
 SPECDEC__INLINE uint64x1_t specdec__neon_iq2_sign_masks(int type, const unsigned char *signs, int row, int p)
 {
     if (type == SPECDEC__TYPE_IQ2_XS)
-        return vld1_u64(specdec__neon_even_signs + (specdec__neon_iq2_xs_word(signs, row, p) >> 9));
+        return vld1_u64(specdec__neon_even_signs + (specdec__neon_load_iq2_xs_word(signs, row, p) >> 9));
     if (type == SPECDEC__TYPE_IQ2_S)
         return vld1_u64(specdec__neon_signs + (specdec__neon_load_integer(signs + row * 4, 4) >> p * 8 & 255));
     return vld1_u64(specdec__neon_even_signs + (specdec__neon_load_integer(signs + row * 4, 4) >> p * 7 & 127));
@@ -11330,7 +11345,7 @@ SPECDEC__INLINE void specdec__neon_load_iq2(int type, const unsigned char *tile,
 
     if (type == SPECDEC__TYPE_IQ2_S) {
         signs = tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64 + row * 4;
-        specdec__neon_indices_iq2_s(tile, (unsigned)g, row, indices);
+        specdec__neon_unpack_indices_iq2_s(tile, (unsigned)g, row, indices);
         index = (const unsigned char *)indices;
         SPECDEC__NEON_RELOAD(index); /* else gcc moves each index between registers */
     }
@@ -11355,10 +11370,10 @@ SPECDEC__INLINE void specdec__neon_load_iq2(int type, const unsigned char *tile,
 }
 
 /* Constant vectors of IQ3, in one struct so that one address is enough to load them. A word is four values of four
-   rows. sign_from: the bytes of signs that belong to words 2 i and 2 i + 1; sign: their bits for an even word and for
-   an odd one. codes: the code of an index, which is three bits of a magnitude with the sign above them. */
+   rows. sign_byte_index: the bytes of signs that belong to words 2 i and 2 i + 1; sign_bit: their bits for an even word
+   and for an odd one. codes: the code of an index, which is three bits of a magnitude with the sign above them. */
 typedef struct specdec__neon_grid {
-    uint8_t sign_from[4][16], sign[2][16];
+    uint8_t sign_byte_index[4][16], sign_bit[2][16];
     int8_t codes[16];
 } specdec__neon_grid;
 
@@ -11380,7 +11395,7 @@ SPECDEC__INLINE void specdec__neon_store_indices(uint8x16_t eight, uint64_t *to)
 }
 
 /* index (points/4, row) = the indices of the points of group g of four rows of IQ3_S, four in an integer. */
-SPECDEC__INLINE void specdec__neon_indices_iq3_s(const unsigned char *tile, int g, int row, uint64_t *index)
+SPECDEC__INLINE void specdec__neon_unpack_indices_iq3_s(const unsigned char *tile, int g, int row, uint64_t *index)
 {
     static const uint8_t rows[16] = SPECDEC__NEON_REPEAT_EACH(0, 4, 8, 12);
     const uint8x16_t which = vaddq_u8(vld1q_u8(rows), vdupq_n_u8((uint8_t)(g % 4)));
@@ -11393,15 +11408,15 @@ SPECDEC__INLINE void specdec__neon_indices_iq3_s(const unsigned char *tile, int 
         const uint8x16_t bytes = vld1q_u8(low + i * 64);
         uint8x16_t high = vqtbl1q_u8(vld1q_u8(top), which);
 
-        high = vshrq_n_u8(vtstq_u8(high, vld1q_u8(specdec__neon_iq3_s.sign[i])), 7);
+        high = vshrq_n_u8(vtstq_u8(high, vld1q_u8(specdec__neon_iq3_s.sign_bit[i])), 7);
         specdec__neon_store_indices(vzip1q_u8(bytes, high), index + i * 4);
         specdec__neon_store_indices(vzip2q_u8(bytes, high), index + i * 4 + 2);
     }
 }
 
 /* Point p of row `row` (of four), 16 bits. bytes: for IQ3_XXS, the indices of the first row. */
-SPECDEC__INLINE uint64_t specdec__neon_point(int type, const unsigned char *bytes, const uint64_t *index, int row,
-                                             int p)
+SPECDEC__INLINE uint64_t specdec__neon_point_of_row(int type, const unsigned char *bytes, const uint64_t *index,
+                                                    int row, int p)
 {
     if (type == SPECDEC__TYPE_IQ3_XXS)
         return specdec__quant_iq3_xxs_grid[bytes[p / 4 * 64 + row * 4 + p % 4]];
@@ -11409,39 +11424,41 @@ SPECDEC__INLINE uint64_t specdec__neon_point(int type, const unsigned char *byte
 }
 
 /* Point p of all four rows. */
-SPECDEC__INLINE uint64_t specdec__neon_points(int type, const unsigned char *bytes, const uint64_t *index, int p)
+SPECDEC__INLINE uint64_t specdec__neon_points_of_four_rows(int type, const unsigned char *bytes, const uint64_t *index,
+                                                           int p)
 {
-    uint64_t four = specdec__neon_point(type, bytes, index, 3, p);
+    uint64_t four = specdec__neon_point_of_row(type, bytes, index, 3, p);
 
-    four = specdec__neon_point(type, bytes, index, 2, p) | four << 16;
-    four = specdec__neon_point(type, bytes, index, 1, p) | four << 16;
-    return specdec__neon_point(type, bytes, index, 0, p) | four << 16;
+    four = specdec__neon_point_of_row(type, bytes, index, 2, p) | four << 16;
+    four = specdec__neon_point_of_row(type, bytes, index, 1, p) | four << 16;
+    return specdec__neon_point_of_row(type, bytes, index, 0, p) | four << 16;
 }
 
 /* The points from which words 2 i and 2 i + 1 of four rows are unpacked: two points a row. */
 SPECDEC__INLINE uint8x16_t specdec__neon_point_pair(int type, const unsigned char *bytes, const uint64_t *index, int i)
 {
-    return vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(specdec__neon_points(type, bytes, index, i * 2)),
-                                             vcreate_u64(specdec__neon_points(type, bytes, index, i * 2 + 1))));
+    return vreinterpretq_u8_u64(
+        vcombine_u64(vcreate_u64(specdec__neon_points_of_four_rows(type, bytes, index, i * 2)),
+                     vcreate_u64(specdec__neon_points_of_four_rows(type, bytes, index, i * 2 + 1))));
 }
 
 /* The address of group g of four rows of a tile whose points have indices of one byte. */
-SPECDEC__INLINE const unsigned char *specdec__neon_point_bytes(const unsigned char *tile, int g, int row)
+SPECDEC__INLINE const unsigned char *specdec__neon_point_indices_address(const unsigned char *tile, int g, int row)
 {
     return tile + SPECDEC__TILE_AT(iq3_xxs, index) + g * 128 + row * 4;
 }
 
 /* pairs = the pairs of points of the first group of the first four rows. */
-SPECDEC__INLINE void specdec__neon_first_points(int type, const unsigned char *tile, uint8x16_t *pairs)
+SPECDEC__INLINE void specdec__neon_load_first_points(int type, const unsigned char *tile, uint8x16_t *pairs)
 {
     uint64_t indices[8];
     int i;
 
     if (type == SPECDEC__TYPE_IQ3_S)
-        specdec__neon_indices_iq3_s(tile, 0, 0, indices);
+        specdec__neon_unpack_indices_iq3_s(tile, 0, 0, indices);
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++)
-        pairs[i] = specdec__neon_point_pair(type, specdec__neon_point_bytes(tile, 0, 0), indices, i);
+        pairs[i] = specdec__neon_point_pair(type, specdec__neon_point_indices_address(tile, 0, 0), indices, i);
 }
 
 /* Adds to bytes of seven bits an eighth that makes the number of ones even. */
@@ -11473,7 +11490,7 @@ SPECDEC__INLINE void specdec__neon_load_iq3(int type, const unsigned char *tile,
                                             int then, uint8x16_t *pairs, int8x16_t *codes)
 {
     const specdec__neon_grid *grid = type == SPECDEC__TYPE_IQ3_XXS ? &specdec__neon_iq3_xxs : &specdec__neon_iq3_s;
-    const unsigned char *bytes = specdec__neon_point_bytes(tile, then_g, then);
+    const unsigned char *bytes = specdec__neon_point_indices_address(tile, then_g, then);
     const uint8x16_t topmost = vdupq_n_u8(8), signs = specdec__neon_iq3_signs(type, tile, g, row);
     uint8x16_t index[2], from, minus, high, low;
     uint64_t indices[8];
@@ -11481,7 +11498,7 @@ SPECDEC__INLINE void specdec__neon_load_iq3(int type, const unsigned char *tile,
 
     SPECDEC__NEON_HIDE_ADDRESS(grid);
     if (type == SPECDEC__TYPE_IQ3_S)
-        specdec__neon_indices_iq3_s(tile, then_g, then, indices);
+        specdec__neon_unpack_indices_iq3_s(tile, then_g, then, indices);
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
         SPECDEC__NEON_COMPILER_BARRIER;
@@ -11490,10 +11507,10 @@ SPECDEC__INLINE void specdec__neon_load_iq3(int type, const unsigned char *tile,
         index[0] = vzip1q_u8(low, high);
         index[1] = vzip2q_u8(low, high);
         pairs[i] = specdec__neon_point_pair(type, bytes, indices, i);
-        from = vqtbl1q_u8(signs, vld1q_u8(grid->sign_from[i]));
+        from = vqtbl1q_u8(signs, vld1q_u8(grid->sign_byte_index[i]));
         SPECDEC__UNROLL
         for (k = 0; k < 2; k++) {
-            minus = vtstq_u8(from, vld1q_u8(grid->sign[k]));
+            minus = vtstq_u8(from, vld1q_u8(grid->sign_bit[k]));
             SPECDEC__NEON_INSERT_BITS(index[k], minus, topmost);
             codes[i * 2 + k] = vqtbl1q_s8(vld1q_s8(grid->codes), index[k]);
         }
@@ -11531,7 +11548,7 @@ SPECDEC__INLINE void specdec__neon_unpack_points(int type, const unsigned char *
 
     SPECDEC__NEON_IS_WIDE(panel) = 1;
     if (!specdec__neon_is_iq2(type))
-        specdec__neon_first_points(type, tile, pairs);
+        specdec__neon_load_first_points(type, tile, pairs);
     for (row = 0; row < SPECDEC__ROWS; row += 4) {
         const float32x4_t d = vmulq_n_f32(specdec__neon_load_f16x4(tile + row * 2), specdec__neon_grid_factor(type));
 
@@ -11543,7 +11560,7 @@ SPECDEC__INLINE void specdec__neon_unpack_points(int type, const unsigned char *
                                        pairs, codes);
             specdec__neon_store_codes(panel, i, row / 4, codes, granule, 0);
         }
-        for (i = 0; i < SPECDEC__PANEL / granule; i++)
+        for (i = 0; i < SPECDEC__PANEL_VALUES / granule; i++)
             vst1q_f32(panel->scale[i] + row, vmulq_f32(d, specdec__neon_odd_factors(type, tile, i, row)));
     }
 }
@@ -11581,7 +11598,7 @@ SPECDEC__INLINE void specdec__neon_unpack_generic(const specdec__quant_type *typ
 
 /* The offsets of a block's fields in a tile, of types with 32 nibbles; 0 for a missing field. */
 typedef struct specdec__neon_field_offsets {
-    size_t bytes, minimum, high, nibbles;
+    size_t block_bytes, minimum, high, nibbles; /* bytes of a block of 16 rows; offsets of the fields */
 } specdec__neon_field_offsets;
 
 #define SPECDEC__NEON_FIELD_OFFSETS(type, minimum, high) \
@@ -11597,7 +11614,7 @@ SPECDEC__INLINE void specdec__neon_unpack_nibbles(const specdec__neon_field_offs
     int b, quad, i;
 
     SPECDEC__NEON_IS_WIDE(panel) = values != NULL;
-    for (b = 0; b < blocks; b++, tile += parts.bytes) {
+    for (b = 0; b < blocks; b++, tile += parts.block_bytes) {
         const unsigned char *nibbles = tile + parts.nibbles;
 
         for (quad = 0; quad < 4; quad++) {
@@ -11651,11 +11668,11 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_q8_0(const unsigned char *tile, i
 
 /* The 6-bit factors of scales and minimums of 16 rows, of blocks i and i + 4 of 8. */
 typedef struct specdec__neon_factor_pairs {
-    int8x16_t scale[2], minimum[2];
+    int8x16_t scale[2], minimum[2]; /* factors of scales, of minimums: of block i, of block i + 4 */
 } specdec__neon_factor_pairs;
 
 /* The factors of Q4_K and Q5_K from byte i of 12 on. */
-SPECDEC__INLINE specdec__neon_factor_pairs specdec__neon_factors_k(const unsigned char *packed)
+SPECDEC__INLINE specdec__neon_factor_pairs specdec__neon_unpack_factors_q4_q5_k(const unsigned char *packed)
 {
     const uint8x16_t six = vdupq_n_u8(63), low = vdupq_n_u8(15);
     const uint8x16_t s = vld1q_u8(packed), m = vld1q_u8(packed + 4 * 16), both = vld1q_u8(packed + 8 * 16);
@@ -11671,14 +11688,15 @@ SPECDEC__INLINE specdec__neon_factor_pairs specdec__neon_factors_k(const unsigne
 }
 
 /* Unpacks scales and minimums of Q4_K and Q5_K from a tile's d, dmin and 12 packed bytes. */
-SPECDEC__INLINE void specdec__neon_scales_k(const unsigned char *tile, float (*scale)[SPECDEC__ROWS],
-                                            float (*minimum)[SPECDEC__ROWS])
+SPECDEC__INLINE void specdec__neon_unpack_scales_q4_q5_k(const unsigned char *tile, float (*scale)[SPECDEC__ROWS],
+                                                         float (*minimum)[SPECDEC__ROWS])
 {
     const unsigned char *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
     int i;
 
     for (i = 0; i < 4; i++) {
-        specdec__neon_factor_pairs factors = specdec__neon_factors_k(tile + SPECDEC__TILE_AT(q4_k, scales) + i * 16);
+        specdec__neon_factor_pairs factors = specdec__neon_unpack_factors_q4_q5_k(
+            tile + SPECDEC__TILE_AT(q4_k, scales) + i * 16);
 
         specdec__neon_store_scales(scale[i], tile, factors.scale[0], 0);
         specdec__neon_store_scales(scale[i + 4], tile, factors.scale[1], 0);
@@ -11688,8 +11706,8 @@ SPECDEC__INLINE void specdec__neon_scales_k(const unsigned char *tile, float (*s
 }
 
 /* Unpacks Q4_K, or with high bits Q5_K: d, dmin, 12 bytes of scales, [8 words of high bits,] 32 words of nibbles. */
-SPECDEC__INLINE void specdec__neon_unpack_tile_k(const unsigned char *tile, int blocks, specdec__panel *panel,
-                                                 int has_high)
+SPECDEC__INLINE void specdec__neon_unpack_tile_q4_q5_k(const unsigned char *tile, int blocks, specdec__panel *panel,
+                                                       int has_high)
 {
     const uint8x16_t bit = vdupq_n_u8(16);
     int b, quad, i;
@@ -11721,7 +11739,7 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_k(const unsigned char *tile, int 
             specdec__neon_store_codes(panel, b + 1, quad, odd, 32, 0);
         }
         if (b % 8 == 0)
-            specdec__neon_scales_k(tile, panel->scale + b, panel->minimum + b);
+            specdec__neon_unpack_scales_q4_q5_k(tile, panel->scale + b, panel->minimum + b);
         if (b % 8 == 6)
             tile += has_high ? SPECDEC__TILE_BYTES(q5_k) : SPECDEC__TILE_BYTES(q4_k);
     }
@@ -11766,7 +11784,7 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_q6_k(const unsigned char *tile, i
 }
 
 /* The six bits of scale i of IQ4_XS of 16 rows. */
-SPECDEC__INLINE uint8x16_t specdec__neon_factors_iq4_xs(const unsigned char *tile, int i)
+SPECDEC__INLINE uint8x16_t specdec__neon_unpack_factors_iq4_xs(const unsigned char *tile, int i)
 {
     uint8x16x2_t high = vld2q_u8(tile + SPECDEC__TILE_AT(iq4_xs, high)); /* scales 0..3, scales 4..7 */
     uint8x16_t top = vshlq_u8(i < 4 ? high.val[0] : high.val[1], vdupq_n_s8((int8_t)(4 - i % 4 * 2)));
@@ -11786,7 +11804,7 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_iq4_xs(const unsigned char *tile,
     SPECDEC__NEON_IS_WIDE(panel) = 1;
     for (b = 0; b < blocks; b++) {
         const int at = b % 8;
-        const uint8x16_t scale = specdec__neon_factors_iq4_xs(tile, at);
+        const uint8x16_t scale = specdec__neon_unpack_factors_iq4_xs(tile, at);
 
         for (quad = 0; quad < 4; quad++) {
             int8x16_t q[8];
@@ -11825,7 +11843,8 @@ SPECDEC__INLINE const unsigned char *specdec__neon_block_of(int type, const unsi
 
 /* q = 32 values of the four rows from row `row` on: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own: from
    specdec__neon_block_of; part: which 32 values of it. */
-SPECDEC__INLINE void specdec__neon_few_bits(int type, const unsigned char *own, int part, int row, int8x16_t q[8])
+SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigned char *own, int part, int row,
+                                                         int8x16_t q[8])
 {
     const uint8x16_t mask = vdupq_n_u8(type == SPECDEC__TYPE_Q1_0 ? 2 : 3);
     const unsigned char *at = own + row * 4;
@@ -11883,7 +11902,7 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits(int type, const unsigned char
         for (quad = 0; quad < 4; quad++) {
             int8x16_t q[8];
 
-            specdec__neon_few_bits(type, own, b % specdec__neon_part_count(type), quad * 4, q);
+            specdec__neon_unpack_few_bits_codes(type, own, b % specdec__neon_part_count(type), quad * 4, q);
             SPECDEC__UNROLL
             for (i = 0; i < 8; i++)
                 q[i] = vsubq_s8(q[i], bias);
@@ -11895,7 +11914,7 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits(int type, const unsigned char
 
 /* Prefetches as many bytes as these blocks have, SPECDEC__NEON_PREFETCH_BYTES ahead: the next tile usually lies behind
    a tile. */
-#define SPECDEC__NEON_PREFETCH_BYTES 4096
+#define SPECDEC__NEON_PREFETCH_BYTES 4096 /* distance in bytes at which weights are prefetched */
 SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, const unsigned char *tile, int blocks)
 {
     const int bytes = blocks * 32 / type->block * type->bytes * SPECDEC__ROWS;
@@ -11934,8 +11953,8 @@ SPECDEC__NEON_NIBBLES(q4_1, SPECDEC__TILE_AT(q4_1, minimum), 0, 0, NULL)
 SPECDEC__NEON_NIBBLES(q5_0, 0, SPECDEC__TILE_AT(q5_0, high), -16, NULL)
 SPECDEC__NEON_NIBBLES(q5_1, SPECDEC__TILE_AT(q5_1, minimum), SPECDEC__TILE_AT(q5_1, high), 0, NULL)
 SPECDEC__NEON_UNPACK(q8_0, specdec__neon_unpack_tile_q8_0(tile, blocks, panel))
-SPECDEC__NEON_UNPACK(q4_k, specdec__neon_unpack_tile_k(tile, blocks, panel, 0))
-SPECDEC__NEON_UNPACK(q5_k, specdec__neon_unpack_tile_k(tile, blocks, panel, 1))
+SPECDEC__NEON_UNPACK(q4_k, specdec__neon_unpack_tile_q4_q5_k(tile, blocks, panel, 0))
+SPECDEC__NEON_UNPACK(q5_k, specdec__neon_unpack_tile_q4_q5_k(tile, blocks, panel, 1))
 SPECDEC__NEON_UNPACK(q6_k, specdec__neon_unpack_tile_q6_k(tile, blocks, panel))
 SPECDEC__NEON_NIBBLES(iq4_nl, 0, 0, 0, specdec__quant_iq4_values)
 SPECDEC__NEON_UNPACK(iq4_xs, specdec__neon_unpack_tile_iq4_xs(tile, blocks, panel))
@@ -12020,7 +12039,7 @@ SPECDEC__INLINE int specdec__dotprod_is_two_bits(int type)
 {
     return type == SPECDEC__TYPE_Q1_0 || type == SPECDEC__TYPE_Q2_0 || type == SPECDEC__TYPE_TQ2_0;
 }
-/* Whether specdec__neon_few_bits unpacks a type: one or two bits, or MXFP4. */
+/* Whether specdec__neon_unpack_few_bits_codes unpacks a type: one or two bits, or MXFP4. */
 SPECDEC__INLINE int specdec__dotprod_is_few_bits(int type)
 {
     return specdec__dotprod_is_two_bits(type) || type == SPECDEC__TYPE_MXFP4;
@@ -12099,7 +12118,8 @@ SPECDEC__INLINE int specdec__dotprod_factor_bias(int type)
 typedef struct specdec__dotprod_input {
     const int8_t *codes;  /* codes of the first block */
     size_t stride;        /* bytes between blocks */
-    size_t last;          /* bytes from the first to the fourth column; of three columns, the last one counts twice */
+    size_t fourth_column; /* bytes from the first to the fourth column; of three columns, the last one counts
+                                      twice */
     int32_t start[4][4];  /* starts of sums, in memory, as loads cost less than moves between registers */
     float scale[8][4];    /* (block, column) */
     int32_t offset[8][4]; /* (block, column): an offset in each of four bytes; for wide types, the bits of a float */
@@ -12182,7 +12202,7 @@ SPECDEC__INLINE void specdec__dotprod_prepare(int type, int packed, const specde
 
     to->codes = x->codes + at * 32;
     to->stride = (size_t)x->n * 32;
-    to->last = (size_t)(count - 1) * 32;
+    to->fourth_column = (size_t)(count - 1) * 32;
     for (c = 0; c < columns; c++)
         vst1q_s32(to->start[c], vdupq_n_s32(SPECDEC__DOTPROD_START_BITS));
     for (b = 0; b < blocks; b++, at += (size_t)x->n)
@@ -12199,31 +12219,31 @@ SPECDEC__INLINE void specdec__dotprod_prepare(int type, int packed, const specde
 /* 32 values of four rows, unpacked: codes (value/4) and, for each granule, sums of codes, scales, and minimums without
    their sign. */
 typedef struct specdec__dotprod_rows {
-    int8x16_t codes[8], sums[2], others[2]; /* others: second sums, see specdec__dotprod_has_half_sums */
-    float32x4_t pair[2], scale[2], minimum[2];
+    int8x16_t codes[8], sums[2], second_sums[2]; /* second_sums: see specdec__dotprod_has_half_sums */
+    float32x4_t pair[2], scale[2], minimum[2];   /* (granule): sums of codes as floats, scales, minimums */
 } specdec__dotprod_rows;
 
 /* The data that blocks of up to 256 values of a tile (a run) share. factors (granule, 16 rows): the integer factors of
-   scales, plus specdec__dotprod_factor_bias; of Q4_K, factors of minimums from [8] on; unused for Q2_K. less: by how
-   much products of d and of dmin of four rows with factors are too large, negative; in memory, as a load costs less
-   than a move. */
+   scales, plus specdec__dotprod_factor_bias; of Q4_K, factors of minimums from [8] on; unused for Q2_K. factor_surplus
+   is in memory, as a load costs less than a move between registers. */
 typedef struct specdec__dotprod_run {
-    const unsigned char *tile;
-    const specdec__panel *panel;
-    unsigned char factors[16][SPECDEC__ROWS];
-    float less[2][4];
+    const unsigned char *tile;                /* where the blocks begin in the tile */
+    const specdec__panel *panel;              /* the panel that blocks are loaded from; NULL: from the tile */
+    unsigned char factors[16][SPECDEC__ROWS]; /* (granule, row) integer factors of scales */
+    float factor_surplus[2][4]; /* what products with d, with dmin, of four rows are too large by, negative */
 } specdec__dotprod_run;
 
-/* Four rows of a run, from row `row` on: d and dmin (for Q2_K a sixteenth). which: the index of each row in the second
-   byte of its lane, no row's index in the other bytes. */
+/* Four rows of a run, from row `row` on: d and dmin (for Q2_K a sixteenth). row_index: the index of each row in the
+   second byte of its lane, no row's index in the other bytes. */
 typedef struct specdec__dotprod_quad {
-    int row;
-    float32x4_t d, dmin;
-    uint8x16_t which, kept[8]; /* kept: for Q6_K and one column, two_bits that two blocks share */
+    int row;                                  /* the first of the four rows */
+    float32x4_t d, dmin;                      /* factors of their scales and minimums */
+    uint8x16_t row_index, shared_two_bits[8]; /* shared_two_bits: for Q6_K and one column, two_bits that two blocks
+                                                 share */
 } specdec__dotprod_quad;
 
 /* The sum of 4 or 8 vectors of codes, byte by byte. */
-SPECDEC__INLINE int8x16_t specdec__dotprod_sum_codes_of(const int8x16_t *codes, int count)
+SPECDEC__INLINE int8x16_t specdec__dotprod_sum_code_vectors(const int8x16_t *codes, int count)
 {
     int8x16_t low = vaddq_s8(vaddq_s8(codes[0], codes[1]), vaddq_s8(codes[2], codes[3]));
 
@@ -12275,7 +12295,7 @@ SPECDEC__INLINE void specdec__dotprod_insert_fifth_bits(uint8x16_t high, specdec
             moved = vshlq_u8(high, vdupq_n_s8((int8_t)(4 - i)));
         SPECDEC__NEON_INSERT_BITS(rows->codes[i], moved, bit);
     }
-    rows->sums[0] = veorq_s8(specdec__dotprod_sum_codes_of(rows->codes, 8), vdupq_n_s8(-128));
+    rows->sums[0] = veorq_s8(specdec__dotprod_sum_code_vectors(rows->codes, 8), vdupq_n_s8(-128));
 }
 
 /* Sums of a granule's 8-bit codes. */
@@ -12345,7 +12365,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_nibbles(int type, co
     else if (type == SPECDEC__TYPE_Q5_1)
         specdec__dotprod_insert_fifth_bits(vld1q_u8(tile + SPECDEC__TILE_AT(q5_1, high)), rows);
     else
-        rows->sums[0] = specdec__dotprod_sum_codes_of(rows->codes, 8);
+        rows->sums[0] = specdec__dotprod_sum_code_vectors(rows->codes, 8);
     rows->scale[0] = specdec__neon_load_f16x4(tile - row * 2);
     if (specdec__dotprod_has_minimum(type)) /* at the same offset in both types */
         rows->minimum[0] = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q4_1, minimum) - row * 2);
@@ -12371,7 +12391,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_iq4_xs(const specdec
 {
     specdec__dotprod_split_nibbles(run->tile + SPECDEC__TILE_AT(iq4_xs, nibbles) + b * 256 + quad->row * 4, rows);
     specdec__dotprod_look_up_iq4(rows);
-    rows->scale[0] = specdec__dotprod_scale_by_factor(run, b, b, quad->which, quad->d, run->less[0]);
+    rows->scale[0] = specdec__dotprod_scale_by_factor(run, b, b, quad->row_index, quad->d, run->factor_surplus[0]);
 }
 
 /* The scale and minimum of granule i of a block of Q2_K, granule k of its tile: the nibbles of a byte, which becomes
@@ -12381,10 +12401,10 @@ SPECDEC__INLINE void specdec__dotprod_scales_q2_k(const specdec__dotprod_run *ru
 {
     const uint8x16_t start = vreinterpretq_u8_u32(vdupq_n_u32(0x47000000u));
     const unsigned char *both = run->tile + SPECDEC__TILE_AT(q2_k, scales) + k * 16;
-    const uint32x4_t bits = vreinterpretq_u32_u8(vqtbx1q_u8(start, vld1q_u8(both), quad->which));
+    const uint32x4_t bits = vreinterpretq_u32_u8(vqtbx1q_u8(start, vld1q_u8(both), quad->row_index));
 
-    SPECDEC__NEON_LOAD_CONSTANT(rows->scale[i], run->less[0], both, i);
-    SPECDEC__NEON_LOAD_CONSTANT(rows->minimum[i], run->less[1], both, i);
+    SPECDEC__NEON_LOAD_CONSTANT(rows->scale[i], run->factor_surplus[0], both, i);
+    SPECDEC__NEON_LOAD_CONSTANT(rows->minimum[i], run->factor_surplus[1], both, i);
     rows->scale[i] = vfmaq_f32(rows->scale[i], quad->d, vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0xF000))));
     rows->minimum[i] = vfmaq_f32(rows->minimum[i], quad->dmin,
                                  vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0x0F00))));
@@ -12419,9 +12439,10 @@ SPECDEC__INLINE void specdec__dotprod_load_two_bits(int type, const specdec__dot
     }
     SPECDEC__UNROLL
     for (i = 0; i < 2; i++) {
-        rows->sums[i] = specdec__dotprod_sum_codes_of(rows->codes + i * 4, 4);
+        rows->sums[i] = specdec__dotprod_sum_code_vectors(rows->codes + i * 4, 4);
         if (has_high)
-            rows->scale[i] = specdec__dotprod_scale_by_factor(run, b * 2 + i, i, quad->which, quad->d, run->less[0]);
+            rows->scale[i] = specdec__dotprod_scale_by_factor(run, b * 2 + i, i, quad->row_index, quad->d,
+                                                              run->factor_surplus[0]);
         else
             specdec__dotprod_scales_q2_k(run, b * 2 + i, i, quad, rows);
     }
@@ -12429,8 +12450,9 @@ SPECDEC__INLINE void specdec__dotprod_load_two_bits(int type, const specdec__dot
 
 /* Unpacks four rows of block b of Q4_K or Q5_K, the first or second of two that share bytes. With one column, or for a
    panel (no column), registers keep the nibbles for the second block. */
-SPECDEC__INLINE void specdec__dotprod_load_k(int type, const specdec__dotprod_run *run, int b, int second, int columns,
-                                             const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
+SPECDEC__INLINE void specdec__dotprod_load_q4_q5_k(int type, const specdec__dotprod_run *run, int b, int second,
+                                                   int columns, const specdec__dotprod_quad *quad,
+                                                   specdec__dotprod_rows *rows)
 {
     const int has_high = type == SPECDEC__TYPE_Q5_K, row = quad->row;
     const unsigned char *high = run->tile + SPECDEC__TILE_AT(q5_k, high) + row * 4;
@@ -12450,11 +12472,12 @@ SPECDEC__INLINE void specdec__dotprod_load_k(int type, const specdec__dotprod_ru
         if (has_high)
             SPECDEC__NEON_INSERT_BITS(rows->codes[i], vshlq_u8(vld1q_u8(high + i * 64), by), bit);
     }
-    rows->sums[0] = specdec__dotprod_sum_codes_of(rows->codes, 8);
+    rows->sums[0] = specdec__dotprod_sum_code_vectors(rows->codes, 8);
     if (has_high)
         rows->sums[0] = veorq_s8(rows->sums[0], vdupq_n_s8(-128));
-    rows->scale[0] = specdec__dotprod_scale_by_factor(run, b, second, quad->which, quad->d, run->less[0]);
-    rows->minimum[0] = specdec__dotprod_scale_by_factor(run, b + 8, second, quad->which, quad->dmin, run->less[1]);
+    rows->scale[0] = specdec__dotprod_scale_by_factor(run, b, second, quad->row_index, quad->d, run->factor_surplus[0]);
+    rows->minimum[0] = specdec__dotprod_scale_by_factor(run, b + 8, second, quad->row_index, quad->dmin,
+                                                        run->factor_surplus[1]);
 }
 
 /* Unpacks four rows of block b of Q6_K. way: b % 4. */
@@ -12474,13 +12497,13 @@ SPECDEC__INLINE void specdec__dotprod_load_q6_k(const specdec__dotprod_run *run,
         uint8x16_t low = vld1q_u8(nibbles + i * 64 + row * 4), high;
 
         if (way == 3 && columns <= 1)
-            high = quad->kept[i];
+            high = quad->shared_two_bits[i];
         else
             high = vld1q_u8(two_bits + i * 64 + row * 4);
         if (way % 2 && !(way == 3 && columns <= 1))
             high = vshrq_n_u8(high, 2);
         if (way == 1 && columns <= 1)
-            quad->kept[i] = high;
+            quad->shared_two_bits[i] = high;
         low = way < 2 ? vsliq_n_u8(low, high, 4) : vsriq_n_u8(high, low, 4);
         rows->codes[i] = vreinterpretq_s8_u8(way == 3 ? low : vandq_u8(low, six));
     }
@@ -12488,12 +12511,12 @@ SPECDEC__INLINE void specdec__dotprod_load_q6_k(const specdec__dotprod_run *run,
     for (i = 0; i < 2; i++) {
         if (specdec__dotprod_has_half_sums(SPECDEC__TYPE_Q6_K, 1, columns)) {
             rows->sums[i] = vaddq_s8(rows->codes[i * 4], rows->codes[i * 4 + 1]);
-            rows->others[i] = vaddq_s8(rows->codes[i * 4 + 2], rows->codes[i * 4 + 3]);
+            rows->second_sums[i] = vaddq_s8(rows->codes[i * 4 + 2], rows->codes[i * 4 + 3]);
         } else {
-            rows->sums[i] = veorq_s8(specdec__dotprod_sum_codes_of(rows->codes + i * 4, 4), vdupq_n_s8(-128));
+            rows->sums[i] = veorq_s8(specdec__dotprod_sum_code_vectors(rows->codes + i * 4, 4), vdupq_n_s8(-128));
         }
-        rows->scale[i] = specdec__dotprod_scale_by_factor(run, b * 2 + i, way * 2 + i, quad->which, quad->d,
-                                                          run->less[0]);
+        rows->scale[i] = specdec__dotprod_scale_by_factor(run, b * 2 + i, way * 2 + i, quad->row_index, quad->d,
+                                                          run->factor_surplus[0]);
     }
 }
 
@@ -12505,12 +12528,12 @@ SPECDEC__INLINE void specdec__dotprod_load_few_bits(int type, const specdec__dot
     const int part = b % specdec__neon_part_count(type);
     uint8x16_t ones;
 
-    specdec__neon_few_bits(type, own, part, row, rows->codes);
+    specdec__neon_unpack_few_bits_codes(type, own, part, row, rows->codes);
     if (type == SPECDEC__TYPE_Q1_0) { /* codes are twice the bits */
         ones = vcntq_u8(vld1q_u8(own + SPECDEC__TILE_AT(q1_0, bits) + part * 64 + row * 4));
         rows->sums[0] = vreinterpretq_s8_u8(vaddq_u8(ones, ones));
     } else {
-        rows->sums[0] = specdec__dotprod_sum_codes_of(rows->codes, 8);
+        rows->sums[0] = specdec__dotprod_sum_code_vectors(rows->codes, 8);
     }
     rows->scale[0] = specdec__neon_few_bits_scale(type, own, row);
 }
@@ -12572,13 +12595,13 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_block(int type, int 
     else if (specdec__dotprod_is_few_bits(type))
         specdec__dotprod_load_few_bits(type, run, b, row, rows);
     else if (specdec__dotprod_is_like_q4_k(type))
-        specdec__dotprod_load_k(type, run, b, way, columns, quad, rows);
+        specdec__dotprod_load_q4_q5_k(type, run, b, way, columns, quad, rows);
     else
         specdec__dotprod_load_nibbles(type, tile, row, rows);
 }
 
 /* Unpacks the factors of Q6_K, which are signed bytes. */
-SPECDEC__INLINE void specdec__dotprod_factors_q6_k(specdec__dotprod_run *run)
+SPECDEC__INLINE void specdec__dotprod_unpack_factors_q6_k(specdec__dotprod_run *run)
 {
     const unsigned char *scales = run->tile + SPECDEC__TILE_AT(q6_k, scales);
     int i;
@@ -12594,8 +12617,8 @@ SPECDEC__INLINE void specdec__dotprod_unpack_factors(int type, specdec__dotprod_
     int i;
 
     for (i = 0; i < 4 && specdec__dotprod_is_like_q4_k(type); i++) {
-        specdec__neon_factor_pairs factors = specdec__neon_factors_k(run->tile + SPECDEC__TILE_AT(q4_k,
-                                                                                                  scales) + i * 16);
+        specdec__neon_factor_pairs factors = specdec__neon_unpack_factors_q4_q5_k(
+            run->tile + SPECDEC__TILE_AT(q4_k, scales) + i * 16);
 
         vst1q_u8(run->factors[i], vreinterpretq_u8_s8(factors.scale[0]));
         vst1q_u8(run->factors[i + 4], vreinterpretq_u8_s8(factors.scale[1]));
@@ -12603,11 +12626,11 @@ SPECDEC__INLINE void specdec__dotprod_unpack_factors(int type, specdec__dotprod_
         vst1q_u8(run->factors[i + 12], vreinterpretq_u8_s8(factors.minimum[1]));
     }
     if (type == SPECDEC__TYPE_Q6_K)
-        specdec__dotprod_factors_q6_k(run);
+        specdec__dotprod_unpack_factors_q6_k(run);
     for (i = 0; i < 16 && type == SPECDEC__TYPE_Q3_K; i++)
-        vst1q_u8(run->factors[i], specdec__neon_factors_q3_k(run->tile, i));
+        vst1q_u8(run->factors[i], specdec__neon_unpack_factors_q3_k(run->tile, i));
     for (i = 0; i < 8 && type == SPECDEC__TYPE_IQ4_XS; i++)
-        vst1q_u8(run->factors[i], specdec__neon_factors_iq4_xs(run->tile, i));
+        vst1q_u8(run->factors[i], specdec__neon_unpack_factors_iq4_xs(run->tile, i));
 }
 
 /* Loads d and dmin of the four rows from row `row` on. */
@@ -12625,14 +12648,14 @@ SPECDEC__INLINE void specdec__dotprod_load_scales(int type, specdec__dotprod_run
         quad->d = vmulq_n_f32(specdec__neon_load_f16x4(d), specdec__neon_grid_factor(type));
     if (raised < 0)
         return;
-    quad->which = vreinterpretq_u8_u32(vld1q_u32(which + row));
+    quad->row_index = vreinterpretq_u8_u32(vld1q_u32(which + row));
     quad->d = specdec__neon_load_f16x4(d);
-    vst1q_f32(run->less[0], vmulq_n_f32(quad->d, (float)(-32768 - raised)));
+    vst1q_f32(run->factor_surplus[0], vmulq_n_f32(quad->d, (float)(-32768 - raised)));
     if (specdec__dotprod_has_minimum(type)) {
         quad->dmin = specdec__neon_load_f16x4(d + SPECDEC__ROWS * 2);
         if (type == SPECDEC__TYPE_Q2_K)
             quad->dmin = vmulq_n_f32(quad->dmin, 0.0625f);
-        vst1q_f32(run->less[1], vmulq_n_f32(quad->dmin, -32768));
+        vst1q_f32(run->factor_surplus[1], vmulq_n_f32(quad->dmin, -32768));
     }
 }
 
@@ -12704,7 +12727,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_block(int type, 
 
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
-        const int8_t *fourth = codes + (packed ? x->last : 96);
+        const int8_t *fourth = codes + (packed ? x->fourth_column : 96);
         const int32_t *begin = x->start[0];
         const float *factors = x->scale[b];
         int32x4_t dot[4];
@@ -12739,7 +12762,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_block(int type, 
         if (!specdec__dotprod_has_wide_offsets(type)) {
             SPECDEC__SDOT(dot[0], rows->sums[g], bytes, 0);
             if (specdec__dotprod_has_half_sums(type, packed, columns))
-                SPECDEC__SDOT(dot[0], rows->others[g], bytes, 0);
+                SPECDEC__SDOT(dot[0], rows->second_sums[g], bytes, 0);
             if (columns > 1)
                 SPECDEC__SDOT(dot[1], rows->sums[g], bytes, 1);
             if (columns > 2)
@@ -12776,8 +12799,8 @@ SPECDEC__INLINE void specdec__dotprod_prefetch_rest(int type, const unsigned cha
 /* Word i of granule g of four rows of a block of Q6_K. way: which one of the four blocks whose nibbles and two_bits
    begin here. kept, unless NULL: the two_bits of the second block, from which the fourth block's bits are taken. The
    instructions of a way are one asm statement, as gcc would copy registers that they overwrite. */
-SPECDEC__INLINE int8x16_t specdec__dotprod_word_q6_k(const unsigned char *nibbles, const unsigned char *two_bits,
-                                                     int way, int g, int i, uint8x16_t *kept)
+SPECDEC__INLINE int8x16_t specdec__dotprod_unpack_word_q6_k(const unsigned char *nibbles, const unsigned char *two_bits,
+                                                            int way, int g, int i, uint8x16_t *kept)
 {
     const uint8x16_t six = vdupq_n_u8(63);
     const unsigned char *from = nibbles + way % 2 * 512 + g * 256 + i * 64;
@@ -12812,17 +12835,17 @@ SPECDEC__INLINE int8x16_t specdec__dotprod_word_q6_k(const unsigned char *nibble
     for (c = 0; c < columns; c++) \
         SPECDEC__SDOT_IN_PLACE(dot[c], w[i], v[c], i); \
     if (way + g < 4) \
-        next[i] = specdec__dotprod_word_q6_k(nibbles, two_bits, way + g, 1 - g, i, columns == 1 ? quad->kept : NULL); \
+        next[i] = specdec__dotprod_unpack_word_q6_k(nibbles, two_bits, way + g, 1 - g, i, \
+                                                    columns == 1 ? quad->shared_two_bits : NULL); \
     SPECDEC__NEON_COMPILER_BARRIER
 
 /* acc (column) += granule g of four rows of block b of Q6_K, number `way` of four, times columns. w: the granule's
    codes; next: becomes the codes of the next granule, as alternating unpacking and multiplying uses more of the
    core. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_granule_q6_k(const specdec__dotprod_run *run, int b, int way,
-                                                                    int g, int columns, specdec__dotprod_quad *quad,
-                                                                    const specdec__dotprod_input *x,
-                                                                    const int8_t *codes, const int8x16_t *w,
-                                                                    int8x16_t *next, float32x4_t *acc)
+SPECDEC__DOTPROD SPECDEC__INLINE void
+specdec__dotprod_multiply_granule_q6_k(const specdec__dotprod_run *run, int b, int way, int g, int columns,
+                                       specdec__dotprod_quad *quad, const specdec__dotprod_input *x,
+                                       const int8_t *codes, const int8x16_t *w, int8x16_t *next, float32x4_t *acc)
 {
     const unsigned char *tile = run->tile + quad->row * 4;
     const unsigned char *nibbles = tile + SPECDEC__TILE_AT(q6_k, nibbles) + (b - way) * 256;
@@ -12840,7 +12863,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_granule_q6_k(const specde
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++) {
         SPECDEC__NEON_LOAD_CONSTANT(dot[c], x->start[c], codes, g * 4 + c);
-        v[c] = vld1q_s8(codes + (c == 3 ? x->last : (size_t)c * 32) + g * 16);
+        v[c] = vld1q_s8(codes + (c == 3 ? x->fourth_column : (size_t)c * 32) + g * 16);
     }
     SPECDEC__DOTPROD_WORD(0);
     SPECDEC__DOTPROD_WORD(1);
@@ -12855,18 +12878,18 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_granule_q6_k(const specde
         SPECDEC__SDOT_IN_PLACE(dot[2], sum, bytes, 2);
         SPECDEC__SDOT_IN_PLACE(dot[3], sum, bytes, 3);
     }
-    rows.scale[g] = specdec__dotprod_scale_by_factor(run, b * 2 + g, way * 2 + g, quad->which, quad->d, run->less[0]);
+    rows.scale[g] = specdec__dotprod_scale_by_factor(run, b * 2 + g, way * 2 + g, quad->row_index, quad->d,
+                                                     run->factor_surplus[0]);
     SPECDEC__NEON_LOAD_CONSTANT(scales, x->scale[b], codes, g);
     specdec__dotprod_add_granule(SPECDEC__TYPE_Q6_K, columns, &rows, g, x, b, scales, dot, acc);
     SPECDEC__NEON_COMPILER_BARRIER;
 }
 
 /* acc (column) += four blocks of Q6_K of four rows, from block b on, times columns. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_four_blocks_q6_k(const specdec__dotprod_run *run, int b,
-                                                                        int columns, specdec__dotprod_quad *quad,
-                                                                        const specdec__dotprod_input *x,
-                                                                        const int8_t *codes,
-                                                                        const unsigned char **ahead, float32x4_t *acc)
+SPECDEC__DOTPROD SPECDEC__INLINE void
+specdec__dotprod_multiply_four_blocks_q6_k(const specdec__dotprod_run *run, int b, int columns,
+                                           specdec__dotprod_quad *quad, const specdec__dotprod_input *x,
+                                           const int8_t *codes, const unsigned char **ahead, float32x4_t *acc)
 {
     const unsigned char *tile = run->tile + quad->row * 4;
     int8x16_t w[4], next[4];
@@ -12874,16 +12897,16 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_four_blocks_q6_k(const sp
 
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++)
-        w[i] = specdec__dotprod_word_q6_k(tile + SPECDEC__TILE_AT(q6_k, nibbles) + b * 256,
-                                          tile + SPECDEC__TILE_AT(q6_k, two_bits) + b * 128, 0, 0, i, NULL);
+        w[i] = specdec__dotprod_unpack_word_q6_k(tile + SPECDEC__TILE_AT(q6_k, nibbles) + b * 256,
+                                                 tile + SPECDEC__TILE_AT(q6_k, two_bits) + b * 128, 0, 0, i, NULL);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        quad->kept[i] = vdupq_n_u8(0); /* never read, but gcc warns if loops are not unrolled */
+        quad->shared_two_bits[i] = vdupq_n_u8(0); /* never read, but gcc warns if loops are not unrolled */
     SPECDEC__UNROLL
     for (way = 0; way < 4; way++, codes += x->stride) {
         specdec__dotprod_prefetch(SPECDEC__TYPE_Q6_K, ahead);
-        specdec__dotprod_granule_q6_k(run, b + way, way, 0, columns, quad, x, codes, w, next, acc);
-        specdec__dotprod_granule_q6_k(run, b + way, way, 1, columns, quad, x, codes, next, w, acc);
+        specdec__dotprod_multiply_granule_q6_k(run, b + way, way, 0, columns, quad, x, codes, w, next, acc);
+        specdec__dotprod_multiply_granule_q6_k(run, b + way, way, 1, columns, quad, x, codes, next, w, acc);
     }
 }
 
@@ -12898,7 +12921,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_run(int type, in
 
     for (row = 0; row < SPECDEC__ROWS; row += 4) {
         const int8_t *codes = x->codes;
-        float *last = sums + (packed ? x->last / 2 : 48) + row;
+        float *last = sums + (packed ? x->fourth_column / 2 : 48) + row;
         specdec__dotprod_quad quad;
         float32x4_t acc[4];
 
@@ -12910,7 +12933,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_run(int type, in
             acc[c] = vld1q_f32(c == 3 ? last : sums + c * SPECDEC__ROWS + row);
         for (b = 0; b < blocks; b += ways) {
             if (type == SPECDEC__TYPE_Q6_K && packed && SPECDEC__NEON_KEEPS_LOADS) {
-                specdec__dotprod_four_blocks_q6_k(run, b, columns, &quad, x, codes, &ahead, acc);
+                specdec__dotprod_multiply_four_blocks_q6_k(run, b, columns, &quad, x, codes, &ahead, acc);
                 codes += x->stride * 4;
                 continue;
             }
@@ -13148,7 +13171,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type,
     for (from = 0; from < blocks; from += run) {
         const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column, byte = (size_t)from * span;
 
-        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+        run = specdec__min_int(SPECDEC__PANEL_VALUES / 32, blocks - from);
         wild = 0;
         for (t = 0; t < most; t++) {
             runs[t].tile = tiles->tile[t] + byte;
@@ -13204,11 +13227,11 @@ typedef struct specdec__i8mm_input {
 
 /* The corrections of a type's sums: see specdec__dotprod_bias and specdec__dotprod_sum_surplus. */
 typedef struct specdec__i8mm_kind {
-    int bias, surplus;
+    int bias, surplus; /* specdec__dotprod_bias and specdec__dotprod_sum_surplus of the type */
 } specdec__i8mm_kind;
 
 /* Numbers of two of four columns, each twice. */
-SPECDEC__INLINE float32x4_t specdec__i8mm_two_columns(float32x4_t four, int pair)
+SPECDEC__INLINE float32x4_t specdec__i8mm_duplicate_two_columns(float32x4_t four, int pair)
 {
     const float32x2_t two = pair ? vget_high_f32(four) : vget_low_f32(four);
 
@@ -13243,18 +13266,18 @@ SPECDEC__INLINE void specdec__i8mm_prepare(const specdec__i8mm_kind *kind, int w
             vst1q_s8(to->codes[b][c / 2] + i * 32, vreinterpretq_s8_s64(vzip1q_s64(a, d)));
             vst1q_s8(to->codes[b][c / 2] + i * 32 + 16, vreinterpretq_s8_s64(vzip2q_s64(a, d)));
         }
-        vst1q_f32(to->scale[b][c / 2], specdec__i8mm_two_columns(scales, c));
-        vst1q_f32(to->excess[b][c / 2], specdec__i8mm_two_columns(vreinterpretq_f32_s32(excess), c));
-        vst1q_f32(to->offset[b][c / 2], wide ? specdec__i8mm_two_columns(vcvtq_f32_s32(offsets), c)
-                                             : vreinterpretq_f32_u8(offset));
+        vst1q_f32(to->scale[b][c / 2], specdec__i8mm_duplicate_two_columns(scales, c));
+        vst1q_f32(to->excess[b][c / 2], specdec__i8mm_duplicate_two_columns(vreinterpretq_f32_s32(excess), c));
+        vst1q_f32(to->offset[b][c / 2],
+                  wide ? specdec__i8mm_duplicate_two_columns(vcvtq_f32_s32(offsets), c) : vreinterpretq_f32_u8(offset));
     }
 }
 
 /* sum (pair of columns, pair of rows), whose lanes are (row, column) and began at SPECDEC__DOTPROD_START, += eight rows
    of block b times columns. */
-SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_products(const specdec__panel *panel,
-                                                          const specdec__i8mm_input *ready,
-                                                          int b, int row, int wide, int columns, int32x4_t (*sum)[4])
+SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_add_products(const specdec__panel *panel,
+                                                              const specdec__i8mm_input *ready, int b, int row,
+                                                              int wide, int columns, int32x4_t (*sum)[4])
 {
     int c, i, h;
 
@@ -13287,7 +13310,7 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_products(const specdec__panel *
 }
 
 /* The numbers of the two rows of pair h, each twice. */
-SPECDEC__INLINE float32x4_t specdec__i8mm_two_rows(const float *from, int h)
+SPECDEC__INLINE float32x4_t specdec__i8mm_duplicate_two_rows(const float *from, int h)
 {
     const float32x4_t four = vld1q_f32(from + h / 2 * 4);
 
@@ -13303,22 +13326,23 @@ SPECDEC__INLINE void specdec__i8mm_add_granule(const specdec__panel *panel, cons
 
     SPECDEC__UNROLL
     for (h = 0; h < 4; h++) {
-        const float32x4_t scale = specdec__i8mm_two_rows(panel->scale[b] + row, h);
+        const float32x4_t scale = specdec__i8mm_duplicate_two_rows(panel->scale[b] + row, h);
 
         SPECDEC__UNROLL
         for (c = 0; c < columns; c += 2) {
             float32x4_t exact = vreinterpretq_f32_s32(sum[c / 2][h]);
 
             if (wide)
-                exact = vfmaq_f32(exact, specdec__i8mm_two_rows((const float *)(const void *)panel->pair[b] + row, h),
-                                  vld1q_f32(ready->offset[b][c / 2]));
+                exact = vfmaq_f32(
+                    exact, specdec__i8mm_duplicate_two_rows((const float *)(const void *)panel->pair[b] + row, h),
+                    vld1q_f32(ready->offset[b][c / 2]));
             exact = vsubq_f32(exact, vld1q_f32(ready->excess[b][c / 2]));
             acc[c / 2][h] = vfmaq_f32(acc[c / 2][h], vmulq_f32(scale, vld1q_f32(ready->scale[b][c / 2])), exact);
             if (has_minimum) {
                 const float *total = x->sum32 + at + c;
                 const float32x2_t two = columns > 1 ? vld1_f32(total) : vld1_dup_f32(total);
 
-                acc[c / 2][h] = vfmaq_f32(acc[c / 2][h], specdec__i8mm_two_rows(panel->minimum[b] + row, h),
+                acc[c / 2][h] = vfmaq_f32(acc[c / 2][h], specdec__i8mm_duplicate_two_rows(panel->minimum[b] + row, h),
                                           vcombine_f32(two, two));
             }
         }
@@ -13360,7 +13384,7 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_columns(const specdec_
                 SPECDEC__UNROLL
                 for (h = 0; h < 4; h++)
                     sum[c / 2][h] = vld1q_s32(begin + c * 8 + h * 4);
-            specdec__i8mm_products(panel, ready, b, row, wide, columns, sum);
+            specdec__i8mm_add_products(panel, ready, b, row, wide, columns, sum);
             specdec__i8mm_add_granule(panel, x, ready, at, b, row, wide, has_minimum, columns, sum, acc);
         }
         SPECDEC__UNROLL
@@ -13449,7 +13473,7 @@ SPECDEC__INLINE void specdec__i8mm_multiply(int type, specdec__multiply_function
     for (from = 0; from < blocks; from += run) {
         const size_t byte = (size_t)from * span, ahead = byte + SPECDEC__NEON_PREFETCH_BYTES;
 
-        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+        run = specdec__min_int(SPECDEC__PANEL_VALUES / 32, blocks - from);
         wild = 0;
         for (t = 0; t < most; t++) {
             part.tile[t] = tiles->tile[t] + byte;
@@ -13497,8 +13521,8 @@ SPECDEC__I8MM_TYPES(SPECDEC__I8MM_MULTIPLY)
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
 /* The sums of products of a granule of four rows, `words` words (w), with a column, plus *start. The sums of 8 products
    (wide: of 2) of a row fit into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
-SPECDEC__INLINE float32x4_t specdec__neon_products(const int8x16_t *w, int words, int wide, const int32_t *start,
-                                                   const int8_t *codes)
+SPECDEC__INLINE float32x4_t specdec__neon_granule_products(const int8x16_t *w, int words, int wide,
+                                                           const int32_t *start, const int8_t *codes)
 {
     const int chain = wide ? 2 : words;
     int32x4_t low, high;
@@ -13545,7 +13569,7 @@ SPECDEC__INLINE void specdec__neon_add_granule(int type, const specdec__panel *p
         w[i] = vld1q_s8(panel->u.codes + k * granule * 16 + i * 64 + row * 4);
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++) {
-        sum[c] = specdec__neon_products(w, granule / 4, wide, start, codes + c * 32);
+        sum[c] = specdec__neon_granule_products(w, granule / 4, wide, start, codes + c * 32);
         if (columns == 4)
             SPECDEC__NEON_COMPILER_BARRIER;
     }
@@ -13634,21 +13658,21 @@ static void specdec__neon_dot_32(const specdec__panel *panel, int blocks, const 
 /* Four, two or one columns of up to 8 blocks, prepared once for two tiles. codes: (block, column, value/8, twice 8);
    start (block, column, 4 times): the bits of a float at which sums of unsigned codes times these begin. */
 typedef struct specdec__neon_input {
-    int8_t codes[8][4][64];
-    int32_t start[8][4][4];
-    float scale[8][4], offset[8][4]; /* (block, column) */
+    int8_t codes[8][4][64];          /* codes of the columns */
+    int32_t start[8][4][4];          /* where sums of products begin */
+    float scale[8][4], offset[8][4]; /* (block, column): x = scale * (code + offset) */
     float total[8][4];               /* (block, column): scale * sum of (code + offset) */
 } specdec__neon_input;
 
 /* 32 values of four rows, unpacked: codes (value/8, pair of rows), 2 rows x 8 unsigned codes each, and their sums. */
 typedef struct specdec__neon_rows {
-    int8x16_t codes[4][2];
-    float32x4_t pair, scale, minimum;
+    int8x16_t codes[4][2];            /* unsigned codes */
+    float32x4_t pair, scale, minimum; /* sums of codes, scales and minimums of the four rows */
 } specdec__neon_rows;
 
 /* Scales and minimums of a tile of Q4_K. */
 typedef struct specdec__neon_scales {
-    float scale[8][SPECDEC__ROWS], minimum[8][SPECDEC__ROWS];
+    float scale[8][SPECDEC__ROWS], minimum[8][SPECDEC__ROWS]; /* (granule, row) */
 } specdec__neon_scales;
 
 /* Prepares columns from `at` on. The codes of Q4_0 are 8 too large; so are the products' sums by 8 times the sum of a
@@ -13681,7 +13705,7 @@ SPECDEC__INLINE void specdec__neon_prepare(int type, const specdec__columns *x, 
 }
 
 /* Loads two words of two pairs of rows each: (pair). */
-SPECDEC__INLINE uint32x4x2_t specdec__neon_row_pairs(const unsigned char *words)
+SPECDEC__INLINE uint32x4x2_t specdec__neon_load_row_pairs(const unsigned char *words)
 {
     return vzipq_u32(vreinterpretq_u32_u8(vld1q_u8(words)), vreinterpretq_u32_u8(vld1q_u8(words + 64)));
 }
@@ -13700,7 +13724,7 @@ SPECDEC__INLINE void specdec__neon_load_codes(int type, const unsigned char *nib
 
         if (!is_k && i > 1)
             return;
-        pairs = specdec__neon_row_pairs(nibbles + i * 128);
+        pairs = specdec__neon_load_row_pairs(nibbles + i * 128);
         SPECDEC__UNROLL
         for (h = 0; h < 2; h++) {
             const uint8x16_t both = vreinterpretq_u8_u32(pairs.val[h]);
@@ -13848,7 +13872,7 @@ SPECDEC__INLINE void specdec__neon_multiply(int type, specdec__unpack_function *
     for (from = 0; from < blocks; from += run) {
         const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column;
 
-        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+        run = specdec__min_int(SPECDEC__PANEL_VALUES / 32, blocks - from);
         for (t = 0; t < 2 && tile[t]; t++) {
             if (unpack && count > 8) {
                 unpack(tiles->type, tile[t], run, panel);
@@ -13858,7 +13882,7 @@ SPECDEC__INLINE void specdec__neon_multiply(int type, specdec__unpack_function *
             }
             specdec__neon_prefetch(tiles->type, tile[t], run);
             if (type == SPECDEC__TYPE_Q4_K)
-                specdec__neon_scales_k(tile[t], scales[t].scale, scales[t].minimum);
+                specdec__neon_unpack_scales_q4_q5_k(tile[t], scales[t].scale, scales[t].minimum);
         }
         if (unpack && count > 8)
             continue;
@@ -13928,7 +13952,7 @@ SPECDEC__INLINE float specdec__neon32_madd(float a, float b, float c) { return _
 #include SPECDEC__FILE
 
 /* Converts four half floats to floats; also those below 2^-14. */
-SPECDEC__INLINE float32x4_t specdec__neon32_halves(const unsigned char *at)
+SPECDEC__INLINE float32x4_t specdec__neon32_from_f16(const unsigned char *at)
 {
     uint8x8_t halves = vld1_u8(at);
     float32x4_t r;
@@ -13950,8 +13974,8 @@ static void specdec__line_store_scales(float *out, const unsigned char *d, const
         float32x4_t low = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide))), unit);
         float32x4_t high = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_high_s16(wide))), unit);
 
-        vst1q_f32(out + row, vmulq_f32(low, specdec__neon32_halves(d + row * 2)));
-        vst1q_f32(out + row + 4, vmulq_f32(high, specdec__neon32_halves(d + row * 2 + 8)));
+        vst1q_f32(out + row, vmulq_f32(low, specdec__neon32_from_f16(d + row * 2)));
+        vst1q_f32(out + row + 4, vmulq_f32(high, specdec__neon32_from_f16(d + row * 2 + 8)));
     }
 }
 
@@ -13961,7 +13985,7 @@ static void specdec__line_store_halves(float *out, const unsigned char *d)
     int row;
 
     for (row = 0; row < SPECDEC__ROWS; row += 4)
-        vst1q_f32(out + row, specdec__neon32_halves(d + row * 2));
+        vst1q_f32(out + row, specdec__neon32_from_f16(d + row * 2));
 }
 
 /* Replaces each of 512 codes (indices) by its value in a table. */
@@ -13996,7 +14020,8 @@ SPECDEC__INLINE void specdec__neon32_sum_granule(specdec__panel *panel, int k, i
 
 /* The exact sums of a granule of four rows times a column. The sums of 8 products (wide: of 2) of a row fit into 16
    bits: 8 * 32 * 127, 2 * 128 * 127. */
-SPECDEC__INLINE int32x4_t specdec__neon32_products(const int8_t *weights, const int8_t *codes, int words, int wide)
+SPECDEC__INLINE int32x4_t specdec__neon32_granule_products(const int8_t *weights, const int8_t *codes, int words,
+                                                           int wide)
 {
     const int chain = wide ? 2 : words;
     int32x4_t low = vdupq_n_s32(0), high = low;
@@ -14049,8 +14074,8 @@ SPECDEC__INLINE int specdec__neon32_is_normal(const specdec__columns *x, size_t 
 }
 
 /* sums (16) += a panel times one column. */
-SPECDEC__INLINE void specdec__neon32_column(const specdec__panel *panel, int blocks, const specdec__columns *x,
-                                            size_t from, float *sums, int granule, int has_minimum, int wide)
+SPECDEC__INLINE void specdec__neon32_dot_column(const specdec__panel *panel, int blocks, const specdec__columns *x,
+                                                size_t from, float *sums, int granule, int has_minimum, int wide)
 {
     const int per = 32 / granule;
     int row, b, g;
@@ -14065,8 +14090,8 @@ SPECDEC__INLINE void specdec__neon32_column(const specdec__panel *panel, int blo
             SPECDEC__UNROLL
             for (g = 0; g < per; g++) {
                 const int k = b * per + g;
-                int32x4_t dot = specdec__neon32_products(panel->u.codes + k * granule * SPECDEC__ROWS + row * 4,
-                                                         x->codes + at * 32 + g * granule, granule / 4, wide);
+                int32x4_t dot = specdec__neon32_granule_products(panel->u.codes + k * granule * SPECDEC__ROWS + row * 4,
+                                                                 x->codes + at * 32 + g * granule, granule / 4, wide);
 
                 dot = vmlaq_n_s32(dot, vld1q_s32(panel->pair[k] + row), offset);
                 acc = vfmaq_f32(acc, vmulq_n_f32(vld1q_f32(panel->scale[k] + row), x->scale[at]), vcvtq_f32_s32(dot));
@@ -14087,7 +14112,7 @@ SPECDEC__INLINE void specdec__neon32_column(const specdec__panel *panel, int blo
         size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
         for (; count; count--, column++, at++, sums += SPECDEC__ROWS) \
             if (specdec__neon32_is_normal(x, at, blocks, sums)) \
-                specdec__neon32_column(panel, blocks, x, at, sums, granule, has_minimum, wide); \
+                specdec__neon32_dot_column(panel, blocks, x, at, sums, granule, has_minimum, wide); \
             else \
                 specdec__scalar_dot_##plain(panel, blocks, x, block, column, 1, sums); \
     }
@@ -14271,8 +14296,8 @@ SPECDEC__INLINE void specdec__rvv_sum_granule(specdec__panel *panel, int k, int 
 
 /* sums (16) += a panel times one column. The sums of 8 products (wide: of 2) of a row fit into 16 bits: 8 * 32 * 127, 2
    * 128 * 127. */
-SPECDEC__INLINE void specdec__rvv_column(const specdec__panel *panel, int blocks, const specdec__columns *x, size_t at,
-                                         float *sums, int granule, int has_minimum, int wide)
+SPECDEC__INLINE void specdec__rvv_dot_column(const specdec__panel *panel, int blocks, const specdec__columns *x,
+                                             size_t at, float *sums, int granule, int has_minimum, int wide)
 {
     const int per = 32 / granule, chain = wide ? 2 : 8;
     vfloat32m4_t acc = __riscv_vle32_v_f32m4(sums, 16);
@@ -14311,7 +14336,7 @@ SPECDEC__INLINE void specdec__rvv_column(const specdec__panel *panel, int blocks
     { \
         size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
         for (; count; count--, at++, sums += SPECDEC__ROWS) \
-            specdec__rvv_column(panel, blocks, x, at, sums, granule, has_minimum, wide); \
+            specdec__rvv_dot_column(panel, blocks, x, at, sums, granule, has_minimum, wide); \
     }
 
 SPECDEC__RVV_DOT(16, 16, 0, 0)
@@ -14339,12 +14364,12 @@ enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__
 
 /* The layout of a type's codes in a tile: code = (low bits | high bits << shift) + offset. */
 typedef struct specdec__line_codes {
-    uint32_t type;
+    uint32_t type;      /* SPECDEC__TYPE_Q4_0, ... */
     uint16_t layout;    /* SPECDEC__LINE_WHOLE and so on */
     uint16_t low, high; /* offsets of the low and high bits in a tile */
     uint8_t mask, high_mask, shift; /* high_mask 0: there are no high bits */
     uint8_t values;     /* 1: codes are indices of specdec__quant_iq4_values */
-    int8_t offset;
+    int8_t offset;      /* added to the bits of a code */
 } specdec__line_codes;
 
 /* The layouts of all types that are unpacked line by line. */
@@ -14376,15 +14401,15 @@ static const specdec__line_codes specdec__line_types[] = {
 
 /* Four lines of a block: where their low and high bits begin, and how their bytes are shifted. */
 typedef struct specdec__line_run {
-    const unsigned char *low, *high;
-    int shift, high_shift; /* of the first line */
+    const unsigned char *low, *high; /* the low and the high bits of the first line */
+    int shift, high_shift;           /* by how much these are shifted in their bytes */
     int high_step;         /* bytes between the high bits of two lines */
     int high_turn;         /* by how much more the next line's high bits are shifted */
 } specdec__line_run;
 
 /* The four lines of half `half` of block b of a tile. */
-SPECDEC__INLINE specdec__line_run specdec__line_at(const specdec__line_codes *from, const unsigned char *tile, int b,
-                                                   int half)
+SPECDEC__INLINE specdec__line_run specdec__line_find_run(const specdec__line_codes *from, const unsigned char *tile,
+                                                         int b, int half)
 {
     specdec__line_run run = {tile + from->low + half * 256, tile + from->high + half * 256, 0, b, 64, 0};
 
@@ -14417,7 +14442,7 @@ SPECDEC__INLINE specdec__line_run specdec__line_at(const specdec__line_codes *fr
 }
 
 /* A vector with the same number in every byte. */
-SPECDEC__INLINE specdec__line_vector specdec__line_set(int number)
+SPECDEC__INLINE specdec__line_vector specdec__line_fill(int number)
 {
     specdec__line_vector v = {0};
 
@@ -14437,14 +14462,14 @@ SPECDEC__INLINE specdec__line_vector specdec__line_load(const void *at)
 SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, const specdec__line_run *run,
                                               int has_high, int8_t *codes)
 {
-    const specdec__line_vector mask = specdec__line_set(from->mask), offset = specdec__line_set(from->offset);
-    const specdec__line_vector high_mask = specdec__line_set(from->high_mask), up = specdec__line_set(from->shift);
-    const specdec__line_vector shift = specdec__line_set(run->shift);
+    const specdec__line_vector mask = specdec__line_fill(from->mask), offset = specdec__line_fill(from->offset);
+    const specdec__line_vector high_mask = specdec__line_fill(from->high_mask), up = specdec__line_fill(from->shift);
+    const specdec__line_vector shift = specdec__line_fill(run->shift);
     int i, j;
 
     for (i = 0; i < 4; i++) {
         const unsigned char *low = run->low + i * 64, *high = run->high + i * run->high_step;
-        const specdec__line_vector turn = specdec__line_set(run->high_shift + i * run->high_turn);
+        const specdec__line_vector turn = specdec__line_fill(run->high_shift + i * run->high_turn);
 
         SPECDEC__UNROLL
         for (j = 0; j < 64; j += (int)sizeof mask) {
@@ -14465,7 +14490,7 @@ static void specdec__line_unpack_codes(const specdec__line_codes *from, const un
     int half;
 
     for (half = 0; half < 2; half++) {
-        const specdec__line_run run = specdec__line_at(from, tile, b, half);
+        const specdec__line_run run = specdec__line_find_run(from, tile, b, half);
 
         if (from->high_mask)
             specdec__line_unpack_run(from, &run, 1, codes + half * 256);
@@ -14477,7 +14502,7 @@ static void specdec__line_unpack_codes(const specdec__line_codes *from, const un
 }
 
 /* Four bytes of eight signs from four times seven signs: the eighth makes the number of set bits even. */
-SPECDEC__INLINE uint32_t specdec__line_four_signs(uint32_t sevens)
+SPECDEC__INLINE uint32_t specdec__line_add_eighth_signs(uint32_t sevens)
 {
     uint32_t signs = (sevens & 0x7F) | (sevens << 1 & 0x7F00) | (sevens << 2 & 0x7F0000) | (sevens << 3 & 0x7F000000);
     uint32_t parity = signs ^ signs >> 4;
@@ -14488,7 +14513,7 @@ SPECDEC__INLINE uint32_t specdec__line_four_signs(uint32_t sevens)
 }
 
 /* The codes of a row in line i of a group of grid points: magnitudes as bytes, then the signs applied. */
-SPECDEC__INLINE uint32_t specdec__line_point(uint32_t type, const specdec__grid_group *group, int i, int row)
+SPECDEC__INLINE uint32_t specdec__line_codes_of_point(uint32_t type, const specdec__grid_group *group, int i, int row)
 {
     const uint32_t ones = 0x01010101, signs = (group->signs[row] >> (i * 4) & 15) * 0x204081 & ones;
     uint32_t point;
@@ -14516,23 +14541,23 @@ SPECDEC__VECTORISE static void specdec__line_unpack_grid(uint32_t type, const un
     specdec__grid_load_group(type, tile, b, &group);
     if (type != SPECDEC__TYPE_IQ2_S && type != SPECDEC__TYPE_IQ3_S)
         for (row = 0; row < SPECDEC__ROWS; row++)
-            group.signs[row] = specdec__line_four_signs(group.signs[row]);
+            group.signs[row] = specdec__line_add_eighth_signs(group.signs[row]);
     for (i = 0; i < 8; i++) {
         if (type == SPECDEC__TYPE_IQ3_S)
             for (row = 0; row < SPECDEC__ROWS; row++)
-                line[row] = specdec__line_point(SPECDEC__TYPE_IQ3_S, &group, i, row);
+                line[row] = specdec__line_codes_of_point(SPECDEC__TYPE_IQ3_S, &group, i, row);
         else if (type == SPECDEC__TYPE_IQ3_XXS)
             for (row = 0; row < SPECDEC__ROWS; row++)
-                line[row] = specdec__line_point(SPECDEC__TYPE_IQ3_XXS, &group, i, row);
+                line[row] = specdec__line_codes_of_point(SPECDEC__TYPE_IQ3_XXS, &group, i, row);
         else
             for (row = 0; row < SPECDEC__ROWS; row++)
-                line[row] = specdec__line_point(SPECDEC__TYPE_IQ2_S, &group, i, row);
+                line[row] = specdec__line_codes_of_point(SPECDEC__TYPE_IQ2_S, &group, i, row);
         memcpy(codes + i * 64, line, sizeof line);
     }
 }
 
 /* Gathers a byte of each row; these bytes are `step` apart. */
-SPECDEC__INLINE specdec__line_row_bytes specdec__line_gather(const unsigned char *at, int step)
+SPECDEC__INLINE specdec__line_row_bytes specdec__line_gather_row_bytes(const unsigned char *at, int step)
 {
     specdec__line_row_bytes r;
     unsigned char bytes[16];
@@ -14546,40 +14571,42 @@ SPECDEC__INLINE specdec__line_row_bytes specdec__line_gather(const unsigned char
 
 /* Unpacks the scale (and minimum) of granule k of a tile of 256 values, as integers to be multiplied by d (and
    dmin). */
-static void specdec__line_factors(uint32_t type, const unsigned char *tile, int k, specdec__line_row_bytes *scale,
-                                  specdec__line_row_bytes *minimum)
+static void specdec__line_unpack_factors(uint32_t type, const unsigned char *tile, int k,
+                                         specdec__line_row_bytes *scale, specdec__line_row_bytes *minimum)
 {
     const unsigned char *at;
 
     switch (type) {
     case SPECDEC__TYPE_Q2_K:
-        *minimum = specdec__line_gather(tile + SPECDEC__TILE_AT(q2_k, scales) + k * 16, 1);
+        *minimum = specdec__line_gather_row_bytes(tile + SPECDEC__TILE_AT(q2_k, scales) + k * 16, 1);
         *scale = *minimum & 15;
         *minimum >>= 4;
         break;
     case SPECDEC__TYPE_Q3_K:
         at = tile + SPECDEC__TILE_AT(q3_k, scales);
-        *scale = specdec__line_gather(at + k % 8 * 16, 1) >> (uint8_t)(k / 8 * 4) & 15;
-        *scale |= (specdec__line_gather(at + (8 + k % 4) * 16, 1) >> (uint8_t)(k / 4 * 2) & 3) << 4;
+        *scale = specdec__line_gather_row_bytes(at + k % 8 * 16, 1) >> (uint8_t)(k / 8 * 4) & 15;
+        *scale |= (specdec__line_gather_row_bytes(at + (8 + k % 4) * 16, 1) >> (uint8_t)(k / 4 * 2) & 3) << 4;
         *scale -= 32;
         break;
-    case SPECDEC__TYPE_Q6_K: *scale = specdec__line_gather(tile + SPECDEC__TILE_AT(q6_k, scales) + k * 16, 1); break;
+    case SPECDEC__TYPE_Q6_K:
+        *scale = specdec__line_gather_row_bytes(tile + SPECDEC__TILE_AT(q6_k, scales) + k * 16, 1);
+        break;
     case SPECDEC__TYPE_IQ4_XS:
         at = tile + SPECDEC__TILE_AT(iq4_xs, low) + k / 2 * 16;
-        *scale = specdec__line_gather(at, 1) >> (uint8_t)(k % 2 * 4) & 15;
+        *scale = specdec__line_gather_row_bytes(at, 1) >> (uint8_t)(k % 2 * 4) & 15;
         at = tile + SPECDEC__TILE_AT(iq4_xs, high) + k / 4;
-        *scale |= (specdec__line_gather(at, 2) >> (uint8_t)(k % 4 * 2) & 3) << 4;
+        *scale |= (specdec__line_gather_row_bytes(at, 2) >> (uint8_t)(k % 4 * 2) & 3) << 4;
         *scale -= 32;
         break;
     default: /* Q4_K, Q5_K */
         at = tile + SPECDEC__TILE_AT(q4_k, scales) + k % 4 * 16;
-        *scale = specdec__line_gather(at, 1);
-        *minimum = specdec__line_gather(at + 4 * 16, 1);
+        *scale = specdec__line_gather_row_bytes(at, 1);
+        *minimum = specdec__line_gather_row_bytes(at + 4 * 16, 1);
         if (k < 4) {
             *scale &= 63;
             *minimum &= 63;
         } else {
-            specdec__line_row_bytes both = specdec__line_gather(at + 8 * 16, 1);
+            specdec__line_row_bytes both = specdec__line_gather_row_bytes(at + 8 * 16, 1);
             *scale = (both & 15) | *scale >> 6 << 4;
             *minimum = both >> 4 | *minimum >> 6 << 4;
         }
@@ -14589,7 +14616,8 @@ static void specdec__line_factors(uint32_t type, const unsigned char *tile, int 
 
 /* Unpacks the scale of granule k of a tile of a type with a grid, as integers. Returns the factor for them besides
    d. */
-static float specdec__line_grid_factor(uint32_t type, const unsigned char *tile, int k, specdec__line_row_bytes *scale)
+static float specdec__line_unpack_grid_scales(uint32_t type, const unsigned char *tile, int k,
+                                              specdec__line_row_bytes *scale)
 {
     const int word = k / 8 * 64, byte = k % 8 / 2;
     int shift = k % 2 * 4;
@@ -14608,7 +14636,7 @@ static float specdec__line_grid_factor(uint32_t type, const unsigned char *tile,
         shift = 4;
         break;
     }
-    *scale = (specdec__line_gather(tile + at, 4) >> (uint8_t)shift & 15) * 2 + 1;
+    *scale = (specdec__line_gather_row_bytes(tile + at, 4) >> (uint8_t)shift & 15) * 2 + 1;
     return type == SPECDEC__TYPE_IQ3_S ? 1.0f : type == SPECDEC__TYPE_IQ3_XXS ? 0.25f : 0.125f;
 }
 
@@ -14628,9 +14656,9 @@ static void specdec__line_unpack_scales(const specdec__quant_type *type, const s
         return;
     }
     if (from->layout == SPECDEC__LINE_GRID)
-        unit = specdec__line_grid_factor(type->number, tile, k, &scale);
+        unit = specdec__line_unpack_grid_scales(type->number, tile, k, &scale);
     else
-        specdec__line_factors(type->number, tile, k, &scale, &minimum);
+        specdec__line_unpack_factors(type->number, tile, k, &scale, &minimum);
     switch (type->number) {
     case SPECDEC__TYPE_Q2_K:
         d = tile + SPECDEC__TILE_AT(q2_k, d);
@@ -14648,7 +14676,7 @@ static void specdec__line_unpack_scales(const specdec__quant_type *type, const s
 }
 
 /* Unpacks blocks * 32 values of 16 rows of any type, and prefetches the bytes SPECDEC__LINE_PREFETCH_BYTES ahead. */
-#define SPECDEC__LINE_PREFETCH_BYTES 4096
+#define SPECDEC__LINE_PREFETCH_BYTES 4096 /* distance in bytes at which weights are prefetched */
 static void specdec__line_unpack(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                  specdec__panel *panel)
 {
@@ -14793,17 +14821,18 @@ static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_func
     SPECDEC__X86_UNPACK_ENTRY(isa, number) \
     SPECDEC__AVX512_PANEL_ENTRY(isa, number)
 #define SPECDEC__AVX512_DECODED_ENTRY(isa, number) \
-    SPECDEC__TABLE_ENTRY(unpack, number, specdec__avx512_unpack_any); \
+    SPECDEC__TABLE_ENTRY(unpack, number, specdec__avx512_unpack_by_decoder); \
     SPECDEC__AVX512_PANEL_ENTRY(isa, number)
 #define SPECDEC__AVX512_PANEL_ENTRY(isa, number) \
-    SPECDEC__TABLE_ENTRY(dot, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
-                                                                                   : specdec__avx512_dot_32); \
+    SPECDEC__TABLE_ENTRY(dot, number, \
+                         specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
+                                                                            : specdec__avx512_dot_32); \
     if (SPECDEC__HAS(number)) { \
-        table->paired |= UINT64_C(1) << SPECDEC__TYPE_##number; \
+        table->two_panel_types |= UINT64_C(1) << SPECDEC__TYPE_##number; \
         if (specdec__x86_granule(SPECDEC__TYPE_##number) == 16) \
-            table->pair[0] = specdec__avx512_pair_16; \
+            table->dot_two_panels[0] = specdec__avx512_pair_16; \
         else \
-            table->pair[1] = specdec__avx512_pair_32; \
+            table->dot_two_panels[1] = specdec__avx512_pair_32; \
     }
 
 #define SPECDEC__AVX2_KERNELS(table, isa) \
@@ -14866,9 +14895,10 @@ static void specdec__kernels_by_panels(const specdec__kernels *kernels, const sp
                                        int count, float *const *sums)
 {
     const specdec__quant_type *type = tiles->type;
-    const size_t step = (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS;
-    specdec__pair_function *pair =
-        SPECDEC__HAS_READINGS && kernels->paired >> type->number & 1 ? kernels->pair[type->granule == 32] : NULL;
+    const size_t step = (size_t)(SPECDEC__PANEL_VALUES / type->block) * type->bytes * SPECDEC__ROWS;
+    specdec__dot_two_panels_function *pair = SPECDEC__HAS_READINGS && kernels->two_panel_types >> type->number & 1
+                                                 ? kernels->dot_two_panels[type->granule == 32]
+                                                 : NULL;
     const int side = pair && tiles->tile[1] && count >= 4 ? 2 : 1;
     size_t at, ahead;
     int from, run, t, i;
@@ -14878,7 +14908,7 @@ static void specdec__kernels_by_panels(const specdec__kernels *kernels, const sp
             memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
     for (t = 0; t < 2 && tiles->tile[t]; t += side)
         for (from = 0, at = 0; from < blocks; from += run, at += step) {
-            run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+            run = specdec__min_int(SPECDEC__PANEL_VALUES / 32, blocks - from);
             for (i = 0; i < side; i++) {
                 const unsigned char *tile = tiles->tile[t + i] + at;
                 const unsigned char *next = from + run < blocks                  ? tile + step
@@ -15009,8 +15039,8 @@ void specdec__kernels_avx512(specdec__kernels *table)
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__FLOAT_MULTIPLY(avx512);
     table->interleave = specdec__avx512_interleave;
-    table->plane = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_plane : NULL;
-    table->planes = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_planes : NULL;
+    table->multiply_upper_plane = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_plane : NULL;
+    table->multiply_planes = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_planes : NULL;
     SPECDEC__TABLE_ENTRY(rows, Q4_0, specdec__avx512_rows_Q4_0);
     SPECDEC__TABLE_ENTRY(rows, Q8_0, specdec__avx512_rows_Q8_0);
     SPECDEC__TABLE_ENTRY(rows, Q4_K, specdec__avx512_rows_Q4_K);
@@ -41023,7 +41053,7 @@ static void specdec__context_take_scratch(specdec__context *c, int threads, spec
     for (i = 0; i < threads; i++) {
         s = c->scratch ? &c->scratch[i] : &unused;
         s->panel = SPECDEC__TAKE(arena, specdec__panel, 2);
-        s->tile = SPECDEC__TAKE(arena, unsigned char, 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4);
+        s->tile = SPECDEC__TAKE(arena, unsigned char, 2 * SPECDEC__PANEL_VALUES * SPECDEC__ROWS * 4);
         s->sums = SPECDEC__TAKE(arena, float, 2 * SPECDEC__PASS_COLUMNS * SPECDEC__ROWS);
         if (specdec__kv_types[c->kv.type].has_codes) {
             s->page_codes = (unsigned char *)specdec__arena_take(arena, 1, c->kv.head_bytes, SPECDEC__CACHE_LINE);
@@ -41445,7 +41475,8 @@ static void specdec__forward_multiply_planes(const specdec__context *c, const sp
     const specdec__matrix *matrix = places->matrix;
     const int all = matrix->columns / 32;
     const size_t bytes = (size_t)all * SPECDEC__PLANE_UPPER;
-    specdec__multiply_function *multiply = c->screen.computed ? c->kernels->plane : c->kernels->planes;
+    specdec__multiply_function *multiply = c->screen.computed ? c->kernels->multiply_upper_plane
+                                                              : c->kernels->multiply_planes;
     specdec__tiles tiles;
     int from, i;
 
@@ -41461,11 +41492,11 @@ static void specdec__forward_multiply_planes(const specdec__context *c, const sp
         multiply(&tiles, all, scratch->panel, &c->columns, 0, column, count, sums);
         return;
     }
-    for (from = 0; from < all; from += SPECDEC__PANEL / 32) {
-        const int blocks = specdec__min_int(SPECDEC__PANEL / 32, all - from);
+    for (from = 0; from < all; from += SPECDEC__PANEL_VALUES / 32) {
+        const int blocks = specdec__min_int(SPECDEC__PANEL_VALUES / 32, all - from);
 
         for (i = 0; i < place_count; i++) {
-            unsigned char *tile = scratch->tile + i * (SPECDEC__PANEL * SPECDEC__ROWS * 4);
+            unsigned char *tile = scratch->tile + i * (SPECDEC__PANEL_VALUES * SPECDEC__ROWS * 4);
 
             c->kernels->join_planes(matrix->tiles, (size_t)places[i].tile * (size_t)all + (size_t)from, blocks,
                              !c->screen.computed, tile);
@@ -41481,7 +41512,7 @@ static void specdec__forward_multiply_unscaled(const specdec__context *c, const 
                                                specdec__scratch *scratch, float *const *sums)
 {
     const specdec__matrix *matrix = places->matrix;
-    const size_t room = SPECDEC__PANEL * SPECDEC__ROWS * 4;
+    const size_t room = SPECDEC__PANEL_VALUES * SPECDEC__ROWS * 4;
     specdec__tiles tiles;
     int from, i;
 
@@ -41506,8 +41537,8 @@ static void specdec__forward_multiply_unscaled(const specdec__context *c, const 
                                                scratch->tile, sums);
         return;
     }
-    for (from = 0; from < matrix->columns; from += SPECDEC__PANEL) {
-        int values = specdec__min_int(SPECDEC__PANEL, matrix->columns - from);
+    for (from = 0; from < matrix->columns; from += SPECDEC__PANEL_VALUES) {
+        int values = specdec__min_int(SPECDEC__PANEL_VALUES, matrix->columns - from);
         size_t blocks = (size_t)(values / matrix->type->block);
 
         for (i = 0; i < place_count; i++) {
@@ -54826,9 +54857,9 @@ static int specdec__engine_output_planes(const specdec_config *c, const specdec_
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
            : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
            : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.allow ||
-                     !specdec__settle_find_needs(&c->settings.sampling, 0).k
+                   !specdec__settle_find_needs(&c->settings.sampling, 0).k
                ? 0
-               : kernels->plane != NULL;
+               : kernels->multiply_upper_plane != NULL;
 }
 
 /* Repacks the weights of all models, behind the rest of the block. */

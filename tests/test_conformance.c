@@ -1479,7 +1479,7 @@ static void check_multiply(const specdec__kernels *scalar, const specdec__kernel
 static void check_rows(const specdec__kernels *scalar, const specdec__kernels *kernels)
 {
     enum { K = 512 * 11, ROWS = 32, BYTES = K / 32 * 34 };
-    static unsigned char file[ROWS * BYTES], tile[2][BYTES * 16], room[2 * SPECDEC__PANEL * SPECDEC__ROWS * 4];
+    static unsigned char file[ROWS * BYTES], tile[2][BYTES * 16], room[2 * SPECDEC__PANEL_VALUES * SPECDEC__ROWS * 4];
     static float values[K], scale[K / 32], sum32[K / 32], sum16[K / 16], sums[2][2][16];
     static int32_t pair32[K / 32], pair16[K / 16];
     static int8_t codes[K];

@@ -290,7 +290,7 @@ static int open_rig(rig *r, const file *f, const char *isa, int threads)
         specdec__scratch *s = &r->context.scratch[i];
 
         s->panel = SPECDEC__TAKE(&arena, specdec__panel, 2);
-        s->tile = SPECDEC__TAKE(&arena, unsigned char, 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4);
+        s->tile = SPECDEC__TAKE(&arena, unsigned char, 2 * SPECDEC__PANEL_VALUES * SPECDEC__ROWS * 4);
         s->sums = SPECDEC__TAKE(&arena, float, 2 * SPECDEC__PASS_COLUMNS * SPECDEC__ROWS);
     }
     specdec__heads_init(&r->heads, &r->model, &r->context, threads, RIG_ROWS, &arena);

@@ -342,7 +342,7 @@ int main(int argc, char **argv)
 {
     const int quick = getenv("SPECDEC_QUICK") != NULL;
     static specdec__panel panels[2];
-    static unsigned char tile[2 * SPECDEC__PANEL * SPECDEC__ROWS * 4], memory[1 << 20];
+    static unsigned char tile[2 * SPECDEC__PANEL_VALUES * SPECDEC__ROWS * 4], memory[1 << 20];
     specdec__arena arena = {NULL, 0, 0};
     static const specdec_hooks hooks;
     specdec_error error;

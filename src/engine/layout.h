@@ -596,9 +596,9 @@ static int specdec__engine_output_planes(const specdec_config *c, const specdec_
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
            : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
            : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.allow ||
-                     !specdec__settle_find_needs(&c->settings.sampling, 0).k
+                   !specdec__settle_find_needs(&c->settings.sampling, 0).k
                ? 0
-               : kernels->plane != NULL;
+               : kernels->multiply_upper_plane != NULL;
 }
 
 /* Repacks the weights of all models, behind the rest of the block. */

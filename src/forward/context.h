@@ -279,7 +279,7 @@ static void specdec__context_take_scratch(specdec__context *c, int threads, spec
     for (i = 0; i < threads; i++) {
         s = c->scratch ? &c->scratch[i] : &unused;
         s->panel = SPECDEC__TAKE(arena, specdec__panel, 2);
-        s->tile = SPECDEC__TAKE(arena, unsigned char, 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4);
+        s->tile = SPECDEC__TAKE(arena, unsigned char, 2 * SPECDEC__PANEL_VALUES * SPECDEC__ROWS * 4);
         s->sums = SPECDEC__TAKE(arena, float, 2 * SPECDEC__PASS_COLUMNS * SPECDEC__ROWS);
         if (specdec__kv_types[c->kv.type].has_codes) {
             s->page_codes = (unsigned char *)specdec__arena_take(arena, 1, c->kv.head_bytes, SPECDEC__CACHE_LINE);

@@ -44,7 +44,8 @@ static void specdec__forward_multiply_planes(const specdec__context *c, const sp
     const specdec__matrix *matrix = places->matrix;
     const int all = matrix->columns / 32;
     const size_t bytes = (size_t)all * SPECDEC__PLANE_UPPER;
-    specdec__multiply_function *multiply = c->screen.computed ? c->kernels->plane : c->kernels->planes;
+    specdec__multiply_function *multiply = c->screen.computed ? c->kernels->multiply_upper_plane
+                                                              : c->kernels->multiply_planes;
     specdec__tiles tiles;
     int from, i;
 
@@ -60,11 +61,11 @@ static void specdec__forward_multiply_planes(const specdec__context *c, const sp
         multiply(&tiles, all, scratch->panel, &c->columns, 0, column, count, sums);
         return;
     }
-    for (from = 0; from < all; from += SPECDEC__PANEL / 32) {
-        const int blocks = specdec__min_int(SPECDEC__PANEL / 32, all - from);
+    for (from = 0; from < all; from += SPECDEC__PANEL_VALUES / 32) {
+        const int blocks = specdec__min_int(SPECDEC__PANEL_VALUES / 32, all - from);
 
         for (i = 0; i < place_count; i++) {
-            unsigned char *tile = scratch->tile + i * (SPECDEC__PANEL * SPECDEC__ROWS * 4);
+            unsigned char *tile = scratch->tile + i * (SPECDEC__PANEL_VALUES * SPECDEC__ROWS * 4);
 
             c->kernels->join_planes(matrix->tiles, (size_t)places[i].tile * (size_t)all + (size_t)from, blocks,
                              !c->screen.computed, tile);
@@ -80,7 +81,7 @@ static void specdec__forward_multiply_unscaled(const specdec__context *c, const 
                                                specdec__scratch *scratch, float *const *sums)
 {
     const specdec__matrix *matrix = places->matrix;
-    const size_t room = SPECDEC__PANEL * SPECDEC__ROWS * 4;
+    const size_t room = SPECDEC__PANEL_VALUES * SPECDEC__ROWS * 4;
     specdec__tiles tiles;
     int from, i;
 
@@ -105,8 +106,8 @@ static void specdec__forward_multiply_unscaled(const specdec__context *c, const 
                                                scratch->tile, sums);
         return;
     }
-    for (from = 0; from < matrix->columns; from += SPECDEC__PANEL) {
-        int values = specdec__min_int(SPECDEC__PANEL, matrix->columns - from);
+    for (from = 0; from < matrix->columns; from += SPECDEC__PANEL_VALUES) {
+        int values = specdec__min_int(SPECDEC__PANEL_VALUES, matrix->columns - from);
         size_t blocks = (size_t)(values / matrix->type->block);
 
         for (i = 0; i < place_count; i++) {

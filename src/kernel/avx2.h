@@ -15,7 +15,7 @@
 
 /* The vector of AVX2: sixteen float lanes in two registers. */
 typedef struct specdec__avx2_v {
-    __m256 a, b;
+    __m256 a, b; /* lanes 0 to 7, lanes 8 to 15 */
 } specdec__avx2_v;
 
 /* Defines an operation of SPECDEC__LANE_OPERATIONS by expressions for the low and the high 8 lanes. */
@@ -42,13 +42,13 @@ SPECDEC__AVX2_LANES(load_f16, (const void *at), _mm256_cvtph_ps(_mm_loadu_si128(
                     _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at + 1)))
 
 /* a * 2^n in eight lanes, where shifter is n + 1.5 * 2^23. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_scale2_half(__m256 a, __m256 shifter)
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_scale2_of_eight(__m256 a, __m256 shifter)
 {
     return _mm256_castsi256_ps(
         _mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(shifter), 23)));
 }
-SPECDEC__AVX2_LANES(scale2, (specdec__avx2_v x, specdec__avx2_v shifter), specdec__avx2_scale2_half(x.a, shifter.a),
-                    specdec__avx2_scale2_half(x.b, shifter.b))
+SPECDEC__AVX2_LANES(scale2, (specdec__avx2_v x, specdec__avx2_v shifter), specdec__avx2_scale2_of_eight(x.a, shifter.a),
+                    specdec__avx2_scale2_of_eight(x.b, shifter.b))
 /* Converts eight bfloat16 to floats. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bf16(const __m128i *at)
 {
@@ -115,8 +115,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
 
 #define SPECDEC__ISA avx2
 #define SPECDEC__TARGET SPECDEC__AVX2
-#define SPECDEC__LANES 16
-#define SPECDEC__WIDTH 1
+#define SPECDEC__LANES 16 /* floats of the set's vector */
+#define SPECDEC__WIDTH 1  /* vectors that a loop of key_scores and weigh_values keeps at a time */
 #include SPECDEC__FILE
 
 /* value_sums of SPECDEC__WEIGH_CODES for one tile and two columns. */
@@ -170,7 +170,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_32(void *at, __m256i v)
     _mm256_storeu_si256((__m256i *)at, v);
 }
 /* The bits of a mask in every byte. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mask_bytes(__m256i a, int mask)
 {
     return _mm256_and_si256(a, _mm256_set1_epi8((char)mask));
 }
@@ -208,21 +208,21 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e4m3(const unsigned c
 SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_highest_code(type) == 255; }
 
 /* `value` in every byte of a whose bit n is set, else 0. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bit(__m256i a, int n, int value)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_value_where_bit_set(__m256i a, int n, int value)
 {
-    __m256i found = _mm256_sub_epi8(_mm256_setzero_si256(), specdec__avx2_and(a, 1 << n));
+    __m256i found = _mm256_sub_epi8(_mm256_setzero_si256(), specdec__avx2_mask_bytes(a, 1 << n));
     return _mm256_min_epu8(found, _mm256_set1_epi8((char)value));
 }
 
 /* Moves bit n of every byte to bit 4, for a constant n; the caller masks the other bits. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bit_to_4(__m256i a, int n)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_move_bit_to_4(__m256i a, int n)
 {
     return n < 4 ? _mm256_slli_epi16(a, 4 - n) : _mm256_srli_epi16(a, n - 4);
 }
 
 /* Unpacks 32 codes a row from nibbles (at), with fifth bits (bits) unless NULL. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_nibbles(const unsigned char *at, const unsigned char *bits,
-                                                               __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_nibbles(const unsigned char *at, const unsigned char *bits,
+                                                                __m256i u[8])
 {
     int i;
 
@@ -230,15 +230,15 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_nibbles(const unsigned ch
     for (i = 0; i < 4; i++) {
         __m256i q = specdec__avx2_load_32(at + i * 64);
 
-        u[i] = specdec__avx2_and(q, 15);
-        u[i + 4] = specdec__avx2_and(_mm256_srli_epi16(q, 4), 15);
+        u[i] = specdec__avx2_mask_bytes(q, 15);
+        u[i + 4] = specdec__avx2_mask_bytes(_mm256_srli_epi16(q, 4), 15);
     }
     if (bits) {
         __m256i high = specdec__avx2_load_32(bits);
 
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm256_or_si256(u[i], specdec__avx2_and(specdec__avx2_bit_to_4(high, i), 16));
+            u[i] = _mm256_or_si256(u[i], specdec__avx2_mask_bytes(specdec__avx2_move_bit_to_4(high, i), 16));
     }
 }
 
@@ -267,7 +267,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fp4_values(__m256i u[8])
 }
 
 /* Unpacks two granules of 16 codes a row from the nibbles of two vectors each, the low nibbles first. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_nvfp4(const unsigned char *at, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_nvfp4(const unsigned char *at, __m256i u[8])
 {
     int i;
 
@@ -275,116 +275,119 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_nvfp4(const unsigned char
     for (i = 0; i < 4; i++) {
         __m256i q = specdec__avx2_load_32(at + i * 64);
 
-        u[i / 2 * 4 + i % 2] = specdec__avx2_and(q, 15);
-        u[i / 2 * 4 + i % 2 + 2] = specdec__avx2_and(_mm256_srli_epi16(q, 4), 15);
+        u[i / 2 * 4 + i % 2] = specdec__avx2_mask_bytes(q, 15);
+        u[i / 2 * 4 + i % 2 + 2] = specdec__avx2_mask_bytes(_mm256_srli_epi16(q, 4), 15);
     }
 }
 
 /* Unpacks 32 codes a row of one bit each from a vector: twice the bits. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q1_0(const unsigned char *at, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_q1_0(const unsigned char *at, __m256i u[8])
 {
     const __m256i q = specdec__avx2_load_32(at);
     int i;
 
-    u[0] = specdec__avx2_and(_mm256_slli_epi16(q, 1), 2);
+    u[0] = specdec__avx2_mask_bytes(_mm256_slli_epi16(q, 1), 2);
     SPECDEC__UNROLL
     for (i = 1; i < 8; i++)
-        u[i] = specdec__avx2_and(_mm256_srli_epi16(q, i - 1), 2);
+        u[i] = specdec__avx2_mask_bytes(_mm256_srli_epi16(q, i - 1), 2);
 }
 
 /* Unpacks 32 codes a row of two bits each from two vectors. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q2_0(const unsigned char *at, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_q2_0(const unsigned char *at, __m256i u[8])
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_load_32(at + i / 4 * 64), i % 4 * 2), 3);
+        u[i] = specdec__avx2_mask_bytes(_mm256_srli_epi16(specdec__avx2_load_32(at + i / 4 * 64), i % 4 * 2), 3);
 }
 
 /* Unpacks one of the groups of 32 codes that share bytes: `bits` bits of each byte, from bit `run * bits` on. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_run(const unsigned char *at, int run, int bits, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_run(const unsigned char *at, int run, int bits, __m256i u[8])
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_load_32(at + i * 64), run * bits), (1 << bits) - 1);
+        u[i] = specdec__avx2_mask_bytes(_mm256_srli_epi16(specdec__avx2_load_32(at + i * 64), run * bits),
+                                        (1 << bits) - 1);
 }
 
 /* Unpacks an eighth of the codes of Q4_K and Q5_K: the low nibbles of eight vectors for even eighths, the high ones for
    odd eighths. bits: the fifth bits, or NULL. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_k(const unsigned char *at, const unsigned char *bits, int eighth,
-                                                         __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_q4_q5_k(const unsigned char *at, const unsigned char *bits,
+                                                                int eighth, __m256i u[8])
 {
     int i;
 
     at += eighth / 2 * 512;
     if (eighth % 2)
-        specdec__avx2_codes_run(at, 1, 4, u);
+        specdec__avx2_unpack_run(at, 1, 4, u);
     else
-        specdec__avx2_codes_run(at, 0, 4, u);
+        specdec__avx2_unpack_run(at, 0, 4, u);
     if (bits) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_load_32(bits + i * 64), eighth, 16));
+            u[i] = _mm256_or_si256(u[i],
+                                   specdec__avx2_value_where_bit_set(specdec__avx2_load_32(bits + i * 64), eighth, 16));
     }
 }
 
 /* Unpacks one of the four groups of 32 codes in 128 values of Q6_K. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_six_bits(const unsigned char *low, const unsigned char *high,
-                                                                int run, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_six_bits(const unsigned char *low, const unsigned char *high,
+                                                                 int run, __m256i u[8])
 {
     int i;
 
-    specdec__avx2_codes_run(low + run % 2 * 512, run / 2, 4, u);
+    specdec__avx2_unpack_run(low + run % 2 * 512, run / 2, 4, u);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
         __m256i h = specdec__avx2_load_32(high + i * 64);
 
         h = run < 2 ? _mm256_slli_epi16(h, 4 - 2 * run) : _mm256_srli_epi16(h, 2 * run - 4);
-        u[i] = _mm256_or_si256(u[i], specdec__avx2_and(h, 48));
+        u[i] = _mm256_or_si256(u[i], specdec__avx2_mask_bytes(h, 48));
     }
 }
 
 /* Unpacks an eighth of the codes of a tile of Q6_K: four low bits from nibbles, two high bits. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char *at, int eighth, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_q6_k(const unsigned char *at, int eighth, __m256i u[8])
 {
     const unsigned char *low = at + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
     const unsigned char *high = at + SPECDEC__TILE_AT(q6_k, two_bits) + eighth / 4 * 512;
 
     switch (eighth % 4) {
-    case 0: specdec__avx2_codes_six_bits(low, high, 0, u); break;
-    case 1: specdec__avx2_codes_six_bits(low, high, 1, u); break;
-    case 2: specdec__avx2_codes_six_bits(low, high, 2, u); break;
-    default: specdec__avx2_codes_six_bits(low, high, 3, u); break;
+    case 0: specdec__avx2_unpack_six_bits(low, high, 0, u); break;
+    case 1: specdec__avx2_unpack_six_bits(low, high, 1, u); break;
+    case 2: specdec__avx2_unpack_six_bits(low, high, 2, u); break;
+    default: specdec__avx2_unpack_six_bits(low, high, 3, u); break;
     }
 }
 
 /* Unpacks an eighth of the codes of Q2_K and Q3_K: two bits of eight vectors. bits: the third bits, or NULL. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_two_bits(const unsigned char *at, const unsigned char *bits,
-                                                                int eighth, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_two_bits(const unsigned char *at, const unsigned char *bits,
+                                                                 int eighth, __m256i u[8])
 {
     int i;
 
     at += eighth / 4 * 512;
     switch (eighth % 4) {
-    case 0: specdec__avx2_codes_run(at, 0, 2, u); break;
-    case 1: specdec__avx2_codes_run(at, 1, 2, u); break;
-    case 2: specdec__avx2_codes_run(at, 2, 2, u); break;
-    default: specdec__avx2_codes_run(at, 3, 2, u); break;
+    case 0: specdec__avx2_unpack_run(at, 0, 2, u); break;
+    case 1: specdec__avx2_unpack_run(at, 1, 2, u); break;
+    case 2: specdec__avx2_unpack_run(at, 2, 2, u); break;
+    default: specdec__avx2_unpack_run(at, 3, 2, u); break;
     }
     if (bits) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_load_32(bits + i * 64), eighth, 4));
+            u[i] = _mm256_or_si256(u[i],
+                                   specdec__avx2_value_where_bit_set(specdec__avx2_load_32(bits + i * 64), eighth, 4));
     }
 }
 
 /* u (8 vectors) = codes 32 * block to 32 * block + 31 of 8 rows of a tile, plus their bias if they have fewer than 8
    bits. half: which 8 rows. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, int block, int half,
-                                                       __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_codes(int type, const unsigned char *tile, int block, int half,
+                                                              __m256i u[8])
 {
     const unsigned char *own = specdec__x86_block_of(type, tile + half * 32, block);
     int i;
@@ -400,21 +403,22 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned 
 }
 
 /* Unpacks the factors of the scales and minimums of Q2_K: in tiles of 256 values, scales are d times integers. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned char *tile, int8_t *scales,
-                                                              int8_t *minimums)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_factors_q2_k(const unsigned char *tile, int8_t *scales,
+                                                                     int8_t *minimums)
 {
     int i;
 
     for (i = 0; i < 256; i += 32) {
         __m256i both = specdec__avx2_load_32(tile + SPECDEC__TILE_AT(q2_k, scales) + i);
 
-        specdec__avx2_store_32(scales + i, specdec__avx2_and(both, 15));
-        specdec__avx2_store_32(minimums + i, specdec__avx2_and(_mm256_srli_epi16(both, 4), 15));
+        specdec__avx2_store_32(scales + i, specdec__avx2_mask_bytes(both, 15));
+        specdec__avx2_store_32(minimums + i, specdec__avx2_mask_bytes(_mm256_srli_epi16(both, 4), 15));
     }
 }
 
 /* Unpacks the factors of the scales and minimums of Q4_K and Q5_K, 6 bits each. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *tile, int8_t *scales, int8_t *minimums)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_factors_q4_q5_k(const unsigned char *tile, int8_t *scales,
+                                                                        int8_t *minimums)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales); /* the same offset in Q5_K */
     int i;
@@ -422,19 +426,19 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *
     for (i = 0; i < 64; i += 32) {
         __m256i a = specdec__avx2_load_32(packed + i), b = specdec__avx2_load_32(packed + 64 + i);
         __m256i c = specdec__avx2_load_32(packed + 128 + i);
-        __m256i top = specdec__avx2_and(_mm256_srli_epi16(a, 2), 48);
+        __m256i top = specdec__avx2_mask_bytes(_mm256_srli_epi16(a, 2), 48);
 
-        specdec__avx2_store_32(scales + i, specdec__avx2_and(a, 63));
-        specdec__avx2_store_32(scales + 64 + i, _mm256_or_si256(specdec__avx2_and(c, 15), top));
-        top = specdec__avx2_and(_mm256_srli_epi16(b, 2), 48);
-        specdec__avx2_store_32(minimums + i, specdec__avx2_and(b, 63));
+        specdec__avx2_store_32(scales + i, specdec__avx2_mask_bytes(a, 63));
+        specdec__avx2_store_32(scales + 64 + i, _mm256_or_si256(specdec__avx2_mask_bytes(c, 15), top));
+        top = specdec__avx2_mask_bytes(_mm256_srli_epi16(b, 2), 48);
+        specdec__avx2_store_32(minimums + i, specdec__avx2_mask_bytes(b, 63));
         specdec__avx2_store_32(minimums + 64 + i,
-                               _mm256_or_si256(specdec__avx2_and(_mm256_srli_epi16(c, 4), 15), top));
+                               _mm256_or_si256(specdec__avx2_mask_bytes(_mm256_srli_epi16(c, 4), 15), top));
     }
 }
 
 /* Unpacks the factors of the scales of Q3_K: 6 bits, less 32. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned char *tile, int8_t *scales)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_factors_q3_k(const unsigned char *tile, int8_t *scales)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
     int i, half;
@@ -445,9 +449,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned cha
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) { /* two scales at once */
             __m256i two = specdec__avx2_load_32(packed + i % 2 * 64 + half);
-            __m256i low = specdec__avx2_and(_mm256_srli_epi16(two, i / 2 * 4), 15);
-            __m256i top =
-                specdec__avx2_and(i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4), 48);
+            __m256i low = specdec__avx2_mask_bytes(_mm256_srli_epi16(two, i / 2 * 4), 15);
+            __m256i top = specdec__avx2_mask_bytes(
+                i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4), 48);
 
             specdec__avx2_store_32(scales + i * 64 + half,
                                    _mm256_sub_epi8(_mm256_or_si256(low, top), _mm256_set1_epi8(32)));
@@ -456,7 +460,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned cha
 }
 
 /* Unpacks the factors of the scales of IQ4_XS: 6 bits, less 32. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned char *tile, int8_t *scales)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_factors_iq4_xs(const unsigned char *tile, int8_t *scales)
 {
     const __m128i *lows = (const __m128i *)(const void *)(tile + SPECDEC__TILE_AT(iq4_xs, low));
     const __m128i *highs = (const __m128i *)(const void *)(tile + SPECDEC__TILE_AT(iq4_xs, high));
@@ -475,7 +479,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned c
 }
 
 /* Four bytes of eight signs from four times seven signs in each word: the eighth makes the number of set bits even. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_signs(__m256i word)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_eighth_signs(__m256i word)
 {
     const __m256i parity = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
@@ -485,27 +489,30 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_signs(__m256i word)
     signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 2), _mm256_set1_epi32(0x7F0000)));
     signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 3), _mm256_set1_epi32(0x7F000000)));
     return _mm256_or_si256(
-        signs,
-        _mm256_shuffle_epi8(parity, specdec__avx2_and(_mm256_xor_si256(signs, _mm256_srli_epi16(signs, 4)), 15)));
+        signs, _mm256_shuffle_epi8(parity,
+                                   specdec__avx2_mask_bytes(_mm256_xor_si256(signs, _mm256_srli_epi16(signs, 4)), 15)));
 }
 
 /* The factors (granule, 16) of the scales of 256 values and, 256 bytes further, of the minimums. room: memory for
    them. */
-SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const unsigned char *tile, int8_t *room)
+SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_unpack_factors(int type, const unsigned char *tile,
+                                                                         int8_t *room)
 {
     switch (type) {
-    case SPECDEC__TYPE_Q2_K: specdec__avx2_factors_q2_k(tile, room, room + 256); break;
-    case SPECDEC__TYPE_Q3_K: specdec__avx2_factors_q3_k(tile, room); break;
-    case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx2_factors_k(tile, room, room + 256); break;
+    case SPECDEC__TYPE_Q2_K: specdec__avx2_unpack_factors_q2_k(tile, room, room + 256); break;
+    case SPECDEC__TYPE_Q3_K: specdec__avx2_unpack_factors_q3_k(tile, room); break;
+    case SPECDEC__TYPE_Q4_K:
+    case SPECDEC__TYPE_Q5_K: specdec__avx2_unpack_factors_q4_q5_k(tile, room, room + 256); break;
     case SPECDEC__TYPE_Q6_K: return (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales);
-    case SPECDEC__TYPE_IQ4_XS: specdec__avx2_factors_iq4_xs(tile, room); break;
+    case SPECDEC__TYPE_IQ4_XS: specdec__avx2_unpack_factors_iq4_xs(tile, room); break;
     default: break; /* no factors */
     }
     return room;
 }
 
 /* d[0], d[1] = d of the scales and of the minimums of 8 rows of a tile. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned char *tile, int half, __m256 d[2])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_load_block_scales(int type, const unsigned char *tile, int half,
+                                                                   __m256 d[2])
 {
     const unsigned char *at = tile + specdec__x86_scale_offset(type) + half * 16;
 
@@ -518,9 +525,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned
 
 /* Up to 256 values of 8 rows of a tile. */
 typedef struct specdec__avx2_rows {
-    const unsigned char *tile;
-    const int8_t *factors; /* see specdec__avx2_factors */
-    __m256 d[2];           /* see specdec__avx2_scales */
+    const unsigned char *tile; /* the tile that the rows are in */
+    const int8_t *factors;     /* see specdec__avx2_unpack_factors */
+    __m256 d[2];               /* see specdec__avx2_load_block_scales */
     int half;              /* 0: rows 0 to 7, 1: rows 8 to 15 */
 } specdec__avx2_rows;
 
@@ -543,7 +550,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int w
 }
 
 /* The pair of a granule (see specdec__avx512_pair) from the sum of its unsigned codes. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bias_pair(int type, __m256i sum)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_sum(int type, __m256i sum)
 {
     const int bias = specdec__x86_bias(type), below = -bias * specdec__x86_granule(type);
 
@@ -551,7 +558,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bias_pair(int type, __m256i 
 }
 
 /* The pair of a granule of `count` vectors of codes: see specdec__avx512_pair. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair(int type, const __m256i *u, int count)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_codes(int type, const __m256i *u, int count)
 {
     const __m256i ones = _mm256_set1_epi8(1), words = _mm256_set1_epi16(1);
     const int wide = specdec__avx2_is_signed(type);
@@ -563,7 +570,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair(int type, const __m256i
         sum = wide ? _mm256_add_epi16(sum, _mm256_maddubs_epi16(ones, u[i])) : _mm256_add_epi8(sum, u[i]);
     if (wide)
         return _mm256_and_si256(_mm256_madd_epi16(sum, words), _mm256_set1_epi32(65535));
-    return specdec__avx2_bias_pair(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
+    return specdec__avx2_correction_of_sum(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
 }
 
 /* How many products of vectors are added in 16 bits, where that cannot saturate. */
@@ -574,7 +581,7 @@ SPECDEC__INLINE int specdec__avx2_chain_length(int type, int vectors)
 }
 
 /* Sums of two products of bytes in every 16-bit lane. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_product(int is_signed, __m256i u, __m256i x)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair_products(int is_signed, __m256i u, __m256i x)
 {
     return is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(u), _mm256_sign_epi8(x, u)) : _mm256_maddubs_epi16(u, x);
 }
@@ -593,7 +600,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_granule_sums(int type, int colu
     for (i = 0; i < vectors; i++) {
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++) {
-            product = specdec__avx2_product(specdec__avx2_is_signed(type), u[i], _mm256_set1_epi32(x[c * 8 + i]));
+            product = specdec__avx2_pair_products(specdec__avx2_is_signed(type), u[i], _mm256_set1_epi32(x[c * 8 + i]));
             if (i % step)
                 product = _mm256_add_epi16(part[c], product);
             SPECDEC__KEEP_IN_REGISTER(product); /* else compilers add in another order, which needs more registers */
@@ -614,8 +621,8 @@ typedef void specdec__avx2_block_function(const unsigned char *tile, int block, 
 
 /* specdec__avx2_block_function for a type. Block 0 also unpacks the scales of 256 values into the panel, behind the
    codes. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned char *tile, int block,
-                                                       const char *ahead, specdec__panel *panel)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_block(int type, const unsigned char *tile, int block,
+                                                              const char *ahead, specdec__panel *panel)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule;
     int8_t *room = panel->u.codes + 512;
@@ -627,19 +634,20 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned 
     specdec__x86_prefetch_bytes(specdec__x86_block_bytes(type), ahead);
     rows.factors = room;
     if (!block && !specdec__x86_has_plain_scale(type))
-        specdec__avx2_factors(type, tile, room);
+        specdec__avx2_unpack_factors(type, tile, room);
     SPECDEC__UNROLL
     for (rows.half = 0; rows.half < 2; rows.half++) {
         to = rows.half * 8;
-        specdec__avx2_scales(type, tile, rows.half, rows.d);
-        specdec__avx2_codes(type, tile, block, rows.half, u);
+        specdec__avx2_load_block_scales(type, tile, rows.half, rows.d);
+        specdec__avx2_unpack_codes(type, tile, block, rows.half, u);
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
             specdec__avx2_store_32(panel->u.codes + i * 64 + to * 4, u[i]);
         SPECDEC__UNROLL
         for (g = 0; g < per; g++) {
             k = block * per + g;
-            specdec__avx2_store_32(panel->pair[k] + to, specdec__avx2_pair(type, u + g * 4, granule / 4));
+            specdec__avx2_store_32(panel->pair[k] + to,
+                                   specdec__avx2_correction_of_codes(type, u + g * 4, granule / 4));
             _mm256_storeu_ps(panel->scale[k] + to, specdec__avx2_granule_scale(type, 0, &rows, k));
             if (specdec__x86_has_minimum(type))
                 _mm256_storeu_ps(panel->minimum[k] + to, specdec__avx2_granule_scale(type, 1, &rows, k));
@@ -649,10 +657,10 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned 
 
 /* Defines the specdec__avx2_block_function of a type. */
 #define SPECDEC__AVX2_BLOCK(is_inline, number) \
-    SPECDEC__AVX2 is_inline void specdec__avx2_block_##number(const unsigned char *tile, int block, const char *ahead, \
-                                                              specdec__panel *panel) \
+    SPECDEC__AVX2 is_inline void specdec__avx2_unpack_block_##number(const unsigned char *tile, int block, \
+                                                                     const char *ahead, specdec__panel *panel) \
     { \
-        specdec__avx2_block(SPECDEC__TYPE_##number, tile, block, ahead, panel); \
+        specdec__avx2_unpack_block(SPECDEC__TYPE_##number, tile, block, ahead, panel); \
     }
 SPECDEC__AVX2_BLOCK(SPECDEC__INLINE, Q4_0)
 SPECDEC__AVX2_BLOCK(SPECDEC__INLINE, Q4_K)
@@ -660,8 +668,8 @@ SPECDEC__AVX2_BLOCK(static, Q8_0)
 SPECDEC__X86_RARE_TYPES(SPECDEC__AVX2_BLOCK, static)
 
 /* pair (granule, row) = the pairs of a block's granules of `vectors` vectors (4 or 8) of signed codes. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block_pairs(int vectors, const int8_t *codes,
-                                                             int32_t (*pair)[SPECDEC__ROWS])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_corrections(int vectors, const int8_t *codes,
+                                                                     int32_t (*pair)[SPECDEC__ROWS])
 {
     __m256i u[8];
     int g, half, i;
@@ -671,15 +679,17 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block_pairs(int vectors, const 
             SPECDEC__UNROLL
             for (i = 0; i < vectors; i++)
                 u[i] = specdec__avx2_load_32(codes + i * 64 + half * 32);
-            specdec__avx2_store_32(pair[g] + half * 8, specdec__avx2_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
+            specdec__avx2_store_32(pair[g] + half * 8,
+                                   specdec__avx2_correction_of_codes(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
         }
 }
 
 /* The nibbles of the first or the second half of every word, as bytes: the low nibbles of two bytes, then the high
    ones. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_half_nibbles(__m256i words, int second)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_nibbles_of_half_words(__m256i words, int second)
 {
-    const __m256i low = specdec__avx2_and(words, 15), high = specdec__avx2_and(_mm256_srli_epi16(words, 4), 15);
+    const __m256i low = specdec__avx2_mask_bytes(words, 15),
+                  high = specdec__avx2_mask_bytes(_mm256_srli_epi16(words, 4), 15);
 
     return second ? _mm256_blend_epi16(_mm256_srli_epi32(low, 16), high, 0xAA)
                   : _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xAA);
@@ -696,12 +706,12 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shuffle_pattern(uint32_t byt
 /* Four codes of each of 8 rows: point i of a group, four indices of a table. Indices have four bits, or two bits
    (twos), which are two bits higher in odd bytes, as in the table. points (word, 16): two points in a word, or four
    with two-bit indices. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_point_codes(int twos, __m256i table, const uint32_t *points,
-                                                                __m256i signs, int i)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_codes_of_points(int twos, __m256i table, const uint32_t *points,
+                                                                    __m256i signs, int i)
 {
     const __m256i bits = _mm256_set1_epi32(i % 2 ? (int)0x80402010 : 0x08040201);
     const __m256i words = specdec__avx2_load_32(points + (twos ? i / 4 : i / 2) * 16);
-    __m256i index = specdec__avx2_half_nibbles(words, twos ? i / 2 % 2 : i % 2);
+    __m256i index = specdec__avx2_nibbles_of_half_words(words, twos ? i / 2 % 2 : i % 2);
 
     index = _mm256_shuffle_epi8(index,
                                 specdec__avx2_shuffle_pattern(!twos ? 0x03010200 : i % 2 ? 0x03030101 : 0x02020000));
@@ -712,27 +722,28 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_point_codes(int twos, __m256
     return _mm256_sign_epi8(_mm256_shuffle_epi8(table, index), signs);
 }
 
-/* Stores the codes of a group of grid points in a panel. twos, table: see specdec__avx2_point_codes; sevens: 1: seven
-   signs stand for eight codes. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_group(int twos, int sevens, __m256i table,
-                                                             const specdec__grid_group *group, int8_t *codes)
+/* Stores the codes of a group of grid points in a panel. twos, table: see specdec__avx2_codes_of_points; sevens: 1:
+   seven signs stand for eight codes. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_group_codes(int twos, int sevens, __m256i table,
+                                                                   const specdec__grid_group *group, int8_t *codes)
 {
     int half, i;
 
     for (half = 0; half < 16; half += 8, codes += 32) {
         __m256i signs = specdec__avx2_load_32(group->signs + half);
 
-        signs = sevens ? specdec__avx2_signs(signs) : signs;
+        signs = sevens ? specdec__avx2_add_eighth_signs(signs) : signs;
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
             specdec__avx2_store_32(codes + i * 64,
-                                   specdec__avx2_point_codes(twos, table, group->points[0] + half, signs, i));
+                                   specdec__avx2_codes_of_points(twos, table, group->points[0] + half, signs, i));
     }
 }
 
 /* scale (16) = d of a tile * factor * (2 n + 1), where n is the four bits from bit `shift` on of words (16). */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_odd_scales(const unsigned char *tile, const unsigned char *words,
-                                                            int shift, float factor, float *scale)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales_by_odd_factors(const unsigned char *tile,
+                                                                       const unsigned char *words, int shift,
+                                                                       float factor, float *scale)
 {
     int half;
 
@@ -749,9 +760,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_odd_scales(const unsigned char 
 /* The layout of the scales of a type with a grid: four bits each, eight in a word, or in the top bits of words that are
    `step` bytes apart. */
 typedef struct specdec__x86_grid_scales {
-    const unsigned char *at;
-    int count, step;
-    float factor;
+    const unsigned char *at; /* where the scales begin */
+    int count, step;         /* scales of a row; bytes between words with a scale, 0: eight scales in a word */
+    float factor;            /* scale = d * factor * (2 n + 1), where n is four bits */
 } specdec__x86_grid_scales;
 
 /* The layout of the scales of a tile of a type with a grid. */
@@ -775,15 +786,15 @@ SPECDEC__INLINE specdec__x86_grid_scales specdec__x86_grid_scales_of(uint32_t ty
 }
 
 /* Unpacks the scales of a tile of a type with a grid. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_grid_scales(uint32_t type, const unsigned char *tile,
-                                                             float (*scale)[SPECDEC__ROWS])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_grid_scales(uint32_t type, const unsigned char *tile,
+                                                                    float (*scale)[SPECDEC__ROWS])
 {
     const specdec__x86_grid_scales from = specdec__x86_grid_scales_of(type, tile);
     int g;
 
     for (g = 0; g < from.count; g++)
-        specdec__avx2_odd_scales(tile, from.at + (from.step ? g * from.step : g / 8 * 64), from.step ? 28 : g % 8 * 4,
-                                 from.factor, scale[g]);
+        specdec__avx2_scales_by_odd_factors(tile, from.at + (from.step ? g * from.step : g / 8 * 64),
+                                            from.step ? 28 : g % 8 * 4, from.factor, scale[g]);
 }
 
 /* Whether a point of a type is eight indices of two bits, not four of four bits. */
@@ -803,8 +814,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m128i specdec__avx2_grid_magnitudes(uint32_t typ
 }
 
 /* specdec__avx2_block_function for a type with a grid. */
-SPECDEC__AVX2 static void specdec__avx2_block_grid(int type, const unsigned char *tile, int block,
-                                                   specdec__panel *panel)
+SPECDEC__AVX2 static void specdec__avx2_unpack_block_of_grid(int type, const unsigned char *tile, int block,
+                                                             specdec__panel *panel)
 {
     const int sevens = type != SPECDEC__TYPE_IQ2_S && type != SPECDEC__TYPE_IQ3_S;
     const __m256i table = _mm256_broadcastsi128_si256(specdec__avx2_grid_magnitudes((uint32_t)type));
@@ -813,23 +824,23 @@ SPECDEC__AVX2 static void specdec__avx2_block_grid(int type, const unsigned char
 
     specdec__grid_load_group((uint32_t)type, tile, block, &group);
     if (specdec__avx2_has_two_bit_points((uint32_t)type))
-        specdec__avx2_store_group(1, sevens, table, &group, codes);
+        specdec__avx2_store_group_codes(1, sevens, table, &group, codes);
     else
-        specdec__avx2_store_group(0, sevens, table, &group, codes);
+        specdec__avx2_store_group_codes(0, sevens, table, &group, codes);
     if (!block)
-        specdec__avx2_grid_scales((uint32_t)type, tile, panel->scale);
+        specdec__avx2_unpack_grid_scales((uint32_t)type, tile, panel->scale);
     if (specdec__x86_granule(type) == 32)
-        specdec__avx2_block_pairs(8, codes, panel->pair + block);
+        specdec__avx2_compute_corrections(8, codes, panel->pair + block);
     else
-        specdec__avx2_block_pairs(4, codes, panel->pair + 2 * block);
+        specdec__avx2_compute_corrections(4, codes, panel->pair + 2 * block);
 }
 
 #define SPECDEC__AVX2_BLOCK_GRID(isa, number) \
-    SPECDEC__AVX2 static void specdec__##isa##_block_##number(const unsigned char *tile, int block, const char *ahead, \
-                                                              specdec__panel *panel) \
+    SPECDEC__AVX2 static void specdec__##isa##_unpack_block_##number(const unsigned char *tile, int block, \
+                                                                     const char *ahead, specdec__panel *panel) \
     { \
         specdec__x86_prefetch_bytes(specdec__x86_block_bytes(SPECDEC__TYPE_##number), ahead); \
-        specdec__##isa##_block_grid(SPECDEC__TYPE_##number, tile, block, panel); \
+        specdec__##isa##_unpack_block_of_grid(SPECDEC__TYPE_##number, tile, block, panel); \
     }
 SPECDEC__X86_GRID_TYPES(SPECDEC__AVX2_BLOCK_GRID, avx2)
 #endif /* x86_64 */

@@ -78,7 +78,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_granule_sums(int columns, 
 }
 
 /* The pair of a granule of `count` vectors of unsigned codes, with AVX-VNNI. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_pair(int type, const __m256i *u, int count)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_correction_of_codes(int type, const __m256i *u, int count)
 {
     __m256i sum = _mm256_setzero_si256(), rest = u[0];
     int i;
@@ -90,19 +90,19 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_pair(int type, const __
         else
             rest = _mm256_add_epi8(rest, u[i]);
     SPECDEC__AVX2_DPBUSD(sum, rest, _mm256_set1_epi8(1));
-    return specdec__avx2_bias_pair(type, sum);
+    return specdec__avx2_correction_of_sum(type, sum);
 }
 
 /* Makes signed codes unsigned for AVX-VNNI, by adding 128. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unsigned(int type, int vnni, __m256i codes)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_make_unsigned(int type, int vnni, __m256i codes)
 {
     return vnni && specdec__avx2_is_signed(type) ? _mm256_xor_si256(codes, _mm256_set1_epi8((char)-128)) : codes;
 }
 
 /* acc (column) += granule g of a block times columns. vnni: 1 with AVX-VNNI, a constant here and below. */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_register_columns(int type, int vnni, int columns, const __m256i *u, __m256i pair, __m256 scale,
-                               __m256 minimum, const specdec__x86_columns *x, int g, int column, __m256 *acc)
+specdec__avx2_multiply_register_granule(int type, int vnni, int columns, const __m256i *u, __m256i pair, __m256 scale,
+                                        __m256 minimum, const specdec__x86_columns *x, int g, int column, __m256 *acc)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule;
     const int32_t *codes = x->codes + (size_t)column * 8 + g * 4, *pairs = x->pairs + column * per + g;
@@ -126,47 +126,49 @@ specdec__avx2_register_columns(int type, int vnni, int columns, const __m256i *u
 
 /* Multiplies a block with columns. columns: a constant, 1 to 4 of them are added to acc (column); 0: `count` columns
    are added to sums (column, 16). */
-SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_register_block(int type, int vnni, const specdec__avx2_rows *rows, int block, const specdec__columns *x,
-                             size_t at, int columns, int count, __m256 *acc, float *sums)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_block(int type, int vnni,
+                                                                         const specdec__avx2_rows *rows, int block,
+                                                                         const specdec__columns *x, size_t at,
+                                                                         int columns, int count, __m256 *acc,
+                                                                         float *sums)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, half = rows->half;
     specdec__x86_columns from;
     __m256i u[8];
     int g, c, i;
 
-    specdec__avx2_codes(type, rows->tile, block, half, u);
+    specdec__avx2_unpack_codes(type, rows->tile, block, half, u);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
-        u[i] = specdec__avx2_unsigned(type, vnni, u[i]);
+        u[i] = specdec__avx2_make_unsigned(type, vnni, u[i]);
         SPECDEC__KEEP_IN_REGISTER(u[i]);
     }
     from = specdec__x86_block_columns(x, at, per);
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
         const __m256i *codes = u + g * 4;
-        __m256i pair =
-            vnni ? specdec__avx2_vnni_pair(type, codes, granule / 4) : specdec__avx2_pair(type, codes, granule / 4);
+        __m256i pair = vnni ? specdec__avx2_vnni_correction_of_codes(type, codes, granule / 4)
+                            : specdec__avx2_correction_of_codes(type, codes, granule / 4);
         __m256 scale = specdec__avx2_granule_scale(type, 0, rows, block * per + g), minimum = scale;
 
         if (specdec__x86_has_minimum(type))
             minimum = specdec__avx2_granule_scale(type, 1, rows, block * per + g);
         if (columns)
-            specdec__avx2_register_columns(type, vnni, columns, codes, pair, scale, minimum, &from, g, 0, acc);
+            specdec__avx2_multiply_register_granule(type, vnni, columns, codes, pair, scale, minimum, &from, g, 0, acc);
         else
             for (c = 0; c < count; c++) {
                 acc[0] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS);
-                specdec__avx2_register_columns(type, vnni, 1, codes, pair, scale, minimum, &from, g, c, acc);
+                specdec__avx2_multiply_register_granule(type, vnni, 1, codes, pair, scale, minimum, &from, g, c, acc);
                 _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[0]);
             }
     }
 }
 
 /* Multiplies up to 256 values of a tile, from byte `from` on: 8 rows, then the other 8. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_register_run(int type, int vnni, const specdec__tiles *tiles, int t,
-                                                              size_t from, size_t end, int blocks,
-                                                              const specdec__columns *x, size_t at, int columns,
-                                                              int count, float *sums)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_run(int type, int vnni, const specdec__tiles *tiles,
+                                                                       int t, size_t from, size_t end, int blocks,
+                                                                       const specdec__columns *x, size_t at,
+                                                                       int columns, int count, float *sums)
 {
     const int share = specdec__x86_block_bytes(type) / 2;
     specdec__avx2_rows rows;
@@ -174,19 +176,19 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_register_run(int type, int vnni
     int b, c;
 
     rows.tile = tiles->tile[t] + from;
-    rows.factors = specdec__x86_has_plain_scale(type) ? room : specdec__avx2_factors(type, rows.tile, room);
+    rows.factors = specdec__x86_has_plain_scale(type) ? room : specdec__avx2_unpack_factors(type, rows.tile, room);
     for (rows.half = 0; rows.half < 2; rows.half++, sums += 8) {
         __m256 acc[SPECDEC__AVX2_REGISTER_COLUMNS];
 
-        specdec__avx2_scales(type, rows.tile, rows.half, rows.d);
+        specdec__avx2_load_block_scales(type, rows.tile, rows.half, rows.d);
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
             acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS);
         for (b = 0; b < blocks; b++) {
             specdec__x86_prefetch_ahead(share, tiles->tile[t], from + (size_t)((rows.half * blocks + b) * share), end,
                                         tiles->next[t]);
-            specdec__avx2_register_block(type, vnni, &rows, b, x, at + (size_t)b * (size_t)x->n, columns, count,
-                                         acc, sums);
+            specdec__avx2_multiply_register_block(type, vnni, &rows, b, x, at + (size_t)b * (size_t)x->n, columns,
+                                                  count, acc, sums);
         }
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
@@ -195,9 +197,11 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_register_run(int type, int vnni
 }
 
 /* Multiplies 256 values of one tile, then 256 of the other: two streams read more bytes from memory than one. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_register_tiles(int type, int vnni, const specdec__tiles *tiles,
-                                                                int blocks, const specdec__columns *x, int block,
-                                                                int column, int columns, int count, float *const *sums)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_tiles(int type, int vnni,
+                                                                         const specdec__tiles *tiles, int blocks,
+                                                                         const specdec__columns *x, int block,
+                                                                         int column, int columns, int count,
+                                                                         float *const *sums)
 {
     const size_t span = (size_t)specdec__x86_block_bytes(type), end = (size_t)blocks * span;
     int from, run, t;
@@ -205,12 +209,12 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_register_tiles(int type, int vn
     for (from = 0; from < blocks; from += run) {
         const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column;
 
-        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+        run = specdec__min_int(SPECDEC__PANEL_VALUES / 32, blocks - from);
         for (t = 0; t < 2 && tiles->tile[t]; t++) {
             if (block + from == 0)
                 memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
-            specdec__avx2_register_run(type, vnni, tiles, t, (size_t)from * span, end, run, x, at, columns, count,
-                                       sums[t]);
+            specdec__avx2_multiply_register_run(type, vnni, tiles, t, (size_t)from * span, end, run, x, at, columns,
+                                                count, sums[t]);
         }
     }
 }
@@ -222,23 +226,23 @@ specdec__avx2_multiply(int type, int vnni, int most, const specdec__tiles *tiles
                        int block, int column, int count, float *const *sums)
 {
     if (count == 1)
-        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 1, 1, sums);
+        specdec__avx2_multiply_register_tiles(type, vnni, tiles, blocks, x, block, column, 1, 1, sums);
     else if (count == 2 || most == 2)
-        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 2, 2, sums);
+        specdec__avx2_multiply_register_tiles(type, vnni, tiles, blocks, x, block, column, 2, 2, sums);
     else if (count == 3 && most == 4)
-        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 3, 3, sums);
+        specdec__avx2_multiply_register_tiles(type, vnni, tiles, blocks, x, block, column, 3, 3, sums);
     else if (most == 4)
-        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 4, 4, sums);
+        specdec__avx2_multiply_register_tiles(type, vnni, tiles, blocks, x, block, column, 4, 4, sums);
     else
-        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 0, count, sums);
+        specdec__avx2_multiply_register_tiles(type, vnni, tiles, blocks, x, block, column, 0, count, sums);
 }
 
 /* sums (column, half) += four vectors of codes times columns. Each vector of codes is loaded once for all columns, each
    word of a column once for 16 rows. part (column, half): 16-bit sums of the last `before` vectors. begun: 0 if sums
    are still undefined. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four(int type, int columns, int step, int before, int begun,
-                                                          const int8_t *codes, const int32_t *x, __m256i (*part)[2],
-                                                          __m256i (*sums)[2])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four_vectors(int type, int columns, int step, int before,
+                                                                  int begun, const int8_t *codes, const int32_t *x,
+                                                                  __m256i (*part)[2], __m256i (*sums)[2])
 {
     const int is_signed = specdec__avx2_is_signed(type), run = step < 4 ? step : 1;
     __m256i u[2][2], word, product;
@@ -256,7 +260,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four(int type, int columns,
                 word = _mm256_set1_epi32(x[c * 8 + i + j]);
                 SPECDEC__UNROLL
                 for (half = 0; half < 2; half++) {
-                    product = specdec__avx2_product(is_signed, u[j][half], word);
+                    product = specdec__avx2_pair_products(is_signed, u[j][half], word);
                     if ((before + i + j) % step)
                         product = _mm256_add_epi16(part[c][half], product);
                     SPECDEC__KEEP_IN_REGISTER(product);
@@ -272,17 +276,17 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four(int type, int columns,
     }
 }
 
-/* specdec__avx2_dot_four with AVX-VNNI. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four(int type, int columns, const int8_t *codes,
-                                                               const int32_t *x, __m256i (*sums)[2])
+/* specdec__avx2_dot_four_vectors with AVX-VNNI. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four_vectors(int type, int columns, const int8_t *codes,
+                                                                       const int32_t *x, __m256i (*sums)[2])
 {
     __m256i u[2], word;
     int i, c;
 
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        u[0] = specdec__avx2_unsigned(type, 1, specdec__avx2_load_32(codes + i * 64));
-        u[1] = specdec__avx2_unsigned(type, 1, specdec__avx2_load_32(codes + i * 64 + 32));
+        u[0] = specdec__avx2_make_unsigned(type, 1, specdec__avx2_load_32(codes + i * 64));
+        u[1] = specdec__avx2_make_unsigned(type, 1, specdec__avx2_load_32(codes + i * 64 + 32));
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++) {
             word = _mm256_set1_epi32(x[c * 8 + i]);
@@ -293,7 +297,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four(int type, int col
 }
 
 /* The products of the pairs of 8 rows of a granule with that of a column. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_dot_pair(int type, int vnni, const int32_t *pairs, int32_t x)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_dot_correction(int type, int vnni, const int32_t *pairs, int32_t x)
 {
     __m256i pair = specdec__avx2_load_32(pairs);
 
@@ -320,17 +324,17 @@ specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel 
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
             for (half = 0; half < 2; half++)
-                found[c][half] = specdec__avx2_dot_pair(type, vnni, pairs + half * 8, x->pairs[c * per + g]);
+                found[c][half] = specdec__avx2_dot_correction(type, vnni, pairs + half * 8, x->pairs[c * per + g]);
     if (vnni)
         for (i = 0; i < vectors; i += 4)
-            specdec__avx2_vnni_dot_four(type, columns, codes + i * 64, words + i, found);
+            specdec__avx2_vnni_dot_four_vectors(type, columns, codes + i * 64, words + i, found);
     else if (pairs_first)
         for (i = 0; i < vectors; i += 4)
-            specdec__avx2_dot_four(type, columns, step, 0, 1, codes + i * 64, words + i, part, found);
+            specdec__avx2_dot_four_vectors(type, columns, step, 0, 1, codes + i * 64, words + i, part, found);
     else
         SPECDEC__UNROLL
         for (i = 0; i < vectors; i += 4)
-            specdec__avx2_dot_four(type, columns, step, i, 0, codes + i * 64, words + i, part, found);
+            specdec__avx2_dot_four_vectors(type, columns, step, i, 0, codes + i * 64, words + i, part, found);
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++)
         SPECDEC__UNROLL
@@ -342,7 +346,7 @@ specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel 
 
             if (!pairs_first)
                 sum = _mm256_add_epi32(
-                    sum, specdec__avx2_dot_pair(type, vnni, pairs + half * 8, x->pairs[c * per + g]));
+                    sum, specdec__avx2_dot_correction(type, vnni, pairs + half * 8, x->pairs[c * per + g]));
             acc = _mm256_fmadd_ps(by, _mm256_cvtepi32_ps(sum), _mm256_loadu_ps(to));
             if (specdec__x86_has_minimum(type))
                 acc = _mm256_fmadd_ps(_mm256_loadu_ps(panel->minimum[k] + half * 8),
@@ -406,9 +410,9 @@ specdec__avx2_multiply_run(int type, int vnni, specdec__avx2_block_function *unp
 /* specdec__multiply_function block by block, for a type, or for all types with the same kind of panel. Takes one tile
    after the other: where memory is not the limit, a single stream is faster. */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack, const specdec__tiles *tiles,
-                        int blocks, specdec__panel *panel, const specdec__columns *x, int block, int column, int count,
-                        float *const *sums)
+specdec__avx2_multiply_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack, const specdec__tiles *tiles,
+                                 int blocks, specdec__panel *panel, const specdec__columns *x, int block, int column,
+                                 int count, float *const *sums)
 {
     const size_t span = (size_t)tiles->type->bytes * SPECDEC__ROWS * 32 / (size_t)tiles->type->block;
     int t, from;
@@ -418,51 +422,48 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
 
         if (!block)
             memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
-        for (from = 0; from < blocks; from += SPECDEC__PANEL / 32) {
+        for (from = 0; from < blocks; from += SPECDEC__PANEL_VALUES / 32) {
             const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column, byte = (size_t)from * span;
 
-            specdec__avx2_multiply_run(
-                type, vnni, unpack, tiles->tile[t] + byte,
-                specdec__x86_prefetch_address(tiles->tile[t], byte, (size_t)blocks * span, next), span,
-                specdec__min_int(SPECDEC__PANEL / 32, blocks - from), panel,
-                specdec__x86_block_columns(x, at, 32 / specdec__x86_granule(type)), (size_t)x->n, count, sums[t]);
+            specdec__avx2_multiply_run(type, vnni, unpack, tiles->tile[t] + byte,
+                                       specdec__x86_prefetch_address(tiles->tile[t], byte, (size_t)blocks * span, next),
+                                       span, specdec__min_int(SPECDEC__PANEL_VALUES / 32, blocks - from), panel,
+                                       specdec__x86_block_columns(x, at, 32 / specdec__x86_granule(type)), (size_t)x->n,
+                                       count, sums[t]);
         }
     }
 }
 
-/* Defines specdec__avx2_by_blocks for types with a kind of panel. unpack: the type's block function. */
+/* Defines specdec__avx2_multiply_by_blocks for types with a kind of panel. unpack: the type's block function. */
 #define SPECDEC__AVX2_BY_BLOCKS_KIND(isa, vnni, kind, type) \
-    SPECDEC__AVX2 static void \
-    specdec__##isa##_by_blocks_##kind(specdec__avx2_block_function *unpack, const specdec__tiles *tiles, int blocks, \
-                                      specdec__panel *panel, const specdec__columns *x, int block, int column, \
-                                      int count, float *const *sums) \
+    SPECDEC__AVX2 static void specdec__##isa##_multiply_by_blocks_##kind( \
+        specdec__avx2_block_function *unpack, const specdec__tiles *tiles, int blocks, specdec__panel *panel, \
+        const specdec__columns *x, int block, int column, int count, float *const *sums) \
     { \
-        specdec__avx2_by_blocks(type, vnni, unpack, tiles, blocks, panel, x, block, column, count, sums); \
+        specdec__avx2_multiply_by_blocks(type, vnni, unpack, tiles, blocks, panel, x, block, column, count, sums); \
     }
-/* Defines specdec__avx2_by_blocks for one type, with its block function inlined. */
+/* Defines specdec__avx2_multiply_by_blocks for one type, with its block function inlined. */
 #define SPECDEC__AVX2_BY_BLOCKS_INLINE(number) \
-    SPECDEC__AVX2 static SPECDEC__NOINLINE void \
-    specdec__avx2_by_blocks_##number(specdec__avx2_block_function *unpack, const specdec__tiles *tiles, int blocks, \
-                                     specdec__panel *panel, const specdec__columns *x, int block, int column, \
-                                     int count, float *const *sums) \
+    SPECDEC__AVX2 static SPECDEC__NOINLINE void specdec__avx2_multiply_by_blocks_##number( \
+        specdec__avx2_block_function *unpack, const specdec__tiles *tiles, int blocks, specdec__panel *panel, \
+        const specdec__columns *x, int block, int column, int count, float *const *sums) \
     { \
         (void)unpack; \
-        specdec__avx2_by_blocks(SPECDEC__TYPE_##number, 0, specdec__avx2_block_##number, tiles, blocks, panel, x, \
-                                block, column, count, sums); \
+        specdec__avx2_multiply_by_blocks(SPECDEC__TYPE_##number, 0, specdec__avx2_unpack_block_##number, tiles, \
+                                         blocks, panel, x, block, column, count, sums); \
     }
 /* Defines the multiply function of a type. fused: number of columns, 2 or 4, up to which no panel is used; 0: always a
    panel. */
 #define SPECDEC__AVX2_MULTIPLY(isa, vnni, number, kind, fused) \
-    SPECDEC__AVX2 static void \
-    specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
-                                       const specdec__columns *x, int block, int column, int count, \
-                                       float *const *sums) \
+    SPECDEC__AVX2 static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, \
+                                                                 specdec__panel *panels, const specdec__columns *x, \
+                                                                 int block, int column, int count, float *const *sums) \
     { \
         if (fused && count <= fused) \
             specdec__avx2_multiply(SPECDEC__TYPE_##number, vnni, fused, tiles, blocks, x, block, column, count, sums); \
         else \
-            specdec__##isa##_by_blocks_##kind(specdec__avx2_block_##number, tiles, blocks, panels, x, block, column, \
-                                              count, sums); \
+            specdec__##isa##_multiply_by_blocks_##kind(specdec__avx2_unpack_block_##number, tiles, blocks, panels, x, \
+                                                       block, column, count, sums); \
     }
 /* Defines the multiply function of Q6_K: only two products of 6-bit codes can be added in 16 bits, and granules are
    short, so that panels are not faster at any width. */

@@ -29,8 +29,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_vector(__m256i x, unsigne
 
 /* Transposes 16 bytes of each of 8 rows into words (4, 8 rows), which are stored `apart` bytes apart, at any
    address. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_transpose(const unsigned char *from, size_t step, size_t apart,
-                                                           unsigned char *words)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_transpose_rows(const unsigned char *from, size_t step, size_t apart,
+                                                                unsigned char *words)
 {
     const __m256i a = specdec__avx2_load_two_rows(from, step), b = specdec__avx2_load_two_rows(from + step, step);
     const __m256i c = specdec__avx2_load_two_rows(from + 2 * step, step);
@@ -45,13 +45,13 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_transpose(const unsigned char *
 }
 
 /* The words that begin in the middle of words: 16 bits further on. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_middle_words(const __m256i *words)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_words_from_middle(const __m256i *words)
 {
     return _mm256_or_si256(_mm256_srli_epi32(words[0], 16), _mm256_slli_epi32(words[1], 16));
 }
 
 /* Stores the lower halves of words (8 rows). */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_halves(__m256i words, unsigned char *to)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_halves(__m256i words, unsigned char *to)
 {
     const __m256i lower = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0));
     const __m256i x = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(words, lower), 0x08);
@@ -95,21 +95,21 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_word(int unit, __m256i wo
 
 /* Interleaves two blocks of a half float and four words each, in registers: 18 bytes are no whole number of words, 36
    bytes are. */
-SPECDEC__AVX2 static void specdec__avx2_interleave_pair(const unsigned char *from, size_t step, unsigned char *to)
+SPECDEC__AVX2 static void specdec__avx2_interleave_two_blocks(const unsigned char *from, size_t step, unsigned char *to)
 {
     __m256i words[9];
     int half, i;
 
     specdec__quant_prefetch(from, step, 36);
     for (half = 0; half < 2; half++, from += 8 * step) {
-        specdec__avx2_transpose(from, step, sizeof *words, (unsigned char *)words);
-        specdec__avx2_transpose(from + 16, step, sizeof *words, (unsigned char *)(words + 4));
-        specdec__avx2_transpose(from + 20, step, sizeof *words, (unsigned char *)(words + 5));
-        specdec__avx2_store_halves(words[0], to + half * 16);
-        specdec__avx2_store_halves(_mm256_srli_epi32(words[4], 16), to + 288 + half * 16);
+        specdec__avx2_transpose_rows(from, step, sizeof *words, (unsigned char *)words);
+        specdec__avx2_transpose_rows(from + 16, step, sizeof *words, (unsigned char *)(words + 4));
+        specdec__avx2_transpose_rows(from + 20, step, sizeof *words, (unsigned char *)(words + 5));
+        specdec__avx2_store_low_halves(words[0], to + half * 16);
+        specdec__avx2_store_low_halves(_mm256_srli_epi32(words[4], 16), to + 288 + half * 16);
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
-            specdec__avx2_store_vector(specdec__avx2_middle_words(words + i), to + 32 + i * 64 + half * 32);
+            specdec__avx2_store_vector(specdec__avx2_words_from_middle(words + i), to + 32 + i * 64 + half * 32);
             specdec__avx2_store_vector(words[5 + i], to + 320 + i * 64 + half * 32);
         }
     }
@@ -122,9 +122,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_units(int unit, const __m
     const int odd = at % 4 != 0;
 
     for (words += at / 4; size >= 4; size -= 4, words++, to += 64)
-        specdec__avx2_store_word(unit, odd ? specdec__avx2_middle_words(words) : *words, half, to);
+        specdec__avx2_store_word(unit, odd ? specdec__avx2_words_from_middle(words) : *words, half, to);
     if (size) /* half a word */
-        specdec__avx2_store_halves(odd ? _mm256_srli_epi32(*words, 16) : *words, to + half * 16);
+        specdec__avx2_store_low_halves(odd ? _mm256_srli_epi32(*words, 16) : *words, to + half * 16);
 }
 
 /* specdec__quant_interleave_field with AVX2. */
@@ -146,8 +146,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size
         for (half = 0; half < 2; half++) {
             const int direct = unit == 4 && left == 16;
 
-            specdec__avx2_transpose(from + i - back + (size_t)half * 8 * step, step, direct ? 64 : sizeof *words,
-                                    direct ? to + half * 32 : (unsigned char *)words);
+            specdec__avx2_transpose_rows(from + i - back + (size_t)half * 8 * step, step, direct ? 64 : sizeof *words,
+                                         direct ? to + half * 32 : (unsigned char *)words);
             if (!direct)
                 specdec__avx2_store_units(unit, words, back, left, half, to);
         }
@@ -170,7 +170,7 @@ SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *ty
     }
     for (b = 0; b < blocks; b += whole) {
         if (pairs && blocks - b >= 2) {
-            specdec__avx2_interleave_pair(rows, row_bytes, tile_out);
+            specdec__avx2_interleave_two_blocks(rows, row_bytes, tile_out);
             rows += 2 * type->bytes;
             tile_out += 2 * type->bytes * SPECDEC__ROWS;
             b++;

@@ -214,7 +214,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fp4_values(__m512i u[8])
 }
 
 /* Unpacks two granules of 16 codes a row from the nibbles of two vectors each, the low nibbles first. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_nvfp4(const unsigned char *at, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_nvfp4(const unsigned char *at, __m512i u[8])
 {
     int i;
 
@@ -228,7 +228,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_nvfp4(const unsigned 
 }
 
 /* Unpacks 32 codes a row of one bit each from a vector: twice the bits. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q1_0(const unsigned char *at, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_q1_0(const unsigned char *at, __m512i u[8])
 {
     const __m512i q = specdec__avx512_load_bytes(at);
     int i;
@@ -240,7 +240,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q1_0(const unsigned c
 }
 
 /* Unpacks 32 codes a row of two bits each from two vectors. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q2_0(const unsigned char *at, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_q2_0(const unsigned char *at, __m512i u[8])
 {
     int i;
 
@@ -251,8 +251,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q2_0(const unsigned c
 }
 
 /* Unpacks 32 unsigned codes a row from nibbles (at), with fifth bits (bits) unless NULL. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_nibbles(const unsigned char *at, const unsigned char *bits,
-                                                                   __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_nibbles(const unsigned char *at, const unsigned char *bits,
+                                                                    __m512i u[8])
 {
     int i;
 
@@ -268,8 +268,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_nibbles(const unsigne
 
 /* Unpacks an eighth of the codes of Q4_K and Q5_K: the low nibbles of eight vectors for even eighths, the high ones for
    odd eighths. bits: the fifth bits, or NULL. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_k(const unsigned char *at, const unsigned char *bits,
-                                                             int eighth, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_q4_q5_k(const unsigned char *at, const unsigned char *bits,
+                                                                    int eighth, __m512i u[8])
 {
     int i;
 
@@ -291,8 +291,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_k(const unsigned char
 }
 
 /* Unpacks one of the four groups of 32 codes in 128 values of Q6_K. run: a constant. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_six_bits(const unsigned char *low, const unsigned char *high,
-                                                                    int run, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_six_bits(const unsigned char *low,
+                                                                     const unsigned char *high, int run, __m512i u[8])
 {
     int i;
 
@@ -314,21 +314,21 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_six_bits(const unsign
 }
 
 /* Unpacks an eighth of the codes of a tile of Q6_K: four low bits and two high bits make a code. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q6_k(const unsigned char *tile, int eighth, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_q6_k(const unsigned char *tile, int eighth, __m512i u[8])
 {
     const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
     const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, two_bits) + eighth / 4 * 512;
 
     switch (eighth % 4) {
-    case 0: specdec__avx512_codes_six_bits(low, high, 0, u); break;
-    case 1: specdec__avx512_codes_six_bits(low, high, 1, u); break;
-    case 2: specdec__avx512_codes_six_bits(low, high, 2, u); break;
-    default: specdec__avx512_codes_six_bits(low, high, 3, u); break;
+    case 0: specdec__avx512_unpack_six_bits(low, high, 0, u); break;
+    case 1: specdec__avx512_unpack_six_bits(low, high, 1, u); break;
+    case 2: specdec__avx512_unpack_six_bits(low, high, 2, u); break;
+    default: specdec__avx512_unpack_six_bits(low, high, 3, u); break;
     }
 }
 
 /* Unpacks one of the four groups of 32 two-bit fields in 128 values of Q2_K or Q3_K. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_two_bit_run(const unsigned char *at, int run, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_two_bit_run(const unsigned char *at, int run, __m512i u[8])
 {
     int i;
 
@@ -341,17 +341,17 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_two_bit_run(const uns
 }
 
 /* Unpacks an eighth of the codes of Q2_K and Q3_K: two bits of eight vectors. bits: the third bits, or NULL. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_two_bits(const unsigned char *at, const unsigned char *bits,
-                                                                    int eighth, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_two_bits(const unsigned char *at, const unsigned char *bits,
+                                                                     int eighth, __m512i u[8])
 {
     int i;
 
     at += eighth / 4 * 512;
     switch (eighth % 4) {
-    case 0: specdec__avx512_codes_two_bit_run(at, 0, u); break;
-    case 1: specdec__avx512_codes_two_bit_run(at, 1, u); break;
-    case 2: specdec__avx512_codes_two_bit_run(at, 2, u); break;
-    default: specdec__avx512_codes_two_bit_run(at, 3, u); break;
+    case 0: specdec__avx512_unpack_two_bit_run(at, 0, u); break;
+    case 1: specdec__avx512_unpack_two_bit_run(at, 1, u); break;
+    case 2: specdec__avx512_unpack_two_bit_run(at, 2, u); break;
+    default: specdec__avx512_unpack_two_bit_run(at, 3, u); break;
     }
     if (bits) {
         SPECDEC__UNROLL
@@ -375,8 +375,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_move_bit(__m512i a, int 
 
 /* Unpacks the codes of a block of Q8_0 in planes. upper: its part of the upper plane; lower: its part of the lower
    plane, or NULL. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned char *upper,
-                                                                  const unsigned char *lower, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_planes(const unsigned char *upper,
+                                                                   const unsigned char *lower, __m512i u[8])
 {
     const __m512i fifth = specdec__avx512_load_bytes(upper + 288);
     __m512i line, low = _mm512_set1_epi8(SPECDEC__PLANE_MIDDLE);
@@ -419,10 +419,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
             u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(own + SPECDEC__TILE_AT(q8_0, codes) + i * 64),
                                     _mm512_set1_epi8((char)-128));
         break;
-    case SPECDEC__X86_PLANE: specdec__avx512_codes_planes(own, NULL, u); break;
-    case SPECDEC__X86_PLANES:
-        specdec__avx512_codes_planes(own, specdec__plane_lower(panel->u.planes, own), u);
-        break;
+    case SPECDEC__X86_PLANE: specdec__avx512_unpack_planes(own, NULL, u); break;
+    case SPECDEC__X86_PLANES: specdec__avx512_unpack_planes(own, specdec__plane_lower(panel->u.planes, own), u); break;
     default: /* the panel holds the codes */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -495,7 +493,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
         specdec__avx512_scales_k(tile, panel);
     } else {
         int8_t room[512];
-        const int8_t *factors = specdec__avx2_factors(type, tile, room);
+        const int8_t *factors = specdec__avx2_unpack_factors(type, tile, room);
 
         specdec__avx512_scale_bytes(specdec__avx512_from_f16(d), factors, count, panel->scale);
         if (specdec__x86_has_minimum(type))

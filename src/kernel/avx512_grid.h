@@ -16,7 +16,7 @@
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 /* Four bytes of eight signs from four times seven signs in each word: the eighth makes the number of set bits even. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_signs(__m512i word)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_eighth_signs(__m512i word)
 {
     const __m512i parity =
         _mm512_broadcast_i32x4(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
@@ -113,9 +113,10 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_group_signs(int type, co
     switch (type) {
     case SPECDEC__TYPE_IQ2_XXS:
         a = specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128 + 64);
-        return specdec__avx512_signs(a);
+        return specdec__avx512_add_eighth_signs(a);
     case SPECDEC__TYPE_IQ3_XXS:
-        return specdec__avx512_signs(specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq3_xxs, words) + g * 64));
+        return specdec__avx512_add_eighth_signs(
+            specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq3_xxs, words) + g * 64));
     case SPECDEC__TYPE_IQ2_S: return specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64);
     case SPECDEC__TYPE_IQ3_S: return specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq3_s, signs) + g * 64);
     default: /* IQ2_XS: in the top bits of each index */
@@ -123,13 +124,13 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_group_signs(int type, co
         b = _mm512_srli_epi16(specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + 64), 9);
         a = _mm512_madd_epi16(a, _mm512_set1_epi32(0x00800001)); /* the signs of two points: 14 bits */
         b = _mm512_madd_epi16(b, _mm512_set1_epi32(0x00800001));
-        return specdec__avx512_signs(_mm512_or_si512(a, _mm512_slli_epi32(b, 14)));
+        return specdec__avx512_add_eighth_signs(_mm512_or_si512(a, _mm512_slli_epi32(b, 14)));
     }
 }
 
-/* Four codes + 128 of each of 16 rows: as specdec__avx2_point_codes. table: codes + 128. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_point_codes(int twos, __m512i table, const __m512i *points,
-                                                                    __m512i signs, int i)
+/* Four codes + 128 of each of 16 rows: as specdec__avx2_codes_of_points. table: codes + 128. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_codes_of_points(int twos, __m512i table, const __m512i *points,
+                                                                        __m512i signs, int i)
 {
     const __m512i words = points[twos ? i / 4 : i / 2], bits = _mm512_set1_epi32(i % 2 ? (int)0x80402010 : 0x08040201);
     const __m512i low = specdec__avx512_and(words, 15), high = specdec__avx512_and(_mm512_srli_epi16(words, 4), 15);
@@ -148,16 +149,16 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_point_codes(int twos, __
 }
 
 /* Stores the codes + 128 of a group, and its one or two pairs, in a panel. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_group(int twos, int pairs, __m512i table,
-                                                                 const __m512i *points, __m512i signs, int8_t *codes,
-                                                                 int32_t (*pair)[SPECDEC__ROWS])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_group_codes(int twos, int pairs, __m512i table,
+                                                                       const __m512i *points, __m512i signs,
+                                                                       int8_t *codes, int32_t (*pair)[SPECDEC__ROWS])
 {
     __m512i u[8];
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
-        u[i] = specdec__avx512_point_codes(twos, table, points, signs, i);
+        u[i] = specdec__avx512_codes_of_points(twos, table, points, signs, i);
         _mm512_storeu_si512(codes + i * 64, u[i]);
     }
     if (pairs == 1) {
@@ -169,8 +170,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_group(int twos, int p
 }
 
 /* Unpacks the scales of a tile of a type with a grid. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_grid_scales(uint32_t type, const unsigned char *tile,
-                                                                 float (*scale)[SPECDEC__ROWS])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_grid_scales(uint32_t type, const unsigned char *tile,
+                                                                        float (*scale)[SPECDEC__ROWS])
 {
     const specdec__x86_grid_scales from = specdec__x86_grid_scales_of(type, tile);
     const __m512 factor = _mm512_set1_ps(from.factor), d = specdec__avx512_from_f16(tile);
@@ -201,10 +202,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_points(uint32_t numb
         signs = specdec__avx512_group_signs((int)number, tile, g);
         specdec__avx512_point_indices((int)number, tile, g, points);
         specdec__avx512_look_up_grid(grid, deep, twos ? 2 : 4, points);
-        specdec__avx512_store_group(twos, pairs, table, points, signs, panel->u.codes + g * 512,
-                                    panel->pair + g * pairs);
+        specdec__avx512_store_group_codes(twos, pairs, table, points, signs, panel->u.codes + g * 512,
+                                          panel->pair + g * pairs);
     }
-    specdec__avx512_grid_scales(number, tile, panel->scale);
+    specdec__avx512_unpack_grid_scales(number, tile, panel->scale);
 }
 
 #define SPECDEC__AVX512_GRID(name, type, deep) \
@@ -223,8 +224,9 @@ SPECDEC__AVX512_GRID(iq3_xxs, IQ3_XXS, 2)
 SPECDEC__AVX512_GRID(iq3_s, IQ3_S, 3)
 
 /* Unpacks a tile of any type without minimums by its decoder: codes + 128, pairs and scales. */
-SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile,
-                                                       int blocks, specdec__panel *panel)
+SPECDEC__AVX512 static void specdec__avx512_unpack_by_decoder(const specdec__quant_type *type,
+                                                              const unsigned char *tile, int blocks,
+                                                              specdec__panel *panel)
 {
     const __m512i high = _mm512_set1_epi8((char)-128);
     __m512i u[8];

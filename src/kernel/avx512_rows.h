@@ -26,21 +26,21 @@ enum {
 };
 
 /* A run of a column: codes (vector, half of the granule, granule, 16); offsets (vector, granule, 16); scale (granule);
-   rest (granule): the correction of dots of unsigned codes. */
+   correction (granule). */
 typedef struct specdec__avx512_column_run {
-    int8_t codes[4][2][64], offsets[4][64];
-    float scale[16];
-    int32_t rest[16];
+    int8_t codes[4][2][64], offsets[4][64]; /* codes of the column; the offset of each code's block */
+    float scale[16];                        /* scales of the granules */
+    int32_t correction[16];                 /* what is added to dots of unsigned weight codes */
 } specdec__avx512_column_run;
 
 /* The runs of a column, and the scales, dots and minimums of 16 rows: (run, row, granule). */
 typedef struct specdec__avx512_rows_memory {
-    specdec__avx512_column_run runs[SPECDEC__AVX512_ROW_RUNS];
+    specdec__avx512_column_run runs[SPECDEC__AVX512_ROW_RUNS]; /* the runs of the column */
     float scale[SPECDEC__AVX512_ROW_RUNS][16][16], dot[SPECDEC__AVX512_ROW_RUNS][16][16];
     float minimum[SPECDEC__AVX512_ROW_RUNS_M][16][16];
 } specdec__avx512_rows_memory;
 SPECDEC__STATIC_ASSERT(avx512_rows_memory_fits,
-                       sizeof(specdec__avx512_rows_memory) <= 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4);
+                       sizeof(specdec__avx512_rows_memory) <= 2 * SPECDEC__PANEL_VALUES * SPECDEC__ROWS * 4);
 
 /* Prepares the run of a column that begins at block `block`. The nibbles of Q4_K belong to two granules, so that a
    vector of codes has every second granule. */
@@ -60,7 +60,7 @@ SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_prepare_run(int ty
             memcpy(run->codes[at / 64][i / 16] + at % 64, codes, 16);
         memset(run->offsets[0] + at, offset, 16);
         run->scale[g] = from.scales[g / per];
-        run->rest[g] = -specdec__x86_bias(type) * (granule * offset + sum);
+        run->correction[g] = -specdec__x86_bias(type) * (granule * offset + sum);
     }
 }
 
@@ -96,7 +96,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_scales(const unsigne
 }
 
 /* Unpacks the eight 6-bit scales and eight minimums of a block of Q4_K into bytes. */
-SPECDEC__INLINE void specdec__avx512_row_bytes_k(const unsigned char *packed, uint64_t *scales, uint64_t *minimums)
+SPECDEC__INLINE void specdec__avx512_unpack_row_factors_q4_k(const unsigned char *packed, uint64_t *scales,
+                                                             uint64_t *minimums)
 {
     const uint32_t a = specdec__load_u32(packed), b = specdec__load_u32(packed + 4), c = specdec__load_u32(packed + 8);
     const uint32_t last_a = (c & 0x0F0F0F0F) | (a >> 2 & 0x30303030);
@@ -107,14 +108,14 @@ SPECDEC__INLINE void specdec__avx512_row_bytes_k(const unsigned char *packed, ui
 }
 
 /* d (2 blocks) times bytes (2 blocks, 8), as floats. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales_k(__m512 d, const uint64_t *bytes)
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales_q4_k(__m512 d, const uint64_t *bytes)
 {
     return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
                                 _mm_set_epi64x((long long)bytes[1], (long long)bytes[0]))));
 }
 
 /* The half float at offset `at` of a block of Q4_K in lanes 0 to 7, of the next block in lanes 8 to 15. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_halves_k(const unsigned char *from, size_t at)
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_half_floats_q4_k(const unsigned char *from, size_t at)
 {
     const int first = from[at] | from[at + 1] << 8;
     const int second = from[at + sizeof(specdec__block_q4_k)] | from[at + sizeof(specdec__block_q4_k) + 1] << 8;
@@ -132,11 +133,12 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales(int type, cons
     case SPECDEC__TYPE_Q4_0: return specdec__avx512_load_scales(from, 18);
     case SPECDEC__TYPE_Q8_0: return specdec__avx512_load_scales(from, 34);
     case SPECDEC__TYPE_Q4_K:
-        specdec__avx512_row_bytes_k(from + 4, scales, minimums);
-        specdec__avx512_row_bytes_k(from + sizeof(specdec__block_q4_k) + 4, scales + 1, minimums + 1);
-        _mm512_storeu_ps(minimum, specdec__avx512_row_scales_k(
-                                      specdec__avx512_negative(specdec__avx512_row_halves_k(from, 2)), minimums));
-        return specdec__avx512_row_scales_k(specdec__avx512_row_halves_k(from, 0), scales);
+        specdec__avx512_unpack_row_factors_q4_k(from + 4, scales, minimums);
+        specdec__avx512_unpack_row_factors_q4_k(from + sizeof(specdec__block_q4_k) + 4, scales + 1, minimums + 1);
+        _mm512_storeu_ps(minimum,
+                         specdec__avx512_row_scales_q4_k(
+                             specdec__avx512_negative(specdec__avx512_row_half_floats_q4_k(from, 2)), minimums));
+        return specdec__avx512_row_scales_q4_k(specdec__avx512_row_half_floats_q4_k(from, 0), scales);
     default: /* Q6_K */
         d = from + offsetof(specdec__block_q6_k, d);
         return _mm512_mul_ps(
@@ -147,8 +149,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales(int type, cons
 }
 
 /* codes (vector, half of a granule) = the unsigned codes of two vectors of a run. two: which two vectors. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_codes(int type, const unsigned char *from, int two,
-                                                               __m512i codes[2][2])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_row_codes(int type, const unsigned char *from, int two,
+                                                                      __m512i codes[2][2])
 {
     const __m512i by = _mm512_set_epi64(0x0002000200020002, 0x0002000200020002, 0x0002000200020002, 0x0002000200020002,
                                         0, 0, 0, 0);
@@ -188,7 +190,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_codes(int type, const u
 
 /* Adds the four partial sums of each of 16 granules, which are in four vectors, into one vector, in the order of the
    file. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_row_dots(int type, const __m512i *sums)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_sum_row_dots(int type, const __m512i *sums)
 {
     const __m512i order =
         type == SPECDEC__TYPE_Q4_K
@@ -225,7 +227,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_row_run(int type, 
     SPECDEC__UNROLL
     for (v = 0; v < 4; v++) {
         if (v % 2 == 0)
-            specdec__avx512_row_codes(type, from, v / 2, codes);
+            specdec__avx512_unpack_row_codes(type, from, v / 2, codes);
         offsets = _mm512_loadu_si512(x->offsets[v]);
         sums[v] = _mm512_setzero_si512();
         SPECDEC__UNROLL
@@ -238,8 +240,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_row_run(int type, 
             sums[v] = _mm512_dpbusd_epi32(
                 sums[v], halves == 2 ? _mm512_add_epi8(codes[v % 2][0], codes[v % 2][1]) : codes[v % 2][0], offsets);
     }
-    _mm512_storeu_ps(dot, _mm512_cvtepi32_ps(_mm512_add_epi32(specdec__avx512_row_dots(type, sums),
-                                                              _mm512_loadu_si512(x->rest))));
+    _mm512_storeu_ps(dot, _mm512_cvtepi32_ps(_mm512_add_epi32(specdec__avx512_sum_row_dots(type, sums),
+                                                              _mm512_loadu_si512(x->correction))));
     _mm512_storeu_ps(scale, _mm512_mul_ps(specdec__avx512_row_scales(type, from, minimum), _mm512_loadu_ps(x->scale)));
 }
 
@@ -252,11 +254,12 @@ SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_add_run(const spec
     int g, i;
 
     for (g = 0; g < 16; g += 4) {
-        specdec__avx512_transpose((const unsigned char *)(from->scale[run][0] + g), sizeof *from->scale[run], scale);
-        specdec__avx512_transpose((const unsigned char *)(from->dot[run][0] + g), sizeof *from->dot[run], dot);
+        specdec__avx512_transpose_rows((const unsigned char *)(from->scale[run][0] + g), sizeof *from->scale[run],
+                                       scale);
+        specdec__avx512_transpose_rows((const unsigned char *)(from->dot[run][0] + g), sizeof *from->dot[run], dot);
         if (totals)
-            specdec__avx512_transpose((const unsigned char *)(from->minimum[run][0] + g), sizeof *from->minimum[run],
-                                      minimum);
+            specdec__avx512_transpose_rows((const unsigned char *)(from->minimum[run][0] + g),
+                                           sizeof *from->minimum[run], minimum);
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
             sum = _mm512_fmadd_ps(scale[i], dot[i], sum);
@@ -293,9 +296,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_runs(int type, con
 }
 
 /* specdec__rows_function of a type. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_rows(int type, const specdec__tiles *tiles, size_t row_bytes,
-                                                          int blocks, const specdec__columns *x, void *room,
-                                                          float *const *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_file_rows_of_type(int type, const specdec__tiles *tiles,
+                                                                                size_t row_bytes, int blocks,
+                                                                                const specdec__columns *x, void *room,
+                                                                                float *const *sums)
 {
     const int minimums = specdec__x86_has_minimum(type), run = specdec__x86_granule(type) / 2; /* blocks of 32 */
     const int most = minimums ? SPECDEC__AVX512_ROW_RUNS_M : SPECDEC__AVX512_ROW_RUNS;
@@ -323,7 +327,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_rows(int type, const specde
                                                               int blocks, const specdec__columns *x, void *room, \
                                                               float *const *sums) \
     { \
-        specdec__avx512_rows(SPECDEC__TYPE_##number, tiles, row_bytes, blocks, x, room, sums); \
+        specdec__avx512_multiply_file_rows_of_type(SPECDEC__TYPE_##number, tiles, row_bytes, blocks, x, room, sums); \
     }
 SPECDEC__AVX512_ROWS(Q4_0)
 SPECDEC__AVX512_ROWS(Q8_0)

@@ -26,7 +26,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_four_rows(const uns
 }
 
 /* Transposes 16 bytes of each of 16 rows into words (4, 16 rows), at any address. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_transpose(const unsigned char *from, size_t step, void *words)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_transpose_rows(const unsigned char *from, size_t step, void *words)
 {
     const __m512i a = specdec__avx512_load_four_rows(from, step), b = specdec__avx512_load_four_rows(from + step, step);
     const __m512i c = specdec__avx512_load_four_rows(from + 2 * step, step);
@@ -40,11 +40,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_transpose(const unsigned ch
     _mm512_storeu_si512((__m512i *)words + 3, _mm512_unpackhi_epi64(ab2, cd2));
 }
 
-/* specdec__avx512_transpose as a function that is not inlined. */
-SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_transpose_called(const unsigned char *from, size_t step,
-                                                                               void *words)
+/* specdec__avx512_transpose_rows as a function that is not inlined. */
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_transpose_rows_called(const unsigned char *from,
+                                                                                    size_t step, void *words)
 {
-    specdec__avx512_transpose(from, step, words);
+    specdec__avx512_transpose_rows(from, step, words);
 }
 
 /* Splits words (16 rows) into their halves or bytes (2 or 4, 16 rows): first within four rows, then across them. */
@@ -71,33 +71,34 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_transpose_bits(int unit,
 }
 
 /* The words that begin in the middle of words: 16 bits further on. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_middle_words(const __m512i *words)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_words_from_middle(const __m512i *words)
 {
     return _mm512_rol_epi32(_mm512_mask_blend_epi16(0x55555555u, words[0], words[1]), 16);
 }
 
 /* Stores the lower halves of words (16 rows). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_halves(__m512i words, unsigned char *to)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_halves(__m512i words, unsigned char *to)
 {
     _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(words));
 }
 
 /* Interleaves two blocks of a half float and four words each, in registers: 18 bytes are no whole number of words, 36
    bytes are. */
-SPECDEC__AVX512 static void specdec__avx512_interleave_pair(const unsigned char *from, size_t step, unsigned char *to)
+SPECDEC__AVX512 static void specdec__avx512_interleave_two_blocks(const unsigned char *from, size_t step,
+                                                                  unsigned char *to)
 {
     __m512i words[9];
     int i;
 
     specdec__quant_prefetch(from, step, 36);
-    specdec__avx512_transpose(from, step, words);
-    specdec__avx512_transpose(from + 16, step, words + 4);
-    specdec__avx512_transpose(from + 20, step, words + 5);
-    specdec__avx512_store_halves(words[0], to);
-    specdec__avx512_store_halves(_mm512_srli_epi32(words[4], 16), to + 288);
+    specdec__avx512_transpose_rows(from, step, words);
+    specdec__avx512_transpose_rows(from + 16, step, words + 4);
+    specdec__avx512_transpose_rows(from + 20, step, words + 5);
+    specdec__avx512_store_low_halves(words[0], to);
+    specdec__avx512_store_low_halves(_mm512_srli_epi32(words[4], 16), to + 288);
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        _mm512_storeu_si512(to + 32 + i * 64, specdec__avx512_middle_words(words + i));
+        _mm512_storeu_si512(to + 32 + i * 64, specdec__avx512_words_from_middle(words + i));
         _mm512_storeu_si512(to + 320 + i * 64, words[5 + i]);
     }
 }
@@ -110,13 +111,13 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_units(int unit, const
     __m512i x;
 
     for (words += at / 4; size >= 4; size -= 4, words++, to += 64) {
-        x = odd ? specdec__avx512_middle_words(words) : *words;
+        x = odd ? specdec__avx512_words_from_middle(words) : *words;
         _mm512_storeu_si512(to, unit <= 2   ? specdec__avx512_split_words(unit, x)
                                 : unit == 4 ? x
                                             : specdec__avx512_transpose_bits(unit, x));
     }
     if (size) /* half a word */
-        specdec__avx512_store_halves(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
+        specdec__avx512_store_low_halves(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
 }
 
 /* specdec__quant_interleave_field with AVX-512. */
@@ -134,7 +135,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, 
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0;
         specdec__quant_prefetch(from + i, step, left);
-        specdec__avx512_transpose_called(from + i - back, step, unit == 4 && left == 16 ? (void *)to : (void *)words);
+        specdec__avx512_transpose_rows_called(from + i - back, step,
+                                              unit == 4 && left == 16 ? (void *)to : (void *)words);
         if (unit != 4 || left < 16)
             specdec__avx512_store_units(unit, words, back, left, to);
     }
@@ -156,7 +158,7 @@ SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type
     }
     for (b = 0; b < blocks; b += whole) {
         if (pairs && blocks - b >= 2) {
-            specdec__avx512_interleave_pair(rows, row_bytes, tile_out);
+            specdec__avx512_interleave_two_blocks(rows, row_bytes, tile_out);
             rows += 2 * type->bytes;
             tile_out += 2 * type->bytes * SPECDEC__ROWS;
             b++;

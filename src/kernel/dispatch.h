@@ -127,17 +127,18 @@ static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_func
     SPECDEC__X86_UNPACK_ENTRY(isa, number) \
     SPECDEC__AVX512_PANEL_ENTRY(isa, number)
 #define SPECDEC__AVX512_DECODED_ENTRY(isa, number) \
-    SPECDEC__TABLE_ENTRY(unpack, number, specdec__avx512_unpack_any); \
+    SPECDEC__TABLE_ENTRY(unpack, number, specdec__avx512_unpack_by_decoder); \
     SPECDEC__AVX512_PANEL_ENTRY(isa, number)
 #define SPECDEC__AVX512_PANEL_ENTRY(isa, number) \
-    SPECDEC__TABLE_ENTRY(dot, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
-                                                                                   : specdec__avx512_dot_32); \
+    SPECDEC__TABLE_ENTRY(dot, number, \
+                         specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
+                                                                            : specdec__avx512_dot_32); \
     if (SPECDEC__HAS(number)) { \
-        table->paired |= UINT64_C(1) << SPECDEC__TYPE_##number; \
+        table->two_panel_types |= UINT64_C(1) << SPECDEC__TYPE_##number; \
         if (specdec__x86_granule(SPECDEC__TYPE_##number) == 16) \
-            table->pair[0] = specdec__avx512_pair_16; \
+            table->dot_two_panels[0] = specdec__avx512_pair_16; \
         else \
-            table->pair[1] = specdec__avx512_pair_32; \
+            table->dot_two_panels[1] = specdec__avx512_pair_32; \
     }
 
 #define SPECDEC__AVX2_KERNELS(table, isa) \
@@ -200,9 +201,10 @@ static void specdec__kernels_by_panels(const specdec__kernels *kernels, const sp
                                        int count, float *const *sums)
 {
     const specdec__quant_type *type = tiles->type;
-    const size_t step = (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS;
-    specdec__pair_function *pair =
-        SPECDEC__HAS_READINGS && kernels->paired >> type->number & 1 ? kernels->pair[type->granule == 32] : NULL;
+    const size_t step = (size_t)(SPECDEC__PANEL_VALUES / type->block) * type->bytes * SPECDEC__ROWS;
+    specdec__dot_two_panels_function *pair = SPECDEC__HAS_READINGS && kernels->two_panel_types >> type->number & 1
+                                                 ? kernels->dot_two_panels[type->granule == 32]
+                                                 : NULL;
     const int side = pair && tiles->tile[1] && count >= 4 ? 2 : 1;
     size_t at, ahead;
     int from, run, t, i;
@@ -212,7 +214,7 @@ static void specdec__kernels_by_panels(const specdec__kernels *kernels, const sp
             memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
     for (t = 0; t < 2 && tiles->tile[t]; t += side)
         for (from = 0, at = 0; from < blocks; from += run, at += step) {
-            run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+            run = specdec__min_int(SPECDEC__PANEL_VALUES / 32, blocks - from);
             for (i = 0; i < side; i++) {
                 const unsigned char *tile = tiles->tile[t + i] + at;
                 const unsigned char *next = from + run < blocks                  ? tile + step
@@ -343,8 +345,8 @@ void specdec__kernels_avx512(specdec__kernels *table)
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__FLOAT_MULTIPLY(avx512);
     table->interleave = specdec__avx512_interleave;
-    table->plane = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_plane : NULL;
-    table->planes = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_planes : NULL;
+    table->multiply_upper_plane = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_plane : NULL;
+    table->multiply_planes = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_planes : NULL;
     SPECDEC__TABLE_ENTRY(rows, Q4_0, specdec__avx512_rows_Q4_0);
     SPECDEC__TABLE_ENTRY(rows, Q8_0, specdec__avx512_rows_Q8_0);
     SPECDEC__TABLE_ENTRY(rows, Q4_K, specdec__avx512_rows_Q4_K);

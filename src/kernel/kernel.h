@@ -17,7 +17,7 @@
 #include "../quant/planes.h"
 
 #define SPECDEC__ROWS SPECDEC__TILE_ROWS /* rows of a tile, and lanes of a vector: 16 */
-#define SPECDEC__PANEL 256               /* values of each row that are unpacked at a time */
+#define SPECDEC__PANEL_VALUES 256        /* values of each row in a panel */
 #define SPECDEC__PREFETCH_BYTES 4096     /* distance in bytes at which x86 prefetches weights */
 #define SPECDEC__PREFETCH_L1_BYTES 1024  /* distance into the first-level cache, after prefetching into the second */
 #define SPECDEC__KEYS 64                 /* keys of an attention block, slots of a page of the cache */
@@ -32,20 +32,21 @@
    instruction set. */
 typedef struct specdec__panel {
     union {
-        int8_t codes[SPECDEC__PANEL * SPECDEC__ROWS];  /* (value/4, row, 4) */
-        float values[SPECDEC__PANEL * SPECDEC__ROWS];  /* (value, row): float types */
+        int8_t codes[SPECDEC__PANEL_VALUES * SPECDEC__ROWS]; /* (value/4, row, 4) */
+        float values[SPECDEC__PANEL_VALUES * SPECDEC__ROWS]; /* (value, row): float types */
         const unsigned char *planes;                   /* a tile of planes: see specdec__tiles */
     } u;
-    int32_t pair[SPECDEC__PANEL / 16][SPECDEC__ROWS];  /* (granule, row) */
-    float scale[SPECDEC__PANEL / 16][SPECDEC__ROWS];   /* (granule, row) */
-    float minimum[SPECDEC__PANEL / 16][SPECDEC__ROWS]; /* (granule, row) */
+    int32_t pair[SPECDEC__PANEL_VALUES / 16][SPECDEC__ROWS];  /* (granule, row) correction of sums for bias and offset
+                                                                 */
+    float scale[SPECDEC__PANEL_VALUES / 16][SPECDEC__ROWS];   /* (granule, row) scales of codes */
+    float minimum[SPECDEC__PANEL_VALUES / 16][SPECDEC__ROWS]; /* (granule, row) minimums of values */
 } specdec__panel;
 
-/* n columns of quantised activations with K values each, in blocks of 32 values. */
+/* n columns of activations, each with the same number of values, quantised in blocks of 32 values. */
 typedef struct specdec__columns {
     int n;           /* columns */
-    int8_t *codes;   /* (block, column, 32) */
-    float *scale;    /* (block, column) */
+    int8_t *codes;   /* (block, column, 32): quantised values */
+    float *scale;    /* (block, column): x = scale * (code + offset) */
     int32_t *pair32; /* (block, column): offset in the low half, sum of 32 codes in the high half */
     int32_t *pair16; /* (block, column, 2): the same for each half of a block */
     float *sum32;    /* (block, column): scale * sum of (code + offset) */
@@ -61,12 +62,12 @@ typedef void specdec__unpack_function(const specdec__quant_type *type, const uns
 typedef void specdec__dot_function(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                    int column, int count, float *sums);
 /* sums[i] (count, 16) += panel i times columns, for two panels. */
-typedef void specdec__pair_function(const specdec__panel *panels, int blocks, const specdec__columns *x, int block,
-                                    int column, int count, float *const *sums);
+typedef void specdec__dot_two_panels_function(const specdec__panel *panels, int blocks, const specdec__columns *x,
+                                              int block, int column, int count, float *const *sums);
 /* The same values of one or two tiles of a matrix. tile[1] is NULL if there is one. */
 typedef struct specdec__tiles {
-    const specdec__quant_type *type;
-    const unsigned char *tile[2];
+    const specdec__quant_type *type; /* how the weights are quantised */
+    const unsigned char *tile[2];    /* the tiles */
     const unsigned char *next[2]; /* weights that are likely to be multiplied next; any address, only prefetched */
     const unsigned char *planes;  /* a matrix in planes: where its upper planes begin; tile: upper planes of a tile */
     int l1_bytes;                 /* as in specdec__weight_reading; specdec__kernels_multiply sets it */
@@ -83,17 +84,17 @@ typedef void specdec__rows_function(const specdec__tiles *tiles, size_t row_byte
 
 /* The keys of a block of 64 that a query, or all of several queries, may attend to: [from, to). */
 typedef struct specdec__key_range {
-    int from, to;
+    int from, to; /* first key, and the one behind the last: indices in the block */
 } specdec__key_range;
 
 /* The softmax of queries over the keys of the blocks so far. */
 typedef struct specdec__attention_sums {
     float *highest; /* (query): the largest score; SPECDEC__NO_SCORE: no key yet */
     float *row;     /* (query, width): 16 partial sums of w = exp(score - highest), then the sums of w * value (dim) */
-    int width;      /* 16 + dim */
+    int width;      /* floats of a query in `row`: 16 + dim */
 } specdec__attention_sums;
 
-#define SPECDEC__NO_SCORE -3.0e38f /* below all scores */
+#define SPECDEC__NO_SCORE -3.0e38f /* stands for the largest score of no keys: below all scores */
 
 /* A block of 64 keys for `count` queries: turns their scores into 8-bit weights of values, and continues their
    softmax. */
@@ -114,14 +115,14 @@ typedef struct specdec__softmax_block {
    (values) = matrix^T * query. Sums over rows go in order. The gated delta rule (Yang et al. 2024, arXiv 2412.06464)
    and Mamba-2 (Dao and Gu 2024, arXiv 2405.21060) are of this form. */
 typedef struct specdec__state_update {
-    float *matrix;
-    int rows, values;   /* values: a multiple of 16 */
+    float *matrix;      /* (rows, values) the state, which is updated in place */
+    int rows, values;   /* size of the matrix; values: a multiple of 16 */
     int corrects;       /* 1: the layer corrects itself */
-    float decay, rate;
-    const float *key;   /* (rows) */
-    const float *query; /* (rows); NULL: no output */
-    const float *value; /* (values) */
-    float *out;         /* (values) */
+    float decay, rate;  /* factors of the old state and of the new value */
+    const float *key;   /* (rows) key of the token */
+    const float *query; /* (rows) query of the token; NULL: no output is computed */
+    const float *value; /* (values) value of the token */
+    float *out;         /* (values) output for the query */
 } specdec__state_update;
 
 /* The float loops of an instruction set: name, result, parameters. They are written once for all sets, in
@@ -246,27 +247,25 @@ typedef struct specdec__weight_reading {
 /* The table of an instruction set's functions, which give the same bits in every table. An entry for types is NULL if
    no type has that number; in multiply and rows, also if it would not be faster. */
 typedef struct specdec__kernels {
-    const char *name;
+    const char *name;                      /* name of the instruction set */
     specdec__weight_reading reading;       /* how weights are read */
     specdec__weight_reading other_reading; /* may be faster on some machines; all 0: there is no other one */
-    /* specdec__quant_interleave, or a faster function with the same result. */
-    specdec__interleave_function *interleave;
-    specdec__weigh_codes_function *weigh_codes;
+    specdec__interleave_function *interleave;   /* makes tiles: specdec__quant_interleave, or a faster function */
+    specdec__weigh_codes_function *weigh_codes; /* attention over values of 8 bits */
     SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_MEMBER, )
     int half_queries; /* up to this many queries, key_scores and weigh_values take half floats */
-    specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* by SPECDEC__SILU and so on */
-    specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];
-    specdec__dot_function *dot[SPECDEC__TYPE_COUNT];
-    /* dot for two panels and four columns or more, by granule (16, 32). paired: a bit for each type where this is
-       faster. */
-    specdec__pair_function *pair[2];
-    uint64_t paired;
-    /* Unpacks and multiplies in one, where that is faster; else NULL. */
-    specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
-    /* multiply for Q8_0 in planes: the upper plane alone, and both planes. NULL: planes are joined into tiles first. */
-    specdec__multiply_function *plane, *planes;
-    /* Multiplies rows as the file has them with one column, where that is faster than with tiles; else NULL. */
-    specdec__rows_function *rows[SPECDEC__TYPE_COUNT];
+    specdec__silu_function *activate[SPECDEC__ACTIVATIONS];    /* activation functions, by SPECDEC__SILU and so on */
+    specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];     /* by type: unpacks a tile into a panel */
+    specdec__dot_function *dot[SPECDEC__TYPE_COUNT];           /* by type: multiplies a panel by columns */
+    specdec__dot_two_panels_function *dot_two_panels[2];       /* by granule (16, 32): dot for two panels, 4 columns or
+                                                                  more */
+    uint64_t two_panel_types;                                  /* a bit for each type where dot_two_panels is faster */
+    specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT]; /* unpacks and multiplies in one, where that is faster */
+    specdec__multiply_function *multiply_upper_plane;          /* for Q8_0 in planes, the upper plane alone; NULL: none
+                                                                  */
+    specdec__multiply_function *multiply_planes;               /* for Q8_0 in planes, both; NULL: planes are joined
+                                                                  first */
+    specdec__rows_function *rows[SPECDEC__TYPE_COUNT];         /* multiplies rows as the file has them, where faster */
 } specdec__kernels;
 
 /* The operations that an instruction set defines before it includes >>kernel/lanes: name, result, parameters of

@@ -22,12 +22,12 @@ enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__
 
 /* The layout of a type's codes in a tile: code = (low bits | high bits << shift) + offset. */
 typedef struct specdec__line_codes {
-    uint32_t type;
+    uint32_t type;      /* SPECDEC__TYPE_Q4_0, ... */
     uint16_t layout;    /* SPECDEC__LINE_WHOLE and so on */
     uint16_t low, high; /* offsets of the low and high bits in a tile */
     uint8_t mask, high_mask, shift; /* high_mask 0: there are no high bits */
     uint8_t values;     /* 1: codes are indices of specdec__quant_iq4_values */
-    int8_t offset;
+    int8_t offset;      /* added to the bits of a code */
 } specdec__line_codes;
 
 /* The layouts of all types that are unpacked line by line. */
@@ -59,15 +59,15 @@ static const specdec__line_codes specdec__line_types[] = {
 
 /* Four lines of a block: where their low and high bits begin, and how their bytes are shifted. */
 typedef struct specdec__line_run {
-    const unsigned char *low, *high;
-    int shift, high_shift; /* of the first line */
+    const unsigned char *low, *high; /* the low and the high bits of the first line */
+    int shift, high_shift;           /* by how much these are shifted in their bytes */
     int high_step;         /* bytes between the high bits of two lines */
     int high_turn;         /* by how much more the next line's high bits are shifted */
 } specdec__line_run;
 
 /* The four lines of half `half` of block b of a tile. */
-SPECDEC__INLINE specdec__line_run specdec__line_at(const specdec__line_codes *from, const unsigned char *tile, int b,
-                                                   int half)
+SPECDEC__INLINE specdec__line_run specdec__line_find_run(const specdec__line_codes *from, const unsigned char *tile,
+                                                         int b, int half)
 {
     specdec__line_run run = {tile + from->low + half * 256, tile + from->high + half * 256, 0, b, 64, 0};
 
@@ -100,7 +100,7 @@ SPECDEC__INLINE specdec__line_run specdec__line_at(const specdec__line_codes *fr
 }
 
 /* A vector with the same number in every byte. */
-SPECDEC__INLINE specdec__line_vector specdec__line_set(int number)
+SPECDEC__INLINE specdec__line_vector specdec__line_fill(int number)
 {
     specdec__line_vector v = {0};
 
@@ -120,14 +120,14 @@ SPECDEC__INLINE specdec__line_vector specdec__line_load(const void *at)
 SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, const specdec__line_run *run,
                                               int has_high, int8_t *codes)
 {
-    const specdec__line_vector mask = specdec__line_set(from->mask), offset = specdec__line_set(from->offset);
-    const specdec__line_vector high_mask = specdec__line_set(from->high_mask), up = specdec__line_set(from->shift);
-    const specdec__line_vector shift = specdec__line_set(run->shift);
+    const specdec__line_vector mask = specdec__line_fill(from->mask), offset = specdec__line_fill(from->offset);
+    const specdec__line_vector high_mask = specdec__line_fill(from->high_mask), up = specdec__line_fill(from->shift);
+    const specdec__line_vector shift = specdec__line_fill(run->shift);
     int i, j;
 
     for (i = 0; i < 4; i++) {
         const unsigned char *low = run->low + i * 64, *high = run->high + i * run->high_step;
-        const specdec__line_vector turn = specdec__line_set(run->high_shift + i * run->high_turn);
+        const specdec__line_vector turn = specdec__line_fill(run->high_shift + i * run->high_turn);
 
         SPECDEC__UNROLL
         for (j = 0; j < 64; j += (int)sizeof mask) {
@@ -148,7 +148,7 @@ static void specdec__line_unpack_codes(const specdec__line_codes *from, const un
     int half;
 
     for (half = 0; half < 2; half++) {
-        const specdec__line_run run = specdec__line_at(from, tile, b, half);
+        const specdec__line_run run = specdec__line_find_run(from, tile, b, half);
 
         if (from->high_mask)
             specdec__line_unpack_run(from, &run, 1, codes + half * 256);
@@ -160,7 +160,7 @@ static void specdec__line_unpack_codes(const specdec__line_codes *from, const un
 }
 
 /* Four bytes of eight signs from four times seven signs: the eighth makes the number of set bits even. */
-SPECDEC__INLINE uint32_t specdec__line_four_signs(uint32_t sevens)
+SPECDEC__INLINE uint32_t specdec__line_add_eighth_signs(uint32_t sevens)
 {
     uint32_t signs = (sevens & 0x7F) | (sevens << 1 & 0x7F00) | (sevens << 2 & 0x7F0000) | (sevens << 3 & 0x7F000000);
     uint32_t parity = signs ^ signs >> 4;
@@ -171,7 +171,7 @@ SPECDEC__INLINE uint32_t specdec__line_four_signs(uint32_t sevens)
 }
 
 /* The codes of a row in line i of a group of grid points: magnitudes as bytes, then the signs applied. */
-SPECDEC__INLINE uint32_t specdec__line_point(uint32_t type, const specdec__grid_group *group, int i, int row)
+SPECDEC__INLINE uint32_t specdec__line_codes_of_point(uint32_t type, const specdec__grid_group *group, int i, int row)
 {
     const uint32_t ones = 0x01010101, signs = (group->signs[row] >> (i * 4) & 15) * 0x204081 & ones;
     uint32_t point;
@@ -199,23 +199,23 @@ SPECDEC__VECTORISE static void specdec__line_unpack_grid(uint32_t type, const un
     specdec__grid_load_group(type, tile, b, &group);
     if (type != SPECDEC__TYPE_IQ2_S && type != SPECDEC__TYPE_IQ3_S)
         for (row = 0; row < SPECDEC__ROWS; row++)
-            group.signs[row] = specdec__line_four_signs(group.signs[row]);
+            group.signs[row] = specdec__line_add_eighth_signs(group.signs[row]);
     for (i = 0; i < 8; i++) {
         if (type == SPECDEC__TYPE_IQ3_S)
             for (row = 0; row < SPECDEC__ROWS; row++)
-                line[row] = specdec__line_point(SPECDEC__TYPE_IQ3_S, &group, i, row);
+                line[row] = specdec__line_codes_of_point(SPECDEC__TYPE_IQ3_S, &group, i, row);
         else if (type == SPECDEC__TYPE_IQ3_XXS)
             for (row = 0; row < SPECDEC__ROWS; row++)
-                line[row] = specdec__line_point(SPECDEC__TYPE_IQ3_XXS, &group, i, row);
+                line[row] = specdec__line_codes_of_point(SPECDEC__TYPE_IQ3_XXS, &group, i, row);
         else
             for (row = 0; row < SPECDEC__ROWS; row++)
-                line[row] = specdec__line_point(SPECDEC__TYPE_IQ2_S, &group, i, row);
+                line[row] = specdec__line_codes_of_point(SPECDEC__TYPE_IQ2_S, &group, i, row);
         memcpy(codes + i * 64, line, sizeof line);
     }
 }
 
 /* Gathers a byte of each row; these bytes are `step` apart. */
-SPECDEC__INLINE specdec__line_row_bytes specdec__line_gather(const unsigned char *at, int step)
+SPECDEC__INLINE specdec__line_row_bytes specdec__line_gather_row_bytes(const unsigned char *at, int step)
 {
     specdec__line_row_bytes r;
     unsigned char bytes[16];
@@ -229,40 +229,42 @@ SPECDEC__INLINE specdec__line_row_bytes specdec__line_gather(const unsigned char
 
 /* Unpacks the scale (and minimum) of granule k of a tile of 256 values, as integers to be multiplied by d (and
    dmin). */
-static void specdec__line_factors(uint32_t type, const unsigned char *tile, int k, specdec__line_row_bytes *scale,
-                                  specdec__line_row_bytes *minimum)
+static void specdec__line_unpack_factors(uint32_t type, const unsigned char *tile, int k,
+                                         specdec__line_row_bytes *scale, specdec__line_row_bytes *minimum)
 {
     const unsigned char *at;
 
     switch (type) {
     case SPECDEC__TYPE_Q2_K:
-        *minimum = specdec__line_gather(tile + SPECDEC__TILE_AT(q2_k, scales) + k * 16, 1);
+        *minimum = specdec__line_gather_row_bytes(tile + SPECDEC__TILE_AT(q2_k, scales) + k * 16, 1);
         *scale = *minimum & 15;
         *minimum >>= 4;
         break;
     case SPECDEC__TYPE_Q3_K:
         at = tile + SPECDEC__TILE_AT(q3_k, scales);
-        *scale = specdec__line_gather(at + k % 8 * 16, 1) >> (uint8_t)(k / 8 * 4) & 15;
-        *scale |= (specdec__line_gather(at + (8 + k % 4) * 16, 1) >> (uint8_t)(k / 4 * 2) & 3) << 4;
+        *scale = specdec__line_gather_row_bytes(at + k % 8 * 16, 1) >> (uint8_t)(k / 8 * 4) & 15;
+        *scale |= (specdec__line_gather_row_bytes(at + (8 + k % 4) * 16, 1) >> (uint8_t)(k / 4 * 2) & 3) << 4;
         *scale -= 32;
         break;
-    case SPECDEC__TYPE_Q6_K: *scale = specdec__line_gather(tile + SPECDEC__TILE_AT(q6_k, scales) + k * 16, 1); break;
+    case SPECDEC__TYPE_Q6_K:
+        *scale = specdec__line_gather_row_bytes(tile + SPECDEC__TILE_AT(q6_k, scales) + k * 16, 1);
+        break;
     case SPECDEC__TYPE_IQ4_XS:
         at = tile + SPECDEC__TILE_AT(iq4_xs, low) + k / 2 * 16;
-        *scale = specdec__line_gather(at, 1) >> (uint8_t)(k % 2 * 4) & 15;
+        *scale = specdec__line_gather_row_bytes(at, 1) >> (uint8_t)(k % 2 * 4) & 15;
         at = tile + SPECDEC__TILE_AT(iq4_xs, high) + k / 4;
-        *scale |= (specdec__line_gather(at, 2) >> (uint8_t)(k % 4 * 2) & 3) << 4;
+        *scale |= (specdec__line_gather_row_bytes(at, 2) >> (uint8_t)(k % 4 * 2) & 3) << 4;
         *scale -= 32;
         break;
     default: /* Q4_K, Q5_K */
         at = tile + SPECDEC__TILE_AT(q4_k, scales) + k % 4 * 16;
-        *scale = specdec__line_gather(at, 1);
-        *minimum = specdec__line_gather(at + 4 * 16, 1);
+        *scale = specdec__line_gather_row_bytes(at, 1);
+        *minimum = specdec__line_gather_row_bytes(at + 4 * 16, 1);
         if (k < 4) {
             *scale &= 63;
             *minimum &= 63;
         } else {
-            specdec__line_row_bytes both = specdec__line_gather(at + 8 * 16, 1);
+            specdec__line_row_bytes both = specdec__line_gather_row_bytes(at + 8 * 16, 1);
             *scale = (both & 15) | *scale >> 6 << 4;
             *minimum = both >> 4 | *minimum >> 6 << 4;
         }
@@ -272,7 +274,8 @@ static void specdec__line_factors(uint32_t type, const unsigned char *tile, int 
 
 /* Unpacks the scale of granule k of a tile of a type with a grid, as integers. Returns the factor for them besides
    d. */
-static float specdec__line_grid_factor(uint32_t type, const unsigned char *tile, int k, specdec__line_row_bytes *scale)
+static float specdec__line_unpack_grid_scales(uint32_t type, const unsigned char *tile, int k,
+                                              specdec__line_row_bytes *scale)
 {
     const int word = k / 8 * 64, byte = k % 8 / 2;
     int shift = k % 2 * 4;
@@ -291,7 +294,7 @@ static float specdec__line_grid_factor(uint32_t type, const unsigned char *tile,
         shift = 4;
         break;
     }
-    *scale = (specdec__line_gather(tile + at, 4) >> (uint8_t)shift & 15) * 2 + 1;
+    *scale = (specdec__line_gather_row_bytes(tile + at, 4) >> (uint8_t)shift & 15) * 2 + 1;
     return type == SPECDEC__TYPE_IQ3_S ? 1.0f : type == SPECDEC__TYPE_IQ3_XXS ? 0.25f : 0.125f;
 }
 
@@ -311,9 +314,9 @@ static void specdec__line_unpack_scales(const specdec__quant_type *type, const s
         return;
     }
     if (from->layout == SPECDEC__LINE_GRID)
-        unit = specdec__line_grid_factor(type->number, tile, k, &scale);
+        unit = specdec__line_unpack_grid_scales(type->number, tile, k, &scale);
     else
-        specdec__line_factors(type->number, tile, k, &scale, &minimum);
+        specdec__line_unpack_factors(type->number, tile, k, &scale, &minimum);
     switch (type->number) {
     case SPECDEC__TYPE_Q2_K:
         d = tile + SPECDEC__TILE_AT(q2_k, d);
@@ -331,7 +334,7 @@ static void specdec__line_unpack_scales(const specdec__quant_type *type, const s
 }
 
 /* Unpacks blocks * 32 values of 16 rows of any type, and prefetches the bytes SPECDEC__LINE_PREFETCH_BYTES ahead. */
-#define SPECDEC__LINE_PREFETCH_BYTES 4096
+#define SPECDEC__LINE_PREFETCH_BYTES 4096 /* distance in bytes at which weights are prefetched */
 static void specdec__line_unpack(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                  specdec__panel *panel)
 {

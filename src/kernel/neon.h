@@ -22,7 +22,7 @@
 #define SPECDEC__SDOT SPECDEC__SDOT_IN_PLACE
 #define SPECDEC__UDOT(sum, w, x, lane) __asm__("udot %0.4s, %1.16b, %2.4b[" #lane "]" : "+w"(sum) : "w"(w), "w"(x))
 #define SPECDEC__NEON_COMPILER_BARRIER ((void)0)
-#define SPECDEC__NEON_KEEPS_LOADS 0
+#define SPECDEC__NEON_KEEPS_LOADS 0 /* 1: the compiler must be told to load a constant again */
 #else
 /* Each target repeats what the command line enables, as gcc inlines no function whose target has a feature that the
    caller's lacks. A command line that may be older than ARMv8.2 needs a whole architecture, for gcc's intrinsics and
@@ -100,7 +100,7 @@ typedef uint8x16_t __attribute__((may_alias)) specdec__neon_any;
 
 /* The vector of NEON: sixteen float lanes. */
 typedef struct specdec__neon_v {
-    float32x4_t a, b, c, d;
+    float32x4_t a, b, c, d; /* lanes 0 to 3, 4 to 7, 8 to 11, 12 to 15 */
 } specdec__neon_v;
 
 /* Defines an operation of SPECDEC__LANE_OPERATIONS by an expression for each four lanes. */

@@ -48,7 +48,7 @@ SPECDEC__INLINE float specdec__neon32_madd(float a, float b, float c) { return _
 #include SPECDEC__FILE
 
 /* Converts four half floats to floats; also those below 2^-14. */
-SPECDEC__INLINE float32x4_t specdec__neon32_halves(const unsigned char *at)
+SPECDEC__INLINE float32x4_t specdec__neon32_from_f16(const unsigned char *at)
 {
     uint8x8_t halves = vld1_u8(at);
     float32x4_t r;
@@ -70,8 +70,8 @@ static void specdec__line_store_scales(float *out, const unsigned char *d, const
         float32x4_t low = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide))), unit);
         float32x4_t high = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_high_s16(wide))), unit);
 
-        vst1q_f32(out + row, vmulq_f32(low, specdec__neon32_halves(d + row * 2)));
-        vst1q_f32(out + row + 4, vmulq_f32(high, specdec__neon32_halves(d + row * 2 + 8)));
+        vst1q_f32(out + row, vmulq_f32(low, specdec__neon32_from_f16(d + row * 2)));
+        vst1q_f32(out + row + 4, vmulq_f32(high, specdec__neon32_from_f16(d + row * 2 + 8)));
     }
 }
 
@@ -81,7 +81,7 @@ static void specdec__line_store_halves(float *out, const unsigned char *d)
     int row;
 
     for (row = 0; row < SPECDEC__ROWS; row += 4)
-        vst1q_f32(out + row, specdec__neon32_halves(d + row * 2));
+        vst1q_f32(out + row, specdec__neon32_from_f16(d + row * 2));
 }
 
 /* Replaces each of 512 codes (indices) by its value in a table. */
@@ -116,7 +116,8 @@ SPECDEC__INLINE void specdec__neon32_sum_granule(specdec__panel *panel, int k, i
 
 /* The exact sums of a granule of four rows times a column. The sums of 8 products (wide: of 2) of a row fit into 16
    bits: 8 * 32 * 127, 2 * 128 * 127. */
-SPECDEC__INLINE int32x4_t specdec__neon32_products(const int8_t *weights, const int8_t *codes, int words, int wide)
+SPECDEC__INLINE int32x4_t specdec__neon32_granule_products(const int8_t *weights, const int8_t *codes, int words,
+                                                           int wide)
 {
     const int chain = wide ? 2 : words;
     int32x4_t low = vdupq_n_s32(0), high = low;
@@ -169,8 +170,8 @@ SPECDEC__INLINE int specdec__neon32_is_normal(const specdec__columns *x, size_t 
 }
 
 /* sums (16) += a panel times one column. */
-SPECDEC__INLINE void specdec__neon32_column(const specdec__panel *panel, int blocks, const specdec__columns *x,
-                                            size_t from, float *sums, int granule, int has_minimum, int wide)
+SPECDEC__INLINE void specdec__neon32_dot_column(const specdec__panel *panel, int blocks, const specdec__columns *x,
+                                                size_t from, float *sums, int granule, int has_minimum, int wide)
 {
     const int per = 32 / granule;
     int row, b, g;
@@ -185,8 +186,8 @@ SPECDEC__INLINE void specdec__neon32_column(const specdec__panel *panel, int blo
             SPECDEC__UNROLL
             for (g = 0; g < per; g++) {
                 const int k = b * per + g;
-                int32x4_t dot = specdec__neon32_products(panel->u.codes + k * granule * SPECDEC__ROWS + row * 4,
-                                                         x->codes + at * 32 + g * granule, granule / 4, wide);
+                int32x4_t dot = specdec__neon32_granule_products(panel->u.codes + k * granule * SPECDEC__ROWS + row * 4,
+                                                                 x->codes + at * 32 + g * granule, granule / 4, wide);
 
                 dot = vmlaq_n_s32(dot, vld1q_s32(panel->pair[k] + row), offset);
                 acc = vfmaq_f32(acc, vmulq_n_f32(vld1q_f32(panel->scale[k] + row), x->scale[at]), vcvtq_f32_s32(dot));
@@ -207,7 +208,7 @@ SPECDEC__INLINE void specdec__neon32_column(const specdec__panel *panel, int blo
         size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
         for (; count; count--, column++, at++, sums += SPECDEC__ROWS) \
             if (specdec__neon32_is_normal(x, at, blocks, sums)) \
-                specdec__neon32_column(panel, blocks, x, at, sums, granule, has_minimum, wide); \
+                specdec__neon32_dot_column(panel, blocks, x, at, sums, granule, has_minimum, wide); \
             else \
                 specdec__scalar_dot_##plain(panel, blocks, x, block, column, 1, sums); \
     }

@@ -18,7 +18,8 @@
 typedef struct specdec__dotprod_input {
     const int8_t *codes;  /* codes of the first block */
     size_t stride;        /* bytes between blocks */
-    size_t last;          /* bytes from the first to the fourth column; of three columns, the last one counts twice */
+    size_t fourth_column; /* bytes from the first to the fourth column; of three columns, the last one counts
+                                      twice */
     int32_t start[4][4];  /* starts of sums, in memory, as loads cost less than moves between registers */
     float scale[8][4];    /* (block, column) */
     int32_t offset[8][4]; /* (block, column): an offset in each of four bytes; for wide types, the bits of a float */
@@ -101,7 +102,7 @@ SPECDEC__INLINE void specdec__dotprod_prepare(int type, int packed, const specde
 
     to->codes = x->codes + at * 32;
     to->stride = (size_t)x->n * 32;
-    to->last = (size_t)(count - 1) * 32;
+    to->fourth_column = (size_t)(count - 1) * 32;
     for (c = 0; c < columns; c++)
         vst1q_s32(to->start[c], vdupq_n_s32(SPECDEC__DOTPROD_START_BITS));
     for (b = 0; b < blocks; b++, at += (size_t)x->n)
@@ -118,31 +119,31 @@ SPECDEC__INLINE void specdec__dotprod_prepare(int type, int packed, const specde
 /* 32 values of four rows, unpacked: codes (value/4) and, for each granule, sums of codes, scales, and minimums without
    their sign. */
 typedef struct specdec__dotprod_rows {
-    int8x16_t codes[8], sums[2], others[2]; /* others: second sums, see specdec__dotprod_has_half_sums */
-    float32x4_t pair[2], scale[2], minimum[2];
+    int8x16_t codes[8], sums[2], second_sums[2]; /* second_sums: see specdec__dotprod_has_half_sums */
+    float32x4_t pair[2], scale[2], minimum[2];   /* (granule): sums of codes as floats, scales, minimums */
 } specdec__dotprod_rows;
 
 /* The data that blocks of up to 256 values of a tile (a run) share. factors (granule, 16 rows): the integer factors of
-   scales, plus specdec__dotprod_factor_bias; of Q4_K, factors of minimums from [8] on; unused for Q2_K. less: by how
-   much products of d and of dmin of four rows with factors are too large, negative; in memory, as a load costs less
-   than a move. */
+   scales, plus specdec__dotprod_factor_bias; of Q4_K, factors of minimums from [8] on; unused for Q2_K. factor_surplus
+   is in memory, as a load costs less than a move between registers. */
 typedef struct specdec__dotprod_run {
-    const unsigned char *tile;
-    const specdec__panel *panel;
-    unsigned char factors[16][SPECDEC__ROWS];
-    float less[2][4];
+    const unsigned char *tile;                /* where the blocks begin in the tile */
+    const specdec__panel *panel;              /* the panel that blocks are loaded from; NULL: from the tile */
+    unsigned char factors[16][SPECDEC__ROWS]; /* (granule, row) integer factors of scales */
+    float factor_surplus[2][4]; /* what products with d, with dmin, of four rows are too large by, negative */
 } specdec__dotprod_run;
 
-/* Four rows of a run, from row `row` on: d and dmin (for Q2_K a sixteenth). which: the index of each row in the second
-   byte of its lane, no row's index in the other bytes. */
+/* Four rows of a run, from row `row` on: d and dmin (for Q2_K a sixteenth). row_index: the index of each row in the
+   second byte of its lane, no row's index in the other bytes. */
 typedef struct specdec__dotprod_quad {
-    int row;
-    float32x4_t d, dmin;
-    uint8x16_t which, kept[8]; /* kept: for Q6_K and one column, two_bits that two blocks share */
+    int row;                                  /* the first of the four rows */
+    float32x4_t d, dmin;                      /* factors of their scales and minimums */
+    uint8x16_t row_index, shared_two_bits[8]; /* shared_two_bits: for Q6_K and one column, two_bits that two blocks
+                                                 share */
 } specdec__dotprod_quad;
 
 /* The sum of 4 or 8 vectors of codes, byte by byte. */
-SPECDEC__INLINE int8x16_t specdec__dotprod_sum_codes_of(const int8x16_t *codes, int count)
+SPECDEC__INLINE int8x16_t specdec__dotprod_sum_code_vectors(const int8x16_t *codes, int count)
 {
     int8x16_t low = vaddq_s8(vaddq_s8(codes[0], codes[1]), vaddq_s8(codes[2], codes[3]));
 
@@ -194,7 +195,7 @@ SPECDEC__INLINE void specdec__dotprod_insert_fifth_bits(uint8x16_t high, specdec
             moved = vshlq_u8(high, vdupq_n_s8((int8_t)(4 - i)));
         SPECDEC__NEON_INSERT_BITS(rows->codes[i], moved, bit);
     }
-    rows->sums[0] = veorq_s8(specdec__dotprod_sum_codes_of(rows->codes, 8), vdupq_n_s8(-128));
+    rows->sums[0] = veorq_s8(specdec__dotprod_sum_code_vectors(rows->codes, 8), vdupq_n_s8(-128));
 }
 
 /* Sums of a granule's 8-bit codes. */
@@ -264,7 +265,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_nibbles(int type, co
     else if (type == SPECDEC__TYPE_Q5_1)
         specdec__dotprod_insert_fifth_bits(vld1q_u8(tile + SPECDEC__TILE_AT(q5_1, high)), rows);
     else
-        rows->sums[0] = specdec__dotprod_sum_codes_of(rows->codes, 8);
+        rows->sums[0] = specdec__dotprod_sum_code_vectors(rows->codes, 8);
     rows->scale[0] = specdec__neon_load_f16x4(tile - row * 2);
     if (specdec__dotprod_has_minimum(type)) /* at the same offset in both types */
         rows->minimum[0] = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q4_1, minimum) - row * 2);
@@ -290,7 +291,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_iq4_xs(const specdec
 {
     specdec__dotprod_split_nibbles(run->tile + SPECDEC__TILE_AT(iq4_xs, nibbles) + b * 256 + quad->row * 4, rows);
     specdec__dotprod_look_up_iq4(rows);
-    rows->scale[0] = specdec__dotprod_scale_by_factor(run, b, b, quad->which, quad->d, run->less[0]);
+    rows->scale[0] = specdec__dotprod_scale_by_factor(run, b, b, quad->row_index, quad->d, run->factor_surplus[0]);
 }
 
 /* The scale and minimum of granule i of a block of Q2_K, granule k of its tile: the nibbles of a byte, which becomes
@@ -300,10 +301,10 @@ SPECDEC__INLINE void specdec__dotprod_scales_q2_k(const specdec__dotprod_run *ru
 {
     const uint8x16_t start = vreinterpretq_u8_u32(vdupq_n_u32(0x47000000u));
     const unsigned char *both = run->tile + SPECDEC__TILE_AT(q2_k, scales) + k * 16;
-    const uint32x4_t bits = vreinterpretq_u32_u8(vqtbx1q_u8(start, vld1q_u8(both), quad->which));
+    const uint32x4_t bits = vreinterpretq_u32_u8(vqtbx1q_u8(start, vld1q_u8(both), quad->row_index));
 
-    SPECDEC__NEON_LOAD_CONSTANT(rows->scale[i], run->less[0], both, i);
-    SPECDEC__NEON_LOAD_CONSTANT(rows->minimum[i], run->less[1], both, i);
+    SPECDEC__NEON_LOAD_CONSTANT(rows->scale[i], run->factor_surplus[0], both, i);
+    SPECDEC__NEON_LOAD_CONSTANT(rows->minimum[i], run->factor_surplus[1], both, i);
     rows->scale[i] = vfmaq_f32(rows->scale[i], quad->d, vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0xF000))));
     rows->minimum[i] = vfmaq_f32(rows->minimum[i], quad->dmin,
                                  vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0x0F00))));
@@ -338,9 +339,10 @@ SPECDEC__INLINE void specdec__dotprod_load_two_bits(int type, const specdec__dot
     }
     SPECDEC__UNROLL
     for (i = 0; i < 2; i++) {
-        rows->sums[i] = specdec__dotprod_sum_codes_of(rows->codes + i * 4, 4);
+        rows->sums[i] = specdec__dotprod_sum_code_vectors(rows->codes + i * 4, 4);
         if (has_high)
-            rows->scale[i] = specdec__dotprod_scale_by_factor(run, b * 2 + i, i, quad->which, quad->d, run->less[0]);
+            rows->scale[i] = specdec__dotprod_scale_by_factor(run, b * 2 + i, i, quad->row_index, quad->d,
+                                                              run->factor_surplus[0]);
         else
             specdec__dotprod_scales_q2_k(run, b * 2 + i, i, quad, rows);
     }
@@ -348,8 +350,9 @@ SPECDEC__INLINE void specdec__dotprod_load_two_bits(int type, const specdec__dot
 
 /* Unpacks four rows of block b of Q4_K or Q5_K, the first or second of two that share bytes. With one column, or for a
    panel (no column), registers keep the nibbles for the second block. */
-SPECDEC__INLINE void specdec__dotprod_load_k(int type, const specdec__dotprod_run *run, int b, int second, int columns,
-                                             const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
+SPECDEC__INLINE void specdec__dotprod_load_q4_q5_k(int type, const specdec__dotprod_run *run, int b, int second,
+                                                   int columns, const specdec__dotprod_quad *quad,
+                                                   specdec__dotprod_rows *rows)
 {
     const int has_high = type == SPECDEC__TYPE_Q5_K, row = quad->row;
     const unsigned char *high = run->tile + SPECDEC__TILE_AT(q5_k, high) + row * 4;
@@ -369,11 +372,12 @@ SPECDEC__INLINE void specdec__dotprod_load_k(int type, const specdec__dotprod_ru
         if (has_high)
             SPECDEC__NEON_INSERT_BITS(rows->codes[i], vshlq_u8(vld1q_u8(high + i * 64), by), bit);
     }
-    rows->sums[0] = specdec__dotprod_sum_codes_of(rows->codes, 8);
+    rows->sums[0] = specdec__dotprod_sum_code_vectors(rows->codes, 8);
     if (has_high)
         rows->sums[0] = veorq_s8(rows->sums[0], vdupq_n_s8(-128));
-    rows->scale[0] = specdec__dotprod_scale_by_factor(run, b, second, quad->which, quad->d, run->less[0]);
-    rows->minimum[0] = specdec__dotprod_scale_by_factor(run, b + 8, second, quad->which, quad->dmin, run->less[1]);
+    rows->scale[0] = specdec__dotprod_scale_by_factor(run, b, second, quad->row_index, quad->d, run->factor_surplus[0]);
+    rows->minimum[0] = specdec__dotprod_scale_by_factor(run, b + 8, second, quad->row_index, quad->dmin,
+                                                        run->factor_surplus[1]);
 }
 
 /* Unpacks four rows of block b of Q6_K. way: b % 4. */
@@ -393,13 +397,13 @@ SPECDEC__INLINE void specdec__dotprod_load_q6_k(const specdec__dotprod_run *run,
         uint8x16_t low = vld1q_u8(nibbles + i * 64 + row * 4), high;
 
         if (way == 3 && columns <= 1)
-            high = quad->kept[i];
+            high = quad->shared_two_bits[i];
         else
             high = vld1q_u8(two_bits + i * 64 + row * 4);
         if (way % 2 && !(way == 3 && columns <= 1))
             high = vshrq_n_u8(high, 2);
         if (way == 1 && columns <= 1)
-            quad->kept[i] = high;
+            quad->shared_two_bits[i] = high;
         low = way < 2 ? vsliq_n_u8(low, high, 4) : vsriq_n_u8(high, low, 4);
         rows->codes[i] = vreinterpretq_s8_u8(way == 3 ? low : vandq_u8(low, six));
     }
@@ -407,12 +411,12 @@ SPECDEC__INLINE void specdec__dotprod_load_q6_k(const specdec__dotprod_run *run,
     for (i = 0; i < 2; i++) {
         if (specdec__dotprod_has_half_sums(SPECDEC__TYPE_Q6_K, 1, columns)) {
             rows->sums[i] = vaddq_s8(rows->codes[i * 4], rows->codes[i * 4 + 1]);
-            rows->others[i] = vaddq_s8(rows->codes[i * 4 + 2], rows->codes[i * 4 + 3]);
+            rows->second_sums[i] = vaddq_s8(rows->codes[i * 4 + 2], rows->codes[i * 4 + 3]);
         } else {
-            rows->sums[i] = veorq_s8(specdec__dotprod_sum_codes_of(rows->codes + i * 4, 4), vdupq_n_s8(-128));
+            rows->sums[i] = veorq_s8(specdec__dotprod_sum_code_vectors(rows->codes + i * 4, 4), vdupq_n_s8(-128));
         }
-        rows->scale[i] = specdec__dotprod_scale_by_factor(run, b * 2 + i, way * 2 + i, quad->which, quad->d,
-                                                          run->less[0]);
+        rows->scale[i] = specdec__dotprod_scale_by_factor(run, b * 2 + i, way * 2 + i, quad->row_index, quad->d,
+                                                          run->factor_surplus[0]);
     }
 }
 
@@ -424,12 +428,12 @@ SPECDEC__INLINE void specdec__dotprod_load_few_bits(int type, const specdec__dot
     const int part = b % specdec__neon_part_count(type);
     uint8x16_t ones;
 
-    specdec__neon_few_bits(type, own, part, row, rows->codes);
+    specdec__neon_unpack_few_bits_codes(type, own, part, row, rows->codes);
     if (type == SPECDEC__TYPE_Q1_0) { /* codes are twice the bits */
         ones = vcntq_u8(vld1q_u8(own + SPECDEC__TILE_AT(q1_0, bits) + part * 64 + row * 4));
         rows->sums[0] = vreinterpretq_s8_u8(vaddq_u8(ones, ones));
     } else {
-        rows->sums[0] = specdec__dotprod_sum_codes_of(rows->codes, 8);
+        rows->sums[0] = specdec__dotprod_sum_code_vectors(rows->codes, 8);
     }
     rows->scale[0] = specdec__neon_few_bits_scale(type, own, row);
 }
@@ -491,13 +495,13 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_block(int type, int 
     else if (specdec__dotprod_is_few_bits(type))
         specdec__dotprod_load_few_bits(type, run, b, row, rows);
     else if (specdec__dotprod_is_like_q4_k(type))
-        specdec__dotprod_load_k(type, run, b, way, columns, quad, rows);
+        specdec__dotprod_load_q4_q5_k(type, run, b, way, columns, quad, rows);
     else
         specdec__dotprod_load_nibbles(type, tile, row, rows);
 }
 
 /* Unpacks the factors of Q6_K, which are signed bytes. */
-SPECDEC__INLINE void specdec__dotprod_factors_q6_k(specdec__dotprod_run *run)
+SPECDEC__INLINE void specdec__dotprod_unpack_factors_q6_k(specdec__dotprod_run *run)
 {
     const unsigned char *scales = run->tile + SPECDEC__TILE_AT(q6_k, scales);
     int i;
@@ -513,8 +517,8 @@ SPECDEC__INLINE void specdec__dotprod_unpack_factors(int type, specdec__dotprod_
     int i;
 
     for (i = 0; i < 4 && specdec__dotprod_is_like_q4_k(type); i++) {
-        specdec__neon_factor_pairs factors = specdec__neon_factors_k(run->tile + SPECDEC__TILE_AT(q4_k,
-                                                                                                  scales) + i * 16);
+        specdec__neon_factor_pairs factors = specdec__neon_unpack_factors_q4_q5_k(
+            run->tile + SPECDEC__TILE_AT(q4_k, scales) + i * 16);
 
         vst1q_u8(run->factors[i], vreinterpretq_u8_s8(factors.scale[0]));
         vst1q_u8(run->factors[i + 4], vreinterpretq_u8_s8(factors.scale[1]));
@@ -522,11 +526,11 @@ SPECDEC__INLINE void specdec__dotprod_unpack_factors(int type, specdec__dotprod_
         vst1q_u8(run->factors[i + 12], vreinterpretq_u8_s8(factors.minimum[1]));
     }
     if (type == SPECDEC__TYPE_Q6_K)
-        specdec__dotprod_factors_q6_k(run);
+        specdec__dotprod_unpack_factors_q6_k(run);
     for (i = 0; i < 16 && type == SPECDEC__TYPE_Q3_K; i++)
-        vst1q_u8(run->factors[i], specdec__neon_factors_q3_k(run->tile, i));
+        vst1q_u8(run->factors[i], specdec__neon_unpack_factors_q3_k(run->tile, i));
     for (i = 0; i < 8 && type == SPECDEC__TYPE_IQ4_XS; i++)
-        vst1q_u8(run->factors[i], specdec__neon_factors_iq4_xs(run->tile, i));
+        vst1q_u8(run->factors[i], specdec__neon_unpack_factors_iq4_xs(run->tile, i));
 }
 
 /* Loads d and dmin of the four rows from row `row` on. */
@@ -544,14 +548,14 @@ SPECDEC__INLINE void specdec__dotprod_load_scales(int type, specdec__dotprod_run
         quad->d = vmulq_n_f32(specdec__neon_load_f16x4(d), specdec__neon_grid_factor(type));
     if (raised < 0)
         return;
-    quad->which = vreinterpretq_u8_u32(vld1q_u32(which + row));
+    quad->row_index = vreinterpretq_u8_u32(vld1q_u32(which + row));
     quad->d = specdec__neon_load_f16x4(d);
-    vst1q_f32(run->less[0], vmulq_n_f32(quad->d, (float)(-32768 - raised)));
+    vst1q_f32(run->factor_surplus[0], vmulq_n_f32(quad->d, (float)(-32768 - raised)));
     if (specdec__dotprod_has_minimum(type)) {
         quad->dmin = specdec__neon_load_f16x4(d + SPECDEC__ROWS * 2);
         if (type == SPECDEC__TYPE_Q2_K)
             quad->dmin = vmulq_n_f32(quad->dmin, 0.0625f);
-        vst1q_f32(run->less[1], vmulq_n_f32(quad->dmin, -32768));
+        vst1q_f32(run->factor_surplus[1], vmulq_n_f32(quad->dmin, -32768));
     }
 }
 
@@ -623,7 +627,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_block(int type, 
 
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
-        const int8_t *fourth = codes + (packed ? x->last : 96);
+        const int8_t *fourth = codes + (packed ? x->fourth_column : 96);
         const int32_t *begin = x->start[0];
         const float *factors = x->scale[b];
         int32x4_t dot[4];
@@ -658,7 +662,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_block(int type, 
         if (!specdec__dotprod_has_wide_offsets(type)) {
             SPECDEC__SDOT(dot[0], rows->sums[g], bytes, 0);
             if (specdec__dotprod_has_half_sums(type, packed, columns))
-                SPECDEC__SDOT(dot[0], rows->others[g], bytes, 0);
+                SPECDEC__SDOT(dot[0], rows->second_sums[g], bytes, 0);
             if (columns > 1)
                 SPECDEC__SDOT(dot[1], rows->sums[g], bytes, 1);
             if (columns > 2)
@@ -695,8 +699,8 @@ SPECDEC__INLINE void specdec__dotprod_prefetch_rest(int type, const unsigned cha
 /* Word i of granule g of four rows of a block of Q6_K. way: which one of the four blocks whose nibbles and two_bits
    begin here. kept, unless NULL: the two_bits of the second block, from which the fourth block's bits are taken. The
    instructions of a way are one asm statement, as gcc would copy registers that they overwrite. */
-SPECDEC__INLINE int8x16_t specdec__dotprod_word_q6_k(const unsigned char *nibbles, const unsigned char *two_bits,
-                                                     int way, int g, int i, uint8x16_t *kept)
+SPECDEC__INLINE int8x16_t specdec__dotprod_unpack_word_q6_k(const unsigned char *nibbles, const unsigned char *two_bits,
+                                                            int way, int g, int i, uint8x16_t *kept)
 {
     const uint8x16_t six = vdupq_n_u8(63);
     const unsigned char *from = nibbles + way % 2 * 512 + g * 256 + i * 64;
@@ -731,17 +735,17 @@ SPECDEC__INLINE int8x16_t specdec__dotprod_word_q6_k(const unsigned char *nibble
     for (c = 0; c < columns; c++) \
         SPECDEC__SDOT_IN_PLACE(dot[c], w[i], v[c], i); \
     if (way + g < 4) \
-        next[i] = specdec__dotprod_word_q6_k(nibbles, two_bits, way + g, 1 - g, i, columns == 1 ? quad->kept : NULL); \
+        next[i] = specdec__dotprod_unpack_word_q6_k(nibbles, two_bits, way + g, 1 - g, i, \
+                                                    columns == 1 ? quad->shared_two_bits : NULL); \
     SPECDEC__NEON_COMPILER_BARRIER
 
 /* acc (column) += granule g of four rows of block b of Q6_K, number `way` of four, times columns. w: the granule's
    codes; next: becomes the codes of the next granule, as alternating unpacking and multiplying uses more of the
    core. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_granule_q6_k(const specdec__dotprod_run *run, int b, int way,
-                                                                    int g, int columns, specdec__dotprod_quad *quad,
-                                                                    const specdec__dotprod_input *x,
-                                                                    const int8_t *codes, const int8x16_t *w,
-                                                                    int8x16_t *next, float32x4_t *acc)
+SPECDEC__DOTPROD SPECDEC__INLINE void
+specdec__dotprod_multiply_granule_q6_k(const specdec__dotprod_run *run, int b, int way, int g, int columns,
+                                       specdec__dotprod_quad *quad, const specdec__dotprod_input *x,
+                                       const int8_t *codes, const int8x16_t *w, int8x16_t *next, float32x4_t *acc)
 {
     const unsigned char *tile = run->tile + quad->row * 4;
     const unsigned char *nibbles = tile + SPECDEC__TILE_AT(q6_k, nibbles) + (b - way) * 256;
@@ -759,7 +763,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_granule_q6_k(const specde
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++) {
         SPECDEC__NEON_LOAD_CONSTANT(dot[c], x->start[c], codes, g * 4 + c);
-        v[c] = vld1q_s8(codes + (c == 3 ? x->last : (size_t)c * 32) + g * 16);
+        v[c] = vld1q_s8(codes + (c == 3 ? x->fourth_column : (size_t)c * 32) + g * 16);
     }
     SPECDEC__DOTPROD_WORD(0);
     SPECDEC__DOTPROD_WORD(1);
@@ -774,18 +778,18 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_granule_q6_k(const specde
         SPECDEC__SDOT_IN_PLACE(dot[2], sum, bytes, 2);
         SPECDEC__SDOT_IN_PLACE(dot[3], sum, bytes, 3);
     }
-    rows.scale[g] = specdec__dotprod_scale_by_factor(run, b * 2 + g, way * 2 + g, quad->which, quad->d, run->less[0]);
+    rows.scale[g] = specdec__dotprod_scale_by_factor(run, b * 2 + g, way * 2 + g, quad->row_index, quad->d,
+                                                     run->factor_surplus[0]);
     SPECDEC__NEON_LOAD_CONSTANT(scales, x->scale[b], codes, g);
     specdec__dotprod_add_granule(SPECDEC__TYPE_Q6_K, columns, &rows, g, x, b, scales, dot, acc);
     SPECDEC__NEON_COMPILER_BARRIER;
 }
 
 /* acc (column) += four blocks of Q6_K of four rows, from block b on, times columns. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_four_blocks_q6_k(const specdec__dotprod_run *run, int b,
-                                                                        int columns, specdec__dotprod_quad *quad,
-                                                                        const specdec__dotprod_input *x,
-                                                                        const int8_t *codes,
-                                                                        const unsigned char **ahead, float32x4_t *acc)
+SPECDEC__DOTPROD SPECDEC__INLINE void
+specdec__dotprod_multiply_four_blocks_q6_k(const specdec__dotprod_run *run, int b, int columns,
+                                           specdec__dotprod_quad *quad, const specdec__dotprod_input *x,
+                                           const int8_t *codes, const unsigned char **ahead, float32x4_t *acc)
 {
     const unsigned char *tile = run->tile + quad->row * 4;
     int8x16_t w[4], next[4];
@@ -793,16 +797,16 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_four_blocks_q6_k(const sp
 
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++)
-        w[i] = specdec__dotprod_word_q6_k(tile + SPECDEC__TILE_AT(q6_k, nibbles) + b * 256,
-                                          tile + SPECDEC__TILE_AT(q6_k, two_bits) + b * 128, 0, 0, i, NULL);
+        w[i] = specdec__dotprod_unpack_word_q6_k(tile + SPECDEC__TILE_AT(q6_k, nibbles) + b * 256,
+                                                 tile + SPECDEC__TILE_AT(q6_k, two_bits) + b * 128, 0, 0, i, NULL);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        quad->kept[i] = vdupq_n_u8(0); /* never read, but gcc warns if loops are not unrolled */
+        quad->shared_two_bits[i] = vdupq_n_u8(0); /* never read, but gcc warns if loops are not unrolled */
     SPECDEC__UNROLL
     for (way = 0; way < 4; way++, codes += x->stride) {
         specdec__dotprod_prefetch(SPECDEC__TYPE_Q6_K, ahead);
-        specdec__dotprod_granule_q6_k(run, b + way, way, 0, columns, quad, x, codes, w, next, acc);
-        specdec__dotprod_granule_q6_k(run, b + way, way, 1, columns, quad, x, codes, next, w, acc);
+        specdec__dotprod_multiply_granule_q6_k(run, b + way, way, 0, columns, quad, x, codes, w, next, acc);
+        specdec__dotprod_multiply_granule_q6_k(run, b + way, way, 1, columns, quad, x, codes, next, w, acc);
     }
 }
 
@@ -817,7 +821,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_run(int type, in
 
     for (row = 0; row < SPECDEC__ROWS; row += 4) {
         const int8_t *codes = x->codes;
-        float *last = sums + (packed ? x->last / 2 : 48) + row;
+        float *last = sums + (packed ? x->fourth_column / 2 : 48) + row;
         specdec__dotprod_quad quad;
         float32x4_t acc[4];
 
@@ -829,7 +833,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_run(int type, in
             acc[c] = vld1q_f32(c == 3 ? last : sums + c * SPECDEC__ROWS + row);
         for (b = 0; b < blocks; b += ways) {
             if (type == SPECDEC__TYPE_Q6_K && packed && SPECDEC__NEON_KEEPS_LOADS) {
-                specdec__dotprod_four_blocks_q6_k(run, b, columns, &quad, x, codes, &ahead, acc);
+                specdec__dotprod_multiply_four_blocks_q6_k(run, b, columns, &quad, x, codes, &ahead, acc);
                 codes += x->stride * 4;
                 continue;
             }
@@ -1067,7 +1071,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type,
     for (from = 0; from < blocks; from += run) {
         const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column, byte = (size_t)from * span;
 
-        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+        run = specdec__min_int(SPECDEC__PANEL_VALUES / 32, blocks - from);
         wild = 0;
         for (t = 0; t < most; t++) {
             runs[t].tile = tiles->tile[t] + byte;

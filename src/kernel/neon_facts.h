@@ -80,7 +80,7 @@ SPECDEC__INLINE int specdec__dotprod_is_two_bits(int type)
 {
     return type == SPECDEC__TYPE_Q1_0 || type == SPECDEC__TYPE_Q2_0 || type == SPECDEC__TYPE_TQ2_0;
 }
-/* Whether specdec__neon_few_bits unpacks a type: one or two bits, or MXFP4. */
+/* Whether specdec__neon_unpack_few_bits_codes unpacks a type: one or two bits, or MXFP4. */
 SPECDEC__INLINE int specdec__dotprod_is_few_bits(int type)
 {
     return specdec__dotprod_is_two_bits(type) || type == SPECDEC__TYPE_MXFP4;

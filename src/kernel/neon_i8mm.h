@@ -24,11 +24,11 @@ typedef struct specdec__i8mm_input {
 
 /* The corrections of a type's sums: see specdec__dotprod_bias and specdec__dotprod_sum_surplus. */
 typedef struct specdec__i8mm_kind {
-    int bias, surplus;
+    int bias, surplus; /* specdec__dotprod_bias and specdec__dotprod_sum_surplus of the type */
 } specdec__i8mm_kind;
 
 /* Numbers of two of four columns, each twice. */
-SPECDEC__INLINE float32x4_t specdec__i8mm_two_columns(float32x4_t four, int pair)
+SPECDEC__INLINE float32x4_t specdec__i8mm_duplicate_two_columns(float32x4_t four, int pair)
 {
     const float32x2_t two = pair ? vget_high_f32(four) : vget_low_f32(four);
 
@@ -63,18 +63,18 @@ SPECDEC__INLINE void specdec__i8mm_prepare(const specdec__i8mm_kind *kind, int w
             vst1q_s8(to->codes[b][c / 2] + i * 32, vreinterpretq_s8_s64(vzip1q_s64(a, d)));
             vst1q_s8(to->codes[b][c / 2] + i * 32 + 16, vreinterpretq_s8_s64(vzip2q_s64(a, d)));
         }
-        vst1q_f32(to->scale[b][c / 2], specdec__i8mm_two_columns(scales, c));
-        vst1q_f32(to->excess[b][c / 2], specdec__i8mm_two_columns(vreinterpretq_f32_s32(excess), c));
-        vst1q_f32(to->offset[b][c / 2], wide ? specdec__i8mm_two_columns(vcvtq_f32_s32(offsets), c)
-                                             : vreinterpretq_f32_u8(offset));
+        vst1q_f32(to->scale[b][c / 2], specdec__i8mm_duplicate_two_columns(scales, c));
+        vst1q_f32(to->excess[b][c / 2], specdec__i8mm_duplicate_two_columns(vreinterpretq_f32_s32(excess), c));
+        vst1q_f32(to->offset[b][c / 2],
+                  wide ? specdec__i8mm_duplicate_two_columns(vcvtq_f32_s32(offsets), c) : vreinterpretq_f32_u8(offset));
     }
 }
 
 /* sum (pair of columns, pair of rows), whose lanes are (row, column) and began at SPECDEC__DOTPROD_START, += eight rows
    of block b times columns. */
-SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_products(const specdec__panel *panel,
-                                                          const specdec__i8mm_input *ready,
-                                                          int b, int row, int wide, int columns, int32x4_t (*sum)[4])
+SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_add_products(const specdec__panel *panel,
+                                                              const specdec__i8mm_input *ready, int b, int row,
+                                                              int wide, int columns, int32x4_t (*sum)[4])
 {
     int c, i, h;
 
@@ -107,7 +107,7 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_products(const specdec__panel *
 }
 
 /* The numbers of the two rows of pair h, each twice. */
-SPECDEC__INLINE float32x4_t specdec__i8mm_two_rows(const float *from, int h)
+SPECDEC__INLINE float32x4_t specdec__i8mm_duplicate_two_rows(const float *from, int h)
 {
     const float32x4_t four = vld1q_f32(from + h / 2 * 4);
 
@@ -123,22 +123,23 @@ SPECDEC__INLINE void specdec__i8mm_add_granule(const specdec__panel *panel, cons
 
     SPECDEC__UNROLL
     for (h = 0; h < 4; h++) {
-        const float32x4_t scale = specdec__i8mm_two_rows(panel->scale[b] + row, h);
+        const float32x4_t scale = specdec__i8mm_duplicate_two_rows(panel->scale[b] + row, h);
 
         SPECDEC__UNROLL
         for (c = 0; c < columns; c += 2) {
             float32x4_t exact = vreinterpretq_f32_s32(sum[c / 2][h]);
 
             if (wide)
-                exact = vfmaq_f32(exact, specdec__i8mm_two_rows((const float *)(const void *)panel->pair[b] + row, h),
-                                  vld1q_f32(ready->offset[b][c / 2]));
+                exact = vfmaq_f32(
+                    exact, specdec__i8mm_duplicate_two_rows((const float *)(const void *)panel->pair[b] + row, h),
+                    vld1q_f32(ready->offset[b][c / 2]));
             exact = vsubq_f32(exact, vld1q_f32(ready->excess[b][c / 2]));
             acc[c / 2][h] = vfmaq_f32(acc[c / 2][h], vmulq_f32(scale, vld1q_f32(ready->scale[b][c / 2])), exact);
             if (has_minimum) {
                 const float *total = x->sum32 + at + c;
                 const float32x2_t two = columns > 1 ? vld1_f32(total) : vld1_dup_f32(total);
 
-                acc[c / 2][h] = vfmaq_f32(acc[c / 2][h], specdec__i8mm_two_rows(panel->minimum[b] + row, h),
+                acc[c / 2][h] = vfmaq_f32(acc[c / 2][h], specdec__i8mm_duplicate_two_rows(panel->minimum[b] + row, h),
                                           vcombine_f32(two, two));
             }
         }
@@ -180,7 +181,7 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_columns(const specdec_
                 SPECDEC__UNROLL
                 for (h = 0; h < 4; h++)
                     sum[c / 2][h] = vld1q_s32(begin + c * 8 + h * 4);
-            specdec__i8mm_products(panel, ready, b, row, wide, columns, sum);
+            specdec__i8mm_add_products(panel, ready, b, row, wide, columns, sum);
             specdec__i8mm_add_granule(panel, x, ready, at, b, row, wide, has_minimum, columns, sum, acc);
         }
         SPECDEC__UNROLL
@@ -269,7 +270,7 @@ SPECDEC__INLINE void specdec__i8mm_multiply(int type, specdec__multiply_function
     for (from = 0; from < blocks; from += run) {
         const size_t byte = (size_t)from * span, ahead = byte + SPECDEC__NEON_PREFETCH_BYTES;
 
-        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+        run = specdec__min_int(SPECDEC__PANEL_VALUES / 32, blocks - from);
         wild = 0;
         for (t = 0; t < most; t++) {
             part.tile[t] = tiles->tile[t] + byte;

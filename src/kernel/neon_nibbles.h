@@ -20,21 +20,21 @@
 /* Four, two or one columns of up to 8 blocks, prepared once for two tiles. codes: (block, column, value/8, twice 8);
    start (block, column, 4 times): the bits of a float at which sums of unsigned codes times these begin. */
 typedef struct specdec__neon_input {
-    int8_t codes[8][4][64];
-    int32_t start[8][4][4];
-    float scale[8][4], offset[8][4]; /* (block, column) */
+    int8_t codes[8][4][64];          /* codes of the columns */
+    int32_t start[8][4][4];          /* where sums of products begin */
+    float scale[8][4], offset[8][4]; /* (block, column): x = scale * (code + offset) */
     float total[8][4];               /* (block, column): scale * sum of (code + offset) */
 } specdec__neon_input;
 
 /* 32 values of four rows, unpacked: codes (value/8, pair of rows), 2 rows x 8 unsigned codes each, and their sums. */
 typedef struct specdec__neon_rows {
-    int8x16_t codes[4][2];
-    float32x4_t pair, scale, minimum;
+    int8x16_t codes[4][2];            /* unsigned codes */
+    float32x4_t pair, scale, minimum; /* sums of codes, scales and minimums of the four rows */
 } specdec__neon_rows;
 
 /* Scales and minimums of a tile of Q4_K. */
 typedef struct specdec__neon_scales {
-    float scale[8][SPECDEC__ROWS], minimum[8][SPECDEC__ROWS];
+    float scale[8][SPECDEC__ROWS], minimum[8][SPECDEC__ROWS]; /* (granule, row) */
 } specdec__neon_scales;
 
 /* Prepares columns from `at` on. The codes of Q4_0 are 8 too large; so are the products' sums by 8 times the sum of a
@@ -67,7 +67,7 @@ SPECDEC__INLINE void specdec__neon_prepare(int type, const specdec__columns *x, 
 }
 
 /* Loads two words of two pairs of rows each: (pair). */
-SPECDEC__INLINE uint32x4x2_t specdec__neon_row_pairs(const unsigned char *words)
+SPECDEC__INLINE uint32x4x2_t specdec__neon_load_row_pairs(const unsigned char *words)
 {
     return vzipq_u32(vreinterpretq_u32_u8(vld1q_u8(words)), vreinterpretq_u32_u8(vld1q_u8(words + 64)));
 }
@@ -86,7 +86,7 @@ SPECDEC__INLINE void specdec__neon_load_codes(int type, const unsigned char *nib
 
         if (!is_k && i > 1)
             return;
-        pairs = specdec__neon_row_pairs(nibbles + i * 128);
+        pairs = specdec__neon_load_row_pairs(nibbles + i * 128);
         SPECDEC__UNROLL
         for (h = 0; h < 2; h++) {
             const uint8x16_t both = vreinterpretq_u8_u32(pairs.val[h]);
@@ -234,7 +234,7 @@ SPECDEC__INLINE void specdec__neon_multiply(int type, specdec__unpack_function *
     for (from = 0; from < blocks; from += run) {
         const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column;
 
-        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+        run = specdec__min_int(SPECDEC__PANEL_VALUES / 32, blocks - from);
         for (t = 0; t < 2 && tile[t]; t++) {
             if (unpack && count > 8) {
                 unpack(tiles->type, tile[t], run, panel);
@@ -244,7 +244,7 @@ SPECDEC__INLINE void specdec__neon_multiply(int type, specdec__unpack_function *
             }
             specdec__neon_prefetch(tiles->type, tile[t], run);
             if (type == SPECDEC__TYPE_Q4_K)
-                specdec__neon_scales_k(tile[t], scales[t].scale, scales[t].minimum);
+                specdec__neon_unpack_scales_q4_q5_k(tile[t], scales[t].scale, scales[t].minimum);
         }
         if (unpack && count > 8)
             continue;

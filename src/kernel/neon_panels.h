@@ -18,8 +18,8 @@
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
 /* The sums of products of a granule of four rows, `words` words (w), with a column, plus *start. The sums of 8 products
    (wide: of 2) of a row fit into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
-SPECDEC__INLINE float32x4_t specdec__neon_products(const int8x16_t *w, int words, int wide, const int32_t *start,
-                                                   const int8_t *codes)
+SPECDEC__INLINE float32x4_t specdec__neon_granule_products(const int8x16_t *w, int words, int wide,
+                                                           const int32_t *start, const int8_t *codes)
 {
     const int chain = wide ? 2 : words;
     int32x4_t low, high;
@@ -66,7 +66,7 @@ SPECDEC__INLINE void specdec__neon_add_granule(int type, const specdec__panel *p
         w[i] = vld1q_s8(panel->u.codes + k * granule * 16 + i * 64 + row * 4);
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++) {
-        sum[c] = specdec__neon_products(w, granule / 4, wide, start, codes + c * 32);
+        sum[c] = specdec__neon_granule_products(w, granule / 4, wide, start, codes + c * 32);
         if (columns == 4)
             SPECDEC__NEON_COMPILER_BARRIER;
     }

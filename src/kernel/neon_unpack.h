@@ -15,7 +15,7 @@
 /* Panels hold signed codes (value/4, row, 4); pair is the sum of a granule's codes. NEON without dot products
    multiplies narrow codes (up to 32, in granules of 16 up to 64) in longer chains of 16-bit sums. Granules of 32
    without a minimum may hold narrow or wide codes; an unused row of `pair` says which. */
-#define SPECDEC__NEON_IS_WIDE(panel) ((panel)->pair[SPECDEC__PANEL / 32][0])
+#define SPECDEC__NEON_IS_WIDE(panel) ((panel)->pair[SPECDEC__PANEL_VALUES / 32][0])
 
 /* Stores 32 values of the 4 rows from 4 * quad on, and the sums of granules, in a panel. q[i]: values 4 i to 4 i + 3 of
    each row. large: 1 if a code may be above 63. */
@@ -121,7 +121,7 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_q2_k(const unsigned char *tile, i
 }
 
 /* The six bits of scale k of Q3_K of 16 rows. */
-SPECDEC__INLINE uint8x16_t specdec__neon_factors_q3_k(const unsigned char *tile, int k)
+SPECDEC__INLINE uint8x16_t specdec__neon_unpack_factors_q3_k(const unsigned char *tile, int k)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
     uint8x16_t low = vshlq_u8(vld1q_u8(packed + k % 8 * 16), vdupq_n_s8((int8_t)(k / 8 * -4)));
@@ -139,7 +139,7 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_q3_k(const unsigned char *tile, i
         specdec__neon_unpack_two_bits(tile + SPECDEC__TILE_AT(q3_k, two_bits), tile + SPECDEC__TILE_AT(q3_k, high), b,
                                       panel);
         for (k = b % 8 * 2; k < b % 8 * 2 + 2; k++) {
-            const uint8x16_t six = specdec__neon_factors_q3_k(tile, k);
+            const uint8x16_t six = specdec__neon_unpack_factors_q3_k(tile, k);
 
             specdec__neon_store_scales(panel->scale[b / 8 * 16 + k], tile + SPECDEC__TILE_AT(q3_k, d),
                                        vsubq_s8(vreinterpretq_s8_u8(six), vdupq_n_s8(32)), 0);
@@ -199,7 +199,7 @@ static const uint64_t specdec__neon_signs[256] = {SPECDEC__NEON_128(SPECDEC__NEO
                                                       SPECDEC__NEON_128(SPECDEC__NEON_SIGNS, 128)};
 
 /* index (row, 4) = the ten-bit indices of the points of group g of four rows of IQ2_S. */
-SPECDEC__INLINE void specdec__neon_indices_iq2_s(const unsigned char *tile, unsigned g, int row, uint16_t *index)
+SPECDEC__INLINE void specdec__neon_unpack_indices_iq2_s(const unsigned char *tile, unsigned g, int row, uint16_t *index)
 {
     static const uint8_t rows[16] = SPECDEC__NEON_REPEAT_EACH(0, 4, 8, 12);
     static const int8_t shifts[16] = SPECDEC__NEON_REPEAT_ALL(0, -2, -4, -6);
@@ -222,19 +222,19 @@ SPECDEC__INLINE uint64_t specdec__neon_load_integer(const unsigned char *at, siz
 }
 
 /* Word p of row `row` (of four) of a group of IQ2_XS: nine bits of an index, and signs above them. */
-SPECDEC__INLINE uint64_t specdec__neon_iq2_xs_word(const unsigned char *words, int row, int p)
+SPECDEC__INLINE uint64_t specdec__neon_load_iq2_xs_word(const unsigned char *words, int row, int p)
 {
     return specdec__neon_load_integer(words + p / 2 * 64 + row * 4, 4) >> p % 2 * 16 & 0xFFFF;
 }
 
 /* The magnitudes of the eight values from 8 * p on of row `row` (of four). index: for IQ2_S from
-   specdec__neon_indices_iq2_s; for other types bytes of a tile. */
+   specdec__neon_unpack_indices_iq2_s; for other types bytes of a tile. */
 SPECDEC__INLINE uint64x1_t specdec__neon_magnitudes(int type, const unsigned char *index, int row, int p)
 {
     if (type == SPECDEC__TYPE_IQ2_XXS)
         return vld1_u64(specdec__neon_iq2_xxs + (specdec__neon_load_integer(index + row * 4, 4) >> p * 8 & 255));
     if (type == SPECDEC__TYPE_IQ2_XS)
-        return vld1_u64(specdec__neon_iq2_xs + (specdec__neon_iq2_xs_word(index, row, p) & 511));
+        return vld1_u64(specdec__neon_iq2_xs + (specdec__neon_load_iq2_xs_word(index, row, p) & 511));
     return vld1_u64(specdec__neon_iq2_s + (specdec__neon_load_integer(index + row * 8, 8) >> p * 16 & 0xFFFF));
 }
 
@@ -243,7 +243,7 @@ SPECDEC__INLINE uint64x1_t specdec__neon_magnitudes(int type, const unsigned cha
 SPECDEC__INLINE uint64x1_t specdec__neon_iq2_sign_masks(int type, const unsigned char *signs, int row, int p)
 {
     if (type == SPECDEC__TYPE_IQ2_XS)
-        return vld1_u64(specdec__neon_even_signs + (specdec__neon_iq2_xs_word(signs, row, p) >> 9));
+        return vld1_u64(specdec__neon_even_signs + (specdec__neon_load_iq2_xs_word(signs, row, p) >> 9));
     if (type == SPECDEC__TYPE_IQ2_S)
         return vld1_u64(specdec__neon_signs + (specdec__neon_load_integer(signs + row * 4, 4) >> p * 8 & 255));
     return vld1_u64(specdec__neon_even_signs + (specdec__neon_load_integer(signs + row * 4, 4) >> p * 7 & 127));
@@ -261,7 +261,7 @@ SPECDEC__INLINE void specdec__neon_load_iq2(int type, const unsigned char *tile,
 
     if (type == SPECDEC__TYPE_IQ2_S) {
         signs = tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64 + row * 4;
-        specdec__neon_indices_iq2_s(tile, (unsigned)g, row, indices);
+        specdec__neon_unpack_indices_iq2_s(tile, (unsigned)g, row, indices);
         index = (const unsigned char *)indices;
         SPECDEC__NEON_RELOAD(index); /* else gcc moves each index between registers */
     }
@@ -286,10 +286,10 @@ SPECDEC__INLINE void specdec__neon_load_iq2(int type, const unsigned char *tile,
 }
 
 /* Constant vectors of IQ3, in one struct so that one address is enough to load them. A word is four values of four
-   rows. sign_from: the bytes of signs that belong to words 2 i and 2 i + 1; sign: their bits for an even word and for
-   an odd one. codes: the code of an index, which is three bits of a magnitude with the sign above them. */
+   rows. sign_byte_index: the bytes of signs that belong to words 2 i and 2 i + 1; sign_bit: their bits for an even word
+   and for an odd one. codes: the code of an index, which is three bits of a magnitude with the sign above them. */
 typedef struct specdec__neon_grid {
-    uint8_t sign_from[4][16], sign[2][16];
+    uint8_t sign_byte_index[4][16], sign_bit[2][16];
     int8_t codes[16];
 } specdec__neon_grid;
 
@@ -311,7 +311,7 @@ SPECDEC__INLINE void specdec__neon_store_indices(uint8x16_t eight, uint64_t *to)
 }
 
 /* index (points/4, row) = the indices of the points of group g of four rows of IQ3_S, four in an integer. */
-SPECDEC__INLINE void specdec__neon_indices_iq3_s(const unsigned char *tile, int g, int row, uint64_t *index)
+SPECDEC__INLINE void specdec__neon_unpack_indices_iq3_s(const unsigned char *tile, int g, int row, uint64_t *index)
 {
     static const uint8_t rows[16] = SPECDEC__NEON_REPEAT_EACH(0, 4, 8, 12);
     const uint8x16_t which = vaddq_u8(vld1q_u8(rows), vdupq_n_u8((uint8_t)(g % 4)));
@@ -324,15 +324,15 @@ SPECDEC__INLINE void specdec__neon_indices_iq3_s(const unsigned char *tile, int 
         const uint8x16_t bytes = vld1q_u8(low + i * 64);
         uint8x16_t high = vqtbl1q_u8(vld1q_u8(top), which);
 
-        high = vshrq_n_u8(vtstq_u8(high, vld1q_u8(specdec__neon_iq3_s.sign[i])), 7);
+        high = vshrq_n_u8(vtstq_u8(high, vld1q_u8(specdec__neon_iq3_s.sign_bit[i])), 7);
         specdec__neon_store_indices(vzip1q_u8(bytes, high), index + i * 4);
         specdec__neon_store_indices(vzip2q_u8(bytes, high), index + i * 4 + 2);
     }
 }
 
 /* Point p of row `row` (of four), 16 bits. bytes: for IQ3_XXS, the indices of the first row. */
-SPECDEC__INLINE uint64_t specdec__neon_point(int type, const unsigned char *bytes, const uint64_t *index, int row,
-                                             int p)
+SPECDEC__INLINE uint64_t specdec__neon_point_of_row(int type, const unsigned char *bytes, const uint64_t *index,
+                                                    int row, int p)
 {
     if (type == SPECDEC__TYPE_IQ3_XXS)
         return specdec__quant_iq3_xxs_grid[bytes[p / 4 * 64 + row * 4 + p % 4]];
@@ -340,39 +340,41 @@ SPECDEC__INLINE uint64_t specdec__neon_point(int type, const unsigned char *byte
 }
 
 /* Point p of all four rows. */
-SPECDEC__INLINE uint64_t specdec__neon_points(int type, const unsigned char *bytes, const uint64_t *index, int p)
+SPECDEC__INLINE uint64_t specdec__neon_points_of_four_rows(int type, const unsigned char *bytes, const uint64_t *index,
+                                                           int p)
 {
-    uint64_t four = specdec__neon_point(type, bytes, index, 3, p);
+    uint64_t four = specdec__neon_point_of_row(type, bytes, index, 3, p);
 
-    four = specdec__neon_point(type, bytes, index, 2, p) | four << 16;
-    four = specdec__neon_point(type, bytes, index, 1, p) | four << 16;
-    return specdec__neon_point(type, bytes, index, 0, p) | four << 16;
+    four = specdec__neon_point_of_row(type, bytes, index, 2, p) | four << 16;
+    four = specdec__neon_point_of_row(type, bytes, index, 1, p) | four << 16;
+    return specdec__neon_point_of_row(type, bytes, index, 0, p) | four << 16;
 }
 
 /* The points from which words 2 i and 2 i + 1 of four rows are unpacked: two points a row. */
 SPECDEC__INLINE uint8x16_t specdec__neon_point_pair(int type, const unsigned char *bytes, const uint64_t *index, int i)
 {
-    return vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(specdec__neon_points(type, bytes, index, i * 2)),
-                                             vcreate_u64(specdec__neon_points(type, bytes, index, i * 2 + 1))));
+    return vreinterpretq_u8_u64(
+        vcombine_u64(vcreate_u64(specdec__neon_points_of_four_rows(type, bytes, index, i * 2)),
+                     vcreate_u64(specdec__neon_points_of_four_rows(type, bytes, index, i * 2 + 1))));
 }
 
 /* The address of group g of four rows of a tile whose points have indices of one byte. */
-SPECDEC__INLINE const unsigned char *specdec__neon_point_bytes(const unsigned char *tile, int g, int row)
+SPECDEC__INLINE const unsigned char *specdec__neon_point_indices_address(const unsigned char *tile, int g, int row)
 {
     return tile + SPECDEC__TILE_AT(iq3_xxs, index) + g * 128 + row * 4;
 }
 
 /* pairs = the pairs of points of the first group of the first four rows. */
-SPECDEC__INLINE void specdec__neon_first_points(int type, const unsigned char *tile, uint8x16_t *pairs)
+SPECDEC__INLINE void specdec__neon_load_first_points(int type, const unsigned char *tile, uint8x16_t *pairs)
 {
     uint64_t indices[8];
     int i;
 
     if (type == SPECDEC__TYPE_IQ3_S)
-        specdec__neon_indices_iq3_s(tile, 0, 0, indices);
+        specdec__neon_unpack_indices_iq3_s(tile, 0, 0, indices);
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++)
-        pairs[i] = specdec__neon_point_pair(type, specdec__neon_point_bytes(tile, 0, 0), indices, i);
+        pairs[i] = specdec__neon_point_pair(type, specdec__neon_point_indices_address(tile, 0, 0), indices, i);
 }
 
 /* Adds to bytes of seven bits an eighth that makes the number of ones even. */
@@ -404,7 +406,7 @@ SPECDEC__INLINE void specdec__neon_load_iq3(int type, const unsigned char *tile,
                                             int then, uint8x16_t *pairs, int8x16_t *codes)
 {
     const specdec__neon_grid *grid = type == SPECDEC__TYPE_IQ3_XXS ? &specdec__neon_iq3_xxs : &specdec__neon_iq3_s;
-    const unsigned char *bytes = specdec__neon_point_bytes(tile, then_g, then);
+    const unsigned char *bytes = specdec__neon_point_indices_address(tile, then_g, then);
     const uint8x16_t topmost = vdupq_n_u8(8), signs = specdec__neon_iq3_signs(type, tile, g, row);
     uint8x16_t index[2], from, minus, high, low;
     uint64_t indices[8];
@@ -412,7 +414,7 @@ SPECDEC__INLINE void specdec__neon_load_iq3(int type, const unsigned char *tile,
 
     SPECDEC__NEON_HIDE_ADDRESS(grid);
     if (type == SPECDEC__TYPE_IQ3_S)
-        specdec__neon_indices_iq3_s(tile, then_g, then, indices);
+        specdec__neon_unpack_indices_iq3_s(tile, then_g, then, indices);
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
         SPECDEC__NEON_COMPILER_BARRIER;
@@ -421,10 +423,10 @@ SPECDEC__INLINE void specdec__neon_load_iq3(int type, const unsigned char *tile,
         index[0] = vzip1q_u8(low, high);
         index[1] = vzip2q_u8(low, high);
         pairs[i] = specdec__neon_point_pair(type, bytes, indices, i);
-        from = vqtbl1q_u8(signs, vld1q_u8(grid->sign_from[i]));
+        from = vqtbl1q_u8(signs, vld1q_u8(grid->sign_byte_index[i]));
         SPECDEC__UNROLL
         for (k = 0; k < 2; k++) {
-            minus = vtstq_u8(from, vld1q_u8(grid->sign[k]));
+            minus = vtstq_u8(from, vld1q_u8(grid->sign_bit[k]));
             SPECDEC__NEON_INSERT_BITS(index[k], minus, topmost);
             codes[i * 2 + k] = vqtbl1q_s8(vld1q_s8(grid->codes), index[k]);
         }
@@ -462,7 +464,7 @@ SPECDEC__INLINE void specdec__neon_unpack_points(int type, const unsigned char *
 
     SPECDEC__NEON_IS_WIDE(panel) = 1;
     if (!specdec__neon_is_iq2(type))
-        specdec__neon_first_points(type, tile, pairs);
+        specdec__neon_load_first_points(type, tile, pairs);
     for (row = 0; row < SPECDEC__ROWS; row += 4) {
         const float32x4_t d = vmulq_n_f32(specdec__neon_load_f16x4(tile + row * 2), specdec__neon_grid_factor(type));
 
@@ -474,7 +476,7 @@ SPECDEC__INLINE void specdec__neon_unpack_points(int type, const unsigned char *
                                        pairs, codes);
             specdec__neon_store_codes(panel, i, row / 4, codes, granule, 0);
         }
-        for (i = 0; i < SPECDEC__PANEL / granule; i++)
+        for (i = 0; i < SPECDEC__PANEL_VALUES / granule; i++)
             vst1q_f32(panel->scale[i] + row, vmulq_f32(d, specdec__neon_odd_factors(type, tile, i, row)));
     }
 }
@@ -512,7 +514,7 @@ SPECDEC__INLINE void specdec__neon_unpack_generic(const specdec__quant_type *typ
 
 /* The offsets of a block's fields in a tile, of types with 32 nibbles; 0 for a missing field. */
 typedef struct specdec__neon_field_offsets {
-    size_t bytes, minimum, high, nibbles;
+    size_t block_bytes, minimum, high, nibbles; /* bytes of a block of 16 rows; offsets of the fields */
 } specdec__neon_field_offsets;
 
 #define SPECDEC__NEON_FIELD_OFFSETS(type, minimum, high) \
@@ -528,7 +530,7 @@ SPECDEC__INLINE void specdec__neon_unpack_nibbles(const specdec__neon_field_offs
     int b, quad, i;
 
     SPECDEC__NEON_IS_WIDE(panel) = values != NULL;
-    for (b = 0; b < blocks; b++, tile += parts.bytes) {
+    for (b = 0; b < blocks; b++, tile += parts.block_bytes) {
         const unsigned char *nibbles = tile + parts.nibbles;
 
         for (quad = 0; quad < 4; quad++) {
@@ -582,11 +584,11 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_q8_0(const unsigned char *tile, i
 
 /* The 6-bit factors of scales and minimums of 16 rows, of blocks i and i + 4 of 8. */
 typedef struct specdec__neon_factor_pairs {
-    int8x16_t scale[2], minimum[2];
+    int8x16_t scale[2], minimum[2]; /* factors of scales, of minimums: of block i, of block i + 4 */
 } specdec__neon_factor_pairs;
 
 /* The factors of Q4_K and Q5_K from byte i of 12 on. */
-SPECDEC__INLINE specdec__neon_factor_pairs specdec__neon_factors_k(const unsigned char *packed)
+SPECDEC__INLINE specdec__neon_factor_pairs specdec__neon_unpack_factors_q4_q5_k(const unsigned char *packed)
 {
     const uint8x16_t six = vdupq_n_u8(63), low = vdupq_n_u8(15);
     const uint8x16_t s = vld1q_u8(packed), m = vld1q_u8(packed + 4 * 16), both = vld1q_u8(packed + 8 * 16);
@@ -602,14 +604,15 @@ SPECDEC__INLINE specdec__neon_factor_pairs specdec__neon_factors_k(const unsigne
 }
 
 /* Unpacks scales and minimums of Q4_K and Q5_K from a tile's d, dmin and 12 packed bytes. */
-SPECDEC__INLINE void specdec__neon_scales_k(const unsigned char *tile, float (*scale)[SPECDEC__ROWS],
-                                            float (*minimum)[SPECDEC__ROWS])
+SPECDEC__INLINE void specdec__neon_unpack_scales_q4_q5_k(const unsigned char *tile, float (*scale)[SPECDEC__ROWS],
+                                                         float (*minimum)[SPECDEC__ROWS])
 {
     const unsigned char *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
     int i;
 
     for (i = 0; i < 4; i++) {
-        specdec__neon_factor_pairs factors = specdec__neon_factors_k(tile + SPECDEC__TILE_AT(q4_k, scales) + i * 16);
+        specdec__neon_factor_pairs factors = specdec__neon_unpack_factors_q4_q5_k(
+            tile + SPECDEC__TILE_AT(q4_k, scales) + i * 16);
 
         specdec__neon_store_scales(scale[i], tile, factors.scale[0], 0);
         specdec__neon_store_scales(scale[i + 4], tile, factors.scale[1], 0);
@@ -619,8 +622,8 @@ SPECDEC__INLINE void specdec__neon_scales_k(const unsigned char *tile, float (*s
 }
 
 /* Unpacks Q4_K, or with high bits Q5_K: d, dmin, 12 bytes of scales, [8 words of high bits,] 32 words of nibbles. */
-SPECDEC__INLINE void specdec__neon_unpack_tile_k(const unsigned char *tile, int blocks, specdec__panel *panel,
-                                                 int has_high)
+SPECDEC__INLINE void specdec__neon_unpack_tile_q4_q5_k(const unsigned char *tile, int blocks, specdec__panel *panel,
+                                                       int has_high)
 {
     const uint8x16_t bit = vdupq_n_u8(16);
     int b, quad, i;
@@ -652,7 +655,7 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_k(const unsigned char *tile, int 
             specdec__neon_store_codes(panel, b + 1, quad, odd, 32, 0);
         }
         if (b % 8 == 0)
-            specdec__neon_scales_k(tile, panel->scale + b, panel->minimum + b);
+            specdec__neon_unpack_scales_q4_q5_k(tile, panel->scale + b, panel->minimum + b);
         if (b % 8 == 6)
             tile += has_high ? SPECDEC__TILE_BYTES(q5_k) : SPECDEC__TILE_BYTES(q4_k);
     }
@@ -697,7 +700,7 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_q6_k(const unsigned char *tile, i
 }
 
 /* The six bits of scale i of IQ4_XS of 16 rows. */
-SPECDEC__INLINE uint8x16_t specdec__neon_factors_iq4_xs(const unsigned char *tile, int i)
+SPECDEC__INLINE uint8x16_t specdec__neon_unpack_factors_iq4_xs(const unsigned char *tile, int i)
 {
     uint8x16x2_t high = vld2q_u8(tile + SPECDEC__TILE_AT(iq4_xs, high)); /* scales 0..3, scales 4..7 */
     uint8x16_t top = vshlq_u8(i < 4 ? high.val[0] : high.val[1], vdupq_n_s8((int8_t)(4 - i % 4 * 2)));
@@ -717,7 +720,7 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_iq4_xs(const unsigned char *tile,
     SPECDEC__NEON_IS_WIDE(panel) = 1;
     for (b = 0; b < blocks; b++) {
         const int at = b % 8;
-        const uint8x16_t scale = specdec__neon_factors_iq4_xs(tile, at);
+        const uint8x16_t scale = specdec__neon_unpack_factors_iq4_xs(tile, at);
 
         for (quad = 0; quad < 4; quad++) {
             int8x16_t q[8];
@@ -756,7 +759,8 @@ SPECDEC__INLINE const unsigned char *specdec__neon_block_of(int type, const unsi
 
 /* q = 32 values of the four rows from row `row` on: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own: from
    specdec__neon_block_of; part: which 32 values of it. */
-SPECDEC__INLINE void specdec__neon_few_bits(int type, const unsigned char *own, int part, int row, int8x16_t q[8])
+SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigned char *own, int part, int row,
+                                                         int8x16_t q[8])
 {
     const uint8x16_t mask = vdupq_n_u8(type == SPECDEC__TYPE_Q1_0 ? 2 : 3);
     const unsigned char *at = own + row * 4;
@@ -814,7 +818,7 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits(int type, const unsigned char
         for (quad = 0; quad < 4; quad++) {
             int8x16_t q[8];
 
-            specdec__neon_few_bits(type, own, b % specdec__neon_part_count(type), quad * 4, q);
+            specdec__neon_unpack_few_bits_codes(type, own, b % specdec__neon_part_count(type), quad * 4, q);
             SPECDEC__UNROLL
             for (i = 0; i < 8; i++)
                 q[i] = vsubq_s8(q[i], bias);
@@ -826,7 +830,7 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits(int type, const unsigned char
 
 /* Prefetches as many bytes as these blocks have, SPECDEC__NEON_PREFETCH_BYTES ahead: the next tile usually lies behind
    a tile. */
-#define SPECDEC__NEON_PREFETCH_BYTES 4096
+#define SPECDEC__NEON_PREFETCH_BYTES 4096 /* distance in bytes at which weights are prefetched */
 SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, const unsigned char *tile, int blocks)
 {
     const int bytes = blocks * 32 / type->block * type->bytes * SPECDEC__ROWS;
@@ -865,8 +869,8 @@ SPECDEC__NEON_NIBBLES(q4_1, SPECDEC__TILE_AT(q4_1, minimum), 0, 0, NULL)
 SPECDEC__NEON_NIBBLES(q5_0, 0, SPECDEC__TILE_AT(q5_0, high), -16, NULL)
 SPECDEC__NEON_NIBBLES(q5_1, SPECDEC__TILE_AT(q5_1, minimum), SPECDEC__TILE_AT(q5_1, high), 0, NULL)
 SPECDEC__NEON_UNPACK(q8_0, specdec__neon_unpack_tile_q8_0(tile, blocks, panel))
-SPECDEC__NEON_UNPACK(q4_k, specdec__neon_unpack_tile_k(tile, blocks, panel, 0))
-SPECDEC__NEON_UNPACK(q5_k, specdec__neon_unpack_tile_k(tile, blocks, panel, 1))
+SPECDEC__NEON_UNPACK(q4_k, specdec__neon_unpack_tile_q4_q5_k(tile, blocks, panel, 0))
+SPECDEC__NEON_UNPACK(q5_k, specdec__neon_unpack_tile_q4_q5_k(tile, blocks, panel, 1))
 SPECDEC__NEON_UNPACK(q6_k, specdec__neon_unpack_tile_q6_k(tile, blocks, panel))
 SPECDEC__NEON_NIBBLES(iq4_nl, 0, 0, 0, specdec__quant_iq4_values)
 SPECDEC__NEON_UNPACK(iq4_xs, specdec__neon_unpack_tile_iq4_xs(tile, blocks, panel))

@@ -177,8 +177,8 @@ SPECDEC__INLINE void specdec__rvv_sum_granule(specdec__panel *panel, int k, int 
 
 /* sums (16) += a panel times one column. The sums of 8 products (wide: of 2) of a row fit into 16 bits: 8 * 32 * 127, 2
    * 128 * 127. */
-SPECDEC__INLINE void specdec__rvv_column(const specdec__panel *panel, int blocks, const specdec__columns *x, size_t at,
-                                         float *sums, int granule, int has_minimum, int wide)
+SPECDEC__INLINE void specdec__rvv_dot_column(const specdec__panel *panel, int blocks, const specdec__columns *x,
+                                             size_t at, float *sums, int granule, int has_minimum, int wide)
 {
     const int per = 32 / granule, chain = wide ? 2 : 8;
     vfloat32m4_t acc = __riscv_vle32_v_f32m4(sums, 16);
@@ -217,7 +217,7 @@ SPECDEC__INLINE void specdec__rvv_column(const specdec__panel *panel, int blocks
     { \
         size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
         for (; count; count--, at++, sums += SPECDEC__ROWS) \
-            specdec__rvv_column(panel, blocks, x, at, sums, granule, has_minimum, wide); \
+            specdec__rvv_dot_column(panel, blocks, x, at, sums, granule, has_minimum, wide); \
     }
 
 SPECDEC__RVV_DOT(16, 16, 0, 0)

@@ -94,57 +94,58 @@ typedef struct specdec__grid_group {
 } specdec__grid_group;
 
 /* Two points of a grid in a word. */
-SPECDEC__INLINE uint32_t specdec__grid_points(const uint16_t *grid, uint32_t first, uint32_t second)
+SPECDEC__INLINE uint32_t specdec__grid_join_points(const uint16_t *grid, uint32_t first, uint32_t second)
 {
     return grid[first] | (uint32_t)grid[second] << 16;
 }
 
 /* Reads group g of a row of a tile of IQ2_XXS. */
-SPECDEC__INLINE void specdec__grid_iq2_xxs(const unsigned char *tile, int g, int row, specdec__grid_group *out)
+SPECDEC__INLINE void specdec__grid_load_iq2_xxs(const unsigned char *tile, int g, int row, specdec__grid_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128 + row * 4;
 
-    out->points[0][row] = specdec__grid_points(specdec__quant_iq2_xxs_grid, at[0], at[1]);
-    out->points[1][row] = specdec__grid_points(specdec__quant_iq2_xxs_grid, at[2], at[3]);
+    out->points[0][row] = specdec__grid_join_points(specdec__quant_iq2_xxs_grid, at[0], at[1]);
+    out->points[1][row] = specdec__grid_join_points(specdec__quant_iq2_xxs_grid, at[2], at[3]);
     out->signs[row] = specdec__load_u32(at + 64);
 }
 
 /* Reads group g of a row of a tile of IQ2_XS. */
-SPECDEC__INLINE void specdec__grid_iq2_xs(const unsigned char *tile, int g, int row, specdec__grid_group *out)
+SPECDEC__INLINE void specdec__grid_load_iq2_xs(const unsigned char *tile, int g, int row, specdec__grid_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + row * 4;
     uint32_t a = specdec__load_u32(at), b = specdec__load_u32(at + 64);
 
-    out->points[0][row] = specdec__grid_points(specdec__quant_iq2_xs_grid, a & 511, a >> 16 & 511);
-    out->points[1][row] = specdec__grid_points(specdec__quant_iq2_xs_grid, b & 511, b >> 16 & 511);
+    out->points[0][row] = specdec__grid_join_points(specdec__quant_iq2_xs_grid, a & 511, a >> 16 & 511);
+    out->points[1][row] = specdec__grid_join_points(specdec__quant_iq2_xs_grid, b & 511, b >> 16 & 511);
     out->signs[row] = (a >> 9 & 127) | a >> 25 << 7 | (b >> 9 & 127) << 14 | b >> 25 << 21;
 }
 
 /* Reads group g of a row of a tile of IQ2_S. */
-SPECDEC__INLINE void specdec__grid_iq2_s(const unsigned char *tile, int g, int row, specdec__grid_group *out)
+SPECDEC__INLINE void specdec__grid_load_iq2_s(const unsigned char *tile, int g, int row, specdec__grid_group *out)
 {
     const uint16_t *grid = specdec__quant_iq2_s_grid;
     uint32_t low = specdec__load_u32(tile + SPECDEC__TILE_AT(iq2_s, index) + g * 64 + row * 4);
     uint32_t high = tile[SPECDEC__TILE_AT(iq2_s, high) + (size_t)(g / 4 * 64 + row * 4 + g % 4)];
 
-    out->points[0][row] =
-        specdec__grid_points(grid, (low & 255) | (high & 3) << 8, (low >> 8 & 255) | (high & 12) << 6);
-    out->points[1][row] =
-        specdec__grid_points(grid, (low >> 16 & 255) | (high & 48) << 4, low >> 24 | (high & 192) << 2);
+    out->points[0][row] = specdec__grid_join_points(grid, (low & 255) | (high & 3) << 8,
+                                                    (low >> 8 & 255) | (high & 12) << 6);
+    out->points[1][row] = specdec__grid_join_points(grid, (low >> 16 & 255) | (high & 48) << 4,
+                                                    low >> 24 | (high & 192) << 2);
     out->signs[row] = specdec__load_u32(tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64 + row * 4);
 }
 
 /* Reads the points of group g of a row of IQ3_XXS or IQ3_S, whose index fields begin at the same offset. high: the
    ninth bits of the indices, one for each point. */
-SPECDEC__INLINE void specdec__grid_iq3(const uint16_t *grid, const unsigned char *tile, uint32_t high, int g,
-                                       int row, specdec__grid_group *out)
+SPECDEC__INLINE void specdec__grid_load_iq3_points(const uint16_t *grid, const unsigned char *tile, uint32_t high,
+                                                   int g, int row, specdec__grid_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq3_s, index) + g * 128 + row * 4;
     int i;
 
     for (i = 0; i < 4; i++, high >>= 2) {
         uint32_t two = specdec__load_u16(at + i / 2 * 64 + i % 2 * 2);
-        out->points[i][row] = specdec__grid_points(grid, (two & 255) | (high & 1) << 8, two >> 8 | (high & 2) << 7);
+        out->points[i][row] = specdec__grid_join_points(grid, (two & 255) | (high & 1) << 8,
+                                                        two >> 8 | (high & 2) << 7);
     }
 }
 
@@ -157,19 +158,19 @@ SPECDEC__UNUSED SPECDEC__INLINE void specdec__grid_load_group(uint32_t type, con
 
     if (type == SPECDEC__TYPE_IQ2_XXS)
         for (row = 0; row < SPECDEC__ROWS; row++)
-            specdec__grid_iq2_xxs(tile, g, row, out);
+            specdec__grid_load_iq2_xxs(tile, g, row, out);
     else if (type == SPECDEC__TYPE_IQ2_XS)
         for (row = 0; row < SPECDEC__ROWS; row++)
-            specdec__grid_iq2_xs(tile, g, row, out);
+            specdec__grid_load_iq2_xs(tile, g, row, out);
     else if (type == SPECDEC__TYPE_IQ2_S)
         for (row = 0; row < SPECDEC__ROWS; row++)
-            specdec__grid_iq2_s(tile, g, row, out);
+            specdec__grid_load_iq2_s(tile, g, row, out);
     else if (type == SPECDEC__TYPE_IQ3_XXS)
         for (row = 0; row < SPECDEC__ROWS; row++)
-            specdec__grid_iq3(specdec__quant_iq3_xxs_grid, tile, 0, g, row, out);
+            specdec__grid_load_iq3_points(specdec__quant_iq3_xxs_grid, tile, 0, g, row, out);
     else
         for (row = 0; row < SPECDEC__ROWS; row++)
-            specdec__grid_iq3(specdec__quant_iq3_s_grid, tile, high[row * 4], g, row, out);
+            specdec__grid_load_iq3_points(specdec__quant_iq3_s_grid, tile, high[row * 4], g, row, out);
     if (type == SPECDEC__TYPE_IQ3_XXS)
         memcpy(out->signs, tile + SPECDEC__TILE_AT(iq3_xxs, words) + g * 64, sizeof out->signs);
     if (type == SPECDEC__TYPE_IQ3_S)

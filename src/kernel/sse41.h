@@ -191,7 +191,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store_16(void *at, __m128i v)
     _mm_storeu_si128((__m128i *)at, v);
 }
 /* The bits of a mask in every byte. */
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask)
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_mask_bytes(__m128i a, int mask)
 {
     return _mm_and_si128(a, _mm_set1_epi8((char)mask));
 }
@@ -208,7 +208,7 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_pair_products(int mode, __
 }
 
 /* Unpacks `vectors` times 64 bytes of nibbles into twice as many codes, the low nibbles first. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_nibbles(const unsigned char *from, int vectors, int8_t *codes)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_nibbles(const unsigned char *from, int vectors, int8_t *codes)
 {
     int i;
 
@@ -216,8 +216,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_nibbles(const unsigned char *
         __m128i q = specdec__sse41_load_16(from + i);
 
         _mm_prefetch((const char *)from + SPECDEC__PREFETCH_BYTES + i, _MM_HINT_T0);
-        specdec__sse41_store_16(codes + i, specdec__sse41_and(q, 15));
-        specdec__sse41_store_16(codes + vectors * 64 + i, specdec__sse41_and(_mm_srli_epi16(q, 4), 15));
+        specdec__sse41_store_16(codes + i, specdec__sse41_mask_bytes(q, 15));
+        specdec__sse41_store_16(codes + vectors * 64 + i, specdec__sse41_mask_bytes(_mm_srli_epi16(q, 4), 15));
     }
 }
 
@@ -245,20 +245,20 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(const unsigned ch
 }
 
 /* Unpacks scales and codes + 8 of blocks of Q4_0 into a panel. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned char *tile, int blocks,
-                                                              specdec__panel *panel)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_codes_Q4_0(const unsigned char *tile, int blocks,
+                                                                     specdec__panel *panel)
 {
     int b;
 
     for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q4_0)) {
         specdec__sse41_load_scales(tile, panel->scale[b]);
-        specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_0, nibbles), 4, panel->u.codes + b * 512);
+        specdec__sse41_unpack_nibbles(tile + SPECDEC__TILE_AT(q4_0, nibbles), 4, panel->u.codes + b * 512);
     }
 }
 
 /* Unpacks scales and codes of blocks of Q8_0 into a panel. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned char *tile, int blocks,
-                                                              specdec__panel *panel)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_codes_Q8_0(const unsigned char *tile, int blocks,
+                                                                     specdec__panel *panel)
 {
     int b, i;
 
@@ -272,7 +272,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned cha
 }
 
 /* Unpacks scales, minimums and codes of a block of Q4_K into a panel. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned char *tile, specdec__panel *panel)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_codes_Q4_K(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
     int8_t scales[128], minimums[128];
@@ -282,21 +282,21 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
         __m128i a = specdec__sse41_load_16(packed), b = specdec__sse41_load_16(packed + 64);
         __m128i c = specdec__sse41_load_16(packed + 128);
 
-        specdec__sse41_store_16(scales + i, specdec__sse41_and(a, 63));
+        specdec__sse41_store_16(scales + i, specdec__sse41_mask_bytes(a, 63));
         specdec__sse41_store_16(scales + 64 + i,
-                                specdec__sse41_and(c, 15) | specdec__sse41_and(_mm_srli_epi16(a, 2), 48));
-        specdec__sse41_store_16(minimums + i, specdec__sse41_and(b, 63));
-        specdec__sse41_store_16(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) |
-                                specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
+                                specdec__sse41_mask_bytes(c, 15) | specdec__sse41_mask_bytes(_mm_srli_epi16(a, 2), 48));
+        specdec__sse41_store_16(minimums + i, specdec__sse41_mask_bytes(b, 63));
+        specdec__sse41_store_16(minimums + 64 + i, specdec__sse41_mask_bytes(_mm_srli_epi16(c, 4), 15) |
+                                                       specdec__sse41_mask_bytes(_mm_srli_epi16(b, 2), 48));
     }
     specdec__sse41_scale_bytes(tile, 1, scales, 8, panel->scale);
     specdec__sse41_scale_bytes(dmin, -1, minimums, 8, panel->minimum);
     for (i = 0; i < 4; i++)
-        specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_k, nibbles) + i * 512, 8, panel->u.codes + i * 1024);
+        specdec__sse41_unpack_nibbles(tile + SPECDEC__TILE_AT(q4_k, nibbles) + i * 512, 8, panel->u.codes + i * 1024);
 }
 
 /* Unpacks scales and codes + 32 of a block of Q6_K into a panel. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned char *tile, specdec__panel *panel)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_codes_Q6_K(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles), *high = tile + SPECDEC__TILE_AT(q6_k, two_bits);
     int8_t *codes = panel->u.codes;
@@ -307,9 +307,9 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned cha
     for (half = 0; half < 2; half++, low += 1024, high += 512)
         for (s = 0; s < 4; s++, codes += 512)
             for (i = 0; i < 512; i += 16) {
-                __m128i q =
-                    specdec__sse41_and(_mm_srli_epi16(specdec__sse41_load_16(low + s % 2 * 512 + i), s / 2 * 4), 15);
-                __m128i h = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_load_16(high + i), s * 2), 3);
+                __m128i q = specdec__sse41_mask_bytes(
+                    _mm_srli_epi16(specdec__sse41_load_16(low + s % 2 * 512 + i), s / 2 * 4), 15);
+                __m128i h = specdec__sse41_mask_bytes(_mm_srli_epi16(specdec__sse41_load_16(high + i), s * 2), 3);
 
                 _mm_prefetch((const char *)low + SPECDEC__PREFETCH_BYTES + s % 2 * 512 + i, _MM_HINT_T0);
                 specdec__sse41_store_16(codes + i, q | h << 4);
@@ -319,8 +319,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned cha
 /* The pairs of a panel's granules: the sum of the codes in the low half of a word, -bias in the high half. Its product
    with (offset, sum of activation codes) is the correction of a dot for bias and offset. small: 1: codes are unsigned,
    and those of a granule in one lane add up to at most a byte. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, int small, int blocks,
-                                                         specdec__panel *panel)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_compute_corrections(int granule, int bias, int small, int blocks,
+                                                                       specdec__panel *panel)
 {
     const __m128i ones = _mm_set1_epi32(0x01010101), words = _mm_set1_epi32(0x00010001),
                   above = _mm_set1_epi32(-65536 * bias);
@@ -464,18 +464,17 @@ SPECDEC__SSE41_DOT(32m, signed, 32, 1)
 /* Defines the unpacker of a type: pairs, and codes + bias for types of at most 6 bits (Q4_0, Q4_K, Q6_K), which are
    multiplied as unsigned; else signed codes. */
 #define SPECDEC__SSE41_UNPACK(name, granule, bias, small, codes) \
-    SPECDEC__SSE41 static void specdec__sse41_unpack_##name(const specdec__quant_type *type, \
-                                                            const unsigned char *tile, int blocks, \
-                                                            specdec__panel *panel) \
+    SPECDEC__SSE41 static void specdec__sse41_unpack_##name( \
+        const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel) \
     { \
         (void)type; \
         codes; \
-        specdec__sse41_pairs(granule, bias, small, blocks, panel); \
+        specdec__sse41_compute_corrections(granule, bias, small, blocks, panel); \
     }
 
-SPECDEC__SSE41_UNPACK(Q4_0, 32, 8, 1, specdec__sse41_codes_Q4_0(tile, blocks, panel))
-SPECDEC__SSE41_UNPACK(Q4_K, 32, 0, 1, specdec__sse41_codes_Q4_K(tile, panel))
-SPECDEC__SSE41_UNPACK(Q6_K, 16, 32, 1, specdec__sse41_codes_Q6_K(tile, panel))
-SPECDEC__SSE41_UNPACK(Q8_0, 32, 0, 0, specdec__sse41_codes_Q8_0(tile, blocks, panel))
+SPECDEC__SSE41_UNPACK(Q4_0, 32, 8, 1, specdec__sse41_unpack_codes_Q4_0(tile, blocks, panel))
+SPECDEC__SSE41_UNPACK(Q4_K, 32, 0, 1, specdec__sse41_unpack_codes_Q4_K(tile, panel))
+SPECDEC__SSE41_UNPACK(Q6_K, 16, 32, 1, specdec__sse41_unpack_codes_Q6_K(tile, panel))
+SPECDEC__SSE41_UNPACK(Q8_0, 32, 0, 0, specdec__sse41_unpack_codes_Q8_0(tile, blocks, panel))
 SPECDEC__SSE41_UNPACK(any, type->granule, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
 #endif /* x86_64 */

@@ -144,56 +144,54 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 /* Unpacks 32 values of a type: cases for a switch, each with the offset of the codes in a tile and the function that
    unpacks them. own, part: from specdec__x86_block_of and specdec__x86_part_of, from the first row of a vector on. */
 #define SPECDEC__X86_CODES(isa, own, part, u) \
-    case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
-    case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
+    case SPECDEC__TYPE_Q4_0: specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
+    case SPECDEC__TYPE_Q4_1: specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
     case SPECDEC__TYPE_Q5_0: \
-        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(q5_0, nibbles), (own) + SPECDEC__TILE_AT(q5_0, high), \
-                                       u); \
+        specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(q5_0, nibbles), (own) + SPECDEC__TILE_AT(q5_0, high), \
+                                        u); \
         break; \
     case SPECDEC__TYPE_Q5_1: \
-        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(q5_1, nibbles), (own) + SPECDEC__TILE_AT(q5_1, high), \
-                                       u); \
+        specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(q5_1, nibbles), (own) + SPECDEC__TILE_AT(q5_1, high), \
+                                        u); \
         break; \
     case SPECDEC__TYPE_IQ4_NL: \
-        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u); \
+        specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u); \
         specdec__##isa##_iq4_values(u); \
         break; \
     case SPECDEC__TYPE_IQ4_XS: \
-        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(iq4_xs, nibbles) + (part) * 256, NULL, u); \
+        specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(iq4_xs, nibbles) + (part)*256, NULL, u); \
         specdec__##isa##_iq4_values(u); \
         break; \
     case SPECDEC__TYPE_MXFP4: \
-        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(mxfp4, nibbles), NULL, u); \
+        specdec__##isa##_unpack_nibbles((own) + SPECDEC__TILE_AT(mxfp4, nibbles), NULL, u); \
         specdec__##isa##_fp4_values(u); \
         break; \
     case SPECDEC__TYPE_NVFP4: \
-        specdec__##isa##_codes_nvfp4((own) + SPECDEC__TILE_AT(nvfp4, nibbles) + (part) * 256, u); \
+        specdec__##isa##_unpack_nvfp4((own) + SPECDEC__TILE_AT(nvfp4, nibbles) + (part)*256, u); \
         specdec__##isa##_fp4_values(u); \
         break; \
-    case SPECDEC__TYPE_Q1_0: \
-        specdec__##isa##_codes_q1_0((own) + SPECDEC__TILE_AT(q1_0, bits) + (part) * 64, u); \
-        break; \
+    case SPECDEC__TYPE_Q1_0: specdec__##isa##_unpack_q1_0((own) + SPECDEC__TILE_AT(q1_0, bits) + (part)*64, u); break; \
     case SPECDEC__TYPE_Q2_0: \
-        specdec__##isa##_codes_q2_0((own) + SPECDEC__TILE_AT(q2_0, two_bits) + (part) * 128, u); \
+        specdec__##isa##_unpack_q2_0((own) + SPECDEC__TILE_AT(q2_0, two_bits) + (part)*128, u); \
         break; \
     case SPECDEC__TYPE_TQ2_0: \
-        specdec__##isa##_codes_two_bits((own) + SPECDEC__TILE_AT(tq2_0, two_bits), NULL, part, u); \
+        specdec__##isa##_unpack_two_bits((own) + SPECDEC__TILE_AT(tq2_0, two_bits), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q2_K: \
-        specdec__##isa##_codes_two_bits((own) + SPECDEC__TILE_AT(q2_k, two_bits), NULL, part, u); \
+        specdec__##isa##_unpack_two_bits((own) + SPECDEC__TILE_AT(q2_k, two_bits), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q3_K: \
-        specdec__##isa##_codes_two_bits((own) + SPECDEC__TILE_AT(q3_k, two_bits), \
-                                        (own) + SPECDEC__TILE_AT(q3_k, high), part, u); \
+        specdec__##isa##_unpack_two_bits((own) + SPECDEC__TILE_AT(q3_k, two_bits), \
+                                         (own) + SPECDEC__TILE_AT(q3_k, high), part, u); \
         break; \
     case SPECDEC__TYPE_Q4_K: \
-        specdec__##isa##_codes_k((own) + SPECDEC__TILE_AT(q4_k, nibbles), NULL, part, u); \
+        specdec__##isa##_unpack_q4_q5_k((own) + SPECDEC__TILE_AT(q4_k, nibbles), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q5_K: \
-        specdec__##isa##_codes_k((own) + SPECDEC__TILE_AT(q5_k, nibbles), (own) + SPECDEC__TILE_AT(q5_k, high), \
-                                 part, u); \
+        specdec__##isa##_unpack_q4_q5_k((own) + SPECDEC__TILE_AT(q5_k, nibbles), (own) + SPECDEC__TILE_AT(q5_k, high), \
+                                        part, u); \
         break; \
-    case SPECDEC__TYPE_Q6_K: specdec__##isa##_codes_q6_k(own, part, u); break;
+    case SPECDEC__TYPE_Q6_K: specdec__##isa##_unpack_q6_k(own, part, u); break;
 
 /* Types by how they are multiplied. Common types and, in less machine code, rare types each have a kernel for AVX-512;
    types with a grid are unpacked into panels. AVX2 unpacks a block at a time, except for one or two columns of common
@@ -255,8 +253,8 @@ SPECDEC__INLINE void specdec__x86_prefetch_ahead(int bytes, const unsigned char 
 /* Some columns of activations, from a block on. codes (column, 8): 4 codes in each word; pairs and totals (column,
    granules of a block); scales (column). */
 typedef struct specdec__x86_columns {
-    const int32_t *codes, *pairs;
-    const float *scales, *totals;
+    const int32_t *codes, *pairs; /* four codes in each word; offset and sum of codes of each granule */
+    const float *scales, *totals; /* scales; scale * sum of (code + offset) of each granule */
 } specdec__x86_columns;
 
 /* The columns from index `at` (block, column) on. per: granules of a block. */
@@ -286,7 +284,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_multiply_u64(__m256i x, uint
 }
 
 /* specdec__mix_bits in 64-bit lanes, without its last step. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix(__m256i x)
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix_bits(__m256i x)
 {
     x = specdec__avx2_multiply_u64(_mm256_xor_si256(x, _mm256_srli_epi64(x, 30)), 0xbf58476d1ce4e5b9u);
     return specdec__avx2_multiply_u64(_mm256_xor_si256(x, _mm256_srli_epi64(x, 27)), 0x94d049bb133111ebu);
@@ -303,8 +301,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t 
     int i;
 
     for (i = 0; i < 64; i += 8) { /* upper 32 bits of tokens 0, 1, 4, 5 and 2, 3, 6, 7 */
-        high = _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(specdec__avx2_mix(a)),
-                                                     _mm256_castsi256_ps(specdec__avx2_mix(b)), 0xDD));
+        high = _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(specdec__avx2_mix_bits(a)),
+                                                     _mm256_castsi256_ps(specdec__avx2_mix_bits(b)), 0xDD));
         high = _mm256_xor_si256(high, _mm256_srli_epi32(high, 31));
         _mm256_storeu_si256((__m256i *)(void *)(bits + i), high);
         a = _mm256_add_epi64(a, eight);
@@ -313,7 +311,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t 
 }
 
 /* specdec__mix_bits in 64-bit lanes, without its last step. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix(__m512i x)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix_bits(__m512i x)
 {
     x = _mm512_xor_si512(x, _mm512_srli_epi64(x, 30));
     x = _mm512_mullo_epi64(x, _mm512_set1_epi64((long long)0xbf58476d1ce4e5b9u));
@@ -332,7 +330,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_noise(uint64_t first, uint3
 
     for (i = 0; i < 64; i += 16) {
         b = _mm512_add_epi64(a, _mm512_slli_epi64(step, 3));
-        high = _mm512_permutex2var_epi32(specdec__avx512_mix(a), upper, specdec__avx512_mix(b));
+        high = _mm512_permutex2var_epi32(specdec__avx512_mix_bits(a), upper, specdec__avx512_mix_bits(b));
         high = _mm512_xor_si512(high, _mm512_srli_epi32(high, 31));
         _mm512_storeu_si512(bits + i, high);
         a = _mm512_add_epi64(b, _mm512_slli_epi64(step, 3));
