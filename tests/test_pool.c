@@ -350,7 +350,7 @@ static void *lead(void *argument)
     return NULL;
 }
 
-/* Teams of sizes[count] threads, on seats of one pool, at work at the same time. This thread leads the first one. */
+/* Teams of sizes[count] threads, of helpers of one pool, at work at the same time. This thread leads the first one. */
 static void lead_at_once(specdec__pool *pool, const int *sizes, int count, int rounds)
 {
     static specdec__pool all[400][3]; /* a helper that leaves late still looks at its pool: each call has its own */
@@ -398,7 +398,7 @@ static void test_teams_at_once(void)
     }
 }
 
-/* As an engine does that drafts while it verifies: all seats help one leader, then they are shared out, each time
+/* As an engine does that drafts while it verifies: all helpers help one leader, then they are shared out, each time
    otherwise. */
 static void test_seats_move(void)
 {
@@ -406,7 +406,7 @@ static void test_seats_move(void)
     int cancel = 0, round, runs[MOST_THREADS] = {0}, i;
     void *block = start(&pool, 5, &cancel);
 
-    TEST("seats go from team to team between runs");
+    TEST("helpers go from team to team between runs");
     for (round = 0; round < (quick ? 30 : 300); round++) {
         int sizes[3];
 
