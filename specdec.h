@@ -3654,7 +3654,7 @@ typedef struct specdec__quant_field {
     unsigned char count;
 } specdec__quant_field;
 
-/* Bytes of a unit of a field; words with transposed bits have 4. */
+/* Returns the bytes of a unit of a field; words with transposed bits have 4. */
 SPECDEC__INLINE size_t specdec__quant_unit_bytes(int unit) { return unit > 4 ? 4 : (size_t)unit; }
 
 /* Decodes a block into codes (block) and, for each granule, a scale and a minimum (block / granule each). minimum is
@@ -3677,13 +3677,13 @@ typedef struct specdec__quant_type {
     specdec__quant_field fields[SPECDEC__QUANT_MAX_FIELDS]; /* in order: see specdec__quant_interleave */
 } specdec__quant_type;
 
-/* The number that makes a type's codes unsigned when it is added to them. */
+/* Returns the number that makes a type's codes unsigned when it is added to them. */
 SPECDEC__UNUSED SPECDEC__INLINE int specdec__quant_bias(int bits, int has_minimum)
 {
     return has_minimum ? 0 : bits == 2 ? 1 : 1 << (bits - 1);
 }
 
-/* Half float to float: exact, subnormals and infinities included; a NaN keeps its payload. */
+/* Converts a half float to a float: exact, subnormals and infinities included; a NaN keeps its payload. */
 SPECDEC__INLINE float specdec__float_from_f16(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16, exponent = (half >> 10) & 31u, mantissa = half & 0x3FFu;
@@ -3695,8 +3695,9 @@ SPECDEC__INLINE float specdec__float_from_f16(uint16_t half)
     return specdec__float_from_bits(sign | (exponent == 31 ? 255u : exponent + 112u) << 23 | mantissa << 13);
 }
 
-/* Float to half float, to nearest even. From 65520 on infinity; a NaN stays a NaN. All cases are computed without a
-   branch, so that loops can be vectorised; below 2^-14, adding 1/2 to the float rounds it to a subnormal half float. */
+/* Converts a float to the nearest half float (the even one at a tie). From 65520 on infinity; a NaN stays a NaN. All
+   cases are computed without a branch, so that loops can be vectorised; below 2^-14, adding 1/2 to the float rounds it
+   to a subnormal half float. */
 SPECDEC__INLINE uint16_t specdec__f16_from_float(float value)
 {
     int32_t bits = (int32_t)(specdec__bits_from_float(value) & 0x7FFFFFFFu);
@@ -3710,13 +3711,13 @@ SPECDEC__INLINE uint16_t specdec__f16_from_float(float value)
     return (uint16_t)(sign | half);
 }
 
-/* bfloat16 to float: exact. */
+/* Converts a bfloat16 to a float: exact. */
 SPECDEC__INLINE float specdec__float_from_bf16(uint16_t brain)
 {
     return specdec__float_from_bits((uint32_t)brain << 16);
 }
 
-/* Float to bfloat16, to nearest even; a NaN stays a NaN. */
+/* Converts a float to the nearest bfloat16 (the even one at a tie); a NaN stays a NaN. */
 SPECDEC__INLINE uint16_t specdec__bf16_from_float(float value)
 {
     uint32_t bits = specdec__bits_from_float(value);
@@ -3726,7 +3727,7 @@ SPECDEC__INLINE uint16_t specdec__bf16_from_float(float value)
     return (uint16_t)((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
-/* The half float at an address. */
+/* Returns the half float at an address. */
 SPECDEC__RARELY_RUN_INLINE float specdec__load_f16(const void *at)
 {
     return specdec__float_from_f16(specdec__load_u16(at));
@@ -4112,13 +4113,14 @@ SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int off
     }
 }
 
-/* Half the value of an 8-bit power of two (E8M0): 2^(exponent - 128), exponent 0 to 255; subnormal below 2. */
+/* Returns half the value of an 8-bit power of two (E8M0): 2^(exponent - 128), exponent 0 to 255; subnormal below 2. */
 SPECDEC__INLINE float specdec__quant_half_of_e8m0(unsigned exponent)
 {
     return specdec__float_from_bits(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
 }
 
-/* Half the value of an 8-bit float without a sign (E4M3: 4 bits of exponent, 3 of mantissa); byte 0x7f stands for 0. */
+/* Returns half the value of an 8-bit float without a sign (E4M3: 4 bits of exponent, 3 of mantissa); byte 0x7f stands
+   for 0. */
 SPECDEC__INLINE float specdec__quant_half_of_e4m3(unsigned byte)
 {
     const unsigned exponent = byte >> 3 & 15, mantissa = byte & 7;
@@ -4130,7 +4132,7 @@ SPECDEC__INLINE float specdec__quant_half_of_e4m3(unsigned byte)
 }
 
 SPECDEC__RARELY_RUN
-/* Q4_0: d f16, 16 bytes of nibbles. */
+/* Decodes a block of Q4_0: d f16, 16 bytes of nibbles. */
 static void specdec__quant_decode_q4_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q4_0 *from = (const specdec__block_q4_0 *)(const void *)block;
@@ -4140,7 +4142,7 @@ static void specdec__quant_decode_q4_0(const unsigned char *block, int8_t *codes
     specdec__quant_nibbles(from->nibbles, -8, codes);
 }
 
-/* Q4_1: d f16, m f16, 16 bytes of nibbles. */
+/* Decodes a block of Q4_1: d f16, m f16, 16 bytes of nibbles. */
 static void specdec__quant_decode_q4_1(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q4_1 *from = (const specdec__block_q4_1 *)(const void *)block;
@@ -4150,7 +4152,7 @@ static void specdec__quant_decode_q4_1(const unsigned char *block, int8_t *codes
     specdec__quant_nibbles(from->nibbles, 0, codes);
 }
 
-/* Q5_0: d f16, 32 high bits, 16 bytes of nibbles. */
+/* Decodes a block of Q5_0: d f16, 32 high bits, 16 bytes of nibbles. */
 static void specdec__quant_decode_q5_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q5_0 *from = (const specdec__block_q5_0 *)(const void *)block;
@@ -4164,7 +4166,7 @@ static void specdec__quant_decode_q5_0(const unsigned char *block, int8_t *codes
         codes[i] = (int8_t)(codes[i] + (int)((high >> i) & 1) * 16);
 }
 
-/* Q5_1: d f16, m f16, 32 high bits, 16 bytes of nibbles. */
+/* Decodes a block of Q5_1: d f16, m f16, 32 high bits, 16 bytes of nibbles. */
 static void specdec__quant_decode_q5_1(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q5_1 *from = (const specdec__block_q5_1 *)(const void *)block;
@@ -4178,7 +4180,7 @@ static void specdec__quant_decode_q5_1(const unsigned char *block, int8_t *codes
         codes[i] = (int8_t)(codes[i] + (int)((high >> i) & 1) * 16);
 }
 
-/* Q8_0: d f16, 32 signed bytes. */
+/* Decodes a block of Q8_0: d f16, 32 signed bytes. */
 static void specdec__quant_decode_q8_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q8_0 *from = (const specdec__block_q8_0 *)(const void *)block;
@@ -4188,14 +4190,14 @@ static void specdec__quant_decode_q8_0(const unsigned char *block, int8_t *codes
     memcpy(codes, from->codes, 32);
 }
 
-/* The two bits of element i (0..255) in 64 bytes, as Q2_K, Q3_K and Q6_K store them: byte 32*(i/128) + i%32, bits
-   2*(i/32 % 4). */
+/* Returns the two bits of element i (0..255) in 64 bytes, as Q2_K, Q3_K and Q6_K store them: byte 32*(i/128) + i%32,
+   bits 2*(i/32 % 4). */
 SPECDEC__INLINE int specdec__quant_two_bits(const unsigned char *packed, int i)
 {
     return packed[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
 }
 
-/* Q2_K: 16 bytes of (scale, minimum) nibbles, 64 bytes of 2-bit codes, d f16, dmin f16. */
+/* Decodes a block of Q2_K: 16 bytes of (scale, minimum) nibbles, 64 bytes of 2-bit codes, d f16, dmin f16. */
 static void specdec__quant_decode_q2_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q2_k *from = (const specdec__block_q2_k *)(const void *)block;
@@ -4210,7 +4212,7 @@ static void specdec__quant_decode_q2_k(const unsigned char *block, int8_t *codes
     }
 }
 
-/* Q3_K: 32 bytes of high bits, 64 bytes of low bits, 12 bytes of 6-bit scales (minus 32), d f16. */
+/* Decodes a block of Q3_K: 32 bytes of high bits, 64 bytes of low bits, 12 bytes of 6-bit scales (minus 32), d f16. */
 static void specdec__quant_decode_q3_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q3_k *from = (const specdec__block_q3_k *)(const void *)block;
@@ -4240,7 +4242,7 @@ SPECDEC__INLINE void specdec__quant_unpack_scale_k(const unsigned char *packed, 
     }
 }
 
-/* Scales and minimums of the eight groups of a block of Q4_K or Q5_K. */
+/* Computes the scales and minimums of the eight groups of a block of Q4_K or Q5_K. */
 static SPECDEC__UNUSED void specdec__quant_unpack_scales_k(float d, float dmin, const unsigned char *packed,
                                                            float *scale, float *minimum)
 {
@@ -4253,7 +4255,7 @@ static SPECDEC__UNUSED void specdec__quant_unpack_scales_k(float d, float dmin, 
     }
 }
 
-/* Q4_K: d f16, dmin f16, 12 bytes of scales and minimums, 128 bytes of nibbles. */
+/* Decodes a block of Q4_K: d f16, dmin f16, 12 bytes of scales and minimums, 128 bytes of nibbles. */
 static void specdec__quant_decode_q4_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q4_k *from = (const specdec__block_q4_k *)(const void *)block;
@@ -4265,7 +4267,8 @@ static void specdec__quant_decode_q4_k(const unsigned char *block, int8_t *codes
         codes[i] = (int8_t)(from->nibbles[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15);
 }
 
-/* Q5_K: d f16, dmin f16, 12 bytes of scales and minimums, 32 bytes of high bits, 128 bytes of nibbles. */
+/* Decodes a block of Q5_K: d f16, dmin f16, 12 bytes of scales and minimums, 32 bytes of high bits, 128 bytes of
+   nibbles. */
 static void specdec__quant_decode_q5_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q5_k *from = (const specdec__block_q5_k *)(const void *)block;
@@ -4279,7 +4282,7 @@ static void specdec__quant_decode_q5_k(const unsigned char *block, int8_t *codes
     }
 }
 
-/* Q6_K: 128 bytes of nibbles, 64 bytes of 2 high bits, 16 signed scales, d f16. */
+/* Decodes a block of Q6_K: 128 bytes of nibbles, 64 bytes of 2 high bits, 16 signed scales, d f16. */
 static void specdec__quant_decode_q6_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q6_k *from = (const specdec__block_q6_k *)(const void *)block;
@@ -4295,7 +4298,7 @@ static void specdec__quant_decode_q6_k(const unsigned char *block, int8_t *codes
         scale[i] = d * (float)(int8_t)from->scales[i];
 }
 
-/* IQ4_NL: d f16, 16 bytes of nibbles that index specdec__quant_iq4_values. */
+/* Decodes a block of IQ4_NL: d f16, 16 bytes of nibbles that index specdec__quant_iq4_values. */
 static void specdec__quant_decode_iq4_nl(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq4_nl *from = (const specdec__block_iq4_nl *)(const void *)block;
@@ -4308,7 +4311,7 @@ static void specdec__quant_decode_iq4_nl(const unsigned char *block, int8_t *cod
         codes[i] = specdec__quant_iq4_values[codes[i]];
 }
 
-/* IQ4_XS: d f16, the 2 high bits of 8 scales, their 4 low bits, 128 bytes of nibbles that index
+/* Decodes a block of IQ4_XS: d f16, the 2 high bits of 8 scales, their 4 low bits, 128 bytes of nibbles that index
    specdec__quant_iq4_values. */
 static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
@@ -4327,7 +4330,7 @@ static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *cod
         codes[i] = specdec__quant_iq4_values[codes[i]];
 }
 
-/* The eight sign bits of which files hold seven: the eighth makes the number of set bits even. */
+/* Returns the eight sign bits of which files hold seven: the eighth makes the number of set bits even. */
 SPECDEC__INLINE uint32_t specdec__quant_eight_signs(uint32_t seven)
 {
     uint32_t parity = seven ^ seven >> 4;
@@ -4336,8 +4339,8 @@ SPECDEC__INLINE uint32_t specdec__quant_eight_signs(uint32_t seven)
     return seven | ((parity ^ parity >> 1) & 1) << 7;
 }
 
-/* Eight codes from eight magnitudes (0..127), one a byte, and eight signs: where bit k of signs is set, code k is
-   negative. Magnitude 0 is in the lowest byte. */
+/* Stores eight codes, made of eight magnitudes (0..127), one a byte, and eight signs: where bit k of signs is set, code
+   k is negative. Magnitude 0 is in the lowest byte. */
 SPECDEC__INLINE void specdec__quant_put_eight(uint64_t magnitudes, uint64_t signs, int8_t *codes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -4361,8 +4364,8 @@ SPECDEC__INLINE uint64_t specdec__quant_iq2_point_magnitudes(uint64_t point)
     return point * 17 + (point >> 1 & ones) + ones * 8;
 }
 
-/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word with four times 7 signs and, above
-   them, a 4-bit scale. */
+/* Decodes a block of IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word with four times 7
+   signs and, above them, a 4-bit scale. */
 static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq2_xxs *from = (const specdec__block_iq2_xxs *)(const void *)block;
@@ -4381,7 +4384,7 @@ static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *co
     }
 }
 
-/* The magnitudes (0..7) of two points of an IQ3 grid, one a byte. */
+/* Returns the magnitudes (0..7) of two points of an IQ3 grid, one a byte. */
 SPECDEC__INLINE uint64_t specdec__quant_iq3_points(uint64_t first, uint64_t second)
 {
     uint64_t points = first | second << 32;
@@ -4390,8 +4393,8 @@ SPECDEC__INLINE uint64_t specdec__quant_iq3_points(uint64_t first, uint64_t seco
     return (points | points << 4) & UINT64_C(0x0F0F0F0F0F0F0F0F);
 }
 
-/* IQ3_XXS: d f16, 64 bytes that index the grid, then for each of 8 groups a word with four times 7 signs and, above
-   them, a 4-bit scale. Magnitude m stands for 8 * m + 4, the largest one for two more. */
+/* Decodes a block of IQ3_XXS: d f16, 64 bytes that index the grid, then for each of 8 groups a word with four times 7
+   signs and, above them, a 4-bit scale. Magnitude m stands for 8 * m + 4, the largest one for two more. */
 static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq3_xxs *from = (const specdec__block_iq3_xxs *)(const void *)block;
@@ -4413,8 +4416,8 @@ static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *co
     }
 }
 
-/* IQ3_S: d f16, the 64 low bytes of grid indices, their 64 ninth bits, 32 bytes of signs, 8 nibbles of scales.
-   Magnitude m stands for 2 * m + 1. */
+/* Decodes a block of IQ3_S: d f16, the 64 low bytes of grid indices, their 64 ninth bits, 32 bytes of signs, 8 nibbles
+   of scales. Magnitude m stands for 2 * m + 1. */
 static void specdec__quant_decode_iq3_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq3_s *from = (const specdec__block_iq3_s *)(const void *)block;
@@ -4434,7 +4437,7 @@ static void specdec__quant_decode_iq3_s(const unsigned char *block, int8_t *code
         scale[i] = d * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1);
 }
 
-/* IQ2_XS: d f16, 32 words of a 9-bit grid index and 7 signs, 16 nibbles of scales. */
+/* Decodes a block of IQ2_XS: d f16, 32 words of a 9-bit grid index and 7 signs, 16 nibbles of scales. */
 static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq2_xs *from = (const specdec__block_iq2_xs *)(const void *)block;
@@ -4452,8 +4455,8 @@ static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *cod
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
 
-/* IQ2_S: d f16, the 32 low bytes of grid indices, 32 bytes of signs, the 32 pairs of high bits of the indices, 16
-   nibbles of scales. */
+/* Decodes a block of IQ2_S: d f16, the 32 low bytes of grid indices, 32 bytes of signs, the 32 pairs of high bits of
+   the indices, 16 nibbles of scales. */
 static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq2_s *from = (const specdec__block_iq2_s *)(const void *)block;
@@ -4470,8 +4473,8 @@ static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
-/* MXFP4: an exponent e, 16 bytes of nibbles that are 4-bit floats (E2M1). Value: float * 2^(e - 127). Codes are twice
-   the floats (Open Compute Project, Microscaling Formats, 2023). */
+/* Decodes a block of MXFP4: an exponent e, 16 bytes of nibbles that are 4-bit floats (E2M1). Value: float * 2^(e -
+   127). Codes are twice the floats (Open Compute Project, Microscaling Formats, 2023). */
 static void specdec__quant_decode_mxfp4(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_mxfp4 *from = (const specdec__block_mxfp4 *)(const void *)block;
@@ -4484,8 +4487,8 @@ static void specdec__quant_decode_mxfp4(const unsigned char *block, int8_t *code
         codes[i] = specdec__quant_fp4_values[codes[i]];
 }
 
-/* NVFP4: 4 scales that are 8-bit floats without a sign (E4M3), then for each 16 values 8 bytes of nibbles that are
-   4-bit floats (E2M1). Codes are twice the floats. */
+/* Decodes a block of NVFP4: 4 scales that are 8-bit floats without a sign (E4M3), then for each 16 values 8 bytes of
+   nibbles that are 4-bit floats (E2M1). Codes are twice the floats. */
 static void specdec__quant_decode_nvfp4(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_nvfp4 *from = (const specdec__block_nvfp4 *)(const void *)block;
@@ -4498,7 +4501,7 @@ static void specdec__quant_decode_nvfp4(const unsigned char *block, int8_t *code
         codes[i] = specdec__quant_fp4_values[from->nibbles[i / 16][i % 8] >> (i / 8 % 2 * 4) & 15];
 }
 
-/* Q1_0: d f16, 128 bits: value d for a set bit, else -d. */
+/* Decodes a block of Q1_0: d f16, 128 bits: value d for a set bit, else -d. */
 static void specdec__quant_decode_q1_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q1_0 *from = (const specdec__block_q1_0 *)(const void *)block;
@@ -4510,7 +4513,7 @@ static void specdec__quant_decode_q1_0(const unsigned char *block, int8_t *codes
         codes[i] = (int8_t)((from->bits[i / 8] >> (i % 8) & 1) * 2 - 1);
 }
 
-/* Q2_0: d f16, 64 codes of 2 bits: value (bits - 1) * d. */
+/* Decodes a block of Q2_0: d f16, 64 codes of 2 bits: value (bits - 1) * d. */
 static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q2_0 *from = (const specdec__block_q2_0 *)(const void *)block;
@@ -4522,7 +4525,7 @@ static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes
         codes[i] = (int8_t)((from->two_bits[i / 4] >> (i % 4 * 2) & 3) - 1);
 }
 
-/* TQ2_0: 64 bytes of 2-bit codes, d f16: value (bits - 1) * d. */
+/* Decodes a block of TQ2_0: 64 bytes of 2-bit codes, d f16: value (bits - 1) * d. */
 SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale,
                                                            float *minimum)
 {
@@ -4552,7 +4555,8 @@ SPECDEC__INLINE void specdec__quant_unpack_trits(const unsigned char *bytes, int
             codes[i] = (int8_t)(((uint16_t)((uint8_t)(bytes[i] * powers[k]) * 3) >> 8) - 1);
 }
 
-/* TQ1_0: 48 bytes of five base-3 digits, 4 bytes of four base-3 digits, d f16: value (digit - 1) * d. */
+/* Decodes a block of TQ1_0: 48 bytes of five base-3 digits, 4 bytes of four base-3 digits, d f16: value (digit - 1) *
+   d. */
 SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale,
                                                            float *minimum)
 {
@@ -4567,8 +4571,8 @@ SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *
     specdec__quant_unpack_trits(from->trits4, 4, 4, codes + 240);
 }
 
-/* Eight codes of a point of the IQ1 grid: each of its values (-1, 0, 1) times eight, plus 1; minus 1 if `minus` is
-   set. */
+/* Stores the eight codes of a point of the IQ1 grid: each of its values (-1, 0, 1) times eight, plus 1; minus 1 if
+   `minus` is set. */
 SPECDEC__INLINE void specdec__quant_iq1_point(uint32_t index, uint32_t minus, int8_t *codes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -4582,8 +4586,8 @@ SPECDEC__INLINE void specdec__quant_iq1_point(uint32_t index, uint32_t minus, in
     specdec__store_u32(codes + 4, (uint32_t)(point >> 32));
 }
 
-/* IQ1_S: d f16, the 32 low bytes of grid indices, then 8 words: the 3 high bits of four indices, 3 bits of a scale, and
-   the sign of the shift of values by 1/8. */
+/* Decodes a block of IQ1_S: d f16, the 32 low bytes of grid indices, then 8 words: the 3 high bits of four indices, 3
+   bits of a scale, and the sign of the shift of values by 1/8. */
 static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq1_s *from = (const specdec__block_iq1_s *)(const void *)block;
@@ -4600,8 +4604,8 @@ static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *code
     }
 }
 
-/* IQ1_M: the 32 low bytes of grid indices, 32 nibbles (the 3 high bits of an index and the sign of the shift of values
-   by 1/8), then 4 words: four scales of 3 bits each, and four bits of d f16. */
+/* Decodes a block of IQ1_M: the 32 low bytes of grid indices, 32 nibbles (the 3 high bits of an index and the sign of
+   the shift of values by 1/8), then 4 words: four scales of 3 bits each, and four bits of d f16. */
 static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq1_m *from = (const specdec__block_iq1_m *)(const void *)block;
@@ -4632,7 +4636,7 @@ static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *code
      SPECDEC__HAS(name) ? (specdec__quant_decoder *)(decode) : NULL, {__VA_ARGS__}},
 static const specdec__quant_type specdec__quant_types[] = {SPECDEC__QUANT_TYPES(SPECDEC__QUANT_TABLE_ROW)};
 
-/* The row of a type by its number in files. NULL for types without a row. */
+/* Returns the row of a type by its number in files. NULL for types without a row. */
 static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t number)
 {
     size_t i;
@@ -4643,7 +4647,7 @@ static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t n
     return NULL;
 }
 
-/* Whether SPECDEC_TYPES leaves a type out. */
+/* Returns whether SPECDEC_TYPES leaves a type out. */
 SPECDEC__INLINE int specdec__quant_is_left_out(const specdec__quant_type *type)
 {
     return type->granule && !type->decode;
@@ -4665,7 +4669,7 @@ static const specdec__quant_unsupported specdec__quant_unsupported_types[] = {
     {31, 1, 0, "Q4_0_4_4", "Q4_0"},     {32, 1, 0, "Q4_0_4_8", "Q4_0"},     {33, 1, 0, "Q4_0_8_8", "Q4_0"},
     {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"}, {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}};
 
-/* The row of an unsupported type by its number in files. NULL for unknown numbers. */
+/* Returns the row of an unsupported type by its number in files. NULL for unknown numbers. */
 static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_unsupported(uint32_t number)
 {
     size_t i;
@@ -4676,8 +4680,8 @@ static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_uns
     return NULL;
 }
 
-/* Bytes of a tensor of `elements` elements in rows of `row` elements. SIZE_MAX if a row is no multiple of the block, or
-   the size overflows; 0 for types whose size is not known. */
+/* Returns the bytes of a tensor of `elements` elements in rows of `row` elements. SIZE_MAX if a row is no multiple of
+   the block, or the size overflows; 0 for types whose size is not known. */
 static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t elements, uint64_t row)
 {
     const specdec__quant_type *type = specdec__quant_find(number);
@@ -4741,7 +4745,8 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_to_float(const spe
 /* Every compiler must write the same file, with fused multiply-adds or not: every product in an encoder that is added
    to something is exact in double (float times float, or a small integer), or comes from specdec__product. */
 
-/* The integer nearest to value (the even one at a tie) in [low, high], both below 2^50 in magnitude; low for a NaN. */
+/* Returns the integer nearest to value (the even one at a tie) in [low, high], both below 2^50 in magnitude; low for a
+   NaN. */
 SPECDEC__INLINE double specdec__quant_nearest(double value, double low, double high)
 {
     value = value > low ? value : low;
@@ -4749,16 +4754,16 @@ SPECDEC__INLINE double specdec__quant_nearest(double value, double low, double h
     return (value + 6755399441055744.0) - 6755399441055744.0;
 }
 
-/* The integer nearest to value in [low, high], as an int. */
+/* Returns the integer nearest to value in [low, high], as an int. */
 SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
 {
     return (int)specdec__quant_nearest(value, (double)low, (double)high);
 }
 
-/* 1 / value; 0 for 0. */
+/* Returns 1 / value; 0 for 0. */
 SPECDEC__INLINE double specdec__quant_inverse(double value) { return value != 0 ? 1 / value : 0; }
 
-/* A pair of two equal doubles. */
+/* Returns a pair of two equal doubles. */
 SPECDEC__INLINE specdec__pair specdec__quant_same_pair(double value)
 {
     specdec__pair pair = {value, value};
@@ -4775,7 +4780,7 @@ SPECDEC__INLINE specdec__pair specdec__quant_nearest_pair(specdec__pair value, s
     return SPECDEC__SMALLER_PAIR(value, high) + SPECDEC__QUANT_ROUNDING;
 }
 
-/* The codes in [low, high] nearest to value * inverse of 2 * pairs values, as signed bytes. */
+/* Computes the codes in [low, high] nearest to value * inverse of 2 * pairs values, as signed bytes. */
 SPECDEC__VECTORISE static SPECDEC__NOINLINE void specdec__quant_codes(int pairs, double low, double high,
                                                                       double inverse, const specdec__pair *values,
                                                                       unsigned char *codes)
@@ -4803,7 +4808,7 @@ SPECDEC__INLINE void specdec__quant_floats_to_pairs(int pairs, const float *valu
     }
 }
 
-/* The smallest of `start` and `count` values, and the largest of the values. count: a multiple of 8. NaNs are
+/* Computes the smallest of `start` and `count` values, and the largest of the values. count: a multiple of 8. NaNs are
    ignored. */
 SPECDEC__INLINE void specdec__quant_range(int count, const float *values, float start, float *low, float *high)
 {
@@ -4827,7 +4832,8 @@ SPECDEC__INLINE void specdec__quant_range(int count, const float *values, float 
     *high = highs[0];
 }
 
-/* The value of largest magnitude, with its sign; the first one of several. count: a multiple of 8. NaNs are ignored. */
+/* Returns the value of largest magnitude, with its sign; the first one of several. count: a multiple of 8. NaNs are
+   ignored. */
 SPECDEC__VECTORISE static SPECDEC__NOINLINE float specdec__quant_peak(int count, const float *values)
 {
     float low, high;
@@ -4886,8 +4892,8 @@ SPECDEC__INLINE void specdec__quant_store_try(specdec__quant_try_sums *trial, in
     trial->code[t] = sums->code[0] + sums->code[1];
 }
 
-/* The sums of every try: codes are the integers in [low, high] nearest to value * inverse[t]. tries: even. Two tries
-   are summed at a time, so that the processor does not wait for the sums of one. */
+/* Computes the sums of every try: codes are the integers in [low, high] nearest to value * inverse[t]. tries: even. Two
+   tries are summed at a time, so that the processor does not wait for the sums of one. */
 SPECDEC__INLINE void specdec__quant_sum_tries_by_two(int pairs, const specdec__pair *value,
                                                      const specdec__pair *weight, const specdec__pair *weighted,
                                                      double low, double high, int tries, const double *inverse,
@@ -4943,8 +4949,8 @@ specdec__wide_add(specdec__wide_doubles *sums, const double *weight, double weig
     sums[2] += weight_code;
 }
 
-/* As specdec__quant_sum_tries_by_two, for four tries at a time. inverse: (SPECDEC__QUANT_MAX_TRIES), 0 from `tries`
-   on. */
+/* Computes sums as specdec__quant_sum_tries_by_two does, for four tries at a time. inverse: (SPECDEC__QUANT_MAX_TRIES),
+   0 from `tries` on. */
 SPECDEC__INLINE SPECDEC__TARGET_AVX2_FMA void
 specdec__wide_sum_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
                         const specdec__pair *weighted, double low, double high, int tries,
@@ -4972,7 +4978,7 @@ specdec__wide_sum_tries(int pairs, const specdec__pair *value, const specdec__pa
     }
 }
 
-/* As specdec__wide_sum_tries, compiled as two loops: with weights, and with weights of 1. */
+/* Computes sums as specdec__wide_sum_tries does, compiled as two loops: with weights, and with weights of 1. */
 static SPECDEC__TARGET_AVX2_FMA __attribute__((noinline)) void
 specdec__wide_sum_weighted_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
                                  const specdec__pair *weighted, double low, double high, int tries,
@@ -4985,7 +4991,7 @@ specdec__wide_sum_weighted_tries(int pairs, const specdec__pair *value, const sp
 }
 #endif
 
-/* The sums of all tries, by the function that suits this processor. */
+/* Computes the sums of all tries, by the function that suits this processor. */
 static void specdec__quant_sum_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
                                      const specdec__pair *weighted, double low, double high, int tries,
                                      const double *inverse, specdec__quant_try_sums *trial)
@@ -5013,9 +5019,9 @@ static const float specdec__quant_peaks_q4_0[] = {-8.8f, -8.4f, -8, -7.6f, -7.2f
 static const float specdec__quant_peaks_q5_0[] = {-16.8f, -16.4f, -16, -15.6f, -15.2f, 14.2f, 14.6f, 15, 15.4f, 15.8f};
 static const float specdec__quant_peaks_q6_k[] = {-32.8f, -32.4f, -32, -31.6f, -31.2f, 30.2f, 30.6f, 31, 31.4f, 31.8f};
 
-/* The scale s that minimises the sum of weight * (value - s * code)^2 over codes in [low, high], the best of several
-   tries. peak: the value of largest magnitude; peaks (tries): the codes that are tried for it. 0 when all values are
-   0. */
+/* Returns the scale s that minimises the sum of weight * (value - s * code)^2 over codes in [low, high], the best of
+   several tries; 0 when all values are 0. peak: the value of largest magnitude; peaks (tries): the codes that are tried
+   for it. */
 SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *value,
                                                const specdec__pair *weight, const specdec__pair *weighted,
                                                double low, double high, const float *peaks, int tries, float peak)
@@ -5040,9 +5046,9 @@ SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *v
     return (float)scale;
 }
 
-/* The weights of the squared errors of 32 values: |value| plus 1.25 times the mean magnitude, so that large values get
-   small errors, yet no value is ignored. (On models of 135M to 1.1B, weights of 1 lose a sixth more, as KL divergence,
-   at four bits.) Returns 0 for values that are not finite. */
+/* Computes the weights of the squared errors of 32 values: |value| plus 1.25 times the mean magnitude, so that large
+   values get small errors, yet no value is ignored. (On models of 135M to 1.1B, weights of 1 lose a sixth more, as KL
+   divergence, at four bits.) Returns 0 for values that are not finite. */
 SPECDEC__INLINE int specdec__quant_error_weights(const float *values, float *weights)
 {
     double base = 0;
@@ -5115,8 +5121,8 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_0(const float *values, unsi
     specdec__quant_pack_five_bits(codes, to->high, to->nibbles);
 }
 
-/* The scale of a group of Q6_K (16 values). The weights of squared errors are squared values, so that large values get
-   the smallest errors. */
+/* Returns the scale of a group of Q6_K (16 values) with the smallest squared error, weighted by squared values, so that
+   large values get the smallest errors. */
 SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
 {
     specdec__pair value[8], weight[8], weighted[8];
@@ -5164,8 +5170,8 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const 
     }
 }
 
-/* The scale s >= 0 and minimum m that minimise the sum of weight * (value - (s * code - m))^2 over 32 values with codes
-   from 0 to highest. m >= 0, unless is_free. */
+/* Computes the scale s >= 0 and minimum m that minimise the sum of weight * (value - (s * code - m))^2 over 32 values
+   with codes from 0 to highest. m >= 0, unless is_free. */
 SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, int highest, int is_free,
                                                          float *scale_out, float *minimum_out)
 {
@@ -5324,9 +5330,9 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_k(const float *values, unsi
             (unsigned char)((codes[i / 32 * 64 + i % 32] & 15) | (codes[i / 32 * 64 + 32 + i % 32] & 15) << 4);
 }
 
-/* The ternary codes (-1, 0, 1), plus 1, of 256 values, and their scale, with the smallest squared error. If the codes
-   of the k largest magnitudes, whose sum is s, are not 0, the best scale is s / k, and s^2 / k is subtracted from the
-   error: the best k maximises it. */
+/* Computes the ternary codes (-1, 0, 1), plus 1, of 256 values, and their scale, with the smallest squared error. If
+   the codes of the k largest magnitudes, whose sum is s, are not 0, the best scale is s / k, and s^2 / k is subtracted
+   from the error: the best k maximises it. */
 static SPECDEC__UNUSED void specdec__quant_ternary_codes(const float *values, unsigned char *d, unsigned char *codes)
 {
     static const int gaps[] = {109, 41, 19, 5, 1};
@@ -5485,8 +5491,8 @@ static SPECDEC__UNUSED void specdec__quant_encode_mxfp4(const float *values, uns
    block; one with NaNs, or with values too large for half floats, need not resemble them. */
 typedef void specdec__quant_encoder(const float *values, unsigned char *block);
 
-/* The encoder of a type. NULL for plain floats and for types that are only read. A function instead of a table, so that
-   a program that encodes nothing links no encoder. */
+/* Returns the encoder of a type. NULL for plain floats and for types that are only read. A function instead of a table,
+   so that a program that encodes nothing links no encoder. */
 static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const specdec__quant_type *type)
 {
 #ifdef SPECDEC_NO_ENCODERS
@@ -6106,10 +6112,11 @@ typedef struct specdec__columns {
 /* Unpacks blocks * 32 values of the 16 rows of a tile into a panel. */
 typedef void specdec__unpack_function(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                       specdec__panel *panel);
-/* sums (count, 16) += a panel of blocks * 32 values times columns [column, column + count), from block `block` on. */
+/* Adds a panel of blocks * 32 values times columns [column, column + count), from block `block` on, to sums (count,
+   16). */
 typedef void specdec__dot_function(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                    int column, int count, float *sums);
-/* sums[i] (count, 16) += panel i times columns, for two panels. */
+/* Adds panel i times columns to sums[i] (count, 16), for two panels. */
 typedef void specdec__dot_two_panels_function(const specdec__panel *panels, int blocks, const specdec__columns *x,
                                               int block, int column, int count, float *const *sums);
 /* The same values of one or two tiles of a matrix. tile[1] is NULL if there is one. */
@@ -6120,13 +6127,13 @@ typedef struct specdec__tiles {
     const unsigned char *planes;  /* a matrix in planes: where its upper planes begin; tile: upper planes of a tile */
     int l1_bytes;                 /* as in specdec__weight_reading; specdec__kernels_multiply sets it */
 } specdec__tiles;
-/* sums[i] (count, 16) += blocks * 32 values of tile i times columns [column, column + count), from block `block` on. If
-   that is 0, sums begin at zero. panels: room for two. */
+/* Adds blocks * 32 values of tile i times columns [column, column + count), from block `block` on, to sums[i] (count,
+   16). If that is 0, sums begin at zero. panels: memory for two panels. */
 typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks, specdec__panel *panels,
                                         const specdec__columns *x, int block, int column, int count,
                                         float *const *sums);
-/* sums[i] (16) = 16 rows of a file, which begin at tile i and are row_bytes apart, of blocks * 32 values (a multiple of
-   512), times a single column. room: memory of the size of tiles of 256 values of 32 rows. */
+/* Computes sums[i] (16): 16 rows of a file, which begin at tile i and are row_bytes apart, of blocks * 32 values (a
+   multiple of 512), times a single column. room: memory of the size of tiles of 256 values of 32 rows. */
 typedef void specdec__rows_function(const specdec__tiles *tiles, size_t row_bytes, int blocks,
                                     const specdec__columns *x, void *room, float *const *sums);
 
@@ -6144,8 +6151,8 @@ typedef struct specdec__attention_sums {
 
 #define SPECDEC__NO_SCORE -3.0e38f /* stands for the largest score of no keys: below all scores */
 
-/* A block of 64 keys for `count` queries: turns their scores into 8-bit weights of values, and continues their
-   softmax. */
+/* The arguments of softmax_codes: a block of 64 keys for `count` queries. The scores of the queries become 8-bit
+   weights of values, and their softmax is continued. */
 typedef struct specdec__softmax_block {
     float *scores;             /* (4, stride, 16): 4 groups of 16 keys, with a row for each query; overwritten */
     const float *value_scales; /* (64): scales of the values; 0 for keys that no query may attend to */
@@ -6280,16 +6287,16 @@ enum {
 #define SPECDEC__KERNEL_MEMBER(isa, name, result, parameters) specdec__##name##_function *name;
 SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_TYPE, )
 
-/* out[i] (dim) += scales[i] * the exact sum over keys of codes (count <= 64, 64) * values. values: 8-bit codes (dim/16,
-   64/4, 16, 4), so that 4 keys of a dimension lie together; dim: a multiple of 32. Codes are zeros from key `keys` (a
-   multiple of 16) on. count is rounded up to a multiple of 4: the caller provides codes, scales of 0 and rows of out
-   for these, which may all be the same row and do not change. Meanwhile prefetches `next`, a page of keys and values,
-   unless NULL. */
+/* Adds scales[i] * the exact sum over keys of codes (count <= 64, 64) * values to out[i] (dim). values: 8-bit codes
+   (dim/16, 64/4, 16, 4), so that 4 keys of a dimension lie together; dim: a multiple of 32. Codes are zeros from key
+   `keys` (a multiple of 16) on. count is rounded up to a multiple of 4: the caller provides codes, scales of 0 and rows
+   of out for these, which may all be the same row and do not change. Meanwhile prefetches `next`, a page of keys and
+   values, unless NULL. */
 typedef void specdec__weigh_codes_function(const int8_t *values, int dim, int keys, const uint8_t *codes,
                                            const float *scales, int count, const unsigned char *next,
                                            float *const *out);
 
-/* How the weights of two tiles are read while few columns are multiplied. */
+/* How the weights of two tiles are read from memory while few columns are multiplied. */
 typedef struct specdec__weight_reading {
     int one_tile; /* 1: one tile after the other; 0: two tiles side by side */
     int l1_bytes; /* distance in bytes of prefetches into the first-level cache; 0: the default */
@@ -6375,7 +6382,8 @@ static void specdec__unpack_codes(const specdec__quant_type *type, const unsigne
 }
 
 SPECDEC__RARELY_RUN
-/* sums (column, 16) += a panel of codes times `count` columns. The reference for the dots of all instruction sets. */
+/* Adds a panel of codes times `count` columns to sums (column, 16). The reference for the dots of all instruction sets.
+   */
 SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                          int column, int count, float *sums, int granule, int has_minimum)
 {
@@ -6433,7 +6441,7 @@ typedef struct specdec__grid_group {
     uint32_t points[4][16], signs[16];
 } specdec__grid_group;
 
-/* Two points of a grid in a word. */
+/* Returns two points of a grid, by their indices, in one word. */
 SPECDEC__INLINE uint32_t specdec__grid_join_points(const uint16_t *grid, uint32_t first, uint32_t second)
 {
     return grid[first] | (uint32_t)grid[second] << 16;
@@ -6489,7 +6497,7 @@ SPECDEC__INLINE void specdec__grid_load_iq3_points(const uint16_t *grid, const u
     }
 }
 
-/* Reads group g of all 16 rows of a tile. */
+/* Reads group g, 32 values, of all 16 rows of a tile of a type with a grid. */
 SPECDEC__UNUSED SPECDEC__INLINE void specdec__grid_load_group(uint32_t type, const unsigned char *tile, int g,
                                                               specdec__grid_group *out)
 {
@@ -6520,7 +6528,7 @@ SPECDEC__UNUSED SPECDEC__INLINE void specdec__grid_load_group(uint32_t type, con
 /* The vector of plain C: one float. */
 typedef float specdec__scalar_v;
 
-/* The operations of SPECDEC__LANE_OPERATIONS. */
+/* Functions for the operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__INLINE float specdec__scalar_load(const float *at) { return *at; }
 SPECDEC__INLINE void specdec__scalar_store(float *at, float a) { *at = a; }
 SPECDEC__INLINE float specdec__scalar_set(float a) { return a; }
@@ -6549,7 +6557,7 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, float a)
 {
     specdec__store_u16(at, specdec__f16_from_float(a));
 }
-/* The sum of 16 lanes by the canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1. */
+/* Returns the sum of 16 lanes by the canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1. */
 SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
 {
     float lane[8];
@@ -6562,7 +6570,7 @@ SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
             lane[i] += lane[i + step];
     return lane[0];
 }
-/* The largest of 16 lanes. */
+/* Returns the largest of 16 lanes. */
 SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
 {
     float lane[8];
@@ -6586,7 +6594,7 @@ SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
             out[i] = specdec__##isa##_highest(x + i * (parts)); \
     }
 SPECDEC__HIGHEST4(scalar, , 16)
-/* The sum of 16 codes. */
+/* Returns the sum of 16 codes. */
 SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 {
     int32_t sum = 0;
@@ -6596,7 +6604,8 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
         sum += codes[i];
     return sum;
 }
-/* bits (64) = the upper 32 random bits of 64 neighbouring tokens. first: the row's noise at the first token. */
+/* Computes bits (64), the upper 32 random bits of the noise of 64 neighbouring tokens. first: the noise row's bits at
+   the first token. */
 static void specdec__scalar_noise(uint64_t first, uint32_t *bits)
 {
     uint32_t i;
@@ -6655,7 +6664,8 @@ SPECDEC__UNUSED SPECDEC__INLINE void specdec__weigh_prefetch(const unsigned char
             } \
     }
 
-/* The exact sums of one tile and one column. */
+/* Computes the sums over keys of codes times 8-bit values, for 16 dimensions and one query: value_sums of
+   SPECDEC__WEIGH_CODES. The integer sums are exact. */
 static void specdec__scalar_value_sums(const int8_t *values, int keys, const uint8_t *codes, const unsigned char *next,
                                        float *sums)
 {
@@ -6724,7 +6734,7 @@ enum {
 #define SPECDEC__X86_EITHER_PLANE (UINT64_C(3) << SPECDEC__X86_PLANE)
 #define SPECDEC__X86_PANEL(number) (UINT64_C(1) << SPECDEC__X86_PANEL_##number)
 
-/* Whether a type has minimums besides scales. */
+/* Returns whether a type has minimums besides scales. */
 SPECDEC__INLINE int specdec__x86_has_minimum(int type)
 {
     const uint64_t panels = SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16M);
@@ -6733,7 +6743,7 @@ SPECDEC__INLINE int specdec__x86_has_minimum(int type)
     return (int)(mask >> type & 1);
 }
 
-/* Bits of a type's codes: 5 in panels of unsigned codes, 8 in panels of signed codes. */
+/* Returns the bits of a type's codes: 5 in panels of unsigned codes, 8 in panels of signed codes. */
 SPECDEC__INLINE int specdec__x86_bits(int type)
 {
     const uint64_t fives = SPECDEC__X86_PANEL(32) | SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16) |
@@ -6748,15 +6758,15 @@ SPECDEC__INLINE int specdec__x86_bits(int type)
     return (int)((mask0 >> type & 1) | (mask1 >> type & 1) << 1 | (mask2 >> type & 1) << 2 | (mask3 >> type & 1) << 3);
 }
 
-/* The number that is added to a type's codes to make them unsigned. */
+/* Returns the number that is added to a type's codes to make them unsigned. */
 SPECDEC__INLINE int specdec__x86_bias(int type)
 {
     return specdec__quant_bias(specdec__x86_bits(type), specdec__x86_has_minimum(type));
 }
-/* The largest unsigned code of a type. */
+/* Returns the largest unsigned code of a type. */
 SPECDEC__INLINE int specdec__x86_highest_code(int type) { return (1 << specdec__x86_bits(type)) - 1; }
 
-/* Bytes of 32 values of 16 rows in a tile: a block of 32 values, or a part of a longer block. */
+/* Returns the bytes of 32 values of 16 rows in a tile: a block of 32 values, or a part of a longer block. */
 SPECDEC__INLINE int specdec__x86_block_bytes(int type)
 {
     switch (type) {
@@ -6766,7 +6776,8 @@ SPECDEC__INLINE int specdec__x86_block_bytes(int type)
     }
 }
 
-/* Whether a block of a type has a single scale, not one with factors: types of fewer than 256 values, and TQ2_0. */
+/* Returns whether a block of a type has a single scale, not one with factors: types of fewer than 256 values, and
+   TQ2_0. */
 SPECDEC__INLINE int specdec__x86_has_plain_scale(int type)
 {
     const uint64_t own = UINT64_C(1) << SPECDEC__TYPE_TQ2_0 | SPECDEC__X86_EITHER_PLANE;
@@ -6775,7 +6786,7 @@ SPECDEC__INLINE int specdec__x86_has_plain_scale(int type)
     return (int)(mask >> type & 1);
 }
 
-/* Number of groups of 32 values in a block of a type. */
+/* Returns the number of groups of 32 values in a block of a type. */
 SPECDEC__INLINE int specdec__x86_part_count(int type)
 {
     switch (type) {
@@ -6784,21 +6795,22 @@ SPECDEC__INLINE int specdec__x86_part_count(int type)
     }
 }
 
-/* The address of the block in the file's sense that holds 32 values (number `block` of a tile). Types with factors of
-   scales have one block of 256 values, at `tile`. */
+/* Returns the address of the block in the file's sense that holds 32 values (number `block` of a tile). Types with
+   factors of scales have one block of 256 values, at `tile`. */
 SPECDEC__INLINE const unsigned char *specdec__x86_block_of(int type, const unsigned char *tile, int block)
 {
     const int parts = specdec__x86_part_count(type), whole = specdec__x86_has_plain_scale(type) ? block / parts : 0;
 
     return tile + (size_t)whole * (size_t)(specdec__x86_block_bytes(type) * parts);
 }
-/* The index of these 32 values among the groups of 32 values of their block. */
+/* Returns the index of the tile's 32 values number `block` among the groups of 32 values of their block in the file's
+   sense. */
 SPECDEC__INLINE int specdec__x86_part_of(int type, int block)
 {
     return specdec__x86_has_plain_scale(type) ? block % specdec__x86_part_count(type) : block;
 }
 
-/* Values that share a scale. */
+/* Returns the number of values of a type that share a scale. */
 SPECDEC__INLINE int specdec__x86_granule(int type)
 {
     const uint64_t panels = SPECDEC__X86_PANEL(16) | SPECDEC__X86_PANEL(16M) | SPECDEC__X86_PANEL(16_SIGNED);
@@ -6872,7 +6884,7 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 
 #define SPECDEC__X86_TYPE_BIT(isa, number) | UINT64_C(1) << SPECDEC__TYPE_##number
 
-/* Whether a type is one of SPECDEC__X86_RARE_TYPES. */
+/* Returns whether a type is one of SPECDEC__X86_RARE_TYPES. */
 SPECDEC__INLINE int specdec__x86_is_rare(int type)
 {
     const uint64_t mask = 0 SPECDEC__X86_RARE_TYPES(SPECDEC__X86_TYPE_BIT, );
@@ -6880,7 +6892,8 @@ SPECDEC__INLINE int specdec__x86_is_rare(int type)
     return (int)(mask >> type & 1);
 }
 
-/* The address SPECDEC__PREFETCH_BYTES ahead of byte `at` of a tile; past the tile's end, the address in `next`. */
+/* Returns the address SPECDEC__PREFETCH_BYTES ahead of byte `at` of a tile; past the tile's end, the address in `next`.
+   */
 SPECDEC__INLINE const char *specdec__x86_prefetch_address(const unsigned char *tile, size_t at, size_t end,
                                                           const unsigned char *next)
 {
@@ -6897,7 +6910,7 @@ SPECDEC__INLINE void specdec__x86_prefetch_bytes(int bytes, const char *from)
         _mm_prefetch(from + i, _MM_HINT_T0);
 }
 
-/* The offset of a block's scale d in a tile; dmin follows it. */
+/* Returns the offset of a block's scale d in a tile; dmin follows it. */
 SPECDEC__INLINE size_t specdec__x86_scale_offset(int type)
 {
     switch (type) {
@@ -6923,7 +6936,7 @@ typedef struct specdec__x86_columns {
     const float *scales, *totals; /* scales; scale * sum of (code + offset) of each granule */
 } specdec__x86_columns;
 
-/* The columns from index `at` (block, column) on. per: granules of a block. */
+/* Returns the columns from index `at` (block, column) of x on. per: granules of a block. */
 SPECDEC__INLINE specdec__x86_columns specdec__x86_block_columns(const specdec__columns *x, size_t at, int per)
 {
     specdec__x86_columns from;
@@ -6938,7 +6951,7 @@ SPECDEC__INLINE specdec__x86_columns specdec__x86_block_columns(const specdec__c
 
 /* --- random bits: see specdec__scalar_noise ---------------------------------------------------------------------- */
 
-/* x times a 64-bit constant in each lane, from products of 32-bit halves, as AVX2 has no more. */
+/* Returns x times a 64-bit constant in each 64-bit lane, from products of 32-bit halves, as AVX2 has no wider ones. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_multiply_u64(__m256i x, uint64_t constant)
 {
     const __m256i low = _mm256_set1_epi64x((long long)(constant & 0xffffffffu));
@@ -6949,14 +6962,14 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_multiply_u64(__m256i x, uint
                             _mm256_slli_epi64(_mm256_add_epi32(crossed, _mm256_srli_epi64(crossed, 32)), 32));
 }
 
-/* specdec__mix_bits in 64-bit lanes, without its last step. */
+/* Returns specdec__mix_bits in 64-bit lanes, without its last step. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix_bits(__m256i x)
 {
     x = specdec__avx2_multiply_u64(_mm256_xor_si256(x, _mm256_srli_epi64(x, 30)), 0xbf58476d1ce4e5b9u);
     return specdec__avx2_multiply_u64(_mm256_xor_si256(x, _mm256_srli_epi64(x, 27)), 0x94d049bb133111ebu);
 }
 
-/* bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
+/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t *bits)
 {
     const uint64_t step = SPECDEC__NOISE_TOKEN_STEP;
@@ -6976,7 +6989,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t 
     }
 }
 
-/* specdec__mix_bits in 64-bit lanes, without its last step. */
+/* Returns specdec__mix_bits in 64-bit lanes, without its last step. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix_bits(__m512i x)
 {
     x = _mm512_xor_si512(x, _mm512_srli_epi64(x, 30));
@@ -6985,7 +6998,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix_bits(__m512i x)
     return _mm512_mullo_epi64(x, _mm512_set1_epi64((long long)0x94d049bb133111ebu));
 }
 
-/* bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
+/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_noise(uint64_t first, uint32_t *bits)
 {
     const __m512i step = _mm512_set1_epi64((long long)SPECDEC__NOISE_TOKEN_STEP);
@@ -7014,7 +7027,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_noise(uint64_t first, uint3
 /* The vector of SSE4.1: four float lanes. */
 typedef __m128 specdec__sse41_v;
 
-/* The operations of SPECDEC__LANE_OPERATIONS. */
+/* Functions for the operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_set(float a) { return _mm_set1_ps(a); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_add(__m128 a, __m128 b) { return _mm_add_ps(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_sub(__m128 a, __m128 b) { return _mm_sub_ps(a, b); }
@@ -7027,8 +7040,8 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_scale2(__m128 a, __m128 shi
     return _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(a), _mm_slli_epi32(_mm_castps_si128(shifter), 23)));
 }
 
-/* product + addend rounded to odd, from their rounded sum: if the sum is inexact and even, it is moved one unit towards
-   zero if the error points there, and its last bit is set. */
+/* Returns product + addend rounded to odd, from their rounded sum: if the sum is inexact and even, it is moved one unit
+   towards zero if the error points there, and its last bit is set. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128d specdec__sse41_round_to_odd(__m128d product, __m128d addend, __m128d sum)
 {
     __m128d back = _mm_sub_pd(sum, product), zero = _mm_setzero_pd();
@@ -7040,7 +7053,7 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128d specdec__sse41_round_to_odd(__m128d produ
     return _mm_castsi128_pd(_mm_or_si128(_mm_sub_epi64(_mm_castpd_si128(sum), _mm_and_si128(odd, opposite)), odd));
 }
 
-/* specdec__fma of four lanes, by rounding to odd. */
+/* Returns specdec__fma of four lanes, by rounding to odd. */
 SPECDEC__SSE41 static __attribute__((noinline)) __m128 specdec__sse41_fma_odd(__m128 a, __m128 b, __m128 c)
 {
     __m128d low = _mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), low_addend = _mm_cvtps_pd(c);
@@ -7051,9 +7064,9 @@ SPECDEC__SSE41 static __attribute__((noinline)) __m128 specdec__sse41_fma_odd(__
                          _mm_cvtpd_ps(specdec__sse41_round_to_odd(high, high_addend, _mm_add_pd(high, high_addend))));
 }
 
-/* specdec__fma of four lanes. Rounding to odd matters only for sums half way between two floats, where the 29 bits that
-   a float lacks are 1000..., and for subnormal floats (below 2^-126), which lack more bits; all other sums are rounded
-   directly. */
+/* Returns specdec__fma of four lanes. Rounding to odd matters only for sums half way between two floats, where the 29
+   bits that a float lacks are 1000..., and for subnormal floats (below 2^-126), which lack more bits; all other sums
+   are rounded directly. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_madd(__m128 a, __m128 b, __m128 c)
 {
     __m128d low = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), _mm_cvtps_pd(c));
@@ -7070,7 +7083,7 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_madd(__m128 a, __m128 b, __
         return specdec__sse41_fma_odd(a, b, c);
     return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
 }
-/* Further operations of SPECDEC__LANE_OPERATIONS. */
+/* Functions for further operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load(const float *at) { return _mm_loadu_ps(at); }
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store(float *at, __m128 a) { _mm_storeu_ps(at, a); }
 SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(__m128 a)
@@ -7149,7 +7162,8 @@ SPECDEC__FOR_SIZE
 #include SPECDEC__FILE
 SPECDEC__FOR_SPEED
 
-/* value_sums of SPECDEC__WEIGH_CODES for one tile and column. */
+/* Computes the sums over keys of codes times 8-bit values, for 16 dimensions and one query: value_sums of
+   SPECDEC__WEIGH_CODES. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                               const unsigned char *next, __m128 *sums)
 {
@@ -7188,7 +7202,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store_16(void *at, __m128i v)
 {
     _mm_storeu_si128((__m128i *)at, v);
 }
-/* The bits of a mask in every byte. */
+/* Returns every byte of a, with only the bits that are set in mask. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_mask_bytes(__m128i a, int mask)
 {
     return _mm_and_si128(a, _mm_set1_epi8((char)mask));
@@ -7198,7 +7212,7 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_mask_bytes(__m128i a, int 
    are added in every 16-bit lane; 8, 2 or 1 such sums can be added there without reaching 2^15. */
 enum { SPECDEC__SSE41_4BIT, SPECDEC__SSE41_6BIT, SPECDEC__SSE41_SIGNED };
 
-/* Products of codes w and activations x, added in twos in 16-bit lanes. */
+/* Returns the products of codes w and activations x, two of them added in each 16-bit lane. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_pair_products(int mode, __m128i w, __m128i x)
 {
     return mode == SPECDEC__SSE41_SIGNED ? _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(x, w))
@@ -7219,7 +7233,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_nibbles(const unsigned
     }
 }
 
-/* scale (16) = the half floats of 16 rows. */
+/* Computes scale (16) = the half floats of 16 rows. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_load_scales(const unsigned char *at, float *scale)
 {
     int i;
@@ -7228,7 +7242,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_load_scales(const unsigned ch
         _mm_storeu_ps(scale + i, specdec__sse41_load_f16(at + i * 2));
 }
 
-/* out (count, 16) = the half floats d (16) * sign * signed bytes (count, 16). */
+/* Computes out (count, 16) = the half floats d (16) * sign * signed bytes (count, 16). */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(const unsigned char *d, float sign, const int8_t *bytes,
                                                                int count, float (*out)[SPECDEC__ROWS])
 {
@@ -7314,9 +7328,9 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_codes_Q6_K(const unsig
             }
 }
 
-/* The pairs of a panel's granules: the sum of the codes in the low half of a word, -bias in the high half. Its product
-   with (offset, sum of activation codes) is the correction of a dot for bias and offset. small: 1: codes are unsigned,
-   and those of a granule in one lane add up to at most a byte. */
+/* Computes panel->pair of all granules of a panel: the sum of the codes in the low half of a word, -bias in the high
+   half. Its product with (offset, sum of activation codes) is the correction of a dot for bias and offset. small: 1:
+   codes are unsigned, and those of a granule in one lane add up to at most a byte. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_compute_corrections(int granule, int bias, int small, int blocks,
                                                                        specdec__panel *panel)
 {
@@ -7343,7 +7357,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_compute_corrections(int granu
         }
 }
 
-/* sums (column, register) += a granule of a panel times columns, in 32-bit lanes. */
+/* Adds a granule of a panel times columns, in 32-bit lanes to sums (column, register). */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot_integers(int mode, int vectors, int columns, const int8_t *w,
                                                                 const int32_t *x, __m128i (*sums)[4])
 {
@@ -7372,7 +7386,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot_integers(int mode, int ve
     }
 }
 
-/* sums (column, 16) += the contribution of a granule with its integers (column, register). g: which of the `per`
+/* Adds the contribution of a granule with its integers (column, register) to sums (column, 16). g: which of the `per`
    granules of its block. */
 SPECDEC__SSE41 SPECDEC__INLINE void
 specdec__sse41_add_granule(const float *scale, const float *minimum, const specdec__x86_columns *from, int per, int g,
@@ -7391,7 +7405,7 @@ specdec__sse41_add_granule(const float *scale, const float *minimum, const specd
         }
 }
 
-/* sums (column, 16) += a panel times 1 or 2 columns. */
+/* Adds a panel times 1 or 2 columns to sums (column, 16). */
 SPECDEC__SSE41 SPECDEC__INLINE void
 specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, const specdec__panel *panel, int blocks,
                            const specdec__columns *x, size_t at, float *sums)
@@ -7419,7 +7433,7 @@ specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, 
     }
 }
 
-/* sums (column, 16) += a panel times `count` columns, two at a time. */
+/* Adds a panel times `count` columns to sums (column, 16), two at a time. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, int has_minimum,
                                                        const specdec__panel *panel, int blocks,
                                                        const specdec__columns *x, size_t at, int count, float *sums)
@@ -7511,7 +7525,7 @@ SPECDEC__AVX2_LANES(madd, (specdec__avx2_v x, specdec__avx2_v y, specdec__avx2_v
 SPECDEC__AVX2_LANES(load_f16, (const void *at), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at)),
                     _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at + 1)))
 
-/* a * 2^n in eight lanes, where shifter is n + 1.5 * 2^23. */
+/* Returns a * 2^n in eight lanes, where shifter is n + 1.5 * 2^23. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_scale2_of_eight(__m256 a, __m256 shifter)
 {
     return _mm256_castsi256_ps(
@@ -7547,7 +7561,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_bytes(int8_t *at, spe
     _mm_storeu_si128((__m128i *)(void *)at,
                      _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
-/* The sum of 16 lanes by the canonical tree. */
+/* Returns the sum of 16 lanes by the canonical tree. */
 SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *parts)
 {
     const specdec__avx2_v x = parts[0];
@@ -7556,7 +7570,7 @@ SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *par
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
-/* The largest of 16 lanes. */
+/* Returns the largest of 16 lanes. */
 SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v *parts)
 {
     const specdec__avx2_v x = parts[0];
@@ -7566,12 +7580,12 @@ SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v 
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
 SPECDEC__HIGHEST4(avx2, SPECDEC__AVX2, 1)
-/* The sum of 16 codes. */
+/* Returns the sum of 16 codes. */
 SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_sum_codes(const int8_t *codes)
 {
     return specdec__sse41_sum_codes(codes);
 }
-/* The bits of lane 0. */
+/* Returns the bits of the float in lane 0. */
 SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_first_bits(specdec__avx2_v x)
 {
     return _mm_cvtsi128_si32(_mm_castps_si128(_mm256_castps256_ps128(x.a)));
@@ -7589,7 +7603,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
 #define SPECDEC__WIDTH 1  /* vectors that a loop of key_scores and weigh_values keeps at a time */
 #include SPECDEC__FILE
 
-/* value_sums of SPECDEC__WEIGH_CODES for one tile and two columns. */
+/* Computes the sums over keys of codes times 8-bit values, for 16 dimensions and two queries: value_sums of
+   SPECDEC__WEIGH_CODES. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                             const unsigned char *next, specdec__avx2_v *sums)
 {
@@ -7639,7 +7654,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_32(void *at, __m256i v)
 {
     _mm256_storeu_si256((__m256i *)at, v);
 }
-/* The bits of a mask in every byte. */
+/* Returns every byte of a, with only the bits that are set in mask. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mask_bytes(__m256i a, int mask)
 {
     return _mm256_and_si256(a, _mm256_set1_epi8((char)mask));
@@ -7651,7 +7666,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_f16(const unsigned char 
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at));
 }
 
-/* specdec__quant_half_of_e8m0 of eight bytes. */
+/* Returns specdec__quant_half_of_e8m0 of eight bytes, as floats. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e8m0(const unsigned char *at)
 {
     const __m256i one = _mm256_set1_epi32(1);
@@ -7661,7 +7676,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e8m0(const unsigned c
     return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23), small));
 }
 
-/* specdec__quant_half_of_e4m3 of byte i of each of eight words. */
+/* Returns specdec__quant_half_of_e4m3 of byte i of each of eight words, as floats. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e4m3(const unsigned char *words, int i)
 {
     const __m256i v = _mm256_and_si256(_mm256_srl_epi32(specdec__avx2_load_32(words), _mm_cvtsi32_si128(i * 8)),
@@ -7674,17 +7689,17 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e4m3(const unsigned c
     return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(v, _mm256_set1_epi32(127))), value);
 }
 
-/* Whether a type has signed codes of 8 bits. */
+/* Returns whether a type has signed codes of 8 bits. */
 SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_highest_code(type) == 255; }
 
-/* `value` in every byte of a whose bit n is set, else 0. */
+/* Returns a vector with `value` in every byte whose bit n is set in a, and 0 elsewhere. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_value_where_bit_set(__m256i a, int n, int value)
 {
     __m256i found = _mm256_sub_epi8(_mm256_setzero_si256(), specdec__avx2_mask_bytes(a, 1 << n));
     return _mm256_min_epu8(found, _mm256_set1_epi8((char)value));
 }
 
-/* Moves bit n of every byte to bit 4, for a constant n; the caller masks the other bits. */
+/* Returns a with bit n of every byte moved to bit 4, for a constant n; the caller masks the other bits. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_move_bit_to_4(__m256i a, int n)
 {
     return n < 4 ? _mm256_slli_epi16(a, 4 - n) : _mm256_srli_epi16(a, n - 4);
@@ -7854,8 +7869,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_two_bits(const unsigned 
     }
 }
 
-/* u (8 vectors) = codes 32 * block to 32 * block + 31 of 8 rows of a tile, plus their bias if they have fewer than 8
-   bits. half: which 8 rows. */
+/* Computes u (8 vectors) = codes 32 * block to 32 * block + 31 of 8 rows of a tile, plus their bias if they have fewer
+   than 8 bits. half: which 8 rows. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_codes(int type, const unsigned char *tile, int block, int half,
                                                               __m256i u[8])
 {
@@ -7872,7 +7887,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_codes(int type, const un
     }
 }
 
-/* Unpacks the factors of the scales and minimums of Q2_K: in tiles of 256 values, scales are d times integers. */
+/* Unpacks the factors of the scales and minimums of a tile of Q2_K: a scale of a granule is d of its block times an
+   integer, the factor. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_factors_q2_k(const unsigned char *tile, int8_t *scales,
                                                                      int8_t *minimums)
 {
@@ -7948,7 +7964,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_factors_iq4_xs(const uns
     }
 }
 
-/* Four bytes of eight signs from four times seven signs in each word: the eighth makes the number of set bits even. */
+/* Returns four bytes of eight signs in each word, from four times seven signs: the eighth sign makes the number of set
+   bits even. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_eighth_signs(__m256i word)
 {
     const __m256i parity = _mm256_broadcastsi128_si256(
@@ -7963,8 +7980,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_eighth_signs(__m256i wor
                                    specdec__avx2_mask_bytes(_mm256_xor_si256(signs, _mm256_srli_epi16(signs, 4)), 15)));
 }
 
-/* The factors (granule, 16) of the scales of 256 values and, 256 bytes further, of the minimums. room: memory for
-   them. */
+/* Returns the factors (granule, 16) of the scales of 256 values and, 256 bytes further, of the minimums. room: memory
+   for them. */
 SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_unpack_factors(int type, const unsigned char *tile,
                                                                          int8_t *room)
 {
@@ -7980,7 +7997,7 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_unpack_factors(int typ
     return room;
 }
 
-/* d[0], d[1] = d of the scales and of the minimums of 8 rows of a tile. */
+/* Computes d[0] and d[1]: the factors d of the scales and dmin of the minimums of a block, for 8 rows of a tile. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_load_block_scales(int type, const unsigned char *tile, int half,
                                                                    __m256 d[2])
 {
@@ -8001,7 +8018,7 @@ typedef struct specdec__avx2_rows {
     int half;              /* 0: rows 0 to 7, 1: rows 8 to 15 */
 } specdec__avx2_rows;
 
-/* The scales of a granule, or, with which = 1, the minimums, of 8 rows. */
+/* Returns the scales of a granule, or, with which = 1, the minimums, of 8 rows. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int which, const specdec__avx2_rows *rows,
                                                                  int granule)
 {
@@ -8019,7 +8036,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int w
     return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
 }
 
-/* The pair of a granule (see specdec__avx512_pair) from the sum of its unsigned codes. */
+/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_pair), from the sum of
+   its unsigned codes. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_sum(int type, __m256i sum)
 {
     const int bias = specdec__x86_bias(type), below = -bias * specdec__x86_granule(type);
@@ -8027,7 +8045,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_sum(int type, 
     return _mm256_add_epi16(sum, _mm256_set1_epi32(-bias * 65536 + (below & 65535)));
 }
 
-/* The pair of a granule of `count` vectors of codes: see specdec__avx512_pair. */
+/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_pair), from its `count`
+   vectors of codes. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_codes(int type, const __m256i *u, int count)
 {
     const __m256i ones = _mm256_set1_epi8(1), words = _mm256_set1_epi16(1);
@@ -8043,14 +8062,14 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_codes(int type
     return specdec__avx2_correction_of_sum(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
 }
 
-/* How many products of vectors are added in 16 bits, where that cannot saturate. */
+/* Returns how many products of vectors are added in 16 bits, where that cannot saturate. */
 SPECDEC__INLINE int specdec__avx2_chain_length(int type, int vectors)
 {
     return specdec__avx2_is_signed(type) ? 1 : specdec__min_int(32767 / (254 * specdec__x86_highest_code(type)),
                                                                 vectors);
 }
 
-/* Sums of two products of bytes in every 16-bit lane. */
+/* Returns the products of bytes of u and x, two of them added in each 16-bit lane. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair_products(int is_signed, __m256i u, __m256i x)
 {
     return is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(u), _mm256_sign_epi8(x, u)) : _mm256_maddubs_epi16(u, x);
@@ -8058,7 +8077,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair_products(int is_signed,
 
 #define SPECDEC__AVX2_REGISTER_COLUMNS 4 /* columns that are multiplied by codes in registers, at most */
 
-/* sums (column) = the dots of the vectors of a granule with columns. */
+/* Computes sums (column) = the dots of the vectors of a granule with columns. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_granule_sums(int type, int columns, int vectors, const __m256i *u,
                                                               const int32_t *x, __m256i *sums)
 {
@@ -8089,8 +8108,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_granule_sums(int type, int colu
 typedef void specdec__avx2_block_function(const unsigned char *tile, int block, const char *ahead,
                                           specdec__panel *panel);
 
-/* specdec__avx2_block_function for a type. Block 0 also unpacks the scales of 256 values into the panel, behind the
-   codes. */
+/* Unpacks a block of a type into a panel: a specdec__avx2_block_function. Block 0 also unpacks the scales of 256 values
+   into the panel, behind the codes. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_block(int type, const unsigned char *tile, int block,
                                                               const char *ahead, specdec__panel *panel)
 {
@@ -8137,7 +8156,8 @@ SPECDEC__AVX2_BLOCK(SPECDEC__INLINE, Q4_K)
 SPECDEC__AVX2_BLOCK(static, Q8_0)
 SPECDEC__X86_RARE_TYPES(SPECDEC__AVX2_BLOCK, static)
 
-/* pair (granule, row) = the pairs of a block's granules of `vectors` vectors (4 or 8) of signed codes. */
+/* Computes pair (granule, row), the pairs that correct dots, of a block's granules of `vectors` vectors (4 or 8) of
+   signed codes. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_corrections(int vectors, const int8_t *codes,
                                                                      int32_t (*pair)[SPECDEC__ROWS])
 {
@@ -8154,8 +8174,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_corrections(int vectors
         }
 }
 
-/* The nibbles of the first or the second half of every word, as bytes: the low nibbles of two bytes, then the high
-   ones. */
+/* Returns the nibbles of the first or the second half of every word, as bytes: the low nibbles of two bytes, then the
+   high ones. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_nibbles_of_half_words(__m256i words, int second)
 {
     const __m256i low = specdec__avx2_mask_bytes(words, 15),
@@ -8165,7 +8185,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_nibbles_of_half_words(__m256
                   : _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xAA);
 }
 
-/* The indices for a shuffle that takes the same four bytes of every word. */
+/* Returns the indices for a shuffle that takes the same four bytes of every word. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shuffle_pattern(uint32_t bytes)
 {
     const __m128i lanes = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C);
@@ -8173,9 +8193,9 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shuffle_pattern(uint32_t byt
     return _mm256_add_epi8(_mm256_set1_epi32((int)bytes), _mm256_broadcastsi128_si256(lanes));
 }
 
-/* Four codes of each of 8 rows: point i of a group, four indices of a table. Indices have four bits, or two bits
-   (twos), which are two bits higher in odd bytes, as in the table. points (word, 16): two points in a word, or four
-   with two-bit indices. */
+/* Returns four codes of each of 8 rows: point i of a group of a grid, as four indices of a table of magnitudes, with
+   signs. Indices have four bits, or two bits (twos), which are two bits higher in odd bytes, as in the table. points
+   (word, 16): two points in a word, or four with two-bit indices. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_codes_of_points(int twos, __m256i table, const uint32_t *points,
                                                                     __m256i signs, int i)
 {
@@ -8210,7 +8230,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_group_codes(int twos, int
     }
 }
 
-/* scale (16) = d of a tile * factor * (2 n + 1), where n is the four bits from bit `shift` on of words (16). */
+/* Computes scale (16) = d of a tile * factor * (2 n + 1), where n is the four bits from bit `shift` on of words (16).
+   */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales_by_odd_factors(const unsigned char *tile,
                                                                        const unsigned char *words, int shift,
                                                                        float factor, float *scale)
@@ -8235,7 +8256,7 @@ typedef struct specdec__x86_grid_scales {
     float factor;            /* scale = d * factor * (2 n + 1), where n is four bits */
 } specdec__x86_grid_scales;
 
-/* The layout of the scales of a tile of a type with a grid. */
+/* Returns the layout of the scales of a tile of a type with a grid. */
 SPECDEC__INLINE specdec__x86_grid_scales specdec__x86_grid_scales_of(uint32_t type, const unsigned char *tile)
 {
     specdec__x86_grid_scales out = {tile, 16, 0, 0.125f};
@@ -8267,13 +8288,13 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_grid_scales(uint32_t typ
                                             from.step ? 28 : g % 8 * 4, from.factor, scale[g]);
 }
 
-/* Whether a point of a type is eight indices of two bits, not four of four bits. */
+/* Returns whether a point of a type is eight indices of two bits, not four of four bits. */
 SPECDEC__INLINE int specdec__avx2_has_two_bit_points(uint32_t type)
 {
     return type != SPECDEC__TYPE_IQ3_XXS && type != SPECDEC__TYPE_IQ3_S;
 }
 
-/* The magnitudes that the indices in a type's points stand for. */
+/* Returns the magnitudes that the indices in a type's points stand for. */
 SPECDEC__AVX2 SPECDEC__INLINE __m128i specdec__avx2_grid_magnitudes(uint32_t type)
 {
     const __m128i twos = _mm_setr_epi8(8, 25, 43, 0, 25, 0, 0, 0, 43, 0, 0, 0, 0, 0, 0, 0);
@@ -8283,7 +8304,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m128i specdec__avx2_grid_magnitudes(uint32_t typ
     return specdec__avx2_has_two_bit_points(type) ? twos : type == SPECDEC__TYPE_IQ3_S ? odd : fours;
 }
 
-/* specdec__avx2_block_function for a type with a grid. */
+/* Unpacks a block of a type with a grid into a panel: a specdec__avx2_block_function. */
 SPECDEC__AVX2 static void specdec__avx2_unpack_block_of_grid(int type, const unsigned char *tile, int block,
                                                              specdec__panel *panel)
 {
@@ -8330,7 +8351,8 @@ SPECDEC__X86_GRID_TYPES(SPECDEC__AVX2_BLOCK_GRID, avx2)
 #endif
 
 #ifdef SPECDEC__AVXVNNI
-/* value_sums of SPECDEC__WEIGH_CODES for one tile and four columns. */
+/* Computes the sums over keys of codes times 8-bit values, for 16 dimensions and four queries: value_sums of
+   SPECDEC__WEIGH_CODES. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                                const unsigned char *next, specdec__avx2_v *sums)
 {
@@ -8361,8 +8383,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *val
 SPECDEC__WEIGH_CODES(avxvnni, avx2, SPECDEC__AVX2, 1, 4, SPECDEC__UNROLL)
 #endif
 
-/* specdec__avx2_granule_sums with AVX-VNNI. Each column has two chains of sums, which halves the wait for the last
-   product. */
+/* Computes sums as specdec__avx2_granule_sums does, with AVX-VNNI. Each column has two chains of sums, which halves the
+   wait for the last product. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_granule_sums(int columns, int vectors, const __m256i *u,
                                                                    const int32_t *x, __m256i *sums)
 {
@@ -8384,7 +8406,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_granule_sums(int columns, 
         sums[c] = _mm256_add_epi32(sums[c], odd[c]);
 }
 
-/* The pair of a granule of `count` vectors of unsigned codes, with AVX-VNNI. */
+/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_pair), from its `count`
+   vectors of unsigned codes, with AVX-VNNI. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_correction_of_codes(int type, const __m256i *u, int count)
 {
     __m256i sum = _mm256_setzero_si256(), rest = u[0];
@@ -8406,7 +8429,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_make_unsigned(int type, int 
     return vnni && specdec__avx2_is_signed(type) ? _mm256_xor_si256(codes, _mm256_set1_epi8((char)-128)) : codes;
 }
 
-/* acc (column) += granule g of a block times columns. vnni: 1 with AVX-VNNI, a constant here and below. */
+/* Adds granule g of a block times columns to acc (column). vnni: 1 with AVX-VNNI, a constant here and below. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_multiply_register_granule(int type, int vnni, int columns, const __m256i *u, __m256i pair, __m256 scale,
                                         __m256 minimum, const specdec__x86_columns *x, int g, int column, __m256 *acc)
@@ -8526,8 +8549,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_tiles(int typ
     }
 }
 
-/* specdec__multiply_function without panels, for up to `most` columns (2 or 4), each number with its own machine code;
-   most 0: for any number, of which 1 and 2 have their own code. */
+/* Multiplies tiles by columns without a panel, as a specdec__multiply_function: by up to `most` columns (2 or 4), each
+   number with its own machine code; most 0: by any number, of which 1 and 2 have their own code. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_multiply(int type, int vnni, int most, const specdec__tiles *tiles, int blocks, const specdec__columns *x,
                        int block, int column, int count, float *const *sums)
@@ -8544,9 +8567,9 @@ specdec__avx2_multiply(int type, int vnni, int most, const specdec__tiles *tiles
         specdec__avx2_multiply_register_tiles(type, vnni, tiles, blocks, x, block, column, 0, count, sums);
 }
 
-/* sums (column, half) += four vectors of codes times columns. Each vector of codes is loaded once for all columns, each
-   word of a column once for 16 rows. part (column, half): 16-bit sums of the last `before` vectors. begun: 0 if sums
-   are still undefined. */
+/* Adds four vectors of codes times columns to sums (column, half). Each vector of codes is loaded once for all columns,
+   each word of a column once for 16 rows. part (column, half): 16-bit sums of the last `before` vectors. begun: 0 if
+   sums are still undefined. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four_vectors(int type, int columns, int step, int before,
                                                                   int begun, const int8_t *codes, const int32_t *x,
                                                                   __m256i (*part)[2], __m256i (*sums)[2])
@@ -8583,7 +8606,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four_vectors(int type, int 
     }
 }
 
-/* specdec__avx2_dot_four_vectors with AVX-VNNI. */
+/* Computes sums as specdec__avx2_dot_four_vectors does, with AVX-VNNI. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four_vectors(int type, int columns, const int8_t *codes,
                                                                        const int32_t *x, __m256i (*sums)[2])
 {
@@ -8603,7 +8626,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four_vectors(int type,
     }
 }
 
-/* The products of the pairs of 8 rows of a granule with that of a column. */
+/* Returns the corrections of the dots of 8 rows of a granule with a column: the pairs of the rows times x, the pair of
+   the column. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_dot_correction(int type, int vnni, const int32_t *pairs, int32_t x)
 {
     __m256i pair = specdec__avx2_load_32(pairs);
@@ -8613,7 +8637,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_dot_correction(int type, int
     return _mm256_madd_epi16(pair, _mm256_set1_epi32(x));
 }
 
-/* sums (column, 16) += granule g of the block in a panel times 1 to 4 columns. k: index of the granule in 256
+/* Adds granule g of the block in a panel times 1 to 4 columns to sums (column, 16). k: index of the granule in 256
    values. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel *panel, int g, int k,
@@ -8662,8 +8686,8 @@ specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel 
         }
 }
 
-/* sums (column, 16) += block b of 256 values, which the panel holds, times `columns` columns; advances x and sums by
-   these columns. */
+/* Adds block b of 256 values, which the panel holds, times `columns` columns to sums (column, 16); advances x and sums
+   by these columns. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_dot_columns(int type, int vnni, int columns, const specdec__panel *panel, int b, specdec__x86_columns *x,
                           float **sums)
@@ -8680,7 +8704,8 @@ specdec__avx2_dot_columns(int type, int vnni, int columns, const specdec__panel 
     *sums += columns * SPECDEC__ROWS;
 }
 
-/* sums (column, 16) += a block times `count` columns, four at a time; five are three and two, six are twice three. */
+/* Adds a block times `count` columns to sums (column, 16), four at a time; five are three and two, six are twice three.
+   */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_block(int type, int vnni, const specdec__panel *panel, int b,
                                                            specdec__x86_columns x, int count, float *sums)
 {
@@ -8694,7 +8719,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_block(int type, int vnni, c
         specdec__avx2_dot_columns(type, vnni, 1, panel, b, &x, &sums);
 }
 
-/* sums (column, 16) += up to 256 values of a tile times columns, block by block: unpacks a block, then multiplies
+/* Adds up to 256 values of a tile times columns to sums (column, 16), block by block: unpacks a block, then multiplies
    it. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_multiply_run(int type, int vnni, specdec__avx2_block_function *unpack, const unsigned char *tile,
@@ -8714,8 +8739,8 @@ specdec__avx2_multiply_run(int type, int vnni, specdec__avx2_block_function *unp
     }
 }
 
-/* specdec__multiply_function block by block, for a type, or for all types with the same kind of panel. Takes one tile
-   after the other: where memory is not the limit, a single stream is faster. */
+/* Multiplies tiles by columns block by block, as a specdec__multiply_function, for a type, or for all types with the
+   same kind of panel. Takes one tile after the other: where memory is not the limit, a single stream is faster. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_multiply_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack, const specdec__tiles *tiles,
                                  int blocks, specdec__panel *panel, const specdec__columns *x, int block, int column,
@@ -8860,13 +8885,13 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_transpose_rows(const unsigned c
     specdec__avx2_store_vector(_mm256_unpackhi_epi64(ab2, cd2), words + 3 * apart);
 }
 
-/* The words that begin in the middle of words: 16 bits further on. */
+/* Returns the words that begin 16 bits behind words[0], of each row. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_words_from_middle(const __m256i *words)
 {
     return _mm256_or_si256(_mm256_srli_epi32(words[0], 16), _mm256_slli_epi32(words[1], 16));
 }
 
-/* Stores the lower halves of words (8 rows). */
+/* Stores the lower 16 bits of the words of 8 rows. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_halves(__m256i words, unsigned char *to)
 {
     const __m256i lower = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0));
@@ -8943,7 +8968,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_units(int unit, const __m
         specdec__avx2_store_low_halves(odd ? _mm256_srli_epi32(*words, 16) : *words, to + half * 16);
 }
 
-/* specdec__quant_interleave_field with AVX2. */
+/* Interleaves a field of 16 rows with AVX2: see specdec__quant_interleave_field. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size_t size, size_t rest,
                                                                   const unsigned char *from, size_t step,
                                                                   unsigned char *to)
@@ -8970,7 +8995,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size
     }
 }
 
-/* specdec__interleave_function of AVX2. */
+/* Repacks rows into tiles with AVX2: a specdec__interleave_function. */
 SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *type, const unsigned char *rows,
                                                    size_t row_bytes, int row_count, size_t blocks,
                                                    unsigned char *tile_out)
@@ -9986,7 +10011,8 @@ SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 4, SPECDEC__UNROLL)
  * ================================================================================================================== */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
-/* Four bytes of eight signs from four times seven signs in each word: the eighth makes the number of set bits even. */
+/* Returns four bytes of eight signs in each word, from four times seven signs: the eighth sign makes the number of set
+   bits even. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_eighth_signs(__m512i word)
 {
     const __m512i parity =
@@ -10001,7 +10027,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_eighth_signs(__m512i
         _mm512_shuffle_epi8(parity, specdec__avx512_and(_mm512_xor_si512(signs, _mm512_srli_epi16(signs, 4)), 15)));
 }
 
-/* The indices for a shuffle that takes the same four bytes of every word. */
+/* Returns the indices for a shuffle that takes the same four bytes of every word. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_shuffle_pattern(uint32_t bytes)
 {
     const __m128i lanes = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C);
@@ -10009,7 +10035,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_shuffle_pattern(uint32_t
     return _mm512_add_epi8(_mm512_set1_epi32((int)bytes), _mm512_broadcast_i32x4(lanes));
 }
 
-/* points[i] = grid[points[i]] in 16-bit lanes, for a grid of 64 << deep points. */
+/* Replaces points[i], indices of grid points, by the points grid[points[i]], in 16-bit lanes, for a grid of 64 << deep
+   points. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_look_up_grid(const uint16_t *grid, int deep, int count,
                                                                   __m512i *points)
 {
@@ -10043,7 +10070,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_ninth_bits(__m512i word,
     return _mm512_and_si512(_mm512_or_si512(_mm512_slli_epi32(low, 8), two), _mm512_set1_epi32(0x01000100));
 }
 
-/* index (2 or 4) = the indices of the points of group g, two indices in a word, as in specdec__grid_group. */
+/* Computes index (2 or 4) = the indices of the points of group g, two indices in a word, as in specdec__grid_group. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_point_indices(int type, const unsigned char *tile, int g,
                                                                    __m512i *index)
 {
@@ -10076,7 +10103,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_point_indices(int type, con
     }
 }
 
-/* The signs of group g, a bit for each value. */
+/* Returns the signs of group g of 16 rows of a tile, a bit for each of 32 values. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_group_signs(int type, const unsigned char *tile, int g)
 {
     __m512i a, b;
@@ -10099,7 +10126,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_group_signs(int type, co
     }
 }
 
-/* Four codes + 128 of each of 16 rows: as specdec__avx2_codes_of_points. table: codes + 128. */
+/* Returns four codes + 128 of each of 16 rows, from points of a grid: as specdec__avx2_codes_of_points. table: codes +
+   128. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_codes_of_points(int twos, __m512i table, const __m512i *points,
                                                                         __m512i signs, int i)
 {
@@ -10250,7 +10278,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_transpose_rows(const unsign
     _mm512_storeu_si512((__m512i *)words + 3, _mm512_unpackhi_epi64(ab2, cd2));
 }
 
-/* specdec__avx512_transpose_rows as a function that is not inlined. */
+/* Transposes as specdec__avx512_transpose_rows does; a function that is not inlined. */
 SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_transpose_rows_called(const unsigned char *from,
                                                                                     size_t step, void *words)
 {
@@ -10280,13 +10308,13 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_transpose_bits(int unit,
     return (__m512i)word;
 }
 
-/* The words that begin in the middle of words: 16 bits further on. */
+/* Returns the words that begin 16 bits behind words[0], of each row. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_words_from_middle(const __m512i *words)
 {
     return _mm512_rol_epi32(_mm512_mask_blend_epi16(0x55555555u, words[0], words[1]), 16);
 }
 
-/* Stores the lower halves of words (16 rows). */
+/* Stores the lower 16 bits of the words of 16 rows. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_halves(__m512i words, unsigned char *to)
 {
     _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(words));
@@ -10330,7 +10358,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_units(int unit, const
         specdec__avx512_store_low_halves(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
 }
 
-/* specdec__quant_interleave_field with AVX-512. */
+/* Interleaves a field of 16 rows with AVX-512: see specdec__quant_interleave_field. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, size_t size, size_t rest,
                                                                       const unsigned char *from, size_t step,
                                                                       unsigned char *to)
@@ -10352,7 +10380,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, 
     }
 }
 
-/* specdec__interleave_function of AVX-512. */
+/* Repacks rows into tiles with AVX-512: a specdec__interleave_function. */
 SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type *type, const unsigned char *rows,
                                                        size_t row_bytes, int row_count, size_t blocks,
                                                        unsigned char *tile_out)
@@ -10484,14 +10512,15 @@ SPECDEC__INLINE void specdec__avx512_unpack_row_factors_q4_k(const unsigned char
     *minimums = (uint64_t)last_b << 32 | (b & 0x3F3F3F3F);
 }
 
-/* d (2 blocks) times bytes (2 blocks, 8), as floats. */
+/* Returns d (2 blocks) times factors (2 blocks, 8 bytes), as floats: scales or minimums of Q4_K. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales_q4_k(__m512 d, const uint64_t *bytes)
 {
     return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
                                 _mm_set_epi64x((long long)bytes[1], (long long)bytes[0]))));
 }
 
-/* The half float at offset `at` of a block of Q4_K in lanes 0 to 7, of the next block in lanes 8 to 15. */
+/* Returns the half float at offset `at` of a block of Q4_K in lanes 0 to 7, and that of the next block in lanes 8 to
+   15, as floats. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_half_floats_q4_k(const unsigned char *from, size_t at)
 {
     const int first = from[at] | from[at + 1] << 8;
@@ -10500,7 +10529,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_half_floats_q4_k(cons
     return _mm512_cvtph_ps(_mm256_set_m128i(_mm_set1_epi16((short)second), _mm_set1_epi16((short)first)));
 }
 
-/* The scales of 16 granules; stores the minimums of Q4_K. */
+/* Returns the scales of 16 granules of a row; stores the minimums of Q4_K in minimum (16). */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales(int type, const unsigned char *from, float *minimum)
 {
     uint64_t scales[2], minimums[2];
@@ -10525,7 +10554,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales(int type, cons
     }
 }
 
-/* codes (vector, half of a granule) = the unsigned codes of two vectors of a run. two: which two vectors. */
+/* Computes codes (vector, half of a granule) = the unsigned codes of two vectors of a run. two: which two vectors. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_row_codes(int type, const unsigned char *from, int two,
                                                                       __m512i codes[2][2])
 {
@@ -10622,8 +10651,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_row_run(int type, 
     _mm512_storeu_ps(scale, _mm512_mul_ps(specdec__avx512_row_scales(type, from, minimum), _mm512_loadu_ps(x->scale)));
 }
 
-/* sums (16) += the contributions of a run of 16 rows, granule after granule. totals (granule): scale * sum of (code +
-   offset) of the column, for minimums; NULL: none. */
+/* Adds the contributions of a run of 16 rows to sums (16), granule after granule. totals (granule): scale * sum of
+   (code + offset) of the column, for minimums; NULL: none. */
 SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_add_run(const specdec__avx512_rows_memory *from, int run,
                                                                       const float *totals, float *sums)
 {
@@ -10672,7 +10701,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_runs(int type, con
         }
 }
 
-/* specdec__rows_function of a type. */
+/* Multiplies rows of a file by one column, as a specdec__rows_function of a type. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_file_rows_of_type(int type, const specdec__tiles *tiles,
                                                                                 size_t row_bytes, int blocks,
                                                                                 const specdec__columns *x, void *room,
@@ -10821,19 +10850,19 @@ typedef struct specdec__neon_v {
         return r; \
     }
 
-/* x > y ? x : y in each lane; NEON's own maximum treats NaNs and zeros differently. */
+/* Returns x > y ? x : y in each lane; NEON's own maximum treats NaNs and zeros differently. */
 SPECDEC__INLINE float32x4_t specdec__neon_max4(float32x4_t x, float32x4_t y)
 {
     return vbslq_f32(vcgtq_f32(x, y), x, y);
 }
 
-/* x < y ? x : y in each lane. */
+/* Returns x < y ? x : y in each lane. */
 SPECDEC__INLINE float32x4_t specdec__neon_min4(float32x4_t x, float32x4_t y)
 {
     return vbslq_f32(vcltq_f32(x, y), x, y);
 }
 
-/* x * 2^n, where shifter is n + 1.5 * 2^23. */
+/* Returns x * 2^n in each lane, where shifter is n + 1.5 * 2^23. */
 SPECDEC__INLINE float32x4_t specdec__neon_scale4(float32x4_t x, float32x4_t shifter)
 {
     return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x), vshlq_n_s32(vreinterpretq_s32_f32(shifter), 23)));
@@ -10867,7 +10896,7 @@ SPECDEC__NEON_LANES(min, (specdec__neon_v x, specdec__neon_v y), SPECDEC__NEON_E
 SPECDEC__NEON_LANES(scale2, (specdec__neon_v x, specdec__neon_v shifter), SPECDEC__NEON_EACH)
 #undef SPECDEC__NEON_EACH
 
-/* Further operations of SPECDEC__LANE_OPERATIONS. */
+/* Functions for further operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__INLINE specdec__neon_v specdec__neon_load(const float *at)
 {
     specdec__neon_v r;
@@ -10895,7 +10924,7 @@ SPECDEC__INLINE void specdec__neon_store_low_bytes(int8_t *at, specdec__neon_v x
     vst1q_s8(at, vuzp1q_s8(vreinterpretq_s8_s16(low), vreinterpretq_s8_s16(high)));
 }
 
-/* The sum of 16 lanes by the canonical tree. */
+/* Returns the sum of 16 lanes by the canonical tree. */
 SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
 {
     const specdec__neon_v x = parts[0];
@@ -10905,7 +10934,7 @@ SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
     return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
 
-/* The largest of 16 lanes. */
+/* Returns the largest of 16 lanes. */
 SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
 {
     const specdec__neon_v x = parts[0];
@@ -10978,13 +11007,13 @@ SPECDEC__INLINE void specdec__neon_store_f16(void *at, specdec__neon_v x)
 #define SPECDEC__WIDTH 1
 #include SPECDEC__FILE
 
-/* 16 values plus 128. */
+/* Returns 16 signed bytes plus 128, as unsigned bytes. */
 SPECDEC__INLINE uint8x16_t specdec__neon_plus_128(const int8_t *values)
 {
     return veorq_u8(vreinterpretq_u8_s8(vld1q_s8(values)), vdupq_n_u8(128));
 }
 
-/* The start of sums of codes (64) times (values + 128): minus 128 times the sum of the codes. */
+/* Returns where the sum of codes (64) times (values + 128) must start: minus 128 times the sum of the codes. */
 SPECDEC__INLINE uint32_t specdec__neon_value_sum_start(const uint8_t *codes)
 {
     const uint16x8_t low = vpaddlq_u8(vld1q_u8(codes)), high = vpaddlq_u8(vld1q_u8(codes + 16));
@@ -11005,7 +11034,8 @@ SPECDEC__INLINE specdec__neon_v specdec__neon_from_integers(const uint32x4_t *x)
     return r;
 }
 
-/* value_sums of SPECDEC__WEIGH_CODES for one tile and two columns. */
+/* Computes the sums over keys of codes times 8-bit values, for 16 dimensions and two queries: value_sums of
+   SPECDEC__WEIGH_CODES. */
 SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                               const unsigned char *next, specdec__neon_v *sums)
 {
@@ -11059,7 +11089,8 @@ SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, SPECDEC__UNROLL)
                 SPECDEC__UDOT(acc[c][i], value[i], code[c], lane); \
     } while (0)
 
-/* value_sums of SPECDEC__WEIGH_CODES for one tile and four columns, with dot products. */
+/* Computes the sums over keys of codes times 8-bit values, for 16 dimensions and four queries, with dot products:
+   value_sums of SPECDEC__WEIGH_CODES. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                                   const unsigned char *next, specdec__neon_v *sums)
 {
@@ -11130,7 +11161,7 @@ SPECDEC__INLINE void specdec__neon_store_codes(specdec__panel *panel, int block,
     }
 }
 
-/* out (16 rows) = d * factor, or its negative; both are exact floats. */
+/* Computes out (16 rows) = d * factor, or its negative; both are exact floats. */
 SPECDEC__INLINE void specdec__neon_store_scales(float *out, const unsigned char *d, int8x16_t factor, int negative)
 {
     int16x8_t low = vmovl_s8(vget_low_s8(factor)), high = vmovl_s8(vget_high_s8(factor));
@@ -11149,13 +11180,13 @@ SPECDEC__INLINE void specdec__neon_store_scales(float *out, const unsigned char 
     specdec__neon_store(out, r);
 }
 
-/* The low four bits of each byte. */
+/* Returns the low four bits of each byte. */
 SPECDEC__INLINE int8x16_t specdec__neon_low_nibbles(uint8x16_t packed)
 {
     return vreinterpretq_s8_u8(vandq_u8(packed, vdupq_n_u8(15)));
 }
 
-/* The high four bits of each byte. */
+/* Returns the high four bits of each byte. */
 SPECDEC__INLINE int8x16_t specdec__neon_high_nibbles(uint8x16_t packed)
 {
     return vreinterpretq_s8_u8(vshrq_n_u8(packed, 4));
@@ -11187,7 +11218,8 @@ SPECDEC__INLINE void specdec__neon_unpack_two_bits(const unsigned char *two_bits
     }
 }
 
-/* Unpacks Q2_K: 16 bytes of (scale, minimum) nibbles, 16 words of 2-bit fields, d, dmin. */
+/* Unpacks a tile of Q2_K into a panel. A block is: 16 bytes of (scale, minimum) nibbles, 16 words of 2-bit fields, d,
+   dmin. */
 SPECDEC__INLINE void specdec__neon_unpack_tile_q2_k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, k;
@@ -11207,7 +11239,7 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_q2_k(const unsigned char *tile, i
     }
 }
 
-/* The six bits of scale k of Q3_K of 16 rows. */
+/* Returns the six bits of scale k of Q3_K of 16 rows. */
 SPECDEC__INLINE uint8x16_t specdec__neon_unpack_factors_q3_k(const unsigned char *tile, int k)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
@@ -11217,7 +11249,8 @@ SPECDEC__INLINE uint8x16_t specdec__neon_unpack_factors_q3_k(const unsigned char
     return vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(high, vdupq_n_u8(48)));
 }
 
-/* Unpacks Q3_K: 8 words of high bits, 16 words of two_bits, 12 bytes of 6-bit scales, d. */
+/* Unpacks a tile of Q3_K into a panel. A block is: 8 words of high bits, 16 words of two_bits, 12 bytes of 6-bit
+   scales, d. */
 SPECDEC__INLINE void specdec__neon_unpack_tile_q3_k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, k;
@@ -11236,8 +11269,8 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_q3_k(const unsigned char *tile, i
     }
 }
 
-/* Whether the points of a type's grid have two bits for each magnitude (IQ2), else three (IQ3). Points of IQ2 are
-   looked up as eight bytes; those of IQ3, of which a value needs twice as many, as three bits a magnitude. */
+/* Returns whether the points of a type's grid have two bits for each magnitude (IQ2), else three (IQ3). Points of IQ2
+   are looked up as eight bytes; those of IQ3, of which a value needs twice as many, as three bits a magnitude. */
 SPECDEC__INLINE int specdec__neon_is_iq2(int type)
 {
     return type == SPECDEC__TYPE_IQ2_XXS || type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S;
@@ -11285,7 +11318,7 @@ static const uint64_t specdec__neon_even_signs[128] = {SPECDEC__NEON_128(SPECDEC
 static const uint64_t specdec__neon_signs[256] = {SPECDEC__NEON_128(SPECDEC__NEON_SIGNS, 0)
                                                       SPECDEC__NEON_128(SPECDEC__NEON_SIGNS, 128)};
 
-/* index (row, 4) = the ten-bit indices of the points of group g of four rows of IQ2_S. */
+/* Computes index (row, 4) = the ten-bit indices of the points of group g of four rows of IQ2_S. */
 SPECDEC__INLINE void specdec__neon_unpack_indices_iq2_s(const unsigned char *tile, unsigned g, int row, uint16_t *index)
 {
     static const uint8_t rows[16] = SPECDEC__NEON_REPEAT_EACH(0, 4, 8, 12);
@@ -11308,13 +11341,14 @@ SPECDEC__INLINE uint64_t specdec__neon_load_integer(const unsigned char *at, siz
     return bits;
 }
 
-/* Word p of row `row` (of four) of a group of IQ2_XS: nine bits of an index, and signs above them. */
+/* Returns word p of row `row` (of four) of a group of IQ2_XS: nine bits of the index of a grid point, and signs above
+   them. */
 SPECDEC__INLINE uint64_t specdec__neon_load_iq2_xs_word(const unsigned char *words, int row, int p)
 {
     return specdec__neon_load_integer(words + p / 2 * 64 + row * 4, 4) >> p % 2 * 16 & 0xFFFF;
 }
 
-/* The magnitudes of the eight values from 8 * p on of row `row` (of four). index: for IQ2_S from
+/* Returns the magnitudes of the eight values from 8 * p on of row `row` (of four). index: for IQ2_S from
    specdec__neon_unpack_indices_iq2_s; for other types bytes of a tile. */
 SPECDEC__INLINE uint64x1_t specdec__neon_magnitudes(int type, const unsigned char *index, int row, int p)
 {
@@ -11325,8 +11359,8 @@ SPECDEC__INLINE uint64x1_t specdec__neon_magnitudes(int type, const unsigned cha
     return vld1_u64(specdec__neon_iq2_s + (specdec__neon_load_integer(index + row * 8, 8) >> p * 16 & 0xFFFF));
 }
 
-/* The signs of the eight values from 8 * p on of row `row` (of four): a byte for each value, 0xff if the value is
-   negative, else 0. signs: the bytes of the first row's signs; for IQ2_XS, whose points hold them, its points. */
+/* Returns the signs of the eight values from 8 * p on of row `row` (of four): a byte for each value, 0xff if the value
+   is negative, else 0. signs: the bytes of the first row's signs; for IQ2_XS, whose points hold them, its points. */
 SPECDEC__INLINE uint64x1_t specdec__neon_iq2_sign_masks(int type, const unsigned char *signs, int row, int p)
 {
     if (type == SPECDEC__TYPE_IQ2_XS)
@@ -11336,7 +11370,7 @@ SPECDEC__INLINE uint64x1_t specdec__neon_iq2_sign_masks(int type, const unsigned
     return vld1_u64(specdec__neon_even_signs + (specdec__neon_load_integer(signs + row * 4, 4) >> p * 7 & 127));
 }
 
-/* codes (value/4) = 32 values of four rows: group g of a tile of IQ2. */
+/* Computes codes (value/4) = 32 values of four rows: group g of a tile of IQ2. */
 SPECDEC__INLINE void specdec__neon_load_iq2(int type, const unsigned char *tile, int g, int row, int8x16_t *codes)
 {
     const int is_xxs = type == SPECDEC__TYPE_IQ2_XXS;
@@ -11397,7 +11431,7 @@ SPECDEC__INLINE void specdec__neon_store_indices(uint8x16_t eight, uint64_t *to)
     to[1] = vgetq_lane_u64(vreinterpretq_u64_u8(eight), 1);
 }
 
-/* index (points/4, row) = the indices of the points of group g of four rows of IQ3_S, four in an integer. */
+/* Computes index (points/4, row) = the indices of the points of group g of four rows of IQ3_S, four in an integer. */
 SPECDEC__INLINE void specdec__neon_unpack_indices_iq3_s(const unsigned char *tile, int g, int row, uint64_t *index)
 {
     static const uint8_t rows[16] = SPECDEC__NEON_REPEAT_EACH(0, 4, 8, 12);
@@ -11417,7 +11451,8 @@ SPECDEC__INLINE void specdec__neon_unpack_indices_iq3_s(const unsigned char *til
     }
 }
 
-/* Point p of row `row` (of four), 16 bits. bytes: for IQ3_XXS, the indices of the first row. */
+/* Returns grid point p of row `row` (of four) of a group of IQ3, 16 bits. bytes: for IQ3_XXS, the indices of the first
+   row. */
 SPECDEC__INLINE uint64_t specdec__neon_point_of_row(int type, const unsigned char *bytes, const uint64_t *index,
                                                     int row, int p)
 {
@@ -11426,7 +11461,7 @@ SPECDEC__INLINE uint64_t specdec__neon_point_of_row(int type, const unsigned cha
     return specdec__quant_iq3_s_grid[index[p / 4 * 4 + row] >> p % 4 * 16 & 0xFFFF];
 }
 
-/* Point p of all four rows. */
+/* Returns grid point p of four rows of a group of IQ3, 16 bits each. */
 SPECDEC__INLINE uint64_t specdec__neon_points_of_four_rows(int type, const unsigned char *bytes, const uint64_t *index,
                                                            int p)
 {
@@ -11437,7 +11472,7 @@ SPECDEC__INLINE uint64_t specdec__neon_points_of_four_rows(int type, const unsig
     return specdec__neon_point_of_row(type, bytes, index, 0, p) | four << 16;
 }
 
-/* The points from which words 2 i and 2 i + 1 of four rows are unpacked: two points a row. */
+/* Returns the points from which words 2 i and 2 i + 1 of four rows are unpacked: two points a row. */
 SPECDEC__INLINE uint8x16_t specdec__neon_point_pair(int type, const unsigned char *bytes, const uint64_t *index, int i)
 {
     return vreinterpretq_u8_u64(
@@ -11445,13 +11480,13 @@ SPECDEC__INLINE uint8x16_t specdec__neon_point_pair(int type, const unsigned cha
                      vcreate_u64(specdec__neon_points_of_four_rows(type, bytes, index, i * 2 + 1))));
 }
 
-/* The address of group g of four rows of a tile whose points have indices of one byte. */
+/* Returns the address of group g of four rows of a tile whose points have indices of one byte. */
 SPECDEC__INLINE const unsigned char *specdec__neon_point_indices_address(const unsigned char *tile, int g, int row)
 {
     return tile + SPECDEC__TILE_AT(iq3_xxs, index) + g * 128 + row * 4;
 }
 
-/* pairs = the pairs of points of the first group of the first four rows. */
+/* Loads the pairs of points of the first group of the first four rows of a tile: see specdec__neon_point_pair. */
 SPECDEC__INLINE void specdec__neon_load_first_points(int type, const unsigned char *tile, uint8x16_t *pairs)
 {
     uint64_t indices[8];
@@ -11464,13 +11499,13 @@ SPECDEC__INLINE void specdec__neon_load_first_points(int type, const unsigned ch
         pairs[i] = specdec__neon_point_pair(type, specdec__neon_point_indices_address(tile, 0, 0), indices, i);
 }
 
-/* Adds to bytes of seven bits an eighth that makes the number of ones even. */
+/* Returns bytes of eight signs from bytes of seven: the eighth sign makes the number of set bits even. */
 SPECDEC__INLINE uint8x16_t specdec__neon_add_eighth_sign(uint8x16_t sevens)
 {
     return vorrq_u8(sevens, vshlq_n_u8(vcntq_u8(sevens), 7));
 }
 
-/* The signs of group g of four rows of IQ3, a bit each: (row, 4). */
+/* Returns the signs of group g of four rows of IQ3, a bit each: (row, 4). */
 SPECDEC__INLINE uint8x16_t specdec__neon_iq3_signs(int type, const unsigned char *tile, int g, int row)
 {
     const size_t at = type == SPECDEC__TYPE_IQ3_S ? SPECDEC__TILE_AT(iq3_s, signs) : SPECDEC__TILE_AT(iq3_xxs, words);
@@ -11487,7 +11522,7 @@ SPECDEC__INLINE uint8x16_t specdec__neon_iq3_signs(int type, const unsigned char
     return specdec__neon_add_eighth_sign(vreinterpretq_u8_u32(vorrq_u32(low, high)));
 }
 
-/* codes (value/4) = 32 values of four rows: group g of a tile of IQ3. pairs: its pairs of points (see
+/* Computes codes (value/4) = 32 values of four rows: group g of a tile of IQ3. pairs: its pairs of points (see
    specdec__neon_point_pair); they become those of group then_g of the rows from `then` on, as their loads take long. */
 SPECDEC__INLINE void specdec__neon_load_iq3(int type, const unsigned char *tile, int g, int row, int then_g,
                                             int then, uint8x16_t *pairs, int8x16_t *codes)
@@ -11520,12 +11555,12 @@ SPECDEC__INLINE void specdec__neon_load_iq3(int type, const unsigned char *tile,
     }
 }
 
-/* The factor of a type with a grid that d is multiplied by, besides an odd number. */
+/* Returns the factor of a type with a grid that d is multiplied by, besides an odd number. */
 SPECDEC__INLINE float specdec__neon_grid_factor(int type)
 {
     return specdec__neon_is_iq2(type) ? 0.125f : type == SPECDEC__TYPE_IQ3_XXS ? 0.25f : 1;
 }
-/* The odd numbers 2 n + 1 that d of four rows is multiplied by, where n is scale i of a tile. */
+/* Returns the odd numbers 2 n + 1 that d of four rows is multiplied by, where n is scale i of a tile. */
 SPECDEC__INLINE float32x4_t specdec__neon_odd_factors(int type, const unsigned char *tile, int i, int row)
 {
     const int at_top = type == SPECDEC__TYPE_IQ2_XXS || type == SPECDEC__TYPE_IQ3_XXS;
@@ -11650,7 +11685,7 @@ SPECDEC__INLINE void specdec__neon_unpack_nibbles(const specdec__neon_field_offs
     }
 }
 
-/* Unpacks Q8_0: d, 8 words of codes. */
+/* Unpacks a tile of Q8_0 into a panel. A block is: d, 8 words of codes. */
 SPECDEC__INLINE void specdec__neon_unpack_tile_q8_0(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, quad, i;
@@ -11674,7 +11709,7 @@ typedef struct specdec__neon_factor_pairs {
     int8x16_t scale[2], minimum[2]; /* factors of scales, of minimums: of block i, of block i + 4 */
 } specdec__neon_factor_pairs;
 
-/* The factors of Q4_K and Q5_K from byte i of 12 on. */
+/* Returns factors of scales and minimums of 16 rows of Q4_K or Q5_K. packed: byte i of the 12 bytes that hold them. */
 SPECDEC__INLINE specdec__neon_factor_pairs specdec__neon_unpack_factors_q4_q5_k(const unsigned char *packed)
 {
     const uint8x16_t six = vdupq_n_u8(63), low = vdupq_n_u8(15);
@@ -11708,7 +11743,8 @@ SPECDEC__INLINE void specdec__neon_unpack_scales_q4_q5_k(const unsigned char *ti
     }
 }
 
-/* Unpacks Q4_K, or with high bits Q5_K: d, dmin, 12 bytes of scales, [8 words of high bits,] 32 words of nibbles. */
+/* Unpacks a tile of Q4_K, or with high bits of Q5_K, into a panel. A block is: d, dmin, 12 bytes of scales, [8 words of
+   high bits,] 32 words of nibbles. */
 SPECDEC__INLINE void specdec__neon_unpack_tile_q4_q5_k(const unsigned char *tile, int blocks, specdec__panel *panel,
                                                        int has_high)
 {
@@ -11748,8 +11784,8 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_q4_q5_k(const unsigned char *tile
     }
 }
 
-/* Unpacks Q6_K: 32 words of nibbles, 16 words of two high bits, 16 signed scales, d. Blocks t and t + 2 of a half share
-   bytes. */
+/* Unpacks a tile of Q6_K into a panel. A block is: 32 words of nibbles, 16 words of two high bits, 16 signed scales, d.
+   Blocks t and t + 2 of a half share bytes. */
 SPECDEC__INLINE void specdec__neon_unpack_tile_q6_k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     const int8x16_t offset = vdupq_n_s8(32);
@@ -11786,7 +11822,7 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_q6_k(const unsigned char *tile, i
     }
 }
 
-/* The six bits of scale i of IQ4_XS of 16 rows. */
+/* Returns the six bits of scale i of IQ4_XS of 16 rows. */
 SPECDEC__INLINE uint8x16_t specdec__neon_unpack_factors_iq4_xs(const unsigned char *tile, int i)
 {
     uint8x16x2_t high = vld2q_u8(tile + SPECDEC__TILE_AT(iq4_xs, high)); /* scales 0..3, scales 4..7 */
@@ -11797,8 +11833,8 @@ SPECDEC__INLINE uint8x16_t specdec__neon_unpack_factors_iq4_xs(const unsigned ch
     return vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(top, vdupq_n_u8(48)));
 }
 
-/* Unpacks IQ4_XS: d, two high bits of 8 scales, their nibbles, 32 words of nibbles that index
-   specdec__quant_iq4_values. */
+/* Unpacks a tile of IQ4_XS into a panel. A block is: d, two high bits of 8 scales, their nibbles, 32 words of nibbles
+   that index specdec__quant_iq4_values. */
 SPECDEC__INLINE void specdec__neon_unpack_tile_iq4_xs(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     const int8x16_t table = vld1q_s8(specdec__quant_iq4_values);
@@ -11827,13 +11863,13 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_iq4_xs(const unsigned char *tile,
     }
 }
 
-/* Number of groups of 32 values in a block of a type of few bits. */
+/* Returns the number of groups of 32 values in a block of a type of few bits. */
 SPECDEC__INLINE int specdec__neon_part_count(int type)
 {
     return type == SPECDEC__TYPE_Q1_0 ? 4 : type == SPECDEC__TYPE_Q2_0 ? 2 : type == SPECDEC__TYPE_TQ2_0 ? 8 : 1;
 }
 
-/* The address of the block in the file's sense that holds block b of 32 values, of a type of few bits. */
+/* Returns the address of the block in the file's sense that holds block b of 32 values, of a type of few bits. */
 SPECDEC__INLINE const unsigned char *specdec__neon_block_of(int type, const unsigned char *tile, int b)
 {
     const size_t bytes = type == SPECDEC__TYPE_Q1_0    ? SPECDEC__TILE_BYTES(q1_0)
@@ -11844,8 +11880,8 @@ SPECDEC__INLINE const unsigned char *specdec__neon_block_of(int type, const unsi
     return tile + (size_t)(b / specdec__neon_part_count(type)) * bytes;
 }
 
-/* q = 32 values of the four rows from row `row` on: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own: from
-   specdec__neon_block_of; part: which 32 values of it. */
+/* Unpacks 32 values of the four rows from row `row` on into q: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own:
+   from specdec__neon_block_of; part: which 32 values of it. */
 SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigned char *own, int part, int row,
                                                          int8x16_t q[8])
 {
@@ -11877,7 +11913,7 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigne
     }
 }
 
-/* The scales of the four rows from row `row` on. Of MXFP4: see specdec__quant_half_of_e8m0. */
+/* Returns the scales of the four rows from row `row` on. Of MXFP4: see specdec__quant_half_of_e8m0. */
 SPECDEC__INLINE float32x4_t specdec__neon_few_bits_scale(int type, const unsigned char *own, int row)
 {
     if (type == SPECDEC__TYPE_MXFP4) {
@@ -11891,7 +11927,7 @@ SPECDEC__INLINE float32x4_t specdec__neon_few_bits_scale(int type, const unsigne
                                     (type == SPECDEC__TYPE_TQ2_0 ? SPECDEC__TILE_AT(tq2_0, d) : 0));
 }
 
-/* Unpacks blocks of a type of few bits. */
+/* Unpacks `blocks` blocks of 32 values of a tile of a type of few bits (Q1_0, Q2_0, TQ2_0, MXFP4) into a panel. */
 SPECDEC__INLINE void specdec__neon_unpack_few_bits(int type, const unsigned char *tile, int blocks,
                                                    specdec__panel *panel)
 {
@@ -11990,7 +12026,7 @@ enum {
     case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
 #define SPECDEC__DOTPROD_PANEL(number) (UINT64_C(1) << SPECDEC__DOTPROD_PANEL_##number)
 
-/* Values that share a scale. */
+/* Returns the number of values of a type that share a scale. */
 SPECDEC__INLINE int specdec__dotprod_granule(int type)
 {
     const uint64_t panels = SPECDEC__DOTPROD_PANEL(16) | SPECDEC__DOTPROD_PANEL(16M);
@@ -11999,13 +12035,13 @@ SPECDEC__INLINE int specdec__dotprod_granule(int type)
     return mask >> type & 1 ? 16 : 32;
 }
 
-/* Whether a type has the scales and minimums of Q4_K. */
+/* Returns whether a type has the scales and minimums of Q4_K. */
 SPECDEC__INLINE int specdec__dotprod_is_like_q4_k(int type)
 {
     return type == SPECDEC__TYPE_Q4_K || type == SPECDEC__TYPE_Q5_K;
 }
 
-/* Whether a type has minimums besides scales. */
+/* Returns whether a type has minimums besides scales. */
 SPECDEC__INLINE int specdec__dotprod_has_minimum(int type)
 {
     const uint64_t panels = SPECDEC__DOTPROD_PANEL(16M) | SPECDEC__DOTPROD_PANEL(32M);
@@ -12014,13 +12050,13 @@ SPECDEC__INLINE int specdec__dotprod_has_minimum(int type)
     return (int)(mask >> type & 1);
 }
 
-/* Whether minimums are loaded without their sign, and subtracted. */
+/* Returns whether minimums are loaded without their sign, and subtracted. */
 SPECDEC__INLINE int specdec__dotprod_subtracts_minimum(int type)
 {
     return specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q2_K;
 }
 
-/* Columns that are multiplied at once without a panel, at most. */
+/* Returns by how many columns a type is multiplied at once without a panel, at most. */
 SPECDEC__INLINE int specdec__dotprod_max_columns(int type)
 {
     const int is_32 = type == SPECDEC__TYPE_Q4_0 || type == SPECDEC__TYPE_Q8_0 || type == SPECDEC__TYPE_Q4_K;
@@ -12028,8 +12064,8 @@ SPECDEC__INLINE int specdec__dotprod_max_columns(int type)
     return type >= SPECDEC__TYPE_COUNT || is_32 || specdec__dotprod_granule(type) == 16 ? 4 : 2;
 }
 
-/* Whether a row's sums of codes, one a granule, are stored as floats, which hold any such sum of this type. Else each
-   sum is stored in parts, in four bytes. */
+/* Returns whether a row's sums of codes, one a granule, are stored as floats, which hold any such sum of this type.
+   Else each sum is stored in parts, in four bytes. */
 SPECDEC__INLINE int specdec__dotprod_has_wide_offsets(int type)
 {
     const uint64_t mask = 0 SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_IS_WIDE);
@@ -12037,18 +12073,18 @@ SPECDEC__INLINE int specdec__dotprod_has_wide_offsets(int type)
     return type >= SPECDEC__TYPE_COUNT || (mask >> type & 1);
 }
 
-/* Whether the codes of a type have one or two bits. */
+/* Returns whether the codes of a type have one or two bits. */
 SPECDEC__INLINE int specdec__dotprod_is_two_bits(int type)
 {
     return type == SPECDEC__TYPE_Q1_0 || type == SPECDEC__TYPE_Q2_0 || type == SPECDEC__TYPE_TQ2_0;
 }
-/* Whether specdec__neon_unpack_few_bits_codes unpacks a type: one or two bits, or MXFP4. */
+/* Returns whether specdec__neon_unpack_few_bits_codes unpacks a type: one or two bits, or MXFP4. */
 SPECDEC__INLINE int specdec__dotprod_is_few_bits(int type)
 {
     return specdec__dotprod_is_two_bits(type) || type == SPECDEC__TYPE_MXFP4;
 }
 
-/* The number that was added to a type's codes to make them unsigned. */
+/* Returns the number that was added to a type's codes to make them unsigned. */
 SPECDEC__INLINE int specdec__dotprod_bias(int type)
 {
     if (type == SPECDEC__TYPE_MXFP4)
@@ -12059,8 +12095,9 @@ SPECDEC__INLINE int specdec__dotprod_bias(int type)
     }
 }
 
-/* By how much the sums of a granule's codes, which offsets are multiplied by, are too large: those of Q4_0 and Q3_K are
-   sums of unsigned codes; eight codes of five bits make a byte, from which 128 is subtracted to make it signed. */
+/* Returns by how much the sums of a granule's codes, which offsets are multiplied by, are too large: those of Q4_0 and
+   Q3_K are sums of unsigned codes; eight codes of five bits make a byte, from which 128 is subtracted to make it
+   signed. */
 SPECDEC__INLINE int specdec__dotprod_sum_surplus(int type)
 {
     return specdec__dotprod_is_two_bits(type)                         ? 32
@@ -12070,14 +12107,14 @@ SPECDEC__INLINE int specdec__dotprod_sum_surplus(int type)
                                                                       : 0;
 }
 
-/* Whether a granule has two sums of codes. Those of Q6_K are then signed bytes, without subtracting 128: for one column
-   without a panel, one more dot product costs less. */
+/* Returns whether a granule has two sums of codes. Those of Q6_K are then signed bytes, without subtracting 128: for
+   one column without a panel, one more dot product costs less. */
 SPECDEC__INLINE int specdec__dotprod_has_half_sums(int type, int packed, int columns)
 {
     return type == SPECDEC__TYPE_Q6_K && packed && columns == 1;
 }
 
-/* Bytes of 32 values of 16 rows in a tile. */
+/* Returns the bytes of 32 values of 16 rows in a tile. */
 SPECDEC__INLINE size_t specdec__dotprod_block_bytes(int type)
 {
     switch (type) {
@@ -12085,7 +12122,8 @@ SPECDEC__INLINE size_t specdec__dotprod_block_bytes(int type)
     default: return 0;
     }
 }
-/* In how many ways blocks of 32 values are unpacked: block b in way b modulo this number, each with its own code. */
+/* Returns in how many ways blocks of 32 values of a type are unpacked: block b in way b modulo this number, each with
+   its own code. */
 SPECDEC__INLINE int specdec__dotprod_way_count(int type)
 {
     return specdec__dotprod_is_like_q4_k(type) ? 2
@@ -12093,7 +12131,7 @@ SPECDEC__INLINE int specdec__dotprod_way_count(int type)
                                                                                                     : 1;
 }
 
-/* The offset of d of 16 rows in a tile whose scales are d times small integers; dmin follows it, if there are
+/* Returns the offset of d of 16 rows in a tile whose scales are d times small integers; dmin follows it, if there are
    minimums. */
 SPECDEC__INLINE size_t specdec__dotprod_scale_offset(int type)
 {
@@ -12102,7 +12140,8 @@ SPECDEC__INLINE size_t specdec__dotprod_scale_offset(int type)
            : type == SPECDEC__TYPE_Q6_K ? SPECDEC__TILE_AT(q6_k, d)
                                         : 0;
 }
-/* The number that was added to these integers in specdec__dotprod_run; -1 for types whose scales are half floats. */
+/* Returns the number that was added to the factors of scales in specdec__dotprod_run; -1 for types whose scales are
+   half floats. */
 SPECDEC__INLINE int specdec__dotprod_factor_bias(int type)
 {
     return type == SPECDEC__TYPE_Q6_K                                              ? 128
@@ -12130,7 +12169,8 @@ typedef struct specdec__dotprod_input {
     float total[16][4];   /* (granule, column): scale * sum of (code + offset) */
 } specdec__dotprod_input;
 
-/* Prepares block b of column c of `columns`. */
+/* Prepares block b of column c of `columns` columns for dot products: its codes, scale and offset in
+   specdec__dotprod_input. */
 SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, int packed, const specdec__columns *x, size_t at,
                                                   int columns, int b, int c, specdec__dotprod_input *to)
 {
@@ -12157,7 +12197,7 @@ SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, int packed, const sp
     }
 }
 
-/* Prepares block b of four columns. */
+/* Prepares block b of four columns for dot products: scales and offsets in specdec__dotprod_input. */
 SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__columns *x, size_t at, int b,
                                                    specdec__dotprod_input *to)
 {
@@ -12245,7 +12285,7 @@ typedef struct specdec__dotprod_quad {
                                                  share */
 } specdec__dotprod_quad;
 
-/* The sum of 4 or 8 vectors of codes, byte by byte. */
+/* Returns the sum of 4 or 8 vectors of codes, byte by byte. */
 SPECDEC__INLINE int8x16_t specdec__dotprod_sum_code_vectors(const int8x16_t *codes, int count)
 {
     int8x16_t low = vaddq_s8(vaddq_s8(codes[0], codes[1]), vaddq_s8(codes[2], codes[3]));
@@ -12254,9 +12294,9 @@ SPECDEC__INLINE int8x16_t specdec__dotprod_sum_code_vectors(const int8x16_t *cod
                       : vaddq_s8(low, vaddq_s8(vaddq_s8(codes[4], codes[5]), vaddq_s8(codes[6], codes[7])));
 }
 
-/* d times factor k of the four rows from row `row` on. A factor becomes the float 2^15 + factor by setting one of its
-   bytes; the product with 2^15 is subtracted before the only rounding, and no product has so many bits that it is
-   rounded. */
+/* Returns the scales of granule k of four rows of a run: d times the factor. A factor becomes the float 2^15 + factor
+   by setting one of its bytes; the product with 2^15 is subtracted before the only rounding, and no product has so many
+   bits that it is rounded. */
 SPECDEC__INLINE float32x4_t specdec__dotprod_scale_by_factor(const specdec__dotprod_run *run, int k, int way,
                                                              uint8x16_t which, float32x4_t d, const float *less)
 {
@@ -12301,7 +12341,7 @@ SPECDEC__INLINE void specdec__dotprod_insert_fifth_bits(uint8x16_t high, specdec
     rows->sums[0] = veorq_s8(specdec__dotprod_sum_code_vectors(rows->codes, 8), vdupq_n_s8(-128));
 }
 
-/* Sums of a granule's 8-bit codes. */
+/* Computes rows->pair, the sums of the 8-bit codes of each granule of four rows, as floats. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_sum_wide_codes(specdec__dotprod_rows *rows)
 {
     const int8x16_t ones = vdupq_n_s8(1);
@@ -12316,7 +12356,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_sum_wide_codes(specdec__d
     rows->pair[0] = vsubq_f32(vreinterpretq_f32_s32(vaddq_s32(sum, more)), vdupq_n_f32(SPECDEC__DOTPROD_START));
 }
 
-/* Replaces nibbles by the values of IQ4_NL and IQ4_XS. */
+/* Replaces the codes of four rows, nibbles, by the values of IQ4_NL and IQ4_XS that they index. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_look_up_iq4(specdec__dotprod_rows *rows)
 {
     const int8x16_t values = vld1q_s8(specdec__quant_iq4_values);
@@ -12374,7 +12414,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_nibbles(int type, co
         rows->minimum[0] = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q4_1, minimum) - row * 2);
 }
 
-/* Unpacks four rows of a block of Q8_0. */
+/* Unpacks 32 values of the four rows from row `row` on of a block of Q8_0. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_q8_0(const unsigned char *tile, int row,
                                                                  specdec__dotprod_rows *rows)
 {
@@ -12397,8 +12437,9 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_iq4_xs(const specdec
     rows->scale[0] = specdec__dotprod_scale_by_factor(run, b, b, quad->row_index, quad->d, run->factor_surplus[0]);
 }
 
-/* The scale and minimum of granule i of a block of Q2_K, granule k of its tile: the nibbles of a byte, which becomes
-   the second byte of the float 2^15, so that the high nibble counts 16 times: see specdec__dotprod_scale_by_factor. */
+/* Computes the scale and the minimum of granule i of a block of Q2_K, granule k of its tile, for four rows: the nibbles
+   of a byte, which becomes the second byte of the float 2^15, so that the high nibble counts 16 times: see
+   specdec__dotprod_scale_by_factor. */
 SPECDEC__INLINE void specdec__dotprod_scales_q2_k(const specdec__dotprod_run *run, int k, int i,
                                                   const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
@@ -12636,7 +12677,7 @@ SPECDEC__INLINE void specdec__dotprod_unpack_factors(int type, specdec__dotprod_
         vst1q_u8(run->factors[i], specdec__neon_unpack_factors_iq4_xs(run->tile, i));
 }
 
-/* Loads d and dmin of the four rows from row `row` on. */
+/* Loads d and dmin of the four rows from row `row` on of a run. */
 SPECDEC__INLINE void specdec__dotprod_load_scales(int type, specdec__dotprod_run *run, int row,
                                                   specdec__dotprod_quad *quad)
 {
@@ -12662,7 +12703,7 @@ SPECDEC__INLINE void specdec__dotprod_load_scales(int type, specdec__dotprod_run
     }
 }
 
-/* The element-wise larger of two times 8 half floats: twice their bits without the sign, as integers. */
+/* Returns the element-wise larger of two times 8 half floats: twice their bits without the sign, as integers. */
 SPECDEC__INLINE uint16x8_t specdec__dotprod_largest_halves(const unsigned char *d)
 {
     const uint16x8_t low = vreinterpretq_u16_u8(vld1q_u8(d)), high = vreinterpretq_u16_u8(vld1q_u8(d + 16));
@@ -12670,7 +12711,8 @@ SPECDEC__INLINE uint16x8_t specdec__dotprod_largest_halves(const unsigned char *
     return vmaxq_u16(vshlq_n_u16(low, 1), vshlq_n_u16(high, 1));
 }
 
-/* Whether a tile has scales that are not finite: specdec__dotprod_scale_by_factor cannot subtract from these. */
+/* Returns whether a tile has scales that are not finite: specdec__dotprod_scale_by_factor cannot subtract from these.
+   */
 SPECDEC__INLINE int specdec__dotprod_has_infinite_scale(int type, const unsigned char *tile)
 {
     const unsigned char *d = tile + specdec__dotprod_scale_offset(type);
@@ -12690,7 +12732,7 @@ SPECDEC__INLINE int specdec__dotprod_has_infinite_scale(int type, const unsigned
     for (c = 0; c < columns; c++) \
         SPECDEC__SDOT(dot[c], w, v[c], lane)
 
-/* acc (column) += granule g of block b, in the canonical order: the exact sums dot, which began at
+/* Adds granule g of block b, in the canonical order to acc (column): the exact sums dot, which began at
    SPECDEC__DOTPROD_START, times both scales; and the minimum. */
 SPECDEC__INLINE void specdec__dotprod_add_granule(int type, int columns, const specdec__dotprod_rows *rows, int g,
                                                   const specdec__dotprod_input *x, int b, float32x4_t scales,
@@ -12717,7 +12759,7 @@ SPECDEC__INLINE void specdec__dotprod_add_granule(int type, int columns, const s
     }
 }
 
-/* acc (column) += four rows of block b times columns. */
+/* Adds four rows of block b times columns to acc (column). */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_block(int type, int packed, int columns,
                                                                       const specdec__dotprod_rows *rows,
                                                                       const specdec__dotprod_input *x,
@@ -12799,9 +12841,10 @@ SPECDEC__INLINE void specdec__dotprod_prefetch_rest(int type, const unsigned cha
     }
 }
 
-/* Word i of granule g of four rows of a block of Q6_K. way: which one of the four blocks whose nibbles and two_bits
-   begin here. kept, unless NULL: the two_bits of the second block, from which the fourth block's bits are taken. The
-   instructions of a way are one asm statement, as gcc would copy registers that they overwrite. */
+/* Returns word i of granule g of four rows of a block of Q6_K: four codes of each row. way: which one of the four
+   blocks whose nibbles and two_bits begin here. kept, unless NULL: the two_bits of the second block, from which the
+   bits of the fourth block are taken. The instructions of a way are one asm statement, as gcc would copy registers that
+   they overwrite. */
 SPECDEC__INLINE int8x16_t specdec__dotprod_unpack_word_q6_k(const unsigned char *nibbles, const unsigned char *two_bits,
                                                             int way, int g, int i, uint8x16_t *kept)
 {
@@ -12842,9 +12885,9 @@ SPECDEC__INLINE int8x16_t specdec__dotprod_unpack_word_q6_k(const unsigned char 
                                                     columns == 1 ? quad->shared_two_bits : NULL); \
     SPECDEC__NEON_COMPILER_BARRIER
 
-/* acc (column) += granule g of four rows of block b of Q6_K, number `way` of four, times columns. w: the granule's
-   codes; next: becomes the codes of the next granule, as alternating unpacking and multiplying uses more of the
-   core. */
+/* Adds granule g of four rows of block b of Q6_K, number `way` of four, times columns to acc (column). w: the granule's
+   codes; next: becomes the codes of the next granule, as alternating unpacking and multiplying uses more of the core.
+   */
 SPECDEC__DOTPROD SPECDEC__INLINE void
 specdec__dotprod_multiply_granule_q6_k(const specdec__dotprod_run *run, int b, int way, int g, int columns,
                                        specdec__dotprod_quad *quad, const specdec__dotprod_input *x,
@@ -12888,7 +12931,7 @@ specdec__dotprod_multiply_granule_q6_k(const specdec__dotprod_run *run, int b, i
     SPECDEC__NEON_COMPILER_BARRIER;
 }
 
-/* acc (column) += four blocks of Q6_K of four rows, from block b on, times columns. */
+/* Adds four blocks of Q6_K of four rows, from block b on, times columns to acc (column). */
 SPECDEC__DOTPROD SPECDEC__INLINE void
 specdec__dotprod_multiply_four_blocks_q6_k(const specdec__dotprod_run *run, int b, int columns,
                                            specdec__dotprod_quad *quad, const specdec__dotprod_input *x,
@@ -12913,7 +12956,7 @@ specdec__dotprod_multiply_four_blocks_q6_k(const specdec__dotprod_run *run, int 
     }
 }
 
-/* sums (column, 16) += up to 8 blocks, of a tile or a panel, times 1 to 4 columns. */
+/* Adds up to 8 blocks, of a tile or a panel, times 1 to 4 columns to sums (column, 16). */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_run(int type, int packed, int columns,
                                                                     specdec__dotprod_run *run, int blocks,
                                                                     const unsigned char *ahead,
@@ -13154,8 +13197,8 @@ SPECDEC__DOTPROD_PLAIN_PANELS(Q1_0, specdec__neon_unpack_q1_0, specdec__dotprod_
 SPECDEC__DOTPROD_PLAIN_PANELS(Q2_0, specdec__neon_unpack_q2_0, specdec__dotprod_dot_32)
 SPECDEC__DOTPROD_PLAIN_PANELS(TQ2_0, specdec__neon_unpack_tq2_0, specdec__dotprod_dot_32)
 
-/* specdec__multiply_function of a type: up to 4 columns without a panel, more columns by `typed_panels`, tiles with
-   infinite scales by `plain_panels`. */
+/* Multiplies tiles of a type by columns, as a specdec__multiply_function: up to 4 columns without a panel, more columns
+   by `typed_panels`, tiles with infinite scales by `plain_panels`. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type,
                                                                 specdec__dotprod_panels_function *typed_panels,
                                                                 specdec__dotprod_panels_function *plain_panels,
@@ -13233,7 +13276,7 @@ typedef struct specdec__i8mm_kind {
     int bias, surplus; /* specdec__dotprod_bias and specdec__dotprod_sum_surplus of the type */
 } specdec__i8mm_kind;
 
-/* Numbers of two of four columns, each twice. */
+/* Returns the numbers of columns pair and pair + 1 of four columns, each twice. */
 SPECDEC__INLINE float32x4_t specdec__i8mm_duplicate_two_columns(float32x4_t four, int pair)
 {
     const float32x2_t two = pair ? vget_high_f32(four) : vget_low_f32(four);
@@ -13241,7 +13284,7 @@ SPECDEC__INLINE float32x4_t specdec__i8mm_duplicate_two_columns(float32x4_t four
     return vcombine_f32(two, two);
 }
 
-/* Prepares block b of 4, 2 or 1 columns from `at` on. */
+/* Prepares block b of 4, 2 or 1 columns from `at` on for matrix products: see specdec__i8mm_input. */
 SPECDEC__INLINE void specdec__i8mm_prepare(const specdec__i8mm_kind *kind, int wide, const specdec__columns *x,
                                            size_t at, int columns, int b, specdec__i8mm_input *to)
 {
@@ -13276,8 +13319,8 @@ SPECDEC__INLINE void specdec__i8mm_prepare(const specdec__i8mm_kind *kind, int w
     }
 }
 
-/* sum (pair of columns, pair of rows), whose lanes are (row, column) and began at SPECDEC__DOTPROD_START, += eight rows
-   of block b times columns. */
+/* Adds eight rows of block b times columns to sum (pair of columns, pair of rows), whose lanes are (row, column) and
+   began at SPECDEC__DOTPROD_START. */
 SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_add_products(const specdec__panel *panel,
                                                               const specdec__i8mm_input *ready, int b, int row,
                                                               int wide, int columns, int32x4_t (*sum)[4])
@@ -13312,7 +13355,7 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_add_products(const specdec__pan
         }
 }
 
-/* The numbers of the two rows of pair h, each twice. */
+/* Returns the numbers of the two rows of pair h, each twice. */
 SPECDEC__INLINE float32x4_t specdec__i8mm_duplicate_two_rows(const float *from, int h)
 {
     const float32x4_t four = vld1q_f32(from + h / 2 * 4);
@@ -13320,7 +13363,7 @@ SPECDEC__INLINE float32x4_t specdec__i8mm_duplicate_two_rows(const float *from, 
     return h % 2 ? vzip2q_f32(four, four) : vzip1q_f32(four, four);
 }
 
-/* acc (pair of columns, pair of rows) += the sums of eight rows of block b times scales, and minimums. */
+/* Adds the sums of eight rows of block b times scales, and minimums to acc (pair of columns, pair of rows). */
 SPECDEC__INLINE void specdec__i8mm_add_granule(const specdec__panel *panel, const specdec__columns *x,
                                                const specdec__i8mm_input *ready, size_t at, int b, int row, int wide,
                                                int has_minimum, int columns, int32x4_t (*sum)[4], float32x4_t (*acc)[4])
@@ -13352,7 +13395,7 @@ SPECDEC__INLINE void specdec__i8mm_add_granule(const specdec__panel *panel, cons
     }
 }
 
-/* sums (column, 16) += a panel times 1, 2 or 4 columns. */
+/* Adds a panel times 1, 2 or 4 columns to sums (column, 16). */
 SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_columns(const specdec__panel *panel, int blocks,
                                                                   const specdec__columns *x,
                                                                   const specdec__i8mm_input *ready, size_t from,
@@ -13435,7 +13478,7 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_groups(const specdec__
     }
 }
 
-/* specdec__i8mm_multiply_groups, compiled for types with and without minimums, and for wide types. */
+/* A variant of specdec__i8mm_multiply_groups, compiled for types with minimums, without them, or for wide types. */
 typedef void specdec__i8mm_groups_function(const specdec__i8mm_kind *kind, const specdec__panel *panels, int tiles,
                                            int blocks, const specdec__columns *x, size_t at, int count,
                                            float *const *sums);
@@ -13522,8 +13565,8 @@ SPECDEC__I8MM_TYPES(SPECDEC__I8MM_MULTIPLY)
  * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-/* The sums of products of a granule of four rows, `words` words (w), with a column, plus *start. The sums of 8 products
-   (wide: of 2) of a row fit into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
+/* Returns the sums of products of a granule of four rows, `words` words (w), with a column, plus *start. The sums of 8
+   products (wide: of 2) of a row fit into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
 SPECDEC__INLINE float32x4_t specdec__neon_granule_products(const int8x16_t *w, int words, int wide,
                                                            const int32_t *start, const int8_t *codes)
 {
@@ -13552,7 +13595,7 @@ SPECDEC__INLINE float32x4_t specdec__neon_granule_products(const int8x16_t *w, i
     return vreinterpretq_f32_s32(vpaddq_s32(low, high));
 }
 
-/* acc (column) += four rows of granule k of a panel, from row `row` on, times columns. */
+/* Adds four rows of granule k of a panel, from row `row` on, times columns to acc (column). */
 SPECDEC__INLINE void specdec__neon_add_granule(int type, const specdec__panel *panel, int k, int row, int columns,
                                                int wide,
                                                const int32_t *start, const specdec__dotprod_input *x, float32x4_t *acc)
@@ -13585,8 +13628,8 @@ SPECDEC__INLINE void specdec__neon_add_granule(int type, const specdec__panel *p
     }
 }
 
-/* sums (column, 16) += a panel times 1, 2 or 4 columns. The codes of a single column are spread over a vector once for
-   eight rows. */
+/* Adds a panel times 1, 2 or 4 columns to sums (column, 16). The codes of a single column are spread over a vector once
+   for eight rows. */
 SPECDEC__INLINE void specdec__neon_multiply_columns(int type, const specdec__panel *panel, int blocks,
                                                     const specdec__columns *x,
                                                     size_t at, int columns, int wide, float *sums)
@@ -13617,7 +13660,7 @@ SPECDEC__INLINE void specdec__neon_multiply_columns(int type, const specdec__pan
     }
 }
 
-/* sums (column, 16) += a panel times `count` columns. */
+/* Adds a panel times `count` columns to sums (column, 16). */
 SPECDEC__INLINE void specdec__neon_dot(int type, const specdec__panel *panel, int blocks, const specdec__columns *x,
                                        size_t at, int count, int wide, float *sums)
 {
@@ -13766,7 +13809,7 @@ SPECDEC__INLINE void specdec__neon_load_rows(int type, const unsigned char *tile
         rows->minimum = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q4_1, minimum) + row * 2);
 }
 
-/* The sums of products of two rows: eight lanes of 4 products each. */
+/* Returns the sums of products of two rows: eight lanes of 4 products each. */
 SPECDEC__INLINE int16x8_t specdec__neon_dot_two_rows(const specdec__neon_rows *rows, int h, const int8x16_t *v)
 {
     int16x8_t even = vmull_s8(vget_low_s8(rows->codes[0][h]), vget_low_s8(v[0]));
@@ -13781,7 +13824,7 @@ SPECDEC__INLINE int16x8_t specdec__neon_dot_two_rows(const specdec__neon_rows *r
     return vpaddq_s16(even, odd);
 }
 
-/* acc (column) += four rows times block b of columns. Sums of 16 products fit into 16 bits: 16 * 15 * 128. */
+/* Adds four rows times block b of columns to acc (column). Sums of 16 products fit into 16 bits: 16 * 15 * 128. */
 SPECDEC__INLINE void specdec__neon_multiply_rows(int type, const specdec__neon_rows *rows,
                                                  const specdec__neon_input *x, int b,
                                                  int columns, float32x4_t *acc)
@@ -13807,7 +13850,7 @@ SPECDEC__INLINE void specdec__neon_multiply_rows(int type, const specdec__neon_r
     }
 }
 
-/* sums (column, 16) += up to 8 blocks of a tile times 1, 2 or 4 columns. */
+/* Adds up to 8 blocks of a tile times 1, 2 or 4 columns to sums (column, 16). */
 SPECDEC__INLINE void specdec__neon_multiply_tile(int type, const unsigned char *tile, int blocks,
                                                  const specdec__neon_input *x,
                                                  const specdec__neon_scales *scales, int columns, float *sums)
@@ -13858,7 +13901,8 @@ SPECDEC__INLINE void specdec__neon_multiply_tiles(int type, const unsigned char 
         specdec__neon_multiply_tile(type, tile[t], blocks, &ready, scales + t, columns, sums[t] + c * SPECDEC__ROWS);
 }
 
-/* specdec__multiply_function of a type. unpack: unpacks panels for more than 8 columns; NULL: no panels. */
+/* Multiplies tiles of a type by columns, as a specdec__multiply_function. unpack: unpacks panels for more than 8
+   columns; NULL: no panels. */
 SPECDEC__INLINE void specdec__neon_multiply(int type, specdec__unpack_function *unpack, const specdec__tiles *tiles,
                                             int blocks, specdec__panel *panel, const specdec__columns *x, int block,
                                             int column, int count, float *const *sums)
@@ -13967,7 +14011,7 @@ SPECDEC__INLINE float32x4_t specdec__neon32_from_f16(const unsigned char *at)
 /* The functions that >>kernel/lines needs of an instruction set. */
 #define SPECDEC__LINE_VECTOR 16
 
-/* out (16 rows) = d * factor * unit. All products are exact, and 0 or at least 2^-27. */
+/* Computes out (16 rows) = d * factor * unit. All products are exact, and 0 or at least 2^-27. */
 static void specdec__line_store_scales(float *out, const unsigned char *d, const int8_t *factors, float unit)
 {
     int row;
@@ -13982,7 +14026,7 @@ static void specdec__line_store_scales(float *out, const unsigned char *d, const
     }
 }
 
-/* out (16 rows) = d, half floats as floats. */
+/* Computes out (16 rows) = d, half floats as floats. */
 static void specdec__line_store_halves(float *out, const unsigned char *d)
 {
     int row;
@@ -13991,7 +14035,7 @@ static void specdec__line_store_halves(float *out, const unsigned char *d)
         vst1q_f32(out + row, specdec__neon32_from_f16(d + row * 2));
 }
 
-/* Replaces each of 512 codes (indices) by its value in a table. */
+/* Replaces each of 512 codes of a panel, indices of a table, by the value in the table. */
 static void specdec__line_look_up(int8_t *codes, const int8_t *values)
 {
     int8x8x2_t table;
@@ -14003,7 +14047,7 @@ static void specdec__line_look_up(int8_t *codes, const int8_t *values)
         vst1_s8(codes + i, vtbl2_s8(table, vld1_s8(codes + i)));
 }
 
-/* The pairs of granule k of a panel: the sums of its codes. */
+/* Computes panel->pair of granule k of a panel: the sums of its codes, by row. */
 SPECDEC__INLINE void specdec__neon32_sum_granule(specdec__panel *panel, int k, int granule)
 {
     const int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
@@ -14021,8 +14065,8 @@ SPECDEC__INLINE void specdec__neon32_sum_granule(specdec__panel *panel, int k, i
 
 #define SPECDEC__LINE_SUM_GRANULE specdec__neon32_sum_granule
 
-/* The exact sums of a granule of four rows times a column. The sums of 8 products (wide: of 2) of a row fit into 16
-   bits: 8 * 32 * 127, 2 * 128 * 127. */
+/* Returns the exact sums of a granule of four rows times a column. The sums of 8 products (wide: of 2) of a row fit
+   into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
 SPECDEC__INLINE int32x4_t specdec__neon32_granule_products(const int8_t *weights, const int8_t *codes, int words,
                                                            int wide)
 {
@@ -14051,11 +14095,11 @@ SPECDEC__INLINE int32x4_t specdec__neon32_granule_products(const int8_t *weights
                         vpadd_s32(vget_low_s32(high), vget_high_s32(high)));
 }
 
-/* Whether multiplying a column gives no float below 2^-126 but 0. That holds if the column's scales are 0 or at least
-   2^-76, and sums begin at 0 or at least at 2^-103: the column's scales and totals are then multiples of 2^-99, its
-   sums of 2^-126; scales and minimums of weights are multiples of 2^-27 (see specdec__line_store_scales); so products
-   and all their sums, rounded or not, are multiples of 2^-126. Bits are compared without the sign, less 1, as 0 is
-   allowed. */
+/* Returns whether multiplying a column gives no float below 2^-126 but 0. That holds if the column's scales are 0 or at
+   least 2^-76, and sums begin at 0 or at least at 2^-103: the column's scales and totals are then multiples of 2^-99,
+   its sums of 2^-126; scales and minimums of weights are multiples of 2^-27 (see specdec__line_store_scales); so
+   products and all their sums, rounded or not, are multiples of 2^-126. Bits are compared without the sign, less 1, as
+   0 is allowed. */
 SPECDEC__INLINE int specdec__neon32_is_normal(const specdec__columns *x, size_t at, int blocks, const float *sums)
 {
     const uint32x4_t one = vdupq_n_u32(1);
@@ -14076,7 +14120,7 @@ SPECDEC__INLINE int specdec__neon32_is_normal(const specdec__columns *x, size_t 
     return vget_lane_u32(two, 0) >= ((127u - 103) << 24) - 1 && lowest >= ((127u - 76) << 24) - 1;
 }
 
-/* sums (16) += a panel times one column. */
+/* Adds a panel times one column to sums (16). */
 SPECDEC__INLINE void specdec__neon32_dot_column(const specdec__panel *panel, int blocks, const specdec__columns *x,
                                                 size_t from, float *sums, int granule, int has_minimum, int wide)
 {
@@ -14139,7 +14183,7 @@ typedef uint32_t specdec__rvv_bits __attribute__((vector_size(64)));
 typedef uint16_t specdec__rvv_halves __attribute__((vector_size(32)));
 typedef int8_t specdec__rvv_bytes __attribute__((vector_size(16)));
 
-/* The operations of SPECDEC__LANE_OPERATIONS. */
+/* Functions for the operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__INLINE specdec__rvv_v specdec__rvv_load(const float *at)
 {
     specdec__rvv_v r;
@@ -14163,7 +14207,7 @@ SPECDEC__INLINE specdec__rvv_v specdec__rvv_madd(specdec__rvv_v x, specdec__rvv_
     return __builtin_elementwise_fma(x, y, z);
 }
 
-/* The lanes of x where the mask is set, of y elsewhere. */
+/* Returns the lanes of x where the mask is set, of y elsewhere. */
 SPECDEC__INLINE specdec__rvv_v specdec__rvv_select(specdec__rvv_bits mask, specdec__rvv_v x, specdec__rvv_v y)
 {
     return (specdec__rvv_v)((mask & (specdec__rvv_bits)x) | (~mask & (specdec__rvv_bits)y));
@@ -14274,7 +14318,8 @@ static void specdec__line_look_up(int8_t *codes, const int8_t *values)
     }
 }
 
-/* The pairs of granule k of a panel: the sums of its codes. Codes of a panel are (value, row) here. */
+/* Computes panel->pair of granule k of a panel: the sums of its codes, by row. Codes of a panel are (value, row) here.
+   */
 SPECDEC__INLINE void specdec__rvv_sum_granule(specdec__panel *panel, int k, int granule)
 {
     int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
@@ -14297,8 +14342,8 @@ SPECDEC__INLINE void specdec__rvv_sum_granule(specdec__panel *panel, int k, int 
 }
 #define SPECDEC__LINE_SUM_GRANULE specdec__rvv_sum_granule
 
-/* sums (16) += a panel times one column. The sums of 8 products (wide: of 2) of a row fit into 16 bits: 8 * 32 * 127, 2
-   * 128 * 127. */
+/* Adds a panel times one column to sums (16). The sums of 8 products (wide: of 2) of a row fit into 16 bits: 8 * 32 *
+   127, 2 * 128 * 127. */
 SPECDEC__INLINE void specdec__rvv_dot_column(const specdec__panel *panel, int blocks, const specdec__columns *x,
                                              size_t at, float *sums, int granule, int has_minimum, int wide)
 {
@@ -14410,7 +14455,7 @@ typedef struct specdec__line_run {
     int high_turn;         /* by how much more the next line's high bits are shifted */
 } specdec__line_run;
 
-/* The four lines of half `half` of block b of a tile. */
+/* Returns where the four lines of half `half` of block b of a tile are. */
 SPECDEC__INLINE specdec__line_run specdec__line_find_run(const specdec__line_codes *from, const unsigned char *tile,
                                                          int b, int half)
 {
@@ -14444,7 +14489,7 @@ SPECDEC__INLINE specdec__line_run specdec__line_find_run(const specdec__line_cod
     return run;
 }
 
-/* A vector with the same number in every byte. */
+/* Returns a vector with the same number in every byte. */
 SPECDEC__INLINE specdec__line_vector specdec__line_fill(int number)
 {
     specdec__line_vector v = {0};
@@ -14504,7 +14549,7 @@ static void specdec__line_unpack_codes(const specdec__line_codes *from, const un
         specdec__line_look_up(codes, specdec__quant_iq4_values);
 }
 
-/* Four bytes of eight signs from four times seven signs: the eighth makes the number of set bits even. */
+/* Returns four bytes of eight signs from four times seven signs: the eighth sign makes the number of set bits even. */
 SPECDEC__INLINE uint32_t specdec__line_add_eighth_signs(uint32_t sevens)
 {
     uint32_t signs = (sevens & 0x7F) | (sevens << 1 & 0x7F00) | (sevens << 2 & 0x7F0000) | (sevens << 3 & 0x7F000000);
@@ -14515,7 +14560,7 @@ SPECDEC__INLINE uint32_t specdec__line_add_eighth_signs(uint32_t sevens)
     return signs | (parity & 0x01010101) << 7;
 }
 
-/* The codes of a row in line i of a group of grid points: magnitudes as bytes, then the signs applied. */
+/* Returns the four codes of a row in line i of a group of grid points: magnitudes as bytes, then the signs applied. */
 SPECDEC__INLINE uint32_t specdec__line_codes_of_point(uint32_t type, const specdec__grid_group *group, int i, int row)
 {
     const uint32_t ones = 0x01010101, signs = (group->signs[row] >> (i * 4) & 15) * 0x204081 & ones;
@@ -14559,7 +14604,7 @@ SPECDEC__VECTORISE static void specdec__line_unpack_grid(uint32_t type, const un
     }
 }
 
-/* Gathers a byte of each row; these bytes are `step` apart. */
+/* Returns one byte of each of 16 rows; these bytes are `step` bytes apart. */
 SPECDEC__INLINE specdec__line_row_bytes specdec__line_gather_row_bytes(const unsigned char *at, int step)
 {
     specdec__line_row_bytes r;
@@ -14617,8 +14662,8 @@ static void specdec__line_unpack_factors(uint32_t type, const unsigned char *til
     }
 }
 
-/* Unpacks the scale of granule k of a tile of a type with a grid, as integers. Returns the factor for them besides
-   d. */
+/* Unpacks the scale of granule k of a tile of a type with a grid, as an integer for each row. Returns the factor by
+   which d times this integer is multiplied. */
 static float specdec__line_unpack_grid_scales(uint32_t type, const unsigned char *tile, int k,
                                               specdec__line_row_bytes *scale)
 {

@@ -41,7 +41,7 @@ SPECDEC__AVX2_LANES(madd, (specdec__avx2_v x, specdec__avx2_v y, specdec__avx2_v
 SPECDEC__AVX2_LANES(load_f16, (const void *at), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at)),
                     _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at + 1)))
 
-/* a * 2^n in eight lanes, where shifter is n + 1.5 * 2^23. */
+/* Returns a * 2^n in eight lanes, where shifter is n + 1.5 * 2^23. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_scale2_of_eight(__m256 a, __m256 shifter)
 {
     return _mm256_castsi256_ps(
@@ -77,7 +77,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_bytes(int8_t *at, spe
     _mm_storeu_si128((__m128i *)(void *)at,
                      _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
-/* The sum of 16 lanes by the canonical tree. */
+/* Returns the sum of 16 lanes by the canonical tree. */
 SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *parts)
 {
     const specdec__avx2_v x = parts[0];
@@ -86,7 +86,7 @@ SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *par
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
-/* The largest of 16 lanes. */
+/* Returns the largest of 16 lanes. */
 SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v *parts)
 {
     const specdec__avx2_v x = parts[0];
@@ -96,12 +96,12 @@ SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v 
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
 SPECDEC__HIGHEST4(avx2, SPECDEC__AVX2, 1)
-/* The sum of 16 codes. */
+/* Returns the sum of 16 codes. */
 SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_sum_codes(const int8_t *codes)
 {
     return specdec__sse41_sum_codes(codes);
 }
-/* The bits of lane 0. */
+/* Returns the bits of the float in lane 0. */
 SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_first_bits(specdec__avx2_v x)
 {
     return _mm_cvtsi128_si32(_mm_castps_si128(_mm256_castps256_ps128(x.a)));
@@ -119,7 +119,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
 #define SPECDEC__WIDTH 1  /* vectors that a loop of key_scores and weigh_values keeps at a time */
 #include SPECDEC__FILE
 
-/* value_sums of SPECDEC__WEIGH_CODES for one tile and two columns. */
+/* Computes the sums over keys of codes times 8-bit values, for 16 dimensions and two queries: value_sums of
+   SPECDEC__WEIGH_CODES. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                             const unsigned char *next, specdec__avx2_v *sums)
 {
@@ -169,7 +170,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_32(void *at, __m256i v)
 {
     _mm256_storeu_si256((__m256i *)at, v);
 }
-/* The bits of a mask in every byte. */
+/* Returns every byte of a, with only the bits that are set in mask. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mask_bytes(__m256i a, int mask)
 {
     return _mm256_and_si256(a, _mm256_set1_epi8((char)mask));
@@ -181,7 +182,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_f16(const unsigned char 
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at));
 }
 
-/* specdec__quant_half_of_e8m0 of eight bytes. */
+/* Returns specdec__quant_half_of_e8m0 of eight bytes, as floats. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e8m0(const unsigned char *at)
 {
     const __m256i one = _mm256_set1_epi32(1);
@@ -191,7 +192,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e8m0(const unsigned c
     return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23), small));
 }
 
-/* specdec__quant_half_of_e4m3 of byte i of each of eight words. */
+/* Returns specdec__quant_half_of_e4m3 of byte i of each of eight words, as floats. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e4m3(const unsigned char *words, int i)
 {
     const __m256i v = _mm256_and_si256(_mm256_srl_epi32(specdec__avx2_load_32(words), _mm_cvtsi32_si128(i * 8)),
@@ -204,17 +205,17 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e4m3(const unsigned c
     return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(v, _mm256_set1_epi32(127))), value);
 }
 
-/* Whether a type has signed codes of 8 bits. */
+/* Returns whether a type has signed codes of 8 bits. */
 SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_highest_code(type) == 255; }
 
-/* `value` in every byte of a whose bit n is set, else 0. */
+/* Returns a vector with `value` in every byte whose bit n is set in a, and 0 elsewhere. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_value_where_bit_set(__m256i a, int n, int value)
 {
     __m256i found = _mm256_sub_epi8(_mm256_setzero_si256(), specdec__avx2_mask_bytes(a, 1 << n));
     return _mm256_min_epu8(found, _mm256_set1_epi8((char)value));
 }
 
-/* Moves bit n of every byte to bit 4, for a constant n; the caller masks the other bits. */
+/* Returns a with bit n of every byte moved to bit 4, for a constant n; the caller masks the other bits. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_move_bit_to_4(__m256i a, int n)
 {
     return n < 4 ? _mm256_slli_epi16(a, 4 - n) : _mm256_srli_epi16(a, n - 4);
@@ -384,8 +385,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_two_bits(const unsigned 
     }
 }
 
-/* u (8 vectors) = codes 32 * block to 32 * block + 31 of 8 rows of a tile, plus their bias if they have fewer than 8
-   bits. half: which 8 rows. */
+/* Computes u (8 vectors) = codes 32 * block to 32 * block + 31 of 8 rows of a tile, plus their bias if they have fewer
+   than 8 bits. half: which 8 rows. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_codes(int type, const unsigned char *tile, int block, int half,
                                                               __m256i u[8])
 {
@@ -402,7 +403,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_codes(int type, const un
     }
 }
 
-/* Unpacks the factors of the scales and minimums of Q2_K: in tiles of 256 values, scales are d times integers. */
+/* Unpacks the factors of the scales and minimums of a tile of Q2_K: a scale of a granule is d of its block times an
+   integer, the factor. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_factors_q2_k(const unsigned char *tile, int8_t *scales,
                                                                      int8_t *minimums)
 {
@@ -478,7 +480,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_factors_iq4_xs(const uns
     }
 }
 
-/* Four bytes of eight signs from four times seven signs in each word: the eighth makes the number of set bits even. */
+/* Returns four bytes of eight signs in each word, from four times seven signs: the eighth sign makes the number of set
+   bits even. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_eighth_signs(__m256i word)
 {
     const __m256i parity = _mm256_broadcastsi128_si256(
@@ -493,8 +496,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_eighth_signs(__m256i wor
                                    specdec__avx2_mask_bytes(_mm256_xor_si256(signs, _mm256_srli_epi16(signs, 4)), 15)));
 }
 
-/* The factors (granule, 16) of the scales of 256 values and, 256 bytes further, of the minimums. room: memory for
-   them. */
+/* Returns the factors (granule, 16) of the scales of 256 values and, 256 bytes further, of the minimums. room: memory
+   for them. */
 SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_unpack_factors(int type, const unsigned char *tile,
                                                                          int8_t *room)
 {
@@ -510,7 +513,7 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_unpack_factors(int typ
     return room;
 }
 
-/* d[0], d[1] = d of the scales and of the minimums of 8 rows of a tile. */
+/* Computes d[0] and d[1]: the factors d of the scales and dmin of the minimums of a block, for 8 rows of a tile. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_load_block_scales(int type, const unsigned char *tile, int half,
                                                                    __m256 d[2])
 {
@@ -531,7 +534,7 @@ typedef struct specdec__avx2_rows {
     int half;              /* 0: rows 0 to 7, 1: rows 8 to 15 */
 } specdec__avx2_rows;
 
-/* The scales of a granule, or, with which = 1, the minimums, of 8 rows. */
+/* Returns the scales of a granule, or, with which = 1, the minimums, of 8 rows. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int which, const specdec__avx2_rows *rows,
                                                                  int granule)
 {
@@ -549,7 +552,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int w
     return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
 }
 
-/* The pair of a granule (see specdec__avx512_pair) from the sum of its unsigned codes. */
+/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_pair), from the sum of
+   its unsigned codes. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_sum(int type, __m256i sum)
 {
     const int bias = specdec__x86_bias(type), below = -bias * specdec__x86_granule(type);
@@ -557,7 +561,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_sum(int type, 
     return _mm256_add_epi16(sum, _mm256_set1_epi32(-bias * 65536 + (below & 65535)));
 }
 
-/* The pair of a granule of `count` vectors of codes: see specdec__avx512_pair. */
+/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_pair), from its `count`
+   vectors of codes. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_codes(int type, const __m256i *u, int count)
 {
     const __m256i ones = _mm256_set1_epi8(1), words = _mm256_set1_epi16(1);
@@ -573,14 +578,14 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_correction_of_codes(int type
     return specdec__avx2_correction_of_sum(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
 }
 
-/* How many products of vectors are added in 16 bits, where that cannot saturate. */
+/* Returns how many products of vectors are added in 16 bits, where that cannot saturate. */
 SPECDEC__INLINE int specdec__avx2_chain_length(int type, int vectors)
 {
     return specdec__avx2_is_signed(type) ? 1 : specdec__min_int(32767 / (254 * specdec__x86_highest_code(type)),
                                                                 vectors);
 }
 
-/* Sums of two products of bytes in every 16-bit lane. */
+/* Returns the products of bytes of u and x, two of them added in each 16-bit lane. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair_products(int is_signed, __m256i u, __m256i x)
 {
     return is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(u), _mm256_sign_epi8(x, u)) : _mm256_maddubs_epi16(u, x);
@@ -588,7 +593,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair_products(int is_signed,
 
 #define SPECDEC__AVX2_REGISTER_COLUMNS 4 /* columns that are multiplied by codes in registers, at most */
 
-/* sums (column) = the dots of the vectors of a granule with columns. */
+/* Computes sums (column) = the dots of the vectors of a granule with columns. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_granule_sums(int type, int columns, int vectors, const __m256i *u,
                                                               const int32_t *x, __m256i *sums)
 {
@@ -619,8 +624,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_granule_sums(int type, int colu
 typedef void specdec__avx2_block_function(const unsigned char *tile, int block, const char *ahead,
                                           specdec__panel *panel);
 
-/* specdec__avx2_block_function for a type. Block 0 also unpacks the scales of 256 values into the panel, behind the
-   codes. */
+/* Unpacks a block of a type into a panel: a specdec__avx2_block_function. Block 0 also unpacks the scales of 256 values
+   into the panel, behind the codes. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_block(int type, const unsigned char *tile, int block,
                                                               const char *ahead, specdec__panel *panel)
 {
@@ -667,7 +672,8 @@ SPECDEC__AVX2_BLOCK(SPECDEC__INLINE, Q4_K)
 SPECDEC__AVX2_BLOCK(static, Q8_0)
 SPECDEC__X86_RARE_TYPES(SPECDEC__AVX2_BLOCK, static)
 
-/* pair (granule, row) = the pairs of a block's granules of `vectors` vectors (4 or 8) of signed codes. */
+/* Computes pair (granule, row), the pairs that correct dots, of a block's granules of `vectors` vectors (4 or 8) of
+   signed codes. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_corrections(int vectors, const int8_t *codes,
                                                                      int32_t (*pair)[SPECDEC__ROWS])
 {
@@ -684,8 +690,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_compute_corrections(int vectors
         }
 }
 
-/* The nibbles of the first or the second half of every word, as bytes: the low nibbles of two bytes, then the high
-   ones. */
+/* Returns the nibbles of the first or the second half of every word, as bytes: the low nibbles of two bytes, then the
+   high ones. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_nibbles_of_half_words(__m256i words, int second)
 {
     const __m256i low = specdec__avx2_mask_bytes(words, 15),
@@ -695,7 +701,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_nibbles_of_half_words(__m256
                   : _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xAA);
 }
 
-/* The indices for a shuffle that takes the same four bytes of every word. */
+/* Returns the indices for a shuffle that takes the same four bytes of every word. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shuffle_pattern(uint32_t bytes)
 {
     const __m128i lanes = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C);
@@ -703,9 +709,9 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shuffle_pattern(uint32_t byt
     return _mm256_add_epi8(_mm256_set1_epi32((int)bytes), _mm256_broadcastsi128_si256(lanes));
 }
 
-/* Four codes of each of 8 rows: point i of a group, four indices of a table. Indices have four bits, or two bits
-   (twos), which are two bits higher in odd bytes, as in the table. points (word, 16): two points in a word, or four
-   with two-bit indices. */
+/* Returns four codes of each of 8 rows: point i of a group of a grid, as four indices of a table of magnitudes, with
+   signs. Indices have four bits, or two bits (twos), which are two bits higher in odd bytes, as in the table. points
+   (word, 16): two points in a word, or four with two-bit indices. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_codes_of_points(int twos, __m256i table, const uint32_t *points,
                                                                     __m256i signs, int i)
 {
@@ -740,7 +746,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_group_codes(int twos, int
     }
 }
 
-/* scale (16) = d of a tile * factor * (2 n + 1), where n is the four bits from bit `shift` on of words (16). */
+/* Computes scale (16) = d of a tile * factor * (2 n + 1), where n is the four bits from bit `shift` on of words (16).
+   */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales_by_odd_factors(const unsigned char *tile,
                                                                        const unsigned char *words, int shift,
                                                                        float factor, float *scale)
@@ -765,7 +772,7 @@ typedef struct specdec__x86_grid_scales {
     float factor;            /* scale = d * factor * (2 n + 1), where n is four bits */
 } specdec__x86_grid_scales;
 
-/* The layout of the scales of a tile of a type with a grid. */
+/* Returns the layout of the scales of a tile of a type with a grid. */
 SPECDEC__INLINE specdec__x86_grid_scales specdec__x86_grid_scales_of(uint32_t type, const unsigned char *tile)
 {
     specdec__x86_grid_scales out = {tile, 16, 0, 0.125f};
@@ -797,13 +804,13 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack_grid_scales(uint32_t typ
                                             from.step ? 28 : g % 8 * 4, from.factor, scale[g]);
 }
 
-/* Whether a point of a type is eight indices of two bits, not four of four bits. */
+/* Returns whether a point of a type is eight indices of two bits, not four of four bits. */
 SPECDEC__INLINE int specdec__avx2_has_two_bit_points(uint32_t type)
 {
     return type != SPECDEC__TYPE_IQ3_XXS && type != SPECDEC__TYPE_IQ3_S;
 }
 
-/* The magnitudes that the indices in a type's points stand for. */
+/* Returns the magnitudes that the indices in a type's points stand for. */
 SPECDEC__AVX2 SPECDEC__INLINE __m128i specdec__avx2_grid_magnitudes(uint32_t type)
 {
     const __m128i twos = _mm_setr_epi8(8, 25, 43, 0, 25, 0, 0, 0, 43, 0, 0, 0, 0, 0, 0, 0);
@@ -813,7 +820,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m128i specdec__avx2_grid_magnitudes(uint32_t typ
     return specdec__avx2_has_two_bit_points(type) ? twos : type == SPECDEC__TYPE_IQ3_S ? odd : fours;
 }
 
-/* specdec__avx2_block_function for a type with a grid. */
+/* Unpacks a block of a type with a grid into a panel: a specdec__avx2_block_function. */
 SPECDEC__AVX2 static void specdec__avx2_unpack_block_of_grid(int type, const unsigned char *tile, int block,
                                                              specdec__panel *panel)
 {

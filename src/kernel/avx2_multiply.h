@@ -23,7 +23,8 @@
 #endif
 
 #ifdef SPECDEC__AVXVNNI
-/* value_sums of SPECDEC__WEIGH_CODES for one tile and four columns. */
+/* Computes the sums over keys of codes times 8-bit values, for 16 dimensions and four queries: value_sums of
+   SPECDEC__WEIGH_CODES. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                                const unsigned char *next, specdec__avx2_v *sums)
 {
@@ -54,8 +55,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *val
 SPECDEC__WEIGH_CODES(avxvnni, avx2, SPECDEC__AVX2, 1, 4, SPECDEC__UNROLL)
 #endif
 
-/* specdec__avx2_granule_sums with AVX-VNNI. Each column has two chains of sums, which halves the wait for the last
-   product. */
+/* Computes sums as specdec__avx2_granule_sums does, with AVX-VNNI. Each column has two chains of sums, which halves the
+   wait for the last product. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_granule_sums(int columns, int vectors, const __m256i *u,
                                                                    const int32_t *x, __m256i *sums)
 {
@@ -77,7 +78,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_granule_sums(int columns, 
         sums[c] = _mm256_add_epi32(sums[c], odd[c]);
 }
 
-/* The pair of a granule of `count` vectors of unsigned codes, with AVX-VNNI. */
+/* Returns the pair that corrects the dots of a granule of each of 8 rows (see specdec__avx512_pair), from its `count`
+   vectors of unsigned codes, with AVX-VNNI. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_correction_of_codes(int type, const __m256i *u, int count)
 {
     __m256i sum = _mm256_setzero_si256(), rest = u[0];
@@ -99,7 +101,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_make_unsigned(int type, int 
     return vnni && specdec__avx2_is_signed(type) ? _mm256_xor_si256(codes, _mm256_set1_epi8((char)-128)) : codes;
 }
 
-/* acc (column) += granule g of a block times columns. vnni: 1 with AVX-VNNI, a constant here and below. */
+/* Adds granule g of a block times columns to acc (column). vnni: 1 with AVX-VNNI, a constant here and below. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_multiply_register_granule(int type, int vnni, int columns, const __m256i *u, __m256i pair, __m256 scale,
                                         __m256 minimum, const specdec__x86_columns *x, int g, int column, __m256 *acc)
@@ -219,8 +221,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_multiply_register_tiles(int typ
     }
 }
 
-/* specdec__multiply_function without panels, for up to `most` columns (2 or 4), each number with its own machine code;
-   most 0: for any number, of which 1 and 2 have their own code. */
+/* Multiplies tiles by columns without a panel, as a specdec__multiply_function: by up to `most` columns (2 or 4), each
+   number with its own machine code; most 0: by any number, of which 1 and 2 have their own code. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_multiply(int type, int vnni, int most, const specdec__tiles *tiles, int blocks, const specdec__columns *x,
                        int block, int column, int count, float *const *sums)
@@ -237,9 +239,9 @@ specdec__avx2_multiply(int type, int vnni, int most, const specdec__tiles *tiles
         specdec__avx2_multiply_register_tiles(type, vnni, tiles, blocks, x, block, column, 0, count, sums);
 }
 
-/* sums (column, half) += four vectors of codes times columns. Each vector of codes is loaded once for all columns, each
-   word of a column once for 16 rows. part (column, half): 16-bit sums of the last `before` vectors. begun: 0 if sums
-   are still undefined. */
+/* Adds four vectors of codes times columns to sums (column, half). Each vector of codes is loaded once for all columns,
+   each word of a column once for 16 rows. part (column, half): 16-bit sums of the last `before` vectors. begun: 0 if
+   sums are still undefined. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four_vectors(int type, int columns, int step, int before,
                                                                   int begun, const int8_t *codes, const int32_t *x,
                                                                   __m256i (*part)[2], __m256i (*sums)[2])
@@ -276,7 +278,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four_vectors(int type, int 
     }
 }
 
-/* specdec__avx2_dot_four_vectors with AVX-VNNI. */
+/* Computes sums as specdec__avx2_dot_four_vectors does, with AVX-VNNI. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four_vectors(int type, int columns, const int8_t *codes,
                                                                        const int32_t *x, __m256i (*sums)[2])
 {
@@ -296,7 +298,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four_vectors(int type,
     }
 }
 
-/* The products of the pairs of 8 rows of a granule with that of a column. */
+/* Returns the corrections of the dots of 8 rows of a granule with a column: the pairs of the rows times x, the pair of
+   the column. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_dot_correction(int type, int vnni, const int32_t *pairs, int32_t x)
 {
     __m256i pair = specdec__avx2_load_32(pairs);
@@ -306,7 +309,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_dot_correction(int type, int
     return _mm256_madd_epi16(pair, _mm256_set1_epi32(x));
 }
 
-/* sums (column, 16) += granule g of the block in a panel times 1 to 4 columns. k: index of the granule in 256
+/* Adds granule g of the block in a panel times 1 to 4 columns to sums (column, 16). k: index of the granule in 256
    values. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel *panel, int g, int k,
@@ -355,8 +358,8 @@ specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel 
         }
 }
 
-/* sums (column, 16) += block b of 256 values, which the panel holds, times `columns` columns; advances x and sums by
-   these columns. */
+/* Adds block b of 256 values, which the panel holds, times `columns` columns to sums (column, 16); advances x and sums
+   by these columns. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_dot_columns(int type, int vnni, int columns, const specdec__panel *panel, int b, specdec__x86_columns *x,
                           float **sums)
@@ -373,7 +376,8 @@ specdec__avx2_dot_columns(int type, int vnni, int columns, const specdec__panel 
     *sums += columns * SPECDEC__ROWS;
 }
 
-/* sums (column, 16) += a block times `count` columns, four at a time; five are three and two, six are twice three. */
+/* Adds a block times `count` columns to sums (column, 16), four at a time; five are three and two, six are twice three.
+   */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_block(int type, int vnni, const specdec__panel *panel, int b,
                                                            specdec__x86_columns x, int count, float *sums)
 {
@@ -387,7 +391,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_block(int type, int vnni, c
         specdec__avx2_dot_columns(type, vnni, 1, panel, b, &x, &sums);
 }
 
-/* sums (column, 16) += up to 256 values of a tile times columns, block by block: unpacks a block, then multiplies
+/* Adds up to 256 values of a tile times columns to sums (column, 16), block by block: unpacks a block, then multiplies
    it. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_multiply_run(int type, int vnni, specdec__avx2_block_function *unpack, const unsigned char *tile,
@@ -407,8 +411,8 @@ specdec__avx2_multiply_run(int type, int vnni, specdec__avx2_block_function *unp
     }
 }
 
-/* specdec__multiply_function block by block, for a type, or for all types with the same kind of panel. Takes one tile
-   after the other: where memory is not the limit, a single stream is faster. */
+/* Multiplies tiles by columns block by block, as a specdec__multiply_function, for a type, or for all types with the
+   same kind of panel. Takes one tile after the other: where memory is not the limit, a single stream is faster. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_multiply_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack, const specdec__tiles *tiles,
                                  int blocks, specdec__panel *panel, const specdec__columns *x, int block, int column,

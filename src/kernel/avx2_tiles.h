@@ -44,13 +44,13 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_transpose_rows(const unsigned c
     specdec__avx2_store_vector(_mm256_unpackhi_epi64(ab2, cd2), words + 3 * apart);
 }
 
-/* The words that begin in the middle of words: 16 bits further on. */
+/* Returns the words that begin 16 bits behind words[0], of each row. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_words_from_middle(const __m256i *words)
 {
     return _mm256_or_si256(_mm256_srli_epi32(words[0], 16), _mm256_slli_epi32(words[1], 16));
 }
 
-/* Stores the lower halves of words (8 rows). */
+/* Stores the lower 16 bits of the words of 8 rows. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_halves(__m256i words, unsigned char *to)
 {
     const __m256i lower = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0));
@@ -127,7 +127,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_units(int unit, const __m
         specdec__avx2_store_low_halves(odd ? _mm256_srli_epi32(*words, 16) : *words, to + half * 16);
 }
 
-/* specdec__quant_interleave_field with AVX2. */
+/* Interleaves a field of 16 rows with AVX2: see specdec__quant_interleave_field. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size_t size, size_t rest,
                                                                   const unsigned char *from, size_t step,
                                                                   unsigned char *to)
@@ -154,7 +154,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size
     }
 }
 
-/* specdec__interleave_function of AVX2. */
+/* Repacks rows into tiles with AVX2: a specdec__interleave_function. */
 SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *type, const unsigned char *rows,
                                                    size_t row_bytes, int row_count, size_t blocks,
                                                    unsigned char *tile_out)

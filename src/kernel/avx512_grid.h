@@ -15,7 +15,8 @@
 #include "avx512.h"
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
-/* Four bytes of eight signs from four times seven signs in each word: the eighth makes the number of set bits even. */
+/* Returns four bytes of eight signs in each word, from four times seven signs: the eighth sign makes the number of set
+   bits even. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_eighth_signs(__m512i word)
 {
     const __m512i parity =
@@ -30,7 +31,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_eighth_signs(__m512i
         _mm512_shuffle_epi8(parity, specdec__avx512_and(_mm512_xor_si512(signs, _mm512_srli_epi16(signs, 4)), 15)));
 }
 
-/* The indices for a shuffle that takes the same four bytes of every word. */
+/* Returns the indices for a shuffle that takes the same four bytes of every word. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_shuffle_pattern(uint32_t bytes)
 {
     const __m128i lanes = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C);
@@ -38,7 +39,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_shuffle_pattern(uint32_t
     return _mm512_add_epi8(_mm512_set1_epi32((int)bytes), _mm512_broadcast_i32x4(lanes));
 }
 
-/* points[i] = grid[points[i]] in 16-bit lanes, for a grid of 64 << deep points. */
+/* Replaces points[i], indices of grid points, by the points grid[points[i]], in 16-bit lanes, for a grid of 64 << deep
+   points. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_look_up_grid(const uint16_t *grid, int deep, int count,
                                                                   __m512i *points)
 {
@@ -72,7 +74,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_ninth_bits(__m512i word,
     return _mm512_and_si512(_mm512_or_si512(_mm512_slli_epi32(low, 8), two), _mm512_set1_epi32(0x01000100));
 }
 
-/* index (2 or 4) = the indices of the points of group g, two indices in a word, as in specdec__grid_group. */
+/* Computes index (2 or 4) = the indices of the points of group g, two indices in a word, as in specdec__grid_group. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_point_indices(int type, const unsigned char *tile, int g,
                                                                    __m512i *index)
 {
@@ -105,7 +107,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_point_indices(int type, con
     }
 }
 
-/* The signs of group g, a bit for each value. */
+/* Returns the signs of group g of 16 rows of a tile, a bit for each of 32 values. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_group_signs(int type, const unsigned char *tile, int g)
 {
     __m512i a, b;
@@ -128,7 +130,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_group_signs(int type, co
     }
 }
 
-/* Four codes + 128 of each of 16 rows: as specdec__avx2_codes_of_points. table: codes + 128. */
+/* Returns four codes + 128 of each of 16 rows, from points of a grid: as specdec__avx2_codes_of_points. table: codes +
+   128. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_codes_of_points(int twos, __m512i table, const __m512i *points,
                                                                         __m512i signs, int i)
 {

@@ -107,14 +107,15 @@ SPECDEC__INLINE void specdec__avx512_unpack_row_factors_q4_k(const unsigned char
     *minimums = (uint64_t)last_b << 32 | (b & 0x3F3F3F3F);
 }
 
-/* d (2 blocks) times bytes (2 blocks, 8), as floats. */
+/* Returns d (2 blocks) times factors (2 blocks, 8 bytes), as floats: scales or minimums of Q4_K. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales_q4_k(__m512 d, const uint64_t *bytes)
 {
     return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
                                 _mm_set_epi64x((long long)bytes[1], (long long)bytes[0]))));
 }
 
-/* The half float at offset `at` of a block of Q4_K in lanes 0 to 7, of the next block in lanes 8 to 15. */
+/* Returns the half float at offset `at` of a block of Q4_K in lanes 0 to 7, and that of the next block in lanes 8 to
+   15, as floats. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_half_floats_q4_k(const unsigned char *from, size_t at)
 {
     const int first = from[at] | from[at + 1] << 8;
@@ -123,7 +124,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_half_floats_q4_k(cons
     return _mm512_cvtph_ps(_mm256_set_m128i(_mm_set1_epi16((short)second), _mm_set1_epi16((short)first)));
 }
 
-/* The scales of 16 granules; stores the minimums of Q4_K. */
+/* Returns the scales of 16 granules of a row; stores the minimums of Q4_K in minimum (16). */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales(int type, const unsigned char *from, float *minimum)
 {
     uint64_t scales[2], minimums[2];
@@ -148,7 +149,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales(int type, cons
     }
 }
 
-/* codes (vector, half of a granule) = the unsigned codes of two vectors of a run. two: which two vectors. */
+/* Computes codes (vector, half of a granule) = the unsigned codes of two vectors of a run. two: which two vectors. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_row_codes(int type, const unsigned char *from, int two,
                                                                       __m512i codes[2][2])
 {
@@ -245,8 +246,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_row_run(int type, 
     _mm512_storeu_ps(scale, _mm512_mul_ps(specdec__avx512_row_scales(type, from, minimum), _mm512_loadu_ps(x->scale)));
 }
 
-/* sums (16) += the contributions of a run of 16 rows, granule after granule. totals (granule): scale * sum of (code +
-   offset) of the column, for minimums; NULL: none. */
+/* Adds the contributions of a run of 16 rows to sums (16), granule after granule. totals (granule): scale * sum of
+   (code + offset) of the column, for minimums; NULL: none. */
 SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_add_run(const specdec__avx512_rows_memory *from, int run,
                                                                       const float *totals, float *sums)
 {
@@ -295,7 +296,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_runs(int type, con
         }
 }
 
-/* specdec__rows_function of a type. */
+/* Multiplies rows of a file by one column, as a specdec__rows_function of a type. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_file_rows_of_type(int type, const specdec__tiles *tiles,
                                                                                 size_t row_bytes, int blocks,
                                                                                 const specdec__columns *x, void *room,

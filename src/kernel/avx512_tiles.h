@@ -40,7 +40,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_transpose_rows(const unsign
     _mm512_storeu_si512((__m512i *)words + 3, _mm512_unpackhi_epi64(ab2, cd2));
 }
 
-/* specdec__avx512_transpose_rows as a function that is not inlined. */
+/* Transposes as specdec__avx512_transpose_rows does; a function that is not inlined. */
 SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_transpose_rows_called(const unsigned char *from,
                                                                                     size_t step, void *words)
 {
@@ -70,13 +70,13 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_transpose_bits(int unit,
     return (__m512i)word;
 }
 
-/* The words that begin in the middle of words: 16 bits further on. */
+/* Returns the words that begin 16 bits behind words[0], of each row. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_words_from_middle(const __m512i *words)
 {
     return _mm512_rol_epi32(_mm512_mask_blend_epi16(0x55555555u, words[0], words[1]), 16);
 }
 
-/* Stores the lower halves of words (16 rows). */
+/* Stores the lower 16 bits of the words of 16 rows. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_halves(__m512i words, unsigned char *to)
 {
     _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(words));
@@ -120,7 +120,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_units(int unit, const
         specdec__avx512_store_low_halves(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
 }
 
-/* specdec__quant_interleave_field with AVX-512. */
+/* Interleaves a field of 16 rows with AVX-512: see specdec__quant_interleave_field. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, size_t size, size_t rest,
                                                                       const unsigned char *from, size_t step,
                                                                       unsigned char *to)
@@ -142,7 +142,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, 
     }
 }
 
-/* specdec__interleave_function of AVX-512. */
+/* Repacks rows into tiles with AVX-512: a specdec__interleave_function. */
 SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type *type, const unsigned char *rows,
                                                        size_t row_bytes, int row_count, size_t blocks,
                                                        unsigned char *tile_out)

@@ -58,10 +58,11 @@ typedef struct specdec__columns {
 /* Unpacks blocks * 32 values of the 16 rows of a tile into a panel. */
 typedef void specdec__unpack_function(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                       specdec__panel *panel);
-/* sums (count, 16) += a panel of blocks * 32 values times columns [column, column + count), from block `block` on. */
+/* Adds a panel of blocks * 32 values times columns [column, column + count), from block `block` on, to sums (count,
+   16). */
 typedef void specdec__dot_function(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                    int column, int count, float *sums);
-/* sums[i] (count, 16) += panel i times columns, for two panels. */
+/* Adds panel i times columns to sums[i] (count, 16), for two panels. */
 typedef void specdec__dot_two_panels_function(const specdec__panel *panels, int blocks, const specdec__columns *x,
                                               int block, int column, int count, float *const *sums);
 /* The same values of one or two tiles of a matrix. tile[1] is NULL if there is one. */
@@ -72,13 +73,13 @@ typedef struct specdec__tiles {
     const unsigned char *planes;  /* a matrix in planes: where its upper planes begin; tile: upper planes of a tile */
     int l1_bytes;                 /* as in specdec__weight_reading; specdec__kernels_multiply sets it */
 } specdec__tiles;
-/* sums[i] (count, 16) += blocks * 32 values of tile i times columns [column, column + count), from block `block` on. If
-   that is 0, sums begin at zero. panels: room for two. */
+/* Adds blocks * 32 values of tile i times columns [column, column + count), from block `block` on, to sums[i] (count,
+   16). If that is 0, sums begin at zero. panels: memory for two panels. */
 typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks, specdec__panel *panels,
                                         const specdec__columns *x, int block, int column, int count,
                                         float *const *sums);
-/* sums[i] (16) = 16 rows of a file, which begin at tile i and are row_bytes apart, of blocks * 32 values (a multiple of
-   512), times a single column. room: memory of the size of tiles of 256 values of 32 rows. */
+/* Computes sums[i] (16): 16 rows of a file, which begin at tile i and are row_bytes apart, of blocks * 32 values (a
+   multiple of 512), times a single column. room: memory of the size of tiles of 256 values of 32 rows. */
 typedef void specdec__rows_function(const specdec__tiles *tiles, size_t row_bytes, int blocks,
                                     const specdec__columns *x, void *room, float *const *sums);
 
@@ -96,8 +97,8 @@ typedef struct specdec__attention_sums {
 
 #define SPECDEC__NO_SCORE -3.0e38f /* stands for the largest score of no keys: below all scores */
 
-/* A block of 64 keys for `count` queries: turns their scores into 8-bit weights of values, and continues their
-   softmax. */
+/* The arguments of softmax_codes: a block of 64 keys for `count` queries. The scores of the queries become 8-bit
+   weights of values, and their softmax is continued. */
 typedef struct specdec__softmax_block {
     float *scores;             /* (4, stride, 16): 4 groups of 16 keys, with a row for each query; overwritten */
     const float *value_scales; /* (64): scales of the values; 0 for keys that no query may attend to */
@@ -232,16 +233,16 @@ enum {
 #define SPECDEC__KERNEL_MEMBER(isa, name, result, parameters) specdec__##name##_function *name;
 SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_TYPE, )
 
-/* out[i] (dim) += scales[i] * the exact sum over keys of codes (count <= 64, 64) * values. values: 8-bit codes (dim/16,
-   64/4, 16, 4), so that 4 keys of a dimension lie together; dim: a multiple of 32. Codes are zeros from key `keys` (a
-   multiple of 16) on. count is rounded up to a multiple of 4: the caller provides codes, scales of 0 and rows of out
-   for these, which may all be the same row and do not change. Meanwhile prefetches `next`, a page of keys and values,
-   unless NULL. */
+/* Adds scales[i] * the exact sum over keys of codes (count <= 64, 64) * values to out[i] (dim). values: 8-bit codes
+   (dim/16, 64/4, 16, 4), so that 4 keys of a dimension lie together; dim: a multiple of 32. Codes are zeros from key
+   `keys` (a multiple of 16) on. count is rounded up to a multiple of 4: the caller provides codes, scales of 0 and rows
+   of out for these, which may all be the same row and do not change. Meanwhile prefetches `next`, a page of keys and
+   values, unless NULL. */
 typedef void specdec__weigh_codes_function(const int8_t *values, int dim, int keys, const uint8_t *codes,
                                            const float *scales, int count, const unsigned char *next,
                                            float *const *out);
 
-/* How the weights of two tiles are read while few columns are multiplied. */
+/* How the weights of two tiles are read from memory while few columns are multiplied. */
 typedef struct specdec__weight_reading {
     int one_tile; /* 1: one tile after the other; 0: two tiles side by side */
     int l1_bytes; /* distance in bytes of prefetches into the first-level cache; 0: the default */

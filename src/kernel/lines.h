@@ -65,7 +65,7 @@ typedef struct specdec__line_run {
     int high_turn;         /* by how much more the next line's high bits are shifted */
 } specdec__line_run;
 
-/* The four lines of half `half` of block b of a tile. */
+/* Returns where the four lines of half `half` of block b of a tile are. */
 SPECDEC__INLINE specdec__line_run specdec__line_find_run(const specdec__line_codes *from, const unsigned char *tile,
                                                          int b, int half)
 {
@@ -99,7 +99,7 @@ SPECDEC__INLINE specdec__line_run specdec__line_find_run(const specdec__line_cod
     return run;
 }
 
-/* A vector with the same number in every byte. */
+/* Returns a vector with the same number in every byte. */
 SPECDEC__INLINE specdec__line_vector specdec__line_fill(int number)
 {
     specdec__line_vector v = {0};
@@ -159,7 +159,7 @@ static void specdec__line_unpack_codes(const specdec__line_codes *from, const un
         specdec__line_look_up(codes, specdec__quant_iq4_values);
 }
 
-/* Four bytes of eight signs from four times seven signs: the eighth makes the number of set bits even. */
+/* Returns four bytes of eight signs from four times seven signs: the eighth sign makes the number of set bits even. */
 SPECDEC__INLINE uint32_t specdec__line_add_eighth_signs(uint32_t sevens)
 {
     uint32_t signs = (sevens & 0x7F) | (sevens << 1 & 0x7F00) | (sevens << 2 & 0x7F0000) | (sevens << 3 & 0x7F000000);
@@ -170,7 +170,7 @@ SPECDEC__INLINE uint32_t specdec__line_add_eighth_signs(uint32_t sevens)
     return signs | (parity & 0x01010101) << 7;
 }
 
-/* The codes of a row in line i of a group of grid points: magnitudes as bytes, then the signs applied. */
+/* Returns the four codes of a row in line i of a group of grid points: magnitudes as bytes, then the signs applied. */
 SPECDEC__INLINE uint32_t specdec__line_codes_of_point(uint32_t type, const specdec__grid_group *group, int i, int row)
 {
     const uint32_t ones = 0x01010101, signs = (group->signs[row] >> (i * 4) & 15) * 0x204081 & ones;
@@ -214,7 +214,7 @@ SPECDEC__VECTORISE static void specdec__line_unpack_grid(uint32_t type, const un
     }
 }
 
-/* Gathers a byte of each row; these bytes are `step` apart. */
+/* Returns one byte of each of 16 rows; these bytes are `step` bytes apart. */
 SPECDEC__INLINE specdec__line_row_bytes specdec__line_gather_row_bytes(const unsigned char *at, int step)
 {
     specdec__line_row_bytes r;
@@ -272,8 +272,8 @@ static void specdec__line_unpack_factors(uint32_t type, const unsigned char *til
     }
 }
 
-/* Unpacks the scale of granule k of a tile of a type with a grid, as integers. Returns the factor for them besides
-   d. */
+/* Unpacks the scale of granule k of a tile of a type with a grid, as an integer for each row. Returns the factor by
+   which d times this integer is multiplied. */
 static float specdec__line_unpack_grid_scales(uint32_t type, const unsigned char *tile, int k,
                                               specdec__line_row_bytes *scale)
 {

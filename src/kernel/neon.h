@@ -115,19 +115,19 @@ typedef struct specdec__neon_v {
         return r; \
     }
 
-/* x > y ? x : y in each lane; NEON's own maximum treats NaNs and zeros differently. */
+/* Returns x > y ? x : y in each lane; NEON's own maximum treats NaNs and zeros differently. */
 SPECDEC__INLINE float32x4_t specdec__neon_max4(float32x4_t x, float32x4_t y)
 {
     return vbslq_f32(vcgtq_f32(x, y), x, y);
 }
 
-/* x < y ? x : y in each lane. */
+/* Returns x < y ? x : y in each lane. */
 SPECDEC__INLINE float32x4_t specdec__neon_min4(float32x4_t x, float32x4_t y)
 {
     return vbslq_f32(vcltq_f32(x, y), x, y);
 }
 
-/* x * 2^n, where shifter is n + 1.5 * 2^23. */
+/* Returns x * 2^n in each lane, where shifter is n + 1.5 * 2^23. */
 SPECDEC__INLINE float32x4_t specdec__neon_scale4(float32x4_t x, float32x4_t shifter)
 {
     return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x), vshlq_n_s32(vreinterpretq_s32_f32(shifter), 23)));
@@ -161,7 +161,7 @@ SPECDEC__NEON_LANES(min, (specdec__neon_v x, specdec__neon_v y), SPECDEC__NEON_E
 SPECDEC__NEON_LANES(scale2, (specdec__neon_v x, specdec__neon_v shifter), SPECDEC__NEON_EACH)
 #undef SPECDEC__NEON_EACH
 
-/* Further operations of SPECDEC__LANE_OPERATIONS. */
+/* Functions for further operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__INLINE specdec__neon_v specdec__neon_load(const float *at)
 {
     specdec__neon_v r;
@@ -189,7 +189,7 @@ SPECDEC__INLINE void specdec__neon_store_low_bytes(int8_t *at, specdec__neon_v x
     vst1q_s8(at, vuzp1q_s8(vreinterpretq_s8_s16(low), vreinterpretq_s8_s16(high)));
 }
 
-/* The sum of 16 lanes by the canonical tree. */
+/* Returns the sum of 16 lanes by the canonical tree. */
 SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
 {
     const specdec__neon_v x = parts[0];
@@ -199,7 +199,7 @@ SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
     return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
 
-/* The largest of 16 lanes. */
+/* Returns the largest of 16 lanes. */
 SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
 {
     const specdec__neon_v x = parts[0];
@@ -272,13 +272,13 @@ SPECDEC__INLINE void specdec__neon_store_f16(void *at, specdec__neon_v x)
 #define SPECDEC__WIDTH 1
 #include SPECDEC__FILE
 
-/* 16 values plus 128. */
+/* Returns 16 signed bytes plus 128, as unsigned bytes. */
 SPECDEC__INLINE uint8x16_t specdec__neon_plus_128(const int8_t *values)
 {
     return veorq_u8(vreinterpretq_u8_s8(vld1q_s8(values)), vdupq_n_u8(128));
 }
 
-/* The start of sums of codes (64) times (values + 128): minus 128 times the sum of the codes. */
+/* Returns where the sum of codes (64) times (values + 128) must start: minus 128 times the sum of the codes. */
 SPECDEC__INLINE uint32_t specdec__neon_value_sum_start(const uint8_t *codes)
 {
     const uint16x8_t low = vpaddlq_u8(vld1q_u8(codes)), high = vpaddlq_u8(vld1q_u8(codes + 16));
@@ -299,7 +299,8 @@ SPECDEC__INLINE specdec__neon_v specdec__neon_from_integers(const uint32x4_t *x)
     return r;
 }
 
-/* value_sums of SPECDEC__WEIGH_CODES for one tile and two columns. */
+/* Computes the sums over keys of codes times 8-bit values, for 16 dimensions and two queries: value_sums of
+   SPECDEC__WEIGH_CODES. */
 SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                               const unsigned char *next, specdec__neon_v *sums)
 {
@@ -353,7 +354,8 @@ SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, SPECDEC__UNROLL)
                 SPECDEC__UDOT(acc[c][i], value[i], code[c], lane); \
     } while (0)
 
-/* value_sums of SPECDEC__WEIGH_CODES for one tile and four columns, with dot products. */
+/* Computes the sums over keys of codes times 8-bit values, for 16 dimensions and four queries, with dot products:
+   value_sums of SPECDEC__WEIGH_CODES. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                                   const unsigned char *next, specdec__neon_v *sums)
 {

@@ -60,7 +60,7 @@ SPECDEC__INLINE float32x4_t specdec__neon32_from_f16(const unsigned char *at)
 /* The functions that >>kernel/lines needs of an instruction set. */
 #define SPECDEC__LINE_VECTOR 16
 
-/* out (16 rows) = d * factor * unit. All products are exact, and 0 or at least 2^-27. */
+/* Computes out (16 rows) = d * factor * unit. All products are exact, and 0 or at least 2^-27. */
 static void specdec__line_store_scales(float *out, const unsigned char *d, const int8_t *factors, float unit)
 {
     int row;
@@ -75,7 +75,7 @@ static void specdec__line_store_scales(float *out, const unsigned char *d, const
     }
 }
 
-/* out (16 rows) = d, half floats as floats. */
+/* Computes out (16 rows) = d, half floats as floats. */
 static void specdec__line_store_halves(float *out, const unsigned char *d)
 {
     int row;
@@ -84,7 +84,7 @@ static void specdec__line_store_halves(float *out, const unsigned char *d)
         vst1q_f32(out + row, specdec__neon32_from_f16(d + row * 2));
 }
 
-/* Replaces each of 512 codes (indices) by its value in a table. */
+/* Replaces each of 512 codes of a panel, indices of a table, by the value in the table. */
 static void specdec__line_look_up(int8_t *codes, const int8_t *values)
 {
     int8x8x2_t table;
@@ -96,7 +96,7 @@ static void specdec__line_look_up(int8_t *codes, const int8_t *values)
         vst1_s8(codes + i, vtbl2_s8(table, vld1_s8(codes + i)));
 }
 
-/* The pairs of granule k of a panel: the sums of its codes. */
+/* Computes panel->pair of granule k of a panel: the sums of its codes, by row. */
 SPECDEC__INLINE void specdec__neon32_sum_granule(specdec__panel *panel, int k, int granule)
 {
     const int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
@@ -114,8 +114,8 @@ SPECDEC__INLINE void specdec__neon32_sum_granule(specdec__panel *panel, int k, i
 
 #define SPECDEC__LINE_SUM_GRANULE specdec__neon32_sum_granule
 
-/* The exact sums of a granule of four rows times a column. The sums of 8 products (wide: of 2) of a row fit into 16
-   bits: 8 * 32 * 127, 2 * 128 * 127. */
+/* Returns the exact sums of a granule of four rows times a column. The sums of 8 products (wide: of 2) of a row fit
+   into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
 SPECDEC__INLINE int32x4_t specdec__neon32_granule_products(const int8_t *weights, const int8_t *codes, int words,
                                                            int wide)
 {
@@ -144,11 +144,11 @@ SPECDEC__INLINE int32x4_t specdec__neon32_granule_products(const int8_t *weights
                         vpadd_s32(vget_low_s32(high), vget_high_s32(high)));
 }
 
-/* Whether multiplying a column gives no float below 2^-126 but 0. That holds if the column's scales are 0 or at least
-   2^-76, and sums begin at 0 or at least at 2^-103: the column's scales and totals are then multiples of 2^-99, its
-   sums of 2^-126; scales and minimums of weights are multiples of 2^-27 (see specdec__line_store_scales); so products
-   and all their sums, rounded or not, are multiples of 2^-126. Bits are compared without the sign, less 1, as 0 is
-   allowed. */
+/* Returns whether multiplying a column gives no float below 2^-126 but 0. That holds if the column's scales are 0 or at
+   least 2^-76, and sums begin at 0 or at least at 2^-103: the column's scales and totals are then multiples of 2^-99,
+   its sums of 2^-126; scales and minimums of weights are multiples of 2^-27 (see specdec__line_store_scales); so
+   products and all their sums, rounded or not, are multiples of 2^-126. Bits are compared without the sign, less 1, as
+   0 is allowed. */
 SPECDEC__INLINE int specdec__neon32_is_normal(const specdec__columns *x, size_t at, int blocks, const float *sums)
 {
     const uint32x4_t one = vdupq_n_u32(1);
@@ -169,7 +169,7 @@ SPECDEC__INLINE int specdec__neon32_is_normal(const specdec__columns *x, size_t 
     return vget_lane_u32(two, 0) >= ((127u - 103) << 24) - 1 && lowest >= ((127u - 76) << 24) - 1;
 }
 
-/* sums (16) += a panel times one column. */
+/* Adds a panel times one column to sums (16). */
 SPECDEC__INLINE void specdec__neon32_dot_column(const specdec__panel *panel, int blocks, const specdec__columns *x,
                                                 size_t from, float *sums, int granule, int has_minimum, int wide)
 {

@@ -27,7 +27,8 @@ typedef struct specdec__dotprod_input {
     float total[16][4];   /* (granule, column): scale * sum of (code + offset) */
 } specdec__dotprod_input;
 
-/* Prepares block b of column c of `columns`. */
+/* Prepares block b of column c of `columns` columns for dot products: its codes, scale and offset in
+   specdec__dotprod_input. */
 SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, int packed, const specdec__columns *x, size_t at,
                                                   int columns, int b, int c, specdec__dotprod_input *to)
 {
@@ -54,7 +55,7 @@ SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, int packed, const sp
     }
 }
 
-/* Prepares block b of four columns. */
+/* Prepares block b of four columns for dot products: scales and offsets in specdec__dotprod_input. */
 SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__columns *x, size_t at, int b,
                                                    specdec__dotprod_input *to)
 {
@@ -142,7 +143,7 @@ typedef struct specdec__dotprod_quad {
                                                  share */
 } specdec__dotprod_quad;
 
-/* The sum of 4 or 8 vectors of codes, byte by byte. */
+/* Returns the sum of 4 or 8 vectors of codes, byte by byte. */
 SPECDEC__INLINE int8x16_t specdec__dotprod_sum_code_vectors(const int8x16_t *codes, int count)
 {
     int8x16_t low = vaddq_s8(vaddq_s8(codes[0], codes[1]), vaddq_s8(codes[2], codes[3]));
@@ -151,9 +152,9 @@ SPECDEC__INLINE int8x16_t specdec__dotprod_sum_code_vectors(const int8x16_t *cod
                       : vaddq_s8(low, vaddq_s8(vaddq_s8(codes[4], codes[5]), vaddq_s8(codes[6], codes[7])));
 }
 
-/* d times factor k of the four rows from row `row` on. A factor becomes the float 2^15 + factor by setting one of its
-   bytes; the product with 2^15 is subtracted before the only rounding, and no product has so many bits that it is
-   rounded. */
+/* Returns the scales of granule k of four rows of a run: d times the factor. A factor becomes the float 2^15 + factor
+   by setting one of its bytes; the product with 2^15 is subtracted before the only rounding, and no product has so many
+   bits that it is rounded. */
 SPECDEC__INLINE float32x4_t specdec__dotprod_scale_by_factor(const specdec__dotprod_run *run, int k, int way,
                                                              uint8x16_t which, float32x4_t d, const float *less)
 {
@@ -198,7 +199,7 @@ SPECDEC__INLINE void specdec__dotprod_insert_fifth_bits(uint8x16_t high, specdec
     rows->sums[0] = veorq_s8(specdec__dotprod_sum_code_vectors(rows->codes, 8), vdupq_n_s8(-128));
 }
 
-/* Sums of a granule's 8-bit codes. */
+/* Computes rows->pair, the sums of the 8-bit codes of each granule of four rows, as floats. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_sum_wide_codes(specdec__dotprod_rows *rows)
 {
     const int8x16_t ones = vdupq_n_s8(1);
@@ -213,7 +214,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_sum_wide_codes(specdec__d
     rows->pair[0] = vsubq_f32(vreinterpretq_f32_s32(vaddq_s32(sum, more)), vdupq_n_f32(SPECDEC__DOTPROD_START));
 }
 
-/* Replaces nibbles by the values of IQ4_NL and IQ4_XS. */
+/* Replaces the codes of four rows, nibbles, by the values of IQ4_NL and IQ4_XS that they index. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_look_up_iq4(specdec__dotprod_rows *rows)
 {
     const int8x16_t values = vld1q_s8(specdec__quant_iq4_values);
@@ -271,7 +272,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_nibbles(int type, co
         rows->minimum[0] = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q4_1, minimum) - row * 2);
 }
 
-/* Unpacks four rows of a block of Q8_0. */
+/* Unpacks 32 values of the four rows from row `row` on of a block of Q8_0. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_q8_0(const unsigned char *tile, int row,
                                                                  specdec__dotprod_rows *rows)
 {
@@ -294,8 +295,9 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_iq4_xs(const specdec
     rows->scale[0] = specdec__dotprod_scale_by_factor(run, b, b, quad->row_index, quad->d, run->factor_surplus[0]);
 }
 
-/* The scale and minimum of granule i of a block of Q2_K, granule k of its tile: the nibbles of a byte, which becomes
-   the second byte of the float 2^15, so that the high nibble counts 16 times: see specdec__dotprod_scale_by_factor. */
+/* Computes the scale and the minimum of granule i of a block of Q2_K, granule k of its tile, for four rows: the nibbles
+   of a byte, which becomes the second byte of the float 2^15, so that the high nibble counts 16 times: see
+   specdec__dotprod_scale_by_factor. */
 SPECDEC__INLINE void specdec__dotprod_scales_q2_k(const specdec__dotprod_run *run, int k, int i,
                                                   const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
@@ -533,7 +535,7 @@ SPECDEC__INLINE void specdec__dotprod_unpack_factors(int type, specdec__dotprod_
         vst1q_u8(run->factors[i], specdec__neon_unpack_factors_iq4_xs(run->tile, i));
 }
 
-/* Loads d and dmin of the four rows from row `row` on. */
+/* Loads d and dmin of the four rows from row `row` on of a run. */
 SPECDEC__INLINE void specdec__dotprod_load_scales(int type, specdec__dotprod_run *run, int row,
                                                   specdec__dotprod_quad *quad)
 {
@@ -559,7 +561,7 @@ SPECDEC__INLINE void specdec__dotprod_load_scales(int type, specdec__dotprod_run
     }
 }
 
-/* The element-wise larger of two times 8 half floats: twice their bits without the sign, as integers. */
+/* Returns the element-wise larger of two times 8 half floats: twice their bits without the sign, as integers. */
 SPECDEC__INLINE uint16x8_t specdec__dotprod_largest_halves(const unsigned char *d)
 {
     const uint16x8_t low = vreinterpretq_u16_u8(vld1q_u8(d)), high = vreinterpretq_u16_u8(vld1q_u8(d + 16));
@@ -567,7 +569,8 @@ SPECDEC__INLINE uint16x8_t specdec__dotprod_largest_halves(const unsigned char *
     return vmaxq_u16(vshlq_n_u16(low, 1), vshlq_n_u16(high, 1));
 }
 
-/* Whether a tile has scales that are not finite: specdec__dotprod_scale_by_factor cannot subtract from these. */
+/* Returns whether a tile has scales that are not finite: specdec__dotprod_scale_by_factor cannot subtract from these.
+   */
 SPECDEC__INLINE int specdec__dotprod_has_infinite_scale(int type, const unsigned char *tile)
 {
     const unsigned char *d = tile + specdec__dotprod_scale_offset(type);
@@ -587,7 +590,7 @@ SPECDEC__INLINE int specdec__dotprod_has_infinite_scale(int type, const unsigned
     for (c = 0; c < columns; c++) \
         SPECDEC__SDOT(dot[c], w, v[c], lane)
 
-/* acc (column) += granule g of block b, in the canonical order: the exact sums dot, which began at
+/* Adds granule g of block b, in the canonical order to acc (column): the exact sums dot, which began at
    SPECDEC__DOTPROD_START, times both scales; and the minimum. */
 SPECDEC__INLINE void specdec__dotprod_add_granule(int type, int columns, const specdec__dotprod_rows *rows, int g,
                                                   const specdec__dotprod_input *x, int b, float32x4_t scales,
@@ -614,7 +617,7 @@ SPECDEC__INLINE void specdec__dotprod_add_granule(int type, int columns, const s
     }
 }
 
-/* acc (column) += four rows of block b times columns. */
+/* Adds four rows of block b times columns to acc (column). */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_block(int type, int packed, int columns,
                                                                       const specdec__dotprod_rows *rows,
                                                                       const specdec__dotprod_input *x,
@@ -696,9 +699,10 @@ SPECDEC__INLINE void specdec__dotprod_prefetch_rest(int type, const unsigned cha
     }
 }
 
-/* Word i of granule g of four rows of a block of Q6_K. way: which one of the four blocks whose nibbles and two_bits
-   begin here. kept, unless NULL: the two_bits of the second block, from which the fourth block's bits are taken. The
-   instructions of a way are one asm statement, as gcc would copy registers that they overwrite. */
+/* Returns word i of granule g of four rows of a block of Q6_K: four codes of each row. way: which one of the four
+   blocks whose nibbles and two_bits begin here. kept, unless NULL: the two_bits of the second block, from which the
+   bits of the fourth block are taken. The instructions of a way are one asm statement, as gcc would copy registers that
+   they overwrite. */
 SPECDEC__INLINE int8x16_t specdec__dotprod_unpack_word_q6_k(const unsigned char *nibbles, const unsigned char *two_bits,
                                                             int way, int g, int i, uint8x16_t *kept)
 {
@@ -739,9 +743,9 @@ SPECDEC__INLINE int8x16_t specdec__dotprod_unpack_word_q6_k(const unsigned char 
                                                     columns == 1 ? quad->shared_two_bits : NULL); \
     SPECDEC__NEON_COMPILER_BARRIER
 
-/* acc (column) += granule g of four rows of block b of Q6_K, number `way` of four, times columns. w: the granule's
-   codes; next: becomes the codes of the next granule, as alternating unpacking and multiplying uses more of the
-   core. */
+/* Adds granule g of four rows of block b of Q6_K, number `way` of four, times columns to acc (column). w: the granule's
+   codes; next: becomes the codes of the next granule, as alternating unpacking and multiplying uses more of the core.
+   */
 SPECDEC__DOTPROD SPECDEC__INLINE void
 specdec__dotprod_multiply_granule_q6_k(const specdec__dotprod_run *run, int b, int way, int g, int columns,
                                        specdec__dotprod_quad *quad, const specdec__dotprod_input *x,
@@ -785,7 +789,7 @@ specdec__dotprod_multiply_granule_q6_k(const specdec__dotprod_run *run, int b, i
     SPECDEC__NEON_COMPILER_BARRIER;
 }
 
-/* acc (column) += four blocks of Q6_K of four rows, from block b on, times columns. */
+/* Adds four blocks of Q6_K of four rows, from block b on, times columns to acc (column). */
 SPECDEC__DOTPROD SPECDEC__INLINE void
 specdec__dotprod_multiply_four_blocks_q6_k(const specdec__dotprod_run *run, int b, int columns,
                                            specdec__dotprod_quad *quad, const specdec__dotprod_input *x,
@@ -810,7 +814,7 @@ specdec__dotprod_multiply_four_blocks_q6_k(const specdec__dotprod_run *run, int 
     }
 }
 
-/* sums (column, 16) += up to 8 blocks, of a tile or a panel, times 1 to 4 columns. */
+/* Adds up to 8 blocks, of a tile or a panel, times 1 to 4 columns to sums (column, 16). */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_run(int type, int packed, int columns,
                                                                     specdec__dotprod_run *run, int blocks,
                                                                     const unsigned char *ahead,
@@ -1051,8 +1055,8 @@ SPECDEC__DOTPROD_PLAIN_PANELS(Q1_0, specdec__neon_unpack_q1_0, specdec__dotprod_
 SPECDEC__DOTPROD_PLAIN_PANELS(Q2_0, specdec__neon_unpack_q2_0, specdec__dotprod_dot_32)
 SPECDEC__DOTPROD_PLAIN_PANELS(TQ2_0, specdec__neon_unpack_tq2_0, specdec__dotprod_dot_32)
 
-/* specdec__multiply_function of a type: up to 4 columns without a panel, more columns by `typed_panels`, tiles with
-   infinite scales by `plain_panels`. */
+/* Multiplies tiles of a type by columns, as a specdec__multiply_function: up to 4 columns without a panel, more columns
+   by `typed_panels`, tiles with infinite scales by `plain_panels`. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type,
                                                                 specdec__dotprod_panels_function *typed_panels,
                                                                 specdec__dotprod_panels_function *plain_panels,

@@ -28,7 +28,7 @@ enum {
     case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
 #define SPECDEC__DOTPROD_PANEL(number) (UINT64_C(1) << SPECDEC__DOTPROD_PANEL_##number)
 
-/* Values that share a scale. */
+/* Returns the number of values of a type that share a scale. */
 SPECDEC__INLINE int specdec__dotprod_granule(int type)
 {
     const uint64_t panels = SPECDEC__DOTPROD_PANEL(16) | SPECDEC__DOTPROD_PANEL(16M);
@@ -37,13 +37,13 @@ SPECDEC__INLINE int specdec__dotprod_granule(int type)
     return mask >> type & 1 ? 16 : 32;
 }
 
-/* Whether a type has the scales and minimums of Q4_K. */
+/* Returns whether a type has the scales and minimums of Q4_K. */
 SPECDEC__INLINE int specdec__dotprod_is_like_q4_k(int type)
 {
     return type == SPECDEC__TYPE_Q4_K || type == SPECDEC__TYPE_Q5_K;
 }
 
-/* Whether a type has minimums besides scales. */
+/* Returns whether a type has minimums besides scales. */
 SPECDEC__INLINE int specdec__dotprod_has_minimum(int type)
 {
     const uint64_t panels = SPECDEC__DOTPROD_PANEL(16M) | SPECDEC__DOTPROD_PANEL(32M);
@@ -52,13 +52,13 @@ SPECDEC__INLINE int specdec__dotprod_has_minimum(int type)
     return (int)(mask >> type & 1);
 }
 
-/* Whether minimums are loaded without their sign, and subtracted. */
+/* Returns whether minimums are loaded without their sign, and subtracted. */
 SPECDEC__INLINE int specdec__dotprod_subtracts_minimum(int type)
 {
     return specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q2_K;
 }
 
-/* Columns that are multiplied at once without a panel, at most. */
+/* Returns by how many columns a type is multiplied at once without a panel, at most. */
 SPECDEC__INLINE int specdec__dotprod_max_columns(int type)
 {
     const int is_32 = type == SPECDEC__TYPE_Q4_0 || type == SPECDEC__TYPE_Q8_0 || type == SPECDEC__TYPE_Q4_K;
@@ -66,8 +66,8 @@ SPECDEC__INLINE int specdec__dotprod_max_columns(int type)
     return type >= SPECDEC__TYPE_COUNT || is_32 || specdec__dotprod_granule(type) == 16 ? 4 : 2;
 }
 
-/* Whether a row's sums of codes, one a granule, are stored as floats, which hold any such sum of this type. Else each
-   sum is stored in parts, in four bytes. */
+/* Returns whether a row's sums of codes, one a granule, are stored as floats, which hold any such sum of this type.
+   Else each sum is stored in parts, in four bytes. */
 SPECDEC__INLINE int specdec__dotprod_has_wide_offsets(int type)
 {
     const uint64_t mask = 0 SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_IS_WIDE);
@@ -75,18 +75,18 @@ SPECDEC__INLINE int specdec__dotprod_has_wide_offsets(int type)
     return type >= SPECDEC__TYPE_COUNT || (mask >> type & 1);
 }
 
-/* Whether the codes of a type have one or two bits. */
+/* Returns whether the codes of a type have one or two bits. */
 SPECDEC__INLINE int specdec__dotprod_is_two_bits(int type)
 {
     return type == SPECDEC__TYPE_Q1_0 || type == SPECDEC__TYPE_Q2_0 || type == SPECDEC__TYPE_TQ2_0;
 }
-/* Whether specdec__neon_unpack_few_bits_codes unpacks a type: one or two bits, or MXFP4. */
+/* Returns whether specdec__neon_unpack_few_bits_codes unpacks a type: one or two bits, or MXFP4. */
 SPECDEC__INLINE int specdec__dotprod_is_few_bits(int type)
 {
     return specdec__dotprod_is_two_bits(type) || type == SPECDEC__TYPE_MXFP4;
 }
 
-/* The number that was added to a type's codes to make them unsigned. */
+/* Returns the number that was added to a type's codes to make them unsigned. */
 SPECDEC__INLINE int specdec__dotprod_bias(int type)
 {
     if (type == SPECDEC__TYPE_MXFP4)
@@ -97,8 +97,9 @@ SPECDEC__INLINE int specdec__dotprod_bias(int type)
     }
 }
 
-/* By how much the sums of a granule's codes, which offsets are multiplied by, are too large: those of Q4_0 and Q3_K are
-   sums of unsigned codes; eight codes of five bits make a byte, from which 128 is subtracted to make it signed. */
+/* Returns by how much the sums of a granule's codes, which offsets are multiplied by, are too large: those of Q4_0 and
+   Q3_K are sums of unsigned codes; eight codes of five bits make a byte, from which 128 is subtracted to make it
+   signed. */
 SPECDEC__INLINE int specdec__dotprod_sum_surplus(int type)
 {
     return specdec__dotprod_is_two_bits(type)                         ? 32
@@ -108,14 +109,14 @@ SPECDEC__INLINE int specdec__dotprod_sum_surplus(int type)
                                                                       : 0;
 }
 
-/* Whether a granule has two sums of codes. Those of Q6_K are then signed bytes, without subtracting 128: for one column
-   without a panel, one more dot product costs less. */
+/* Returns whether a granule has two sums of codes. Those of Q6_K are then signed bytes, without subtracting 128: for
+   one column without a panel, one more dot product costs less. */
 SPECDEC__INLINE int specdec__dotprod_has_half_sums(int type, int packed, int columns)
 {
     return type == SPECDEC__TYPE_Q6_K && packed && columns == 1;
 }
 
-/* Bytes of 32 values of 16 rows in a tile. */
+/* Returns the bytes of 32 values of 16 rows in a tile. */
 SPECDEC__INLINE size_t specdec__dotprod_block_bytes(int type)
 {
     switch (type) {
@@ -123,7 +124,8 @@ SPECDEC__INLINE size_t specdec__dotprod_block_bytes(int type)
     default: return 0;
     }
 }
-/* In how many ways blocks of 32 values are unpacked: block b in way b modulo this number, each with its own code. */
+/* Returns in how many ways blocks of 32 values of a type are unpacked: block b in way b modulo this number, each with
+   its own code. */
 SPECDEC__INLINE int specdec__dotprod_way_count(int type)
 {
     return specdec__dotprod_is_like_q4_k(type) ? 2
@@ -131,7 +133,7 @@ SPECDEC__INLINE int specdec__dotprod_way_count(int type)
                                                                                                     : 1;
 }
 
-/* The offset of d of 16 rows in a tile whose scales are d times small integers; dmin follows it, if there are
+/* Returns the offset of d of 16 rows in a tile whose scales are d times small integers; dmin follows it, if there are
    minimums. */
 SPECDEC__INLINE size_t specdec__dotprod_scale_offset(int type)
 {
@@ -140,7 +142,8 @@ SPECDEC__INLINE size_t specdec__dotprod_scale_offset(int type)
            : type == SPECDEC__TYPE_Q6_K ? SPECDEC__TILE_AT(q6_k, d)
                                         : 0;
 }
-/* The number that was added to these integers in specdec__dotprod_run; -1 for types whose scales are half floats. */
+/* Returns the number that was added to the factors of scales in specdec__dotprod_run; -1 for types whose scales are
+   half floats. */
 SPECDEC__INLINE int specdec__dotprod_factor_bias(int type)
 {
     return type == SPECDEC__TYPE_Q6_K                                              ? 128

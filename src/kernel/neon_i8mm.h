@@ -27,7 +27,7 @@ typedef struct specdec__i8mm_kind {
     int bias, surplus; /* specdec__dotprod_bias and specdec__dotprod_sum_surplus of the type */
 } specdec__i8mm_kind;
 
-/* Numbers of two of four columns, each twice. */
+/* Returns the numbers of columns pair and pair + 1 of four columns, each twice. */
 SPECDEC__INLINE float32x4_t specdec__i8mm_duplicate_two_columns(float32x4_t four, int pair)
 {
     const float32x2_t two = pair ? vget_high_f32(four) : vget_low_f32(four);
@@ -35,7 +35,7 @@ SPECDEC__INLINE float32x4_t specdec__i8mm_duplicate_two_columns(float32x4_t four
     return vcombine_f32(two, two);
 }
 
-/* Prepares block b of 4, 2 or 1 columns from `at` on. */
+/* Prepares block b of 4, 2 or 1 columns from `at` on for matrix products: see specdec__i8mm_input. */
 SPECDEC__INLINE void specdec__i8mm_prepare(const specdec__i8mm_kind *kind, int wide, const specdec__columns *x,
                                            size_t at, int columns, int b, specdec__i8mm_input *to)
 {
@@ -70,8 +70,8 @@ SPECDEC__INLINE void specdec__i8mm_prepare(const specdec__i8mm_kind *kind, int w
     }
 }
 
-/* sum (pair of columns, pair of rows), whose lanes are (row, column) and began at SPECDEC__DOTPROD_START, += eight rows
-   of block b times columns. */
+/* Adds eight rows of block b times columns to sum (pair of columns, pair of rows), whose lanes are (row, column) and
+   began at SPECDEC__DOTPROD_START. */
 SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_add_products(const specdec__panel *panel,
                                                               const specdec__i8mm_input *ready, int b, int row,
                                                               int wide, int columns, int32x4_t (*sum)[4])
@@ -106,7 +106,7 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_add_products(const specdec__pan
         }
 }
 
-/* The numbers of the two rows of pair h, each twice. */
+/* Returns the numbers of the two rows of pair h, each twice. */
 SPECDEC__INLINE float32x4_t specdec__i8mm_duplicate_two_rows(const float *from, int h)
 {
     const float32x4_t four = vld1q_f32(from + h / 2 * 4);
@@ -114,7 +114,7 @@ SPECDEC__INLINE float32x4_t specdec__i8mm_duplicate_two_rows(const float *from, 
     return h % 2 ? vzip2q_f32(four, four) : vzip1q_f32(four, four);
 }
 
-/* acc (pair of columns, pair of rows) += the sums of eight rows of block b times scales, and minimums. */
+/* Adds the sums of eight rows of block b times scales, and minimums to acc (pair of columns, pair of rows). */
 SPECDEC__INLINE void specdec__i8mm_add_granule(const specdec__panel *panel, const specdec__columns *x,
                                                const specdec__i8mm_input *ready, size_t at, int b, int row, int wide,
                                                int has_minimum, int columns, int32x4_t (*sum)[4], float32x4_t (*acc)[4])
@@ -146,7 +146,7 @@ SPECDEC__INLINE void specdec__i8mm_add_granule(const specdec__panel *panel, cons
     }
 }
 
-/* sums (column, 16) += a panel times 1, 2 or 4 columns. */
+/* Adds a panel times 1, 2 or 4 columns to sums (column, 16). */
 SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_columns(const specdec__panel *panel, int blocks,
                                                                   const specdec__columns *x,
                                                                   const specdec__i8mm_input *ready, size_t from,
@@ -229,7 +229,7 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_groups(const specdec__
     }
 }
 
-/* specdec__i8mm_multiply_groups, compiled for types with and without minimums, and for wide types. */
+/* A variant of specdec__i8mm_multiply_groups, compiled for types with minimums, without them, or for wide types. */
 typedef void specdec__i8mm_groups_function(const specdec__i8mm_kind *kind, const specdec__panel *panels, int tiles,
                                            int blocks, const specdec__columns *x, size_t at, int count,
                                            float *const *sums);

@@ -125,7 +125,7 @@ SPECDEC__INLINE void specdec__neon_load_rows(int type, const unsigned char *tile
         rows->minimum = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q4_1, minimum) + row * 2);
 }
 
-/* The sums of products of two rows: eight lanes of 4 products each. */
+/* Returns the sums of products of two rows: eight lanes of 4 products each. */
 SPECDEC__INLINE int16x8_t specdec__neon_dot_two_rows(const specdec__neon_rows *rows, int h, const int8x16_t *v)
 {
     int16x8_t even = vmull_s8(vget_low_s8(rows->codes[0][h]), vget_low_s8(v[0]));
@@ -140,7 +140,7 @@ SPECDEC__INLINE int16x8_t specdec__neon_dot_two_rows(const specdec__neon_rows *r
     return vpaddq_s16(even, odd);
 }
 
-/* acc (column) += four rows times block b of columns. Sums of 16 products fit into 16 bits: 16 * 15 * 128. */
+/* Adds four rows times block b of columns to acc (column). Sums of 16 products fit into 16 bits: 16 * 15 * 128. */
 SPECDEC__INLINE void specdec__neon_multiply_rows(int type, const specdec__neon_rows *rows,
                                                  const specdec__neon_input *x, int b,
                                                  int columns, float32x4_t *acc)
@@ -166,7 +166,7 @@ SPECDEC__INLINE void specdec__neon_multiply_rows(int type, const specdec__neon_r
     }
 }
 
-/* sums (column, 16) += up to 8 blocks of a tile times 1, 2 or 4 columns. */
+/* Adds up to 8 blocks of a tile times 1, 2 or 4 columns to sums (column, 16). */
 SPECDEC__INLINE void specdec__neon_multiply_tile(int type, const unsigned char *tile, int blocks,
                                                  const specdec__neon_input *x,
                                                  const specdec__neon_scales *scales, int columns, float *sums)
@@ -217,7 +217,8 @@ SPECDEC__INLINE void specdec__neon_multiply_tiles(int type, const unsigned char 
         specdec__neon_multiply_tile(type, tile[t], blocks, &ready, scales + t, columns, sums[t] + c * SPECDEC__ROWS);
 }
 
-/* specdec__multiply_function of a type. unpack: unpacks panels for more than 8 columns; NULL: no panels. */
+/* Multiplies tiles of a type by columns, as a specdec__multiply_function. unpack: unpacks panels for more than 8
+   columns; NULL: no panels. */
 SPECDEC__INLINE void specdec__neon_multiply(int type, specdec__unpack_function *unpack, const specdec__tiles *tiles,
                                             int blocks, specdec__panel *panel, const specdec__columns *x, int block,
                                             int column, int count, float *const *sums)

@@ -16,8 +16,8 @@
 #include "neon_i8mm.h"
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-/* The sums of products of a granule of four rows, `words` words (w), with a column, plus *start. The sums of 8 products
-   (wide: of 2) of a row fit into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
+/* Returns the sums of products of a granule of four rows, `words` words (w), with a column, plus *start. The sums of 8
+   products (wide: of 2) of a row fit into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
 SPECDEC__INLINE float32x4_t specdec__neon_granule_products(const int8x16_t *w, int words, int wide,
                                                            const int32_t *start, const int8_t *codes)
 {
@@ -46,7 +46,7 @@ SPECDEC__INLINE float32x4_t specdec__neon_granule_products(const int8x16_t *w, i
     return vreinterpretq_f32_s32(vpaddq_s32(low, high));
 }
 
-/* acc (column) += four rows of granule k of a panel, from row `row` on, times columns. */
+/* Adds four rows of granule k of a panel, from row `row` on, times columns to acc (column). */
 SPECDEC__INLINE void specdec__neon_add_granule(int type, const specdec__panel *panel, int k, int row, int columns,
                                                int wide,
                                                const int32_t *start, const specdec__dotprod_input *x, float32x4_t *acc)
@@ -79,8 +79,8 @@ SPECDEC__INLINE void specdec__neon_add_granule(int type, const specdec__panel *p
     }
 }
 
-/* sums (column, 16) += a panel times 1, 2 or 4 columns. The codes of a single column are spread over a vector once for
-   eight rows. */
+/* Adds a panel times 1, 2 or 4 columns to sums (column, 16). The codes of a single column are spread over a vector once
+   for eight rows. */
 SPECDEC__INLINE void specdec__neon_multiply_columns(int type, const specdec__panel *panel, int blocks,
                                                     const specdec__columns *x,
                                                     size_t at, int columns, int wide, float *sums)
@@ -111,7 +111,7 @@ SPECDEC__INLINE void specdec__neon_multiply_columns(int type, const specdec__pan
     }
 }
 
-/* sums (column, 16) += a panel times `count` columns. */
+/* Adds a panel times `count` columns to sums (column, 16). */
 SPECDEC__INLINE void specdec__neon_dot(int type, const specdec__panel *panel, int blocks, const specdec__columns *x,
                                        size_t at, int count, int wide, float *sums)
 {

@@ -43,7 +43,7 @@ SPECDEC__INLINE void specdec__neon_store_codes(specdec__panel *panel, int block,
     }
 }
 
-/* out (16 rows) = d * factor, or its negative; both are exact floats. */
+/* Computes out (16 rows) = d * factor, or its negative; both are exact floats. */
 SPECDEC__INLINE void specdec__neon_store_scales(float *out, const unsigned char *d, int8x16_t factor, int negative)
 {
     int16x8_t low = vmovl_s8(vget_low_s8(factor)), high = vmovl_s8(vget_high_s8(factor));
@@ -62,13 +62,13 @@ SPECDEC__INLINE void specdec__neon_store_scales(float *out, const unsigned char 
     specdec__neon_store(out, r);
 }
 
-/* The low four bits of each byte. */
+/* Returns the low four bits of each byte. */
 SPECDEC__INLINE int8x16_t specdec__neon_low_nibbles(uint8x16_t packed)
 {
     return vreinterpretq_s8_u8(vandq_u8(packed, vdupq_n_u8(15)));
 }
 
-/* The high four bits of each byte. */
+/* Returns the high four bits of each byte. */
 SPECDEC__INLINE int8x16_t specdec__neon_high_nibbles(uint8x16_t packed)
 {
     return vreinterpretq_s8_u8(vshrq_n_u8(packed, 4));
@@ -100,7 +100,8 @@ SPECDEC__INLINE void specdec__neon_unpack_two_bits(const unsigned char *two_bits
     }
 }
 
-/* Unpacks Q2_K: 16 bytes of (scale, minimum) nibbles, 16 words of 2-bit fields, d, dmin. */
+/* Unpacks a tile of Q2_K into a panel. A block is: 16 bytes of (scale, minimum) nibbles, 16 words of 2-bit fields, d,
+   dmin. */
 SPECDEC__INLINE void specdec__neon_unpack_tile_q2_k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, k;
@@ -120,7 +121,7 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_q2_k(const unsigned char *tile, i
     }
 }
 
-/* The six bits of scale k of Q3_K of 16 rows. */
+/* Returns the six bits of scale k of Q3_K of 16 rows. */
 SPECDEC__INLINE uint8x16_t specdec__neon_unpack_factors_q3_k(const unsigned char *tile, int k)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
@@ -130,7 +131,8 @@ SPECDEC__INLINE uint8x16_t specdec__neon_unpack_factors_q3_k(const unsigned char
     return vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(high, vdupq_n_u8(48)));
 }
 
-/* Unpacks Q3_K: 8 words of high bits, 16 words of two_bits, 12 bytes of 6-bit scales, d. */
+/* Unpacks a tile of Q3_K into a panel. A block is: 8 words of high bits, 16 words of two_bits, 12 bytes of 6-bit
+   scales, d. */
 SPECDEC__INLINE void specdec__neon_unpack_tile_q3_k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, k;
@@ -149,8 +151,8 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_q3_k(const unsigned char *tile, i
     }
 }
 
-/* Whether the points of a type's grid have two bits for each magnitude (IQ2), else three (IQ3). Points of IQ2 are
-   looked up as eight bytes; those of IQ3, of which a value needs twice as many, as three bits a magnitude. */
+/* Returns whether the points of a type's grid have two bits for each magnitude (IQ2), else three (IQ3). Points of IQ2
+   are looked up as eight bytes; those of IQ3, of which a value needs twice as many, as three bits a magnitude. */
 SPECDEC__INLINE int specdec__neon_is_iq2(int type)
 {
     return type == SPECDEC__TYPE_IQ2_XXS || type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S;
@@ -198,7 +200,7 @@ static const uint64_t specdec__neon_even_signs[128] = {SPECDEC__NEON_128(SPECDEC
 static const uint64_t specdec__neon_signs[256] = {SPECDEC__NEON_128(SPECDEC__NEON_SIGNS, 0)
                                                       SPECDEC__NEON_128(SPECDEC__NEON_SIGNS, 128)};
 
-/* index (row, 4) = the ten-bit indices of the points of group g of four rows of IQ2_S. */
+/* Computes index (row, 4) = the ten-bit indices of the points of group g of four rows of IQ2_S. */
 SPECDEC__INLINE void specdec__neon_unpack_indices_iq2_s(const unsigned char *tile, unsigned g, int row, uint16_t *index)
 {
     static const uint8_t rows[16] = SPECDEC__NEON_REPEAT_EACH(0, 4, 8, 12);
@@ -221,13 +223,14 @@ SPECDEC__INLINE uint64_t specdec__neon_load_integer(const unsigned char *at, siz
     return bits;
 }
 
-/* Word p of row `row` (of four) of a group of IQ2_XS: nine bits of an index, and signs above them. */
+/* Returns word p of row `row` (of four) of a group of IQ2_XS: nine bits of the index of a grid point, and signs above
+   them. */
 SPECDEC__INLINE uint64_t specdec__neon_load_iq2_xs_word(const unsigned char *words, int row, int p)
 {
     return specdec__neon_load_integer(words + p / 2 * 64 + row * 4, 4) >> p % 2 * 16 & 0xFFFF;
 }
 
-/* The magnitudes of the eight values from 8 * p on of row `row` (of four). index: for IQ2_S from
+/* Returns the magnitudes of the eight values from 8 * p on of row `row` (of four). index: for IQ2_S from
    specdec__neon_unpack_indices_iq2_s; for other types bytes of a tile. */
 SPECDEC__INLINE uint64x1_t specdec__neon_magnitudes(int type, const unsigned char *index, int row, int p)
 {
@@ -238,8 +241,8 @@ SPECDEC__INLINE uint64x1_t specdec__neon_magnitudes(int type, const unsigned cha
     return vld1_u64(specdec__neon_iq2_s + (specdec__neon_load_integer(index + row * 8, 8) >> p * 16 & 0xFFFF));
 }
 
-/* The signs of the eight values from 8 * p on of row `row` (of four): a byte for each value, 0xff if the value is
-   negative, else 0. signs: the bytes of the first row's signs; for IQ2_XS, whose points hold them, its points. */
+/* Returns the signs of the eight values from 8 * p on of row `row` (of four): a byte for each value, 0xff if the value
+   is negative, else 0. signs: the bytes of the first row's signs; for IQ2_XS, whose points hold them, its points. */
 SPECDEC__INLINE uint64x1_t specdec__neon_iq2_sign_masks(int type, const unsigned char *signs, int row, int p)
 {
     if (type == SPECDEC__TYPE_IQ2_XS)
@@ -249,7 +252,7 @@ SPECDEC__INLINE uint64x1_t specdec__neon_iq2_sign_masks(int type, const unsigned
     return vld1_u64(specdec__neon_even_signs + (specdec__neon_load_integer(signs + row * 4, 4) >> p * 7 & 127));
 }
 
-/* codes (value/4) = 32 values of four rows: group g of a tile of IQ2. */
+/* Computes codes (value/4) = 32 values of four rows: group g of a tile of IQ2. */
 SPECDEC__INLINE void specdec__neon_load_iq2(int type, const unsigned char *tile, int g, int row, int8x16_t *codes)
 {
     const int is_xxs = type == SPECDEC__TYPE_IQ2_XXS;
@@ -310,7 +313,7 @@ SPECDEC__INLINE void specdec__neon_store_indices(uint8x16_t eight, uint64_t *to)
     to[1] = vgetq_lane_u64(vreinterpretq_u64_u8(eight), 1);
 }
 
-/* index (points/4, row) = the indices of the points of group g of four rows of IQ3_S, four in an integer. */
+/* Computes index (points/4, row) = the indices of the points of group g of four rows of IQ3_S, four in an integer. */
 SPECDEC__INLINE void specdec__neon_unpack_indices_iq3_s(const unsigned char *tile, int g, int row, uint64_t *index)
 {
     static const uint8_t rows[16] = SPECDEC__NEON_REPEAT_EACH(0, 4, 8, 12);
@@ -330,7 +333,8 @@ SPECDEC__INLINE void specdec__neon_unpack_indices_iq3_s(const unsigned char *til
     }
 }
 
-/* Point p of row `row` (of four), 16 bits. bytes: for IQ3_XXS, the indices of the first row. */
+/* Returns grid point p of row `row` (of four) of a group of IQ3, 16 bits. bytes: for IQ3_XXS, the indices of the first
+   row. */
 SPECDEC__INLINE uint64_t specdec__neon_point_of_row(int type, const unsigned char *bytes, const uint64_t *index,
                                                     int row, int p)
 {
@@ -339,7 +343,7 @@ SPECDEC__INLINE uint64_t specdec__neon_point_of_row(int type, const unsigned cha
     return specdec__quant_iq3_s_grid[index[p / 4 * 4 + row] >> p % 4 * 16 & 0xFFFF];
 }
 
-/* Point p of all four rows. */
+/* Returns grid point p of four rows of a group of IQ3, 16 bits each. */
 SPECDEC__INLINE uint64_t specdec__neon_points_of_four_rows(int type, const unsigned char *bytes, const uint64_t *index,
                                                            int p)
 {
@@ -350,7 +354,7 @@ SPECDEC__INLINE uint64_t specdec__neon_points_of_four_rows(int type, const unsig
     return specdec__neon_point_of_row(type, bytes, index, 0, p) | four << 16;
 }
 
-/* The points from which words 2 i and 2 i + 1 of four rows are unpacked: two points a row. */
+/* Returns the points from which words 2 i and 2 i + 1 of four rows are unpacked: two points a row. */
 SPECDEC__INLINE uint8x16_t specdec__neon_point_pair(int type, const unsigned char *bytes, const uint64_t *index, int i)
 {
     return vreinterpretq_u8_u64(
@@ -358,13 +362,13 @@ SPECDEC__INLINE uint8x16_t specdec__neon_point_pair(int type, const unsigned cha
                      vcreate_u64(specdec__neon_points_of_four_rows(type, bytes, index, i * 2 + 1))));
 }
 
-/* The address of group g of four rows of a tile whose points have indices of one byte. */
+/* Returns the address of group g of four rows of a tile whose points have indices of one byte. */
 SPECDEC__INLINE const unsigned char *specdec__neon_point_indices_address(const unsigned char *tile, int g, int row)
 {
     return tile + SPECDEC__TILE_AT(iq3_xxs, index) + g * 128 + row * 4;
 }
 
-/* pairs = the pairs of points of the first group of the first four rows. */
+/* Loads the pairs of points of the first group of the first four rows of a tile: see specdec__neon_point_pair. */
 SPECDEC__INLINE void specdec__neon_load_first_points(int type, const unsigned char *tile, uint8x16_t *pairs)
 {
     uint64_t indices[8];
@@ -377,13 +381,13 @@ SPECDEC__INLINE void specdec__neon_load_first_points(int type, const unsigned ch
         pairs[i] = specdec__neon_point_pair(type, specdec__neon_point_indices_address(tile, 0, 0), indices, i);
 }
 
-/* Adds to bytes of seven bits an eighth that makes the number of ones even. */
+/* Returns bytes of eight signs from bytes of seven: the eighth sign makes the number of set bits even. */
 SPECDEC__INLINE uint8x16_t specdec__neon_add_eighth_sign(uint8x16_t sevens)
 {
     return vorrq_u8(sevens, vshlq_n_u8(vcntq_u8(sevens), 7));
 }
 
-/* The signs of group g of four rows of IQ3, a bit each: (row, 4). */
+/* Returns the signs of group g of four rows of IQ3, a bit each: (row, 4). */
 SPECDEC__INLINE uint8x16_t specdec__neon_iq3_signs(int type, const unsigned char *tile, int g, int row)
 {
     const size_t at = type == SPECDEC__TYPE_IQ3_S ? SPECDEC__TILE_AT(iq3_s, signs) : SPECDEC__TILE_AT(iq3_xxs, words);
@@ -400,7 +404,7 @@ SPECDEC__INLINE uint8x16_t specdec__neon_iq3_signs(int type, const unsigned char
     return specdec__neon_add_eighth_sign(vreinterpretq_u8_u32(vorrq_u32(low, high)));
 }
 
-/* codes (value/4) = 32 values of four rows: group g of a tile of IQ3. pairs: its pairs of points (see
+/* Computes codes (value/4) = 32 values of four rows: group g of a tile of IQ3. pairs: its pairs of points (see
    specdec__neon_point_pair); they become those of group then_g of the rows from `then` on, as their loads take long. */
 SPECDEC__INLINE void specdec__neon_load_iq3(int type, const unsigned char *tile, int g, int row, int then_g,
                                             int then, uint8x16_t *pairs, int8x16_t *codes)
@@ -433,12 +437,12 @@ SPECDEC__INLINE void specdec__neon_load_iq3(int type, const unsigned char *tile,
     }
 }
 
-/* The factor of a type with a grid that d is multiplied by, besides an odd number. */
+/* Returns the factor of a type with a grid that d is multiplied by, besides an odd number. */
 SPECDEC__INLINE float specdec__neon_grid_factor(int type)
 {
     return specdec__neon_is_iq2(type) ? 0.125f : type == SPECDEC__TYPE_IQ3_XXS ? 0.25f : 1;
 }
-/* The odd numbers 2 n + 1 that d of four rows is multiplied by, where n is scale i of a tile. */
+/* Returns the odd numbers 2 n + 1 that d of four rows is multiplied by, where n is scale i of a tile. */
 SPECDEC__INLINE float32x4_t specdec__neon_odd_factors(int type, const unsigned char *tile, int i, int row)
 {
     const int at_top = type == SPECDEC__TYPE_IQ2_XXS || type == SPECDEC__TYPE_IQ3_XXS;
@@ -563,7 +567,7 @@ SPECDEC__INLINE void specdec__neon_unpack_nibbles(const specdec__neon_field_offs
     }
 }
 
-/* Unpacks Q8_0: d, 8 words of codes. */
+/* Unpacks a tile of Q8_0 into a panel. A block is: d, 8 words of codes. */
 SPECDEC__INLINE void specdec__neon_unpack_tile_q8_0(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, quad, i;
@@ -587,7 +591,7 @@ typedef struct specdec__neon_factor_pairs {
     int8x16_t scale[2], minimum[2]; /* factors of scales, of minimums: of block i, of block i + 4 */
 } specdec__neon_factor_pairs;
 
-/* The factors of Q4_K and Q5_K from byte i of 12 on. */
+/* Returns factors of scales and minimums of 16 rows of Q4_K or Q5_K. packed: byte i of the 12 bytes that hold them. */
 SPECDEC__INLINE specdec__neon_factor_pairs specdec__neon_unpack_factors_q4_q5_k(const unsigned char *packed)
 {
     const uint8x16_t six = vdupq_n_u8(63), low = vdupq_n_u8(15);
@@ -621,7 +625,8 @@ SPECDEC__INLINE void specdec__neon_unpack_scales_q4_q5_k(const unsigned char *ti
     }
 }
 
-/* Unpacks Q4_K, or with high bits Q5_K: d, dmin, 12 bytes of scales, [8 words of high bits,] 32 words of nibbles. */
+/* Unpacks a tile of Q4_K, or with high bits of Q5_K, into a panel. A block is: d, dmin, 12 bytes of scales, [8 words of
+   high bits,] 32 words of nibbles. */
 SPECDEC__INLINE void specdec__neon_unpack_tile_q4_q5_k(const unsigned char *tile, int blocks, specdec__panel *panel,
                                                        int has_high)
 {
@@ -661,8 +666,8 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_q4_q5_k(const unsigned char *tile
     }
 }
 
-/* Unpacks Q6_K: 32 words of nibbles, 16 words of two high bits, 16 signed scales, d. Blocks t and t + 2 of a half share
-   bytes. */
+/* Unpacks a tile of Q6_K into a panel. A block is: 32 words of nibbles, 16 words of two high bits, 16 signed scales, d.
+   Blocks t and t + 2 of a half share bytes. */
 SPECDEC__INLINE void specdec__neon_unpack_tile_q6_k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     const int8x16_t offset = vdupq_n_s8(32);
@@ -699,7 +704,7 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_q6_k(const unsigned char *tile, i
     }
 }
 
-/* The six bits of scale i of IQ4_XS of 16 rows. */
+/* Returns the six bits of scale i of IQ4_XS of 16 rows. */
 SPECDEC__INLINE uint8x16_t specdec__neon_unpack_factors_iq4_xs(const unsigned char *tile, int i)
 {
     uint8x16x2_t high = vld2q_u8(tile + SPECDEC__TILE_AT(iq4_xs, high)); /* scales 0..3, scales 4..7 */
@@ -710,8 +715,8 @@ SPECDEC__INLINE uint8x16_t specdec__neon_unpack_factors_iq4_xs(const unsigned ch
     return vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(top, vdupq_n_u8(48)));
 }
 
-/* Unpacks IQ4_XS: d, two high bits of 8 scales, their nibbles, 32 words of nibbles that index
-   specdec__quant_iq4_values. */
+/* Unpacks a tile of IQ4_XS into a panel. A block is: d, two high bits of 8 scales, their nibbles, 32 words of nibbles
+   that index specdec__quant_iq4_values. */
 SPECDEC__INLINE void specdec__neon_unpack_tile_iq4_xs(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     const int8x16_t table = vld1q_s8(specdec__quant_iq4_values);
@@ -740,13 +745,13 @@ SPECDEC__INLINE void specdec__neon_unpack_tile_iq4_xs(const unsigned char *tile,
     }
 }
 
-/* Number of groups of 32 values in a block of a type of few bits. */
+/* Returns the number of groups of 32 values in a block of a type of few bits. */
 SPECDEC__INLINE int specdec__neon_part_count(int type)
 {
     return type == SPECDEC__TYPE_Q1_0 ? 4 : type == SPECDEC__TYPE_Q2_0 ? 2 : type == SPECDEC__TYPE_TQ2_0 ? 8 : 1;
 }
 
-/* The address of the block in the file's sense that holds block b of 32 values, of a type of few bits. */
+/* Returns the address of the block in the file's sense that holds block b of 32 values, of a type of few bits. */
 SPECDEC__INLINE const unsigned char *specdec__neon_block_of(int type, const unsigned char *tile, int b)
 {
     const size_t bytes = type == SPECDEC__TYPE_Q1_0    ? SPECDEC__TILE_BYTES(q1_0)
@@ -757,8 +762,8 @@ SPECDEC__INLINE const unsigned char *specdec__neon_block_of(int type, const unsi
     return tile + (size_t)(b / specdec__neon_part_count(type)) * bytes;
 }
 
-/* q = 32 values of the four rows from row `row` on: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own: from
-   specdec__neon_block_of; part: which 32 values of it. */
+/* Unpacks 32 values of the four rows from row `row` on into q: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own:
+   from specdec__neon_block_of; part: which 32 values of it. */
 SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigned char *own, int part, int row,
                                                          int8x16_t q[8])
 {
@@ -790,7 +795,7 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigne
     }
 }
 
-/* The scales of the four rows from row `row` on. Of MXFP4: see specdec__quant_half_of_e8m0. */
+/* Returns the scales of the four rows from row `row` on. Of MXFP4: see specdec__quant_half_of_e8m0. */
 SPECDEC__INLINE float32x4_t specdec__neon_few_bits_scale(int type, const unsigned char *own, int row)
 {
     if (type == SPECDEC__TYPE_MXFP4) {
@@ -804,7 +809,7 @@ SPECDEC__INLINE float32x4_t specdec__neon_few_bits_scale(int type, const unsigne
                                     (type == SPECDEC__TYPE_TQ2_0 ? SPECDEC__TILE_AT(tq2_0, d) : 0));
 }
 
-/* Unpacks blocks of a type of few bits. */
+/* Unpacks `blocks` blocks of 32 values of a tile of a type of few bits (Q1_0, Q2_0, TQ2_0, MXFP4) into a panel. */
 SPECDEC__INLINE void specdec__neon_unpack_few_bits(int type, const unsigned char *tile, int blocks,
                                                    specdec__panel *panel)
 {

@@ -17,7 +17,7 @@ typedef uint32_t specdec__rvv_bits __attribute__((vector_size(64)));
 typedef uint16_t specdec__rvv_halves __attribute__((vector_size(32)));
 typedef int8_t specdec__rvv_bytes __attribute__((vector_size(16)));
 
-/* The operations of SPECDEC__LANE_OPERATIONS. */
+/* Functions for the operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__INLINE specdec__rvv_v specdec__rvv_load(const float *at)
 {
     specdec__rvv_v r;
@@ -41,7 +41,7 @@ SPECDEC__INLINE specdec__rvv_v specdec__rvv_madd(specdec__rvv_v x, specdec__rvv_
     return __builtin_elementwise_fma(x, y, z);
 }
 
-/* The lanes of x where the mask is set, of y elsewhere. */
+/* Returns the lanes of x where the mask is set, of y elsewhere. */
 SPECDEC__INLINE specdec__rvv_v specdec__rvv_select(specdec__rvv_bits mask, specdec__rvv_v x, specdec__rvv_v y)
 {
     return (specdec__rvv_v)((mask & (specdec__rvv_bits)x) | (~mask & (specdec__rvv_bits)y));
@@ -152,7 +152,8 @@ static void specdec__line_look_up(int8_t *codes, const int8_t *values)
     }
 }
 
-/* The pairs of granule k of a panel: the sums of its codes. Codes of a panel are (value, row) here. */
+/* Computes panel->pair of granule k of a panel: the sums of its codes, by row. Codes of a panel are (value, row) here.
+   */
 SPECDEC__INLINE void specdec__rvv_sum_granule(specdec__panel *panel, int k, int granule)
 {
     int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
@@ -175,8 +176,8 @@ SPECDEC__INLINE void specdec__rvv_sum_granule(specdec__panel *panel, int k, int 
 }
 #define SPECDEC__LINE_SUM_GRANULE specdec__rvv_sum_granule
 
-/* sums (16) += a panel times one column. The sums of 8 products (wide: of 2) of a row fit into 16 bits: 8 * 32 * 127, 2
-   * 128 * 127. */
+/* Adds a panel times one column to sums (16). The sums of 8 products (wide: of 2) of a row fit into 16 bits: 8 * 32 *
+   127, 2 * 128 * 127. */
 SPECDEC__INLINE void specdec__rvv_dot_column(const specdec__panel *panel, int blocks, const specdec__columns *x,
                                              size_t at, float *sums, int granule, int has_minimum, int wide)
 {

@@ -35,7 +35,8 @@ static void specdec__unpack_codes(const specdec__quant_type *type, const unsigne
 }
 
 SPECDEC__RARELY_RUN
-/* sums (column, 16) += a panel of codes times `count` columns. The reference for the dots of all instruction sets. */
+/* Adds a panel of codes times `count` columns to sums (column, 16). The reference for the dots of all instruction sets.
+   */
 SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                          int column, int count, float *sums, int granule, int has_minimum)
 {
@@ -93,7 +94,7 @@ typedef struct specdec__grid_group {
     uint32_t points[4][16], signs[16];
 } specdec__grid_group;
 
-/* Two points of a grid in a word. */
+/* Returns two points of a grid, by their indices, in one word. */
 SPECDEC__INLINE uint32_t specdec__grid_join_points(const uint16_t *grid, uint32_t first, uint32_t second)
 {
     return grid[first] | (uint32_t)grid[second] << 16;
@@ -149,7 +150,7 @@ SPECDEC__INLINE void specdec__grid_load_iq3_points(const uint16_t *grid, const u
     }
 }
 
-/* Reads group g of all 16 rows of a tile. */
+/* Reads group g, 32 values, of all 16 rows of a tile of a type with a grid. */
 SPECDEC__UNUSED SPECDEC__INLINE void specdec__grid_load_group(uint32_t type, const unsigned char *tile, int g,
                                                               specdec__grid_group *out)
 {
@@ -180,7 +181,7 @@ SPECDEC__UNUSED SPECDEC__INLINE void specdec__grid_load_group(uint32_t type, con
 /* The vector of plain C: one float. */
 typedef float specdec__scalar_v;
 
-/* The operations of SPECDEC__LANE_OPERATIONS. */
+/* Functions for the operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__INLINE float specdec__scalar_load(const float *at) { return *at; }
 SPECDEC__INLINE void specdec__scalar_store(float *at, float a) { *at = a; }
 SPECDEC__INLINE float specdec__scalar_set(float a) { return a; }
@@ -209,7 +210,7 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, float a)
 {
     specdec__store_u16(at, specdec__f16_from_float(a));
 }
-/* The sum of 16 lanes by the canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1. */
+/* Returns the sum of 16 lanes by the canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1. */
 SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
 {
     float lane[8];
@@ -222,7 +223,7 @@ SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
             lane[i] += lane[i + step];
     return lane[0];
 }
-/* The largest of 16 lanes. */
+/* Returns the largest of 16 lanes. */
 SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
 {
     float lane[8];
@@ -246,7 +247,7 @@ SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
             out[i] = specdec__##isa##_highest(x + i * (parts)); \
     }
 SPECDEC__HIGHEST4(scalar, , 16)
-/* The sum of 16 codes. */
+/* Returns the sum of 16 codes. */
 SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 {
     int32_t sum = 0;
@@ -256,7 +257,8 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
         sum += codes[i];
     return sum;
 }
-/* bits (64) = the upper 32 random bits of 64 neighbouring tokens. first: the row's noise at the first token. */
+/* Computes bits (64), the upper 32 random bits of the noise of 64 neighbouring tokens. first: the noise row's bits at
+   the first token. */
 static void specdec__scalar_noise(uint64_t first, uint32_t *bits)
 {
     uint32_t i;

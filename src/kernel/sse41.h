@@ -16,7 +16,7 @@
 /* The vector of SSE4.1: four float lanes. */
 typedef __m128 specdec__sse41_v;
 
-/* The operations of SPECDEC__LANE_OPERATIONS. */
+/* Functions for the operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_set(float a) { return _mm_set1_ps(a); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_add(__m128 a, __m128 b) { return _mm_add_ps(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_sub(__m128 a, __m128 b) { return _mm_sub_ps(a, b); }
@@ -29,8 +29,8 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_scale2(__m128 a, __m128 shi
     return _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(a), _mm_slli_epi32(_mm_castps_si128(shifter), 23)));
 }
 
-/* product + addend rounded to odd, from their rounded sum: if the sum is inexact and even, it is moved one unit towards
-   zero if the error points there, and its last bit is set. */
+/* Returns product + addend rounded to odd, from their rounded sum: if the sum is inexact and even, it is moved one unit
+   towards zero if the error points there, and its last bit is set. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128d specdec__sse41_round_to_odd(__m128d product, __m128d addend, __m128d sum)
 {
     __m128d back = _mm_sub_pd(sum, product), zero = _mm_setzero_pd();
@@ -42,7 +42,7 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128d specdec__sse41_round_to_odd(__m128d produ
     return _mm_castsi128_pd(_mm_or_si128(_mm_sub_epi64(_mm_castpd_si128(sum), _mm_and_si128(odd, opposite)), odd));
 }
 
-/* specdec__fma of four lanes, by rounding to odd. */
+/* Returns specdec__fma of four lanes, by rounding to odd. */
 SPECDEC__SSE41 static __attribute__((noinline)) __m128 specdec__sse41_fma_odd(__m128 a, __m128 b, __m128 c)
 {
     __m128d low = _mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), low_addend = _mm_cvtps_pd(c);
@@ -53,9 +53,9 @@ SPECDEC__SSE41 static __attribute__((noinline)) __m128 specdec__sse41_fma_odd(__
                          _mm_cvtpd_ps(specdec__sse41_round_to_odd(high, high_addend, _mm_add_pd(high, high_addend))));
 }
 
-/* specdec__fma of four lanes. Rounding to odd matters only for sums half way between two floats, where the 29 bits that
-   a float lacks are 1000..., and for subnormal floats (below 2^-126), which lack more bits; all other sums are rounded
-   directly. */
+/* Returns specdec__fma of four lanes. Rounding to odd matters only for sums half way between two floats, where the 29
+   bits that a float lacks are 1000..., and for subnormal floats (below 2^-126), which lack more bits; all other sums
+   are rounded directly. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_madd(__m128 a, __m128 b, __m128 c)
 {
     __m128d low = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), _mm_cvtps_pd(c));
@@ -72,7 +72,7 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_madd(__m128 a, __m128 b, __
         return specdec__sse41_fma_odd(a, b, c);
     return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
 }
-/* Further operations of SPECDEC__LANE_OPERATIONS. */
+/* Functions for further operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load(const float *at) { return _mm_loadu_ps(at); }
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store(float *at, __m128 a) { _mm_storeu_ps(at, a); }
 SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(__m128 a)
@@ -151,7 +151,8 @@ SPECDEC__FOR_SIZE
 #include SPECDEC__FILE
 SPECDEC__FOR_SPEED
 
-/* value_sums of SPECDEC__WEIGH_CODES for one tile and column. */
+/* Computes the sums over keys of codes times 8-bit values, for 16 dimensions and one query: value_sums of
+   SPECDEC__WEIGH_CODES. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                               const unsigned char *next, __m128 *sums)
 {
@@ -190,7 +191,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store_16(void *at, __m128i v)
 {
     _mm_storeu_si128((__m128i *)at, v);
 }
-/* The bits of a mask in every byte. */
+/* Returns every byte of a, with only the bits that are set in mask. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_mask_bytes(__m128i a, int mask)
 {
     return _mm_and_si128(a, _mm_set1_epi8((char)mask));
@@ -200,7 +201,7 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_mask_bytes(__m128i a, int 
    are added in every 16-bit lane; 8, 2 or 1 such sums can be added there without reaching 2^15. */
 enum { SPECDEC__SSE41_4BIT, SPECDEC__SSE41_6BIT, SPECDEC__SSE41_SIGNED };
 
-/* Products of codes w and activations x, added in twos in 16-bit lanes. */
+/* Returns the products of codes w and activations x, two of them added in each 16-bit lane. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_pair_products(int mode, __m128i w, __m128i x)
 {
     return mode == SPECDEC__SSE41_SIGNED ? _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(x, w))
@@ -221,7 +222,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_nibbles(const unsigned
     }
 }
 
-/* scale (16) = the half floats of 16 rows. */
+/* Computes scale (16) = the half floats of 16 rows. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_load_scales(const unsigned char *at, float *scale)
 {
     int i;
@@ -230,7 +231,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_load_scales(const unsigned ch
         _mm_storeu_ps(scale + i, specdec__sse41_load_f16(at + i * 2));
 }
 
-/* out (count, 16) = the half floats d (16) * sign * signed bytes (count, 16). */
+/* Computes out (count, 16) = the half floats d (16) * sign * signed bytes (count, 16). */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(const unsigned char *d, float sign, const int8_t *bytes,
                                                                int count, float (*out)[SPECDEC__ROWS])
 {
@@ -316,9 +317,9 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_unpack_codes_Q6_K(const unsig
             }
 }
 
-/* The pairs of a panel's granules: the sum of the codes in the low half of a word, -bias in the high half. Its product
-   with (offset, sum of activation codes) is the correction of a dot for bias and offset. small: 1: codes are unsigned,
-   and those of a granule in one lane add up to at most a byte. */
+/* Computes panel->pair of all granules of a panel: the sum of the codes in the low half of a word, -bias in the high
+   half. Its product with (offset, sum of activation codes) is the correction of a dot for bias and offset. small: 1:
+   codes are unsigned, and those of a granule in one lane add up to at most a byte. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_compute_corrections(int granule, int bias, int small, int blocks,
                                                                        specdec__panel *panel)
 {
@@ -345,7 +346,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_compute_corrections(int granu
         }
 }
 
-/* sums (column, register) += a granule of a panel times columns, in 32-bit lanes. */
+/* Adds a granule of a panel times columns, in 32-bit lanes to sums (column, register). */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot_integers(int mode, int vectors, int columns, const int8_t *w,
                                                                 const int32_t *x, __m128i (*sums)[4])
 {
@@ -374,7 +375,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot_integers(int mode, int ve
     }
 }
 
-/* sums (column, 16) += the contribution of a granule with its integers (column, register). g: which of the `per`
+/* Adds the contribution of a granule with its integers (column, register) to sums (column, 16). g: which of the `per`
    granules of its block. */
 SPECDEC__SSE41 SPECDEC__INLINE void
 specdec__sse41_add_granule(const float *scale, const float *minimum, const specdec__x86_columns *from, int per, int g,
@@ -393,7 +394,7 @@ specdec__sse41_add_granule(const float *scale, const float *minimum, const specd
         }
 }
 
-/* sums (column, 16) += a panel times 1 or 2 columns. */
+/* Adds a panel times 1 or 2 columns to sums (column, 16). */
 SPECDEC__SSE41 SPECDEC__INLINE void
 specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, const specdec__panel *panel, int blocks,
                            const specdec__columns *x, size_t at, float *sums)
@@ -421,7 +422,7 @@ specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, 
     }
 }
 
-/* sums (column, 16) += a panel times `count` columns, two at a time. */
+/* Adds a panel times `count` columns to sums (column, 16), two at a time. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, int has_minimum,
                                                        const specdec__panel *panel, int blocks,
                                                        const specdec__columns *x, size_t at, int count, float *sums)

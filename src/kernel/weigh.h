@@ -46,7 +46,8 @@ SPECDEC__UNUSED SPECDEC__INLINE void specdec__weigh_prefetch(const unsigned char
             } \
     }
 
-/* The exact sums of one tile and one column. */
+/* Computes the sums over keys of codes times 8-bit values, for 16 dimensions and one query: value_sums of
+   SPECDEC__WEIGH_CODES. The integer sums are exact. */
 static void specdec__scalar_value_sums(const int8_t *values, int keys, const uint8_t *codes, const unsigned char *next,
                                        float *sums)
 {

@@ -58,7 +58,7 @@ enum {
 #define SPECDEC__X86_EITHER_PLANE (UINT64_C(3) << SPECDEC__X86_PLANE)
 #define SPECDEC__X86_PANEL(number) (UINT64_C(1) << SPECDEC__X86_PANEL_##number)
 
-/* Whether a type has minimums besides scales. */
+/* Returns whether a type has minimums besides scales. */
 SPECDEC__INLINE int specdec__x86_has_minimum(int type)
 {
     const uint64_t panels = SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16M);
@@ -67,7 +67,7 @@ SPECDEC__INLINE int specdec__x86_has_minimum(int type)
     return (int)(mask >> type & 1);
 }
 
-/* Bits of a type's codes: 5 in panels of unsigned codes, 8 in panels of signed codes. */
+/* Returns the bits of a type's codes: 5 in panels of unsigned codes, 8 in panels of signed codes. */
 SPECDEC__INLINE int specdec__x86_bits(int type)
 {
     const uint64_t fives = SPECDEC__X86_PANEL(32) | SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16) |
@@ -82,15 +82,15 @@ SPECDEC__INLINE int specdec__x86_bits(int type)
     return (int)((mask0 >> type & 1) | (mask1 >> type & 1) << 1 | (mask2 >> type & 1) << 2 | (mask3 >> type & 1) << 3);
 }
 
-/* The number that is added to a type's codes to make them unsigned. */
+/* Returns the number that is added to a type's codes to make them unsigned. */
 SPECDEC__INLINE int specdec__x86_bias(int type)
 {
     return specdec__quant_bias(specdec__x86_bits(type), specdec__x86_has_minimum(type));
 }
-/* The largest unsigned code of a type. */
+/* Returns the largest unsigned code of a type. */
 SPECDEC__INLINE int specdec__x86_highest_code(int type) { return (1 << specdec__x86_bits(type)) - 1; }
 
-/* Bytes of 32 values of 16 rows in a tile: a block of 32 values, or a part of a longer block. */
+/* Returns the bytes of 32 values of 16 rows in a tile: a block of 32 values, or a part of a longer block. */
 SPECDEC__INLINE int specdec__x86_block_bytes(int type)
 {
     switch (type) {
@@ -100,7 +100,8 @@ SPECDEC__INLINE int specdec__x86_block_bytes(int type)
     }
 }
 
-/* Whether a block of a type has a single scale, not one with factors: types of fewer than 256 values, and TQ2_0. */
+/* Returns whether a block of a type has a single scale, not one with factors: types of fewer than 256 values, and
+   TQ2_0. */
 SPECDEC__INLINE int specdec__x86_has_plain_scale(int type)
 {
     const uint64_t own = UINT64_C(1) << SPECDEC__TYPE_TQ2_0 | SPECDEC__X86_EITHER_PLANE;
@@ -109,7 +110,7 @@ SPECDEC__INLINE int specdec__x86_has_plain_scale(int type)
     return (int)(mask >> type & 1);
 }
 
-/* Number of groups of 32 values in a block of a type. */
+/* Returns the number of groups of 32 values in a block of a type. */
 SPECDEC__INLINE int specdec__x86_part_count(int type)
 {
     switch (type) {
@@ -118,21 +119,22 @@ SPECDEC__INLINE int specdec__x86_part_count(int type)
     }
 }
 
-/* The address of the block in the file's sense that holds 32 values (number `block` of a tile). Types with factors of
-   scales have one block of 256 values, at `tile`. */
+/* Returns the address of the block in the file's sense that holds 32 values (number `block` of a tile). Types with
+   factors of scales have one block of 256 values, at `tile`. */
 SPECDEC__INLINE const unsigned char *specdec__x86_block_of(int type, const unsigned char *tile, int block)
 {
     const int parts = specdec__x86_part_count(type), whole = specdec__x86_has_plain_scale(type) ? block / parts : 0;
 
     return tile + (size_t)whole * (size_t)(specdec__x86_block_bytes(type) * parts);
 }
-/* The index of these 32 values among the groups of 32 values of their block. */
+/* Returns the index of the tile's 32 values number `block` among the groups of 32 values of their block in the file's
+   sense. */
 SPECDEC__INLINE int specdec__x86_part_of(int type, int block)
 {
     return specdec__x86_has_plain_scale(type) ? block % specdec__x86_part_count(type) : block;
 }
 
-/* Values that share a scale. */
+/* Returns the number of values of a type that share a scale. */
 SPECDEC__INLINE int specdec__x86_granule(int type)
 {
     const uint64_t panels = SPECDEC__X86_PANEL(16) | SPECDEC__X86_PANEL(16M) | SPECDEC__X86_PANEL(16_SIGNED);
@@ -206,7 +208,7 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 
 #define SPECDEC__X86_TYPE_BIT(isa, number) | UINT64_C(1) << SPECDEC__TYPE_##number
 
-/* Whether a type is one of SPECDEC__X86_RARE_TYPES. */
+/* Returns whether a type is one of SPECDEC__X86_RARE_TYPES. */
 SPECDEC__INLINE int specdec__x86_is_rare(int type)
 {
     const uint64_t mask = 0 SPECDEC__X86_RARE_TYPES(SPECDEC__X86_TYPE_BIT, );
@@ -214,7 +216,8 @@ SPECDEC__INLINE int specdec__x86_is_rare(int type)
     return (int)(mask >> type & 1);
 }
 
-/* The address SPECDEC__PREFETCH_BYTES ahead of byte `at` of a tile; past the tile's end, the address in `next`. */
+/* Returns the address SPECDEC__PREFETCH_BYTES ahead of byte `at` of a tile; past the tile's end, the address in `next`.
+   */
 SPECDEC__INLINE const char *specdec__x86_prefetch_address(const unsigned char *tile, size_t at, size_t end,
                                                           const unsigned char *next)
 {
@@ -231,7 +234,7 @@ SPECDEC__INLINE void specdec__x86_prefetch_bytes(int bytes, const char *from)
         _mm_prefetch(from + i, _MM_HINT_T0);
 }
 
-/* The offset of a block's scale d in a tile; dmin follows it. */
+/* Returns the offset of a block's scale d in a tile; dmin follows it. */
 SPECDEC__INLINE size_t specdec__x86_scale_offset(int type)
 {
     switch (type) {
@@ -257,7 +260,7 @@ typedef struct specdec__x86_columns {
     const float *scales, *totals; /* scales; scale * sum of (code + offset) of each granule */
 } specdec__x86_columns;
 
-/* The columns from index `at` (block, column) on. per: granules of a block. */
+/* Returns the columns from index `at` (block, column) of x on. per: granules of a block. */
 SPECDEC__INLINE specdec__x86_columns specdec__x86_block_columns(const specdec__columns *x, size_t at, int per)
 {
     specdec__x86_columns from;
@@ -272,7 +275,7 @@ SPECDEC__INLINE specdec__x86_columns specdec__x86_block_columns(const specdec__c
 
 /* --- random bits: see specdec__scalar_noise ---------------------------------------------------------------------- */
 
-/* x times a 64-bit constant in each lane, from products of 32-bit halves, as AVX2 has no more. */
+/* Returns x times a 64-bit constant in each 64-bit lane, from products of 32-bit halves, as AVX2 has no wider ones. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_multiply_u64(__m256i x, uint64_t constant)
 {
     const __m256i low = _mm256_set1_epi64x((long long)(constant & 0xffffffffu));
@@ -283,14 +286,14 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_multiply_u64(__m256i x, uint
                             _mm256_slli_epi64(_mm256_add_epi32(crossed, _mm256_srli_epi64(crossed, 32)), 32));
 }
 
-/* specdec__mix_bits in 64-bit lanes, without its last step. */
+/* Returns specdec__mix_bits in 64-bit lanes, without its last step. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix_bits(__m256i x)
 {
     x = specdec__avx2_multiply_u64(_mm256_xor_si256(x, _mm256_srli_epi64(x, 30)), 0xbf58476d1ce4e5b9u);
     return specdec__avx2_multiply_u64(_mm256_xor_si256(x, _mm256_srli_epi64(x, 27)), 0x94d049bb133111ebu);
 }
 
-/* bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
+/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t *bits)
 {
     const uint64_t step = SPECDEC__NOISE_TOKEN_STEP;
@@ -310,7 +313,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t 
     }
 }
 
-/* specdec__mix_bits in 64-bit lanes, without its last step. */
+/* Returns specdec__mix_bits in 64-bit lanes, without its last step. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix_bits(__m512i x)
 {
     x = _mm512_xor_si512(x, _mm512_srli_epi64(x, 30));
@@ -319,7 +322,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix_bits(__m512i x)
     return _mm512_mullo_epi64(x, _mm512_set1_epi64((long long)0x94d049bb133111ebu));
 }
 
-/* bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
+/* Computes bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_noise(uint64_t first, uint32_t *bits)
 {
     const __m512i step = _mm512_set1_epi64((long long)SPECDEC__NOISE_TOKEN_STEP);

@@ -17,13 +17,14 @@ SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int off
     }
 }
 
-/* Half the value of an 8-bit power of two (E8M0): 2^(exponent - 128), exponent 0 to 255; subnormal below 2. */
+/* Returns half the value of an 8-bit power of two (E8M0): 2^(exponent - 128), exponent 0 to 255; subnormal below 2. */
 SPECDEC__INLINE float specdec__quant_half_of_e8m0(unsigned exponent)
 {
     return specdec__float_from_bits(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
 }
 
-/* Half the value of an 8-bit float without a sign (E4M3: 4 bits of exponent, 3 of mantissa); byte 0x7f stands for 0. */
+/* Returns half the value of an 8-bit float without a sign (E4M3: 4 bits of exponent, 3 of mantissa); byte 0x7f stands
+   for 0. */
 SPECDEC__INLINE float specdec__quant_half_of_e4m3(unsigned byte)
 {
     const unsigned exponent = byte >> 3 & 15, mantissa = byte & 7;
@@ -35,7 +36,7 @@ SPECDEC__INLINE float specdec__quant_half_of_e4m3(unsigned byte)
 }
 
 SPECDEC__RARELY_RUN
-/* Q4_0: d f16, 16 bytes of nibbles. */
+/* Decodes a block of Q4_0: d f16, 16 bytes of nibbles. */
 static void specdec__quant_decode_q4_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q4_0 *from = (const specdec__block_q4_0 *)(const void *)block;
@@ -45,7 +46,7 @@ static void specdec__quant_decode_q4_0(const unsigned char *block, int8_t *codes
     specdec__quant_nibbles(from->nibbles, -8, codes);
 }
 
-/* Q4_1: d f16, m f16, 16 bytes of nibbles. */
+/* Decodes a block of Q4_1: d f16, m f16, 16 bytes of nibbles. */
 static void specdec__quant_decode_q4_1(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q4_1 *from = (const specdec__block_q4_1 *)(const void *)block;
@@ -55,7 +56,7 @@ static void specdec__quant_decode_q4_1(const unsigned char *block, int8_t *codes
     specdec__quant_nibbles(from->nibbles, 0, codes);
 }
 
-/* Q5_0: d f16, 32 high bits, 16 bytes of nibbles. */
+/* Decodes a block of Q5_0: d f16, 32 high bits, 16 bytes of nibbles. */
 static void specdec__quant_decode_q5_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q5_0 *from = (const specdec__block_q5_0 *)(const void *)block;
@@ -69,7 +70,7 @@ static void specdec__quant_decode_q5_0(const unsigned char *block, int8_t *codes
         codes[i] = (int8_t)(codes[i] + (int)((high >> i) & 1) * 16);
 }
 
-/* Q5_1: d f16, m f16, 32 high bits, 16 bytes of nibbles. */
+/* Decodes a block of Q5_1: d f16, m f16, 32 high bits, 16 bytes of nibbles. */
 static void specdec__quant_decode_q5_1(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q5_1 *from = (const specdec__block_q5_1 *)(const void *)block;
@@ -83,7 +84,7 @@ static void specdec__quant_decode_q5_1(const unsigned char *block, int8_t *codes
         codes[i] = (int8_t)(codes[i] + (int)((high >> i) & 1) * 16);
 }
 
-/* Q8_0: d f16, 32 signed bytes. */
+/* Decodes a block of Q8_0: d f16, 32 signed bytes. */
 static void specdec__quant_decode_q8_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q8_0 *from = (const specdec__block_q8_0 *)(const void *)block;
@@ -93,14 +94,14 @@ static void specdec__quant_decode_q8_0(const unsigned char *block, int8_t *codes
     memcpy(codes, from->codes, 32);
 }
 
-/* The two bits of element i (0..255) in 64 bytes, as Q2_K, Q3_K and Q6_K store them: byte 32*(i/128) + i%32, bits
-   2*(i/32 % 4). */
+/* Returns the two bits of element i (0..255) in 64 bytes, as Q2_K, Q3_K and Q6_K store them: byte 32*(i/128) + i%32,
+   bits 2*(i/32 % 4). */
 SPECDEC__INLINE int specdec__quant_two_bits(const unsigned char *packed, int i)
 {
     return packed[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
 }
 
-/* Q2_K: 16 bytes of (scale, minimum) nibbles, 64 bytes of 2-bit codes, d f16, dmin f16. */
+/* Decodes a block of Q2_K: 16 bytes of (scale, minimum) nibbles, 64 bytes of 2-bit codes, d f16, dmin f16. */
 static void specdec__quant_decode_q2_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q2_k *from = (const specdec__block_q2_k *)(const void *)block;
@@ -115,7 +116,7 @@ static void specdec__quant_decode_q2_k(const unsigned char *block, int8_t *codes
     }
 }
 
-/* Q3_K: 32 bytes of high bits, 64 bytes of low bits, 12 bytes of 6-bit scales (minus 32), d f16. */
+/* Decodes a block of Q3_K: 32 bytes of high bits, 64 bytes of low bits, 12 bytes of 6-bit scales (minus 32), d f16. */
 static void specdec__quant_decode_q3_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q3_k *from = (const specdec__block_q3_k *)(const void *)block;
@@ -145,7 +146,7 @@ SPECDEC__INLINE void specdec__quant_unpack_scale_k(const unsigned char *packed, 
     }
 }
 
-/* Scales and minimums of the eight groups of a block of Q4_K or Q5_K. */
+/* Computes the scales and minimums of the eight groups of a block of Q4_K or Q5_K. */
 static SPECDEC__UNUSED void specdec__quant_unpack_scales_k(float d, float dmin, const unsigned char *packed,
                                                            float *scale, float *minimum)
 {
@@ -158,7 +159,7 @@ static SPECDEC__UNUSED void specdec__quant_unpack_scales_k(float d, float dmin, 
     }
 }
 
-/* Q4_K: d f16, dmin f16, 12 bytes of scales and minimums, 128 bytes of nibbles. */
+/* Decodes a block of Q4_K: d f16, dmin f16, 12 bytes of scales and minimums, 128 bytes of nibbles. */
 static void specdec__quant_decode_q4_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q4_k *from = (const specdec__block_q4_k *)(const void *)block;
@@ -170,7 +171,8 @@ static void specdec__quant_decode_q4_k(const unsigned char *block, int8_t *codes
         codes[i] = (int8_t)(from->nibbles[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15);
 }
 
-/* Q5_K: d f16, dmin f16, 12 bytes of scales and minimums, 32 bytes of high bits, 128 bytes of nibbles. */
+/* Decodes a block of Q5_K: d f16, dmin f16, 12 bytes of scales and minimums, 32 bytes of high bits, 128 bytes of
+   nibbles. */
 static void specdec__quant_decode_q5_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q5_k *from = (const specdec__block_q5_k *)(const void *)block;
@@ -184,7 +186,7 @@ static void specdec__quant_decode_q5_k(const unsigned char *block, int8_t *codes
     }
 }
 
-/* Q6_K: 128 bytes of nibbles, 64 bytes of 2 high bits, 16 signed scales, d f16. */
+/* Decodes a block of Q6_K: 128 bytes of nibbles, 64 bytes of 2 high bits, 16 signed scales, d f16. */
 static void specdec__quant_decode_q6_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q6_k *from = (const specdec__block_q6_k *)(const void *)block;
@@ -200,7 +202,7 @@ static void specdec__quant_decode_q6_k(const unsigned char *block, int8_t *codes
         scale[i] = d * (float)(int8_t)from->scales[i];
 }
 
-/* IQ4_NL: d f16, 16 bytes of nibbles that index specdec__quant_iq4_values. */
+/* Decodes a block of IQ4_NL: d f16, 16 bytes of nibbles that index specdec__quant_iq4_values. */
 static void specdec__quant_decode_iq4_nl(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq4_nl *from = (const specdec__block_iq4_nl *)(const void *)block;
@@ -213,7 +215,7 @@ static void specdec__quant_decode_iq4_nl(const unsigned char *block, int8_t *cod
         codes[i] = specdec__quant_iq4_values[codes[i]];
 }
 
-/* IQ4_XS: d f16, the 2 high bits of 8 scales, their 4 low bits, 128 bytes of nibbles that index
+/* Decodes a block of IQ4_XS: d f16, the 2 high bits of 8 scales, their 4 low bits, 128 bytes of nibbles that index
    specdec__quant_iq4_values. */
 static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
@@ -232,7 +234,7 @@ static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *cod
         codes[i] = specdec__quant_iq4_values[codes[i]];
 }
 
-/* The eight sign bits of which files hold seven: the eighth makes the number of set bits even. */
+/* Returns the eight sign bits of which files hold seven: the eighth makes the number of set bits even. */
 SPECDEC__INLINE uint32_t specdec__quant_eight_signs(uint32_t seven)
 {
     uint32_t parity = seven ^ seven >> 4;
@@ -241,8 +243,8 @@ SPECDEC__INLINE uint32_t specdec__quant_eight_signs(uint32_t seven)
     return seven | ((parity ^ parity >> 1) & 1) << 7;
 }
 
-/* Eight codes from eight magnitudes (0..127), one a byte, and eight signs: where bit k of signs is set, code k is
-   negative. Magnitude 0 is in the lowest byte. */
+/* Stores eight codes, made of eight magnitudes (0..127), one a byte, and eight signs: where bit k of signs is set, code
+   k is negative. Magnitude 0 is in the lowest byte. */
 SPECDEC__INLINE void specdec__quant_put_eight(uint64_t magnitudes, uint64_t signs, int8_t *codes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -266,8 +268,8 @@ SPECDEC__INLINE uint64_t specdec__quant_iq2_point_magnitudes(uint64_t point)
     return point * 17 + (point >> 1 & ones) + ones * 8;
 }
 
-/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word with four times 7 signs and, above
-   them, a 4-bit scale. */
+/* Decodes a block of IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word with four times 7
+   signs and, above them, a 4-bit scale. */
 static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq2_xxs *from = (const specdec__block_iq2_xxs *)(const void *)block;
@@ -286,7 +288,7 @@ static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *co
     }
 }
 
-/* The magnitudes (0..7) of two points of an IQ3 grid, one a byte. */
+/* Returns the magnitudes (0..7) of two points of an IQ3 grid, one a byte. */
 SPECDEC__INLINE uint64_t specdec__quant_iq3_points(uint64_t first, uint64_t second)
 {
     uint64_t points = first | second << 32;
@@ -295,8 +297,8 @@ SPECDEC__INLINE uint64_t specdec__quant_iq3_points(uint64_t first, uint64_t seco
     return (points | points << 4) & UINT64_C(0x0F0F0F0F0F0F0F0F);
 }
 
-/* IQ3_XXS: d f16, 64 bytes that index the grid, then for each of 8 groups a word with four times 7 signs and, above
-   them, a 4-bit scale. Magnitude m stands for 8 * m + 4, the largest one for two more. */
+/* Decodes a block of IQ3_XXS: d f16, 64 bytes that index the grid, then for each of 8 groups a word with four times 7
+   signs and, above them, a 4-bit scale. Magnitude m stands for 8 * m + 4, the largest one for two more. */
 static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq3_xxs *from = (const specdec__block_iq3_xxs *)(const void *)block;
@@ -318,8 +320,8 @@ static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *co
     }
 }
 
-/* IQ3_S: d f16, the 64 low bytes of grid indices, their 64 ninth bits, 32 bytes of signs, 8 nibbles of scales.
-   Magnitude m stands for 2 * m + 1. */
+/* Decodes a block of IQ3_S: d f16, the 64 low bytes of grid indices, their 64 ninth bits, 32 bytes of signs, 8 nibbles
+   of scales. Magnitude m stands for 2 * m + 1. */
 static void specdec__quant_decode_iq3_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq3_s *from = (const specdec__block_iq3_s *)(const void *)block;
@@ -339,7 +341,7 @@ static void specdec__quant_decode_iq3_s(const unsigned char *block, int8_t *code
         scale[i] = d * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1);
 }
 
-/* IQ2_XS: d f16, 32 words of a 9-bit grid index and 7 signs, 16 nibbles of scales. */
+/* Decodes a block of IQ2_XS: d f16, 32 words of a 9-bit grid index and 7 signs, 16 nibbles of scales. */
 static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq2_xs *from = (const specdec__block_iq2_xs *)(const void *)block;
@@ -357,8 +359,8 @@ static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *cod
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
 
-/* IQ2_S: d f16, the 32 low bytes of grid indices, 32 bytes of signs, the 32 pairs of high bits of the indices, 16
-   nibbles of scales. */
+/* Decodes a block of IQ2_S: d f16, the 32 low bytes of grid indices, 32 bytes of signs, the 32 pairs of high bits of
+   the indices, 16 nibbles of scales. */
 static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq2_s *from = (const specdec__block_iq2_s *)(const void *)block;
@@ -375,8 +377,8 @@ static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
-/* MXFP4: an exponent e, 16 bytes of nibbles that are 4-bit floats (E2M1). Value: float * 2^(e - 127). Codes are twice
-   the floats (Open Compute Project, Microscaling Formats, 2023). */
+/* Decodes a block of MXFP4: an exponent e, 16 bytes of nibbles that are 4-bit floats (E2M1). Value: float * 2^(e -
+   127). Codes are twice the floats (Open Compute Project, Microscaling Formats, 2023). */
 static void specdec__quant_decode_mxfp4(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_mxfp4 *from = (const specdec__block_mxfp4 *)(const void *)block;
@@ -389,8 +391,8 @@ static void specdec__quant_decode_mxfp4(const unsigned char *block, int8_t *code
         codes[i] = specdec__quant_fp4_values[codes[i]];
 }
 
-/* NVFP4: 4 scales that are 8-bit floats without a sign (E4M3), then for each 16 values 8 bytes of nibbles that are
-   4-bit floats (E2M1). Codes are twice the floats. */
+/* Decodes a block of NVFP4: 4 scales that are 8-bit floats without a sign (E4M3), then for each 16 values 8 bytes of
+   nibbles that are 4-bit floats (E2M1). Codes are twice the floats. */
 static void specdec__quant_decode_nvfp4(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_nvfp4 *from = (const specdec__block_nvfp4 *)(const void *)block;
@@ -403,7 +405,7 @@ static void specdec__quant_decode_nvfp4(const unsigned char *block, int8_t *code
         codes[i] = specdec__quant_fp4_values[from->nibbles[i / 16][i % 8] >> (i / 8 % 2 * 4) & 15];
 }
 
-/* Q1_0: d f16, 128 bits: value d for a set bit, else -d. */
+/* Decodes a block of Q1_0: d f16, 128 bits: value d for a set bit, else -d. */
 static void specdec__quant_decode_q1_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q1_0 *from = (const specdec__block_q1_0 *)(const void *)block;
@@ -415,7 +417,7 @@ static void specdec__quant_decode_q1_0(const unsigned char *block, int8_t *codes
         codes[i] = (int8_t)((from->bits[i / 8] >> (i % 8) & 1) * 2 - 1);
 }
 
-/* Q2_0: d f16, 64 codes of 2 bits: value (bits - 1) * d. */
+/* Decodes a block of Q2_0: d f16, 64 codes of 2 bits: value (bits - 1) * d. */
 static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q2_0 *from = (const specdec__block_q2_0 *)(const void *)block;
@@ -427,7 +429,7 @@ static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes
         codes[i] = (int8_t)((from->two_bits[i / 4] >> (i % 4 * 2) & 3) - 1);
 }
 
-/* TQ2_0: 64 bytes of 2-bit codes, d f16: value (bits - 1) * d. */
+/* Decodes a block of TQ2_0: 64 bytes of 2-bit codes, d f16: value (bits - 1) * d. */
 SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale,
                                                            float *minimum)
 {
@@ -457,7 +459,8 @@ SPECDEC__INLINE void specdec__quant_unpack_trits(const unsigned char *bytes, int
             codes[i] = (int8_t)(((uint16_t)((uint8_t)(bytes[i] * powers[k]) * 3) >> 8) - 1);
 }
 
-/* TQ1_0: 48 bytes of five base-3 digits, 4 bytes of four base-3 digits, d f16: value (digit - 1) * d. */
+/* Decodes a block of TQ1_0: 48 bytes of five base-3 digits, 4 bytes of four base-3 digits, d f16: value (digit - 1) *
+   d. */
 SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale,
                                                            float *minimum)
 {
@@ -472,8 +475,8 @@ SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *
     specdec__quant_unpack_trits(from->trits4, 4, 4, codes + 240);
 }
 
-/* Eight codes of a point of the IQ1 grid: each of its values (-1, 0, 1) times eight, plus 1; minus 1 if `minus` is
-   set. */
+/* Stores the eight codes of a point of the IQ1 grid: each of its values (-1, 0, 1) times eight, plus 1; minus 1 if
+   `minus` is set. */
 SPECDEC__INLINE void specdec__quant_iq1_point(uint32_t index, uint32_t minus, int8_t *codes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -487,8 +490,8 @@ SPECDEC__INLINE void specdec__quant_iq1_point(uint32_t index, uint32_t minus, in
     specdec__store_u32(codes + 4, (uint32_t)(point >> 32));
 }
 
-/* IQ1_S: d f16, the 32 low bytes of grid indices, then 8 words: the 3 high bits of four indices, 3 bits of a scale, and
-   the sign of the shift of values by 1/8. */
+/* Decodes a block of IQ1_S: d f16, the 32 low bytes of grid indices, then 8 words: the 3 high bits of four indices, 3
+   bits of a scale, and the sign of the shift of values by 1/8. */
 static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq1_s *from = (const specdec__block_iq1_s *)(const void *)block;
@@ -505,8 +508,8 @@ static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *code
     }
 }
 
-/* IQ1_M: the 32 low bytes of grid indices, 32 nibbles (the 3 high bits of an index and the sign of the shift of values
-   by 1/8), then 4 words: four scales of 3 bits each, and four bits of d f16. */
+/* Decodes a block of IQ1_M: the 32 low bytes of grid indices, 32 nibbles (the 3 high bits of an index and the sign of
+   the shift of values by 1/8), then 4 words: four scales of 3 bits each, and four bits of d f16. */
 static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq1_m *from = (const specdec__block_iq1_m *)(const void *)block;

@@ -17,9 +17,9 @@ static const float specdec__quant_peaks_q4_0[] = {-8.8f, -8.4f, -8, -7.6f, -7.2f
 static const float specdec__quant_peaks_q5_0[] = {-16.8f, -16.4f, -16, -15.6f, -15.2f, 14.2f, 14.6f, 15, 15.4f, 15.8f};
 static const float specdec__quant_peaks_q6_k[] = {-32.8f, -32.4f, -32, -31.6f, -31.2f, 30.2f, 30.6f, 31, 31.4f, 31.8f};
 
-/* The scale s that minimises the sum of weight * (value - s * code)^2 over codes in [low, high], the best of several
-   tries. peak: the value of largest magnitude; peaks (tries): the codes that are tried for it. 0 when all values are
-   0. */
+/* Returns the scale s that minimises the sum of weight * (value - s * code)^2 over codes in [low, high], the best of
+   several tries; 0 when all values are 0. peak: the value of largest magnitude; peaks (tries): the codes that are tried
+   for it. */
 SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *value,
                                                const specdec__pair *weight, const specdec__pair *weighted,
                                                double low, double high, const float *peaks, int tries, float peak)
@@ -44,9 +44,9 @@ SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *v
     return (float)scale;
 }
 
-/* The weights of the squared errors of 32 values: |value| plus 1.25 times the mean magnitude, so that large values get
-   small errors, yet no value is ignored. (On models of 135M to 1.1B, weights of 1 lose a sixth more, as KL divergence,
-   at four bits.) Returns 0 for values that are not finite. */
+/* Computes the weights of the squared errors of 32 values: |value| plus 1.25 times the mean magnitude, so that large
+   values get small errors, yet no value is ignored. (On models of 135M to 1.1B, weights of 1 lose a sixth more, as KL
+   divergence, at four bits.) Returns 0 for values that are not finite. */
 SPECDEC__INLINE int specdec__quant_error_weights(const float *values, float *weights)
 {
     double base = 0;
@@ -119,8 +119,8 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_0(const float *values, unsi
     specdec__quant_pack_five_bits(codes, to->high, to->nibbles);
 }
 
-/* The scale of a group of Q6_K (16 values). The weights of squared errors are squared values, so that large values get
-   the smallest errors. */
+/* Returns the scale of a group of Q6_K (16 values) with the smallest squared error, weighted by squared values, so that
+   large values get the smallest errors. */
 SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
 {
     specdec__pair value[8], weight[8], weighted[8];
@@ -168,8 +168,8 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const 
     }
 }
 
-/* The scale s >= 0 and minimum m that minimise the sum of weight * (value - (s * code - m))^2 over 32 values with codes
-   from 0 to highest. m >= 0, unless is_free. */
+/* Computes the scale s >= 0 and minimum m that minimise the sum of weight * (value - (s * code - m))^2 over 32 values
+   with codes from 0 to highest. m >= 0, unless is_free. */
 SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, int highest, int is_free,
                                                          float *scale_out, float *minimum_out)
 {
@@ -328,9 +328,9 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_k(const float *values, unsi
             (unsigned char)((codes[i / 32 * 64 + i % 32] & 15) | (codes[i / 32 * 64 + 32 + i % 32] & 15) << 4);
 }
 
-/* The ternary codes (-1, 0, 1), plus 1, of 256 values, and their scale, with the smallest squared error. If the codes
-   of the k largest magnitudes, whose sum is s, are not 0, the best scale is s / k, and s^2 / k is subtracted from the
-   error: the best k maximises it. */
+/* Computes the ternary codes (-1, 0, 1), plus 1, of 256 values, and their scale, with the smallest squared error. If
+   the codes of the k largest magnitudes, whose sum is s, are not 0, the best scale is s / k, and s^2 / k is subtracted
+   from the error: the best k maximises it. */
 static SPECDEC__UNUSED void specdec__quant_ternary_codes(const float *values, unsigned char *d, unsigned char *codes)
 {
     static const int gaps[] = {109, 41, 19, 5, 1};
@@ -489,8 +489,8 @@ static SPECDEC__UNUSED void specdec__quant_encode_mxfp4(const float *values, uns
    block; one with NaNs, or with values too large for half floats, need not resemble them. */
 typedef void specdec__quant_encoder(const float *values, unsigned char *block);
 
-/* The encoder of a type. NULL for plain floats and for types that are only read. A function instead of a table, so that
-   a program that encodes nothing links no encoder. */
+/* Returns the encoder of a type. NULL for plain floats and for types that are only read. A function instead of a table,
+   so that a program that encodes nothing links no encoder. */
 static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const specdec__quant_type *type)
 {
 #ifdef SPECDEC_NO_ENCODERS

@@ -9,7 +9,8 @@
 /* Every compiler must write the same file, with fused multiply-adds or not: every product in an encoder that is added
    to something is exact in double (float times float, or a small integer), or comes from specdec__product. */
 
-/* The integer nearest to value (the even one at a tie) in [low, high], both below 2^50 in magnitude; low for a NaN. */
+/* Returns the integer nearest to value (the even one at a tie) in [low, high], both below 2^50 in magnitude; low for a
+   NaN. */
 SPECDEC__INLINE double specdec__quant_nearest(double value, double low, double high)
 {
     value = value > low ? value : low;
@@ -17,16 +18,16 @@ SPECDEC__INLINE double specdec__quant_nearest(double value, double low, double h
     return (value + 6755399441055744.0) - 6755399441055744.0;
 }
 
-/* The integer nearest to value in [low, high], as an int. */
+/* Returns the integer nearest to value in [low, high], as an int. */
 SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
 {
     return (int)specdec__quant_nearest(value, (double)low, (double)high);
 }
 
-/* 1 / value; 0 for 0. */
+/* Returns 1 / value; 0 for 0. */
 SPECDEC__INLINE double specdec__quant_inverse(double value) { return value != 0 ? 1 / value : 0; }
 
-/* A pair of two equal doubles. */
+/* Returns a pair of two equal doubles. */
 SPECDEC__INLINE specdec__pair specdec__quant_same_pair(double value)
 {
     specdec__pair pair = {value, value};
@@ -43,7 +44,7 @@ SPECDEC__INLINE specdec__pair specdec__quant_nearest_pair(specdec__pair value, s
     return SPECDEC__SMALLER_PAIR(value, high) + SPECDEC__QUANT_ROUNDING;
 }
 
-/* The codes in [low, high] nearest to value * inverse of 2 * pairs values, as signed bytes. */
+/* Computes the codes in [low, high] nearest to value * inverse of 2 * pairs values, as signed bytes. */
 SPECDEC__VECTORISE static SPECDEC__NOINLINE void specdec__quant_codes(int pairs, double low, double high,
                                                                       double inverse, const specdec__pair *values,
                                                                       unsigned char *codes)
@@ -71,7 +72,7 @@ SPECDEC__INLINE void specdec__quant_floats_to_pairs(int pairs, const float *valu
     }
 }
 
-/* The smallest of `start` and `count` values, and the largest of the values. count: a multiple of 8. NaNs are
+/* Computes the smallest of `start` and `count` values, and the largest of the values. count: a multiple of 8. NaNs are
    ignored. */
 SPECDEC__INLINE void specdec__quant_range(int count, const float *values, float start, float *low, float *high)
 {
@@ -95,7 +96,8 @@ SPECDEC__INLINE void specdec__quant_range(int count, const float *values, float 
     *high = highs[0];
 }
 
-/* The value of largest magnitude, with its sign; the first one of several. count: a multiple of 8. NaNs are ignored. */
+/* Returns the value of largest magnitude, with its sign; the first one of several. count: a multiple of 8. NaNs are
+   ignored. */
 SPECDEC__VECTORISE static SPECDEC__NOINLINE float specdec__quant_peak(int count, const float *values)
 {
     float low, high;
@@ -154,8 +156,8 @@ SPECDEC__INLINE void specdec__quant_store_try(specdec__quant_try_sums *trial, in
     trial->code[t] = sums->code[0] + sums->code[1];
 }
 
-/* The sums of every try: codes are the integers in [low, high] nearest to value * inverse[t]. tries: even. Two tries
-   are summed at a time, so that the processor does not wait for the sums of one. */
+/* Computes the sums of every try: codes are the integers in [low, high] nearest to value * inverse[t]. tries: even. Two
+   tries are summed at a time, so that the processor does not wait for the sums of one. */
 SPECDEC__INLINE void specdec__quant_sum_tries_by_two(int pairs, const specdec__pair *value,
                                                      const specdec__pair *weight, const specdec__pair *weighted,
                                                      double low, double high, int tries, const double *inverse,

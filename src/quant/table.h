@@ -13,7 +13,7 @@
      SPECDEC__HAS(name) ? (specdec__quant_decoder *)(decode) : NULL, {__VA_ARGS__}},
 static const specdec__quant_type specdec__quant_types[] = {SPECDEC__QUANT_TYPES(SPECDEC__QUANT_TABLE_ROW)};
 
-/* The row of a type by its number in files. NULL for types without a row. */
+/* Returns the row of a type by its number in files. NULL for types without a row. */
 static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t number)
 {
     size_t i;
@@ -24,7 +24,7 @@ static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t n
     return NULL;
 }
 
-/* Whether SPECDEC_TYPES leaves a type out. */
+/* Returns whether SPECDEC_TYPES leaves a type out. */
 SPECDEC__INLINE int specdec__quant_is_left_out(const specdec__quant_type *type)
 {
     return type->granule && !type->decode;
@@ -46,7 +46,7 @@ static const specdec__quant_unsupported specdec__quant_unsupported_types[] = {
     {31, 1, 0, "Q4_0_4_4", "Q4_0"},     {32, 1, 0, "Q4_0_4_8", "Q4_0"},     {33, 1, 0, "Q4_0_8_8", "Q4_0"},
     {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"}, {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}};
 
-/* The row of an unsupported type by its number in files. NULL for unknown numbers. */
+/* Returns the row of an unsupported type by its number in files. NULL for unknown numbers. */
 static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_unsupported(uint32_t number)
 {
     size_t i;
@@ -57,8 +57,8 @@ static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_uns
     return NULL;
 }
 
-/* Bytes of a tensor of `elements` elements in rows of `row` elements. SIZE_MAX if a row is no multiple of the block, or
-   the size overflows; 0 for types whose size is not known. */
+/* Returns the bytes of a tensor of `elements` elements in rows of `row` elements. SIZE_MAX if a row is no multiple of
+   the block, or the size overflows; 0 for types whose size is not known. */
 static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t elements, uint64_t row)
 {
     const specdec__quant_type *type = specdec__quant_find(number);

@@ -92,7 +92,7 @@ typedef struct specdec__quant_field {
     unsigned char count;
 } specdec__quant_field;
 
-/* Bytes of a unit of a field; words with transposed bits have 4. */
+/* Returns the bytes of a unit of a field; words with transposed bits have 4. */
 SPECDEC__INLINE size_t specdec__quant_unit_bytes(int unit) { return unit > 4 ? 4 : (size_t)unit; }
 
 /* Decodes a block into codes (block) and, for each granule, a scale and a minimum (block / granule each). minimum is
@@ -115,13 +115,13 @@ typedef struct specdec__quant_type {
     specdec__quant_field fields[SPECDEC__QUANT_MAX_FIELDS]; /* in order: see specdec__quant_interleave */
 } specdec__quant_type;
 
-/* The number that makes a type's codes unsigned when it is added to them. */
+/* Returns the number that makes a type's codes unsigned when it is added to them. */
 SPECDEC__UNUSED SPECDEC__INLINE int specdec__quant_bias(int bits, int has_minimum)
 {
     return has_minimum ? 0 : bits == 2 ? 1 : 1 << (bits - 1);
 }
 
-/* Half float to float: exact, subnormals and infinities included; a NaN keeps its payload. */
+/* Converts a half float to a float: exact, subnormals and infinities included; a NaN keeps its payload. */
 SPECDEC__INLINE float specdec__float_from_f16(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16, exponent = (half >> 10) & 31u, mantissa = half & 0x3FFu;
@@ -133,8 +133,9 @@ SPECDEC__INLINE float specdec__float_from_f16(uint16_t half)
     return specdec__float_from_bits(sign | (exponent == 31 ? 255u : exponent + 112u) << 23 | mantissa << 13);
 }
 
-/* Float to half float, to nearest even. From 65520 on infinity; a NaN stays a NaN. All cases are computed without a
-   branch, so that loops can be vectorised; below 2^-14, adding 1/2 to the float rounds it to a subnormal half float. */
+/* Converts a float to the nearest half float (the even one at a tie). From 65520 on infinity; a NaN stays a NaN. All
+   cases are computed without a branch, so that loops can be vectorised; below 2^-14, adding 1/2 to the float rounds it
+   to a subnormal half float. */
 SPECDEC__INLINE uint16_t specdec__f16_from_float(float value)
 {
     int32_t bits = (int32_t)(specdec__bits_from_float(value) & 0x7FFFFFFFu);
@@ -148,13 +149,13 @@ SPECDEC__INLINE uint16_t specdec__f16_from_float(float value)
     return (uint16_t)(sign | half);
 }
 
-/* bfloat16 to float: exact. */
+/* Converts a bfloat16 to a float: exact. */
 SPECDEC__INLINE float specdec__float_from_bf16(uint16_t brain)
 {
     return specdec__float_from_bits((uint32_t)brain << 16);
 }
 
-/* Float to bfloat16, to nearest even; a NaN stays a NaN. */
+/* Converts a float to the nearest bfloat16 (the even one at a tie); a NaN stays a NaN. */
 SPECDEC__INLINE uint16_t specdec__bf16_from_float(float value)
 {
     uint32_t bits = specdec__bits_from_float(value);
@@ -164,7 +165,7 @@ SPECDEC__INLINE uint16_t specdec__bf16_from_float(float value)
     return (uint16_t)((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
-/* The half float at an address. */
+/* Returns the half float at an address. */
 SPECDEC__RARELY_RUN_INLINE float specdec__load_f16(const void *at)
 {
     return specdec__float_from_f16(specdec__load_u16(at));

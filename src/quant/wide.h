@@ -35,8 +35,8 @@ specdec__wide_add(specdec__wide_doubles *sums, const double *weight, double weig
     sums[2] += weight_code;
 }
 
-/* As specdec__quant_sum_tries_by_two, for four tries at a time. inverse: (SPECDEC__QUANT_MAX_TRIES), 0 from `tries`
-   on. */
+/* Computes sums as specdec__quant_sum_tries_by_two does, for four tries at a time. inverse: (SPECDEC__QUANT_MAX_TRIES),
+   0 from `tries` on. */
 SPECDEC__INLINE SPECDEC__TARGET_AVX2_FMA void
 specdec__wide_sum_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
                         const specdec__pair *weighted, double low, double high, int tries,
@@ -64,7 +64,7 @@ specdec__wide_sum_tries(int pairs, const specdec__pair *value, const specdec__pa
     }
 }
 
-/* As specdec__wide_sum_tries, compiled as two loops: with weights, and with weights of 1. */
+/* Computes sums as specdec__wide_sum_tries does, compiled as two loops: with weights, and with weights of 1. */
 static SPECDEC__TARGET_AVX2_FMA __attribute__((noinline)) void
 specdec__wide_sum_weighted_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
                                  const specdec__pair *weighted, double low, double high, int tries,
@@ -77,7 +77,7 @@ specdec__wide_sum_weighted_tries(int pairs, const specdec__pair *value, const sp
 }
 #endif
 
-/* The sums of all tries, by the function that suits this processor. */
+/* Computes the sums of all tries, by the function that suits this processor. */
 static void specdec__quant_sum_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
                                      const specdec__pair *weighted, double low, double high, int tries,
                                      const double *inverse, specdec__quant_try_sums *trial)
