@@ -463,7 +463,7 @@ static inline void maker_defaults(maker_recipe *r)
 {
     r->architecture = r->architecture ? r->architecture : "llama";
     r->layers = r->layers ? r->layers : strcmp(r->architecture, "eagle3") ? 2 : 1;
-    r->layers += r->layers == 1 && specdec__architecture_trait(maker_architecture(r), SPECDEC__MIXING); /* one of each kind */
+    r->layers += r->layers == 1 && specdec__architecture_trait(maker_architecture(r), SPECDEC__RECURRENT_KIND); /* one of each kind */
     r->embedding = r->embedding ? r->embedding : 64;
     r->feed_forward = r->feed_forward ? r->feed_forward : 96;
     r->heads = r->heads ? r->heads : 4;
@@ -693,7 +693,7 @@ static inline specdec__recurrent_sizes maker_mixing(const maker_recipe *r)
     specdec__recurrent_sizes x;
 
     memset(&x, 0, sizeof x);
-    x.kind = specdec__architecture_trait(maker_architecture(r), SPECDEC__MIXING);
+    x.kind = specdec__architecture_trait(maker_architecture(r), SPECDEC__RECURRENT_KIND);
     if (!x.kind)
         return x;
     x.taps = x.kind == SPECDEC__SHORT_CONVOLUTION ? 3 : 4;
@@ -717,7 +717,7 @@ static inline int maker_recurs(const maker_recipe *r, int i, int *attends, int *
     *attends = *feeds = 1;
     if (i >= r->layers) /* a block that predicts */
         return 0;
-    if (!specdec__architecture_trait(a, SPECDEC__MIXING) || recurs == SPECDEC__RECURS_BESIDE_ATTENTION)
+    if (!specdec__architecture_trait(a, SPECDEC__RECURRENT_KIND) || recurs == SPECDEC__RECURS_BESIDE_ATTENTION)
         return recurs == SPECDEC__RECURS_BESIDE_ATTENTION;
     if (recurs == SPECDEC__RECURS_ALONE) {
         *attends = i % 3 == 1;
@@ -947,7 +947,7 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
     if (r.sharing)
         maker_u32(m, maker_key(&r, ".attention.shared_kv_layers"), (uint32_t)r.sharing);
     maker_facts(m, &r);
-    if (specdec__architecture_trait(maker_architecture(&r), SPECDEC__MIXING))
+    if (specdec__architecture_trait(maker_architecture(&r), SPECDEC__RECURRENT_KIND))
         maker_states(m, &r);
     maker_vocab(m, r.vocab);
 

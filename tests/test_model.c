@@ -426,7 +426,7 @@ static void test_missing(void)
                 CHECK(r == SPECDEC_ERROR_UNSUPPORTED && names(t->name)); /* there need not be one */
             else if (strcmp(name, "output.weight") == 0)
                 CHECK(r == SPECDEC_ERROR_UNSUPPORTED && names("Xutput.weight")); /* the embedding would do */
-            else if (strstr(name, "attn_qkv") && !specdec__architecture_trait(&specdec__architectures[a], SPECDEC__MIXING)) /* it holds several, of which the first is missed */
+            else if (strstr(name, "attn_qkv") && !specdec__architecture_trait(&specdec__architectures[a], SPECDEC__RECURRENT_KIND)) /* it holds several, of which the first is missed */
                 CHECK(r == SPECDEC_ERROR_FORMAT && names("attn_q.weight"));
             else if (strstr(name, "ffn_up.") && !specdec__architecture_trait(&specdec__architectures[a], SPECDEC__UNGATED) && !maker_find_tensor(m, "blk.0.ffn_gate.weight") && !strstr(name, "exps"))
                 CHECK(r == SPECDEC_ERROR_FORMAT && names("ffn_gate.weight"));

@@ -526,7 +526,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     if (model->layer_embeddings.width)
         c->layer_embeddings = SPECDEC__TAKE(
-            arena, float, n *(size_t)specdec__forward_stride(model->layer_embeddings.width * model->layers));
+            arena, float, n * (size_t)specdec__forward_stride(model->layer_embeddings.width * model->layers));
     if (model->streams.count)
         specdec__context_take_streams(c, n, arena);
     if (model->block.taps) {

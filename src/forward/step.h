@@ -223,14 +223,11 @@ static int specdec__recurrent_list_products(const specdec__context *c, const spe
                                             specdec__matrix_product *t)
 {
     const specdec__recurrent_sizes *m = &c->model->recurrent_sizes;
-    const struct { int matrix, at;
-    } made[] = {{SPECDEC__RECURRENT_SHORT_IN, 0},
-                {SPECDEC__RECURRENT_SSM_IN, 0},
-                {SPECDEC__RECURRENT_GATE, 0},
-                {SPECDEC__RECURRENT_QKV, m->first_input},
-                {SPECDEC__RECURRENT_BETA, m->first_input + m->channels},
-                {SPECDEC__RECURRENT_BETA_ALPHA, m->first_input + m->channels},
-                {SPECDEC__RECURRENT_ALPHA, m->first_input + m->channels + specdec__round_up(m->heads, 16)}};
+    const struct { int matrix, at; } made[] = {
+        {SPECDEC__RECURRENT_SHORT_IN, 0}, {SPECDEC__RECURRENT_SSM_IN, 0}, {SPECDEC__RECURRENT_GATE, 0},
+        {SPECDEC__RECURRENT_QKV, m->first_input}, {SPECDEC__RECURRENT_BETA, m->first_input + m->channels},
+        {SPECDEC__RECURRENT_BETA_ALPHA, m->first_input + m->channels},
+        {SPECDEC__RECURRENT_ALPHA, m->first_input + m->channels + specdec__round_up(m->heads, 16)}};
     int i, count = 0;
 
     for (i = 0; i < (int)SPECDEC__COUNT(made); i++)

@@ -428,7 +428,7 @@ static specdec_result specdec__model_read_recurrent_sizes(specdec__model *m, spe
     specdec__recurrent_sizes *x = &m->recurrent_sizes;
     int inner, wide;
 
-    x->kind = m->trait[SPECDEC__MIXING];
+    x->kind = m->trait[SPECDEC__RECURRENT_KIND];
     if (!x->kind)
         return SPECDEC_OK;
     if (!SPECDEC__HAS_RECURRENT_LAYERS)

@@ -13,9 +13,7 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__MAX_DIMENSION \
-    (1 << 20)                            /* width of an embedding, a feed-forward network, or all heads of a layer, at
-                                            most */
+#define SPECDEC__MAX_DIMENSION (1 << 20) /* width of an embedding, a network, or all heads of a layer, at most */
 #define SPECDEC__MAX_EXPERTS 1024        /* experts of a layer, at most */
 #define SPECDEC__MAX_CHOSEN_EXPERTS 64   /* experts that a token visits, and groups of experts, at most */
 
@@ -45,94 +43,39 @@ typedef struct specdec__matrix {
 
 /* The matrices of a layer, as in specdec__matrix_table. */
 enum {
-    SPECDEC__Q,
-    SPECDEC__K,
-    SPECDEC__V,
-    SPECDEC__O,
-    SPECDEC__GATE,
-    SPECDEC__UP,
-    SPECDEC__DOWN,
-    SPECDEC__EXPERT_GATE,
-    SPECDEC__EXPERT_UP,
-    SPECDEC__EXPERT_DOWN,
-    SPECDEC__ROUTER,
-    SPECDEC__SHARED_ROUTER,
-    SPECDEC__LATENT_DOWN,
-    SPECDEC__LATENT_UP,
-    SPECDEC__LAYER_EMBEDDING_GATE,
-    SPECDEC__LAYER_EMBEDDING_OUT,
-    SPECDEC__STREAM_ROUTER,
-    SPECDEC__LAUREL_DOWN,
-    SPECDEC__LAUREL_UP, /* of specdec__streams */
-    SPECDEC__ATTENTION_CONV,
-    SPECDEC__FFN_CONV, /* of specdec__block_model */
-    SPECDEC__Q_A,
-    SPECDEC__Q_B,
-    SPECDEC__KV_A,
-    SPECDEC__K_B,
-    SPECDEC__V_B, /* of latent attention */
+    SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN,
+    SPECDEC__EXPERT_GATE, SPECDEC__EXPERT_UP, SPECDEC__EXPERT_DOWN, SPECDEC__ROUTER, SPECDEC__SHARED_ROUTER,
+    SPECDEC__LATENT_DOWN, SPECDEC__LATENT_UP,
+    SPECDEC__LAYER_EMBEDDING_GATE, SPECDEC__LAYER_EMBEDDING_OUT,
+    SPECDEC__STREAM_ROUTER, SPECDEC__LAUREL_DOWN, SPECDEC__LAUREL_UP, /* of specdec__streams */
+    SPECDEC__ATTENTION_CONV, SPECDEC__FFN_CONV, /* of specdec__block_model */
+    SPECDEC__Q_A, SPECDEC__Q_B, SPECDEC__KV_A, SPECDEC__K_B, SPECDEC__V_B, /* of latent attention */
     /* of recurrent layers: */
-    SPECDEC__RECURRENT_SHORT_IN,
-    SPECDEC__RECURRENT_SHORT_OUT,
-    SPECDEC__RECURRENT_SSM_IN,
-    SPECDEC__RECURRENT_SSM_OUT,
+    SPECDEC__RECURRENT_SHORT_IN, SPECDEC__RECURRENT_SHORT_OUT, SPECDEC__RECURRENT_SSM_IN, SPECDEC__RECURRENT_SSM_OUT,
     SPECDEC__RECURRENT_QKV,
-    SPECDEC__RECURRENT_GATE,
-    SPECDEC__RECURRENT_BETA,
-    SPECDEC__RECURRENT_ALPHA,
-    SPECDEC__RECURRENT_BETA_ALPHA,
+    SPECDEC__RECURRENT_GATE, SPECDEC__RECURRENT_BETA, SPECDEC__RECURRENT_ALPHA, SPECDEC__RECURRENT_BETA_ALPHA,
     SPECDEC__MATRICES
 };
 /* The vectors of a layer, as in specdec__vector_table: weights of norms, biases, and small matrices. */
 enum {
-    SPECDEC__ATTENTION_NORM,
-    SPECDEC__FFN_NORM,
-    SPECDEC__Q_NORM,
-    SPECDEC__K_NORM,
-    SPECDEC__AFTER_ATTENTION,
-    SPECDEC__AFTER_FFN,
-    SPECDEC__READ_NORM,
-    SPECDEC__Q_BIAS,
-    SPECDEC__K_BIAS,
-    SPECDEC__V_BIAS,
-    SPECDEC__O_BIAS,
-    SPECDEC__GATE_BIAS,
-    SPECDEC__UP_BIAS,
-    SPECDEC__DOWN_BIAS,
-    SPECDEC__SINKS,
-    SPECDEC__ROUTER_BIAS,
-    SPECDEC__CHOICE_BIAS,
-    SPECDEC__EXPERT_GATE_BIAS,
-    SPECDEC__EXPERT_UP_BIAS,
+    SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM,
+    SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN, SPECDEC__READ_NORM,
+    SPECDEC__Q_BIAS, SPECDEC__K_BIAS, SPECDEC__V_BIAS, SPECDEC__O_BIAS,
+    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__SINKS,
+    SPECDEC__ROUTER_BIAS, SPECDEC__CHOICE_BIAS, SPECDEC__EXPERT_GATE_BIAS, SPECDEC__EXPERT_UP_BIAS,
     SPECDEC__EXPERT_DOWN_BIAS,
-    SPECDEC__FFN_NORM_BARE,
-    SPECDEC__FFN_NORM_FIRST, /* other tensor names of FFN_NORM */
-    SPECDEC__AFTER_INPUT,
-    SPECDEC__OUTPUT_SCALE,
+    SPECDEC__FFN_NORM_BARE, SPECDEC__FFN_NORM_FIRST, /* other tensor names of FFN_NORM */
+    SPECDEC__AFTER_INPUT, SPECDEC__OUTPUT_SCALE,
     /* with the trait DENSE_BESIDE_EXPERTS: */
-    SPECDEC__ROUTER_NORM,
-    SPECDEC__EXPERT_NORM,
-    SPECDEC__AFTER_NETWORK,
-    SPECDEC__AFTER_EXPERTS,
-    SPECDEC__LOW_NORM,
-    SPECDEC__LATENT_NORM, /* of latent attention */
-    SPECDEC__STREAM_NORM,
-    SPECDEC__PREDICTIONS,
-    SPECDEC__CORRECTIONS,
-    SPECDEC__INPUT_SCALE, /* of specdec__streams */
-    SPECDEC__ATTENTION_CONV_BASE,
-    SPECDEC__FFN_CONV_BASE, /* of specdec__block_model: (2, taps, embedding) */
-    SPECDEC__LAUREL_NORM,   /* PREDICTIONS: (streams, streams, streams), CORRECTIONS: (streams, streams) */
+    SPECDEC__ROUTER_NORM, SPECDEC__EXPERT_NORM, SPECDEC__AFTER_NETWORK, SPECDEC__AFTER_EXPERTS,
+    SPECDEC__LOW_NORM, SPECDEC__LATENT_NORM, /* of latent attention */
+    SPECDEC__STREAM_NORM, SPECDEC__PREDICTIONS, SPECDEC__CORRECTIONS, SPECDEC__INPUT_SCALE, /* of specdec__streams */
+    SPECDEC__ATTENTION_CONV_BASE, SPECDEC__FFN_CONV_BASE, /* of specdec__block_model: (2, taps, embedding) */
+    SPECDEC__LAUREL_NORM, /* PREDICTIONS: (streams, streams, streams), CORRECTIONS: (streams, streams) */
     /* of recurrent layers; taps are (taps, channels): */
-    SPECDEC__RECURRENT_SHORT_TAPS,
-    SPECDEC__RECURRENT_TAPS,
-    SPECDEC__RECURRENT_BIAS,
-    SPECDEC__RECURRENT_DT_BIAS,
-    SPECDEC__RECURRENT_A,
-    SPECDEC__RECURRENT_D,
-    SPECDEC__RECURRENT_NORM,
-    SPECDEC__RECURRENT_NORMS,
-    SPECDEC__VECTORS
+    SPECDEC__RECURRENT_SHORT_TAPS, SPECDEC__RECURRENT_TAPS, SPECDEC__RECURRENT_BIAS, SPECDEC__RECURRENT_DT_BIAS,
+    SPECDEC__RECURRENT_A, SPECDEC__RECURRENT_D,
+    SPECDEC__RECURRENT_NORM, SPECDEC__RECURRENT_NORMS, SPECDEC__VECTORS
 };
 /* Spans: a layer attends to all keys, or to a sliding window of the last keys. */
 enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS };
@@ -183,27 +126,27 @@ typedef struct specdec__layer {
    is 0, or what specdec__default_traits says. Some architectures have regular and alternate layers: layer i is an
    alternate one if bit i % PERIOD of ALTERNATES is set. Alternate layers may have a sliding window, or another RoPE. */
 enum {
-    SPECDEC__NO_TRAIT,        /* ends a row of the table */
-    SPECDEC__NEOX,            /* 1: RoPE rotates pairs (i, i + dim/2); 0: pairs (2i, 2i + 1), for which converters have
+    SPECDEC__NO_TRAIT,       /* ends a row of the table */
+    SPECDEC__NEOX,           /* 1: RoPE rotates pairs (i, i + dim/2); 0: pairs (2i, 2i + 1), for which converters have
                                 reordered Llama's rows of queries and keys */
-    SPECDEC__ACTIVATION,      /* the activation: SPECDEC__SILU, SPECDEC__GELU, ... */
-    SPECDEC__UNGATED,         /* 1: feed-forward networks have no gate: down(activation(up x)) */
-    SPECDEC__NEEDS,           /* bits of optional vectors that files must have */
-    SPECDEC__LACKS,           /* bits of vectors that files never have, though other architectures do */
-    SPECDEC__FFN_NORM_AS,     /* the vector whose tensor name SPECDEC__FFN_NORM has in files; 0: its own name */
-    SPECDEC__LAYER_NORM,      /* 1: norms are LayerNorms, which subtract the mean; 0: RMS norms */
-    SPECDEC__PARALLEL,        /* 1: attention and feed-forward network read the same norm of the same x */
+    SPECDEC__ACTIVATION,     /* the activation: SPECDEC__SILU, SPECDEC__GELU, ... */
+    SPECDEC__UNGATED,        /* 1: feed-forward networks have no gate: down(activation(up x)) */
+    SPECDEC__NEEDS,          /* bits of optional vectors that files must have */
+    SPECDEC__LACKS,          /* bits of vectors that files never have, though other architectures do */
+    SPECDEC__FFN_NORM_AS,    /* the vector whose tensor name SPECDEC__FFN_NORM has in files; 0: its own name */
+    SPECDEC__LAYER_NORM,     /* 1: norms are LayerNorms, which subtract the mean; 0: RMS norms */
+    SPECDEC__PARALLEL,       /* 1: attention and feed-forward network read the same norm of the same x */
     SPECDEC__NORM_AFTER_ROPE, /* 1: norms of queries and keys come after RoPE */
-    SPECDEC__JOINT_NORMS,     /* 1: norms of queries and keys are over all heads of a row together */
-    SPECDEC__PERIOD,          /* layers after which the pattern of alternate layers repeats */
-    SPECDEC__ALTERNATES,      /* bits of the alternate layers in a period */
-    SPECDEC__WINDOW_KEYS, /* window of alternate layers in keys, if the file has no key for it; -1: they have none in
+    SPECDEC__JOINT_NORMS,    /* 1: norms of queries and keys are over all heads of a row together */
+    SPECDEC__PERIOD,         /* layers after which the pattern of alternate layers repeats */
+    SPECDEC__ALTERNATES,     /* bits of the alternate layers in a period */
+    SPECDEC__WINDOW_KEYS,    /* window of alternate layers in keys, if the file has no key for it; -1: they have none in
                                 any case */
     SPECDEC__BASE_OF_REGULAR, /* 1: ALTERNATE_BASE is about the regular layers instead, where alternate layers have
                                 windows */
-    SPECDEC__ALTERNATE_BASE,  /* RoPE base of alternate layers, if the file has no key for it; 1: that of regular layers
+    SPECDEC__ALTERNATE_BASE, /* RoPE base of alternate layers, if the file has no key for it; 1: that of regular layers
                                 without scaling; 0: the same RoPE; < 0: no RoPE */
-    SPECDEC__ROOT_EMBEDDING,  /* 1: embeddings are multiplied by the root of their width */
+    SPECDEC__ROOT_EMBEDDING, /* 1: embeddings are multiplied by the root of their width */
     SPECDEC__WIDE_QUERIES,   /* in models of this many layers, queries are divided by root(embedding / heads) instead of
                                 root(key_dim) */
     SPECDEC__CAP_SCORES,     /* soft cap of attention scores, if the file has no key for it */
@@ -224,8 +167,7 @@ enum {
                                 experts */
     SPECDEC__QUERY_GATES,    /* 1: attn_q has rows of a gate behind the query of each head; the head's output is
                                 multiplied by sigmoid(gate) */
-    SPECDEC__MIXING,         /* the kind of recurrent layers: SPECDEC__SHORT_CONVOLUTION, ...; 0: the architecture has
-                                none */
+    SPECDEC__RECURRENT_KIND,         /* kind of recurrent layers: SPECDEC__SHORT_CONVOLUTION, ...; 0: there are none */
     SPECDEC__RECURS,         /* which layers are recurrent: SPECDEC__RECURS_WITHOUT_ATTENTION, ... */
     SPECDEC__KEYS_BY_MODULO, /* 1: heads of recurrent layers with equal index modulo the number of keys share a key; 0:
                                 adjacent heads do */
@@ -267,7 +209,7 @@ static const specdec__trait specdec__default_traits[] = {{SPECDEC__PERIOD, 1}, {
 /* A row of the table of architectures. */
 typedef struct specdec__architecture {
     const char *name;                            /* general.architecture in files */
-    specdec__trait traits[SPECDEC__MAX_TRAITS];  /* ends with SPECDEC__NO_TRAIT */
+    specdec__trait traits[SPECDEC__MAX_TRAITS]; /* ends with SPECDEC__NO_TRAIT */
 } specdec__architecture;
 
 /* RoPE's variants (the trait ROPE_VARIANT): none; no RoPE if rope.scaling.finetuned is 0; never any RoPE; queries grow
@@ -319,91 +261,42 @@ static const specdec__architecture specdec__architectures[] = {
     {"llama", {{SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"qwen2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}}},
     {"qwen3", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
-    {"gemma",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__ACTIVATION, SPECDEC__GELU},
-      {SPECDEC__ROOT_EMBEDDING, 1},
-      {SPECDEC__ROPE_BASE, 10000}}},
-    {"gemma2",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__ACTIVATION, SPECDEC__GELU},
-      {SPECDEC__NEEDS, SPECDEC__POST_NORMS},
-      {SPECDEC__PERIOD, 2},
-      {SPECDEC__ALTERNATES, 1},
-      {SPECDEC__WINDOW_KEYS, 4096},
-      {SPECDEC__ROOT_EMBEDDING, 1},
-      {SPECDEC__WIDE_QUERIES, 46},
-      {SPECDEC__CAP_SCORES, 50},
-      {SPECDEC__CAP_LOGITS, 30},
-      {SPECDEC__ROPE_BASE, 10000}}},
-    {"gemma3",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__ACTIVATION, SPECDEC__GELU},
-      {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
-      {SPECDEC__PERIOD, 6},
-      {SPECDEC__ALTERNATES, 31},
-      {SPECDEC__WINDOW_KEYS, 1 << 30},
-      {SPECDEC__ALTERNATE_BASE, 10000},
-      {SPECDEC__ROOT_EMBEDDING, 1},
-      {SPECDEC__WIDE_QUERIES, 62}}},
-    {"gemma4",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__ACTIVATION, SPECDEC__GELU},
-      {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
-      {SPECDEC__PERIOD, 6},
-      {SPECDEC__ALTERNATES, 31},
-      {SPECDEC__WINDOW_KEYS, 1 << 30},
-      {SPECDEC__ALTERNATE_BASE, 10000},
-      {SPECDEC__ROOT_EMBEDDING, 1},
-      {SPECDEC__UNSCALED, 1},
-      {SPECDEC__NORMED_VALUES, 1},
-      {SPECDEC__SHARES_KEYS, 1},
-      {SPECDEC__LAYER_INPUTS, 1},
-      {SPECDEC__SCALES_OUTPUT, 1},
-      {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
-      {SPECDEC__DENSE_BESIDE_EXPERTS, 1}}},
-    {"gemma3n",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__ACTIVATION, SPECDEC__GELU},
-      {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
-      {SPECDEC__PERIOD, 5},
-      {SPECDEC__ALTERNATES, 15},
-      {SPECDEC__WINDOW_KEYS, 1 << 30},
-      {SPECDEC__ALTERNATE_BASE, 10000},
-      {SPECDEC__ROOT_EMBEDDING, 1},
-      {SPECDEC__UNSCALED, 1},
-      {SPECDEC__NORMED_VALUES, 1},
-      {SPECDEC__SHARES_KEYS, 1},
-      {SPECDEC__CAP_LOGITS, 30},
-      {SPECDEC__LAYER_INPUTS, 1},
-      {SPECDEC__ALTUP, 4},
-      {SPECDEC__LAUREL, 64},
-      {SPECDEC__SPARSE, 10}}},
-    {"phi3",
-     {{SPECDEC__NEOX, 1}, {SPECDEC__ALTERNATES, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ROPE_BASE, 10000}}},
-    {"deepseek2",
-     {{SPECDEC__LATENT, 1},
-      {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_SCORES_SCALED},
-      {SPECDEC__ROPE_BASE, 10000},
-      {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
+    {"gemma", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU}, {SPECDEC__ROOT_EMBEDDING, 1},
+               {SPECDEC__ROPE_BASE, 10000}}},
+    {"gemma2", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU}, {SPECDEC__NEEDS, SPECDEC__POST_NORMS},
+                {SPECDEC__PERIOD, 2}, {SPECDEC__ALTERNATES, 1}, {SPECDEC__WINDOW_KEYS, 4096},
+                {SPECDEC__ROOT_EMBEDDING, 1}, {SPECDEC__WIDE_QUERIES, 46}, {SPECDEC__CAP_SCORES, 50},
+                {SPECDEC__CAP_LOGITS, 30}, {SPECDEC__ROPE_BASE, 10000}}},
+    {"gemma3", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
+                {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
+                {SPECDEC__ALTERNATES, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 10000},
+                {SPECDEC__ROOT_EMBEDDING, 1}, {SPECDEC__WIDE_QUERIES, 62}}},
+    {"gemma4", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
+                {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
+                {SPECDEC__ALTERNATES, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 10000},
+                {SPECDEC__ROOT_EMBEDDING, 1}, {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1},
+                {SPECDEC__SHARES_KEYS, 1}, {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__SCALES_OUTPUT, 1},
+                {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__DENSE_BESIDE_EXPERTS, 1}}},
+    {"gemma3n", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
+                 {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 5},
+                 {SPECDEC__ALTERNATES, 15}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 10000},
+                 {SPECDEC__ROOT_EMBEDDING, 1}, {SPECDEC__UNSCALED, 1}, {SPECDEC__NORMED_VALUES, 1},
+                 {SPECDEC__SHARES_KEYS, 1}, {SPECDEC__CAP_LOGITS, 30}, {SPECDEC__LAYER_INPUTS, 1}, {SPECDEC__ALTUP, 4},
+                 {SPECDEC__LAUREL, 64}, {SPECDEC__SPARSE, 10}}},
+    {"phi3", {{SPECDEC__NEOX, 1}, {SPECDEC__ALTERNATES, 1}, {SPECDEC__WINDOW_KEYS, 1 << 30},
+              {SPECDEC__ROPE_BASE, 10000}}},
+    {"deepseek2", {{SPECDEC__LATENT, 1}, {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_SCORES_SCALED},
+                   {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
     {"smollm3", {{SPECDEC__PERIOD, 4}, {SPECDEC__ALTERNATES, 8}, {SPECDEC__ALTERNATE_BASE, -1}}},
-    {"granite",
-     {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)},
-      {SPECDEC__ROPE_BASE, 10000},
-      {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL}}},
-    {"granitemoe",
-     {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)},
-      {SPECDEC__ROPE_BASE, 10000},
-      {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL},
-      {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"granite", {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
+                 {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL}}},
+    {"granitemoe", {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
+                    {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"qwen3moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
-    {"qwen3vlmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
-    {"olmoe",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__NEEDS, SPECDEC__QK_NORM},
-      {SPECDEC__JOINT_NORMS, 1},
-      {SPECDEC__ROPE_BASE, 10000},
-      {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
+    {"qwen3vlmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM},
+                    {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"olmoe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__JOINT_NORMS, 1},
+               {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW}}},
     {"mistral3", {{SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_QUERIES_GROW}}},
     {"ernie4_5", {{0, 0}}},
     {"minicpm", {{SPECDEC__REQUIRED_FACTS, SPECDEC__ALL_SCALES}, {SPECDEC__ROPE_BASE, 10000}}},
@@ -412,170 +305,84 @@ static const specdec__architecture specdec__architectures[] = {
     {"qwen3vl", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
     {"glm4", {{SPECDEC__NEEDS, SPECDEC__POST_NORMS}, {SPECDEC__ROPE_BASE, 10000}}},
     {"exaone", {{SPECDEC__NEOX, 1}}},
-    {"lfm2",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__NEEDS, SPECDEC__QK_NORM},
-      {SPECDEC__ZERO_SIZES, 1},
-      {SPECDEC__MIXING, SPECDEC__SHORT_CONVOLUTION},
-      {SPECDEC__EMBEDDING_NORM, 1}}},
-    {"granitehybrid",
-     {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)},
-      {SPECDEC__ROPE_BASE, 10000},
-      {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL},
-      {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
-      {SPECDEC__ZERO_SIZES, 1},
-      {SPECDEC__MIXING, SPECDEC__MAMBA2}}},
-    {"exaone4",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
-      {SPECDEC__LACKS, SPECDEC__PRE_NORMS},
-      {SPECDEC__PERIOD, 4},
-      {SPECDEC__ALTERNATES, 7},
-      {SPECDEC__WINDOW_KEYS, 1 << 30},
-      {SPECDEC__ALTERNATE_BASE, -1},
-      {SPECDEC__BASE_OF_REGULAR, 1}}},
-    {"olmo2",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
-      {SPECDEC__LACKS, SPECDEC__PRE_NORMS},
-      {SPECDEC__JOINT_NORMS, 1},
-      {SPECDEC__PERIOD, 4},
-      {SPECDEC__ALTERNATES, 7},
-      {SPECDEC__WINDOW_KEYS, 1 << 30},
-      {SPECDEC__ALTERNATE_BASE, 1}}},
-    {"cohere2",
-     {{SPECDEC__LAYER_NORM, 1},
-      {SPECDEC__PARALLEL, 1},
-      {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__FFN_NORM)},
-      {SPECDEC__PERIOD, 4},
-      {SPECDEC__ALTERNATES, 7},
-      {SPECDEC__WINDOW_KEYS, 4096},
-      {SPECDEC__ALTERNATE_BASE, -1},
-      {SPECDEC__BASE_OF_REGULAR, 1},
-      {SPECDEC__LOGITS_TIMES, 1}}},
-    {"seed_oss",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__NEEDS, SPECDEC__QKV_BIAS},
-      {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
-      {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
+    {"lfm2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__ZERO_SIZES, 1},
+              {SPECDEC__RECURRENT_KIND, SPECDEC__SHORT_CONVOLUTION}, {SPECDEC__EMBEDDING_NORM, 1}}},
+    {"granitehybrid", {{SPECDEC__REQUIRED_FACTS, SPECDEC__BIT(SPECDEC__LOGIT_SCALE)}, {SPECDEC__ROPE_BASE, 10000},
+                       {SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_OPTIONAL}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
+                       {SPECDEC__ZERO_SIZES, 1}, {SPECDEC__RECURRENT_KIND, SPECDEC__MAMBA2}}},
+    {"exaone4", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
+                 {SPECDEC__LACKS, SPECDEC__PRE_NORMS}, {SPECDEC__PERIOD, 4}, {SPECDEC__ALTERNATES, 7},
+                 {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, -1}, {SPECDEC__BASE_OF_REGULAR, 1}}},
+    {"olmo2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
+               {SPECDEC__LACKS, SPECDEC__PRE_NORMS}, {SPECDEC__JOINT_NORMS, 1}, {SPECDEC__PERIOD, 4},
+               {SPECDEC__ALTERNATES, 7}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 1}}},
+    {"cohere2", {{SPECDEC__LAYER_NORM, 1}, {SPECDEC__PARALLEL, 1}, {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__FFN_NORM)},
+                 {SPECDEC__PERIOD, 4}, {SPECDEC__ALTERNATES, 7}, {SPECDEC__WINDOW_KEYS, 4096},
+                 {SPECDEC__ALTERNATE_BASE, -1}, {SPECDEC__BASE_OF_REGULAR, 1}, {SPECDEC__LOGITS_TIMES, 1}}},
+    {"seed_oss", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS},
+                  {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                  {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}}},
     {"hunyuan-dense", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__NORM_AFTER_ROPE, 1}}},
-    {"qwen2moe",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__NEEDS, SPECDEC__QKV_BIAS},
-      {SPECDEC__EXPERT_SHARES, SPECDEC__RAW},
-      {SPECDEC__SHARED_GATE, 1}}},
+    {"qwen2moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QKV_BIAS}, {SPECDEC__EXPERT_SHARES, SPECDEC__RAW},
+                  {SPECDEC__SHARED_GATE, 1}}},
     {"ernie4_5-moe", {{SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
-    {"bailingmoe2",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__NEEDS, SPECDEC__QK_NORM},
-      {SPECDEC__EXPERT_SHARES, SPECDEC__RAW | SPECDEC__SIGMOID},
-      {SPECDEC__SHARED_EACH, 1}}},
-    {"glm4moe",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
-      {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
-      {SPECDEC__EXPERT_SHARES, SPECDEC__RAW | SPECDEC__SIGMOID}}},
-    {"gpt-oss",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__ACTIVATION, SPECDEC__CLAMPED_SWIGLU},
-      {SPECDEC__NEEDS,
-       SPECDEC__QKV_BIAS | SPECDEC__BIT(SPECDEC__O_BIAS) | SPECDEC__BIT(SPECDEC__SINKS) | SPECDEC__EXPERT_BIAS},
-      {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
-      {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
-      {SPECDEC__PERIOD, 2},
-      {SPECDEC__ALTERNATES, 1},
-      {SPECDEC__WINDOW_KEYS, 128},
-      {SPECDEC__YARN_UNROUNDED, 1},
-      {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
+    {"bailingmoe2", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM},
+                     {SPECDEC__EXPERT_SHARES, SPECDEC__RAW | SPECDEC__SIGMOID}, {SPECDEC__SHARED_EACH, 1}}},
+    {"glm4moe", {{SPECDEC__NEOX, 1}, {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
+                 {SPECDEC__EXPERT_SHARES, SPECDEC__RAW | SPECDEC__SIGMOID}}},
+    {"gpt-oss", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__CLAMPED_SWIGLU},
+                 {SPECDEC__NEEDS, SPECDEC__QKV_BIAS | SPECDEC__BIT(SPECDEC__O_BIAS) | SPECDEC__BIT(SPECDEC__SINKS) |
+                                  SPECDEC__EXPERT_BIAS}, {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__PERIOD, 2},
+                 {SPECDEC__ALTERNATES, 1}, {SPECDEC__WINDOW_KEYS, 128}, {SPECDEC__YARN_UNROUNDED, 1},
+                 {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}}},
     {"arcee", {{SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1}}},
-    {"apertus",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__ACTIVATION, SPECDEC__XIELU},
-      {SPECDEC__UNGATED, 1},
-      {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
-    {"qwen35",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__NEEDS, SPECDEC__QK_NORM},
-      {SPECDEC__QUERY_GATES, 1},
-      {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
-      {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
-      {SPECDEC__MIXING, SPECDEC__GATED_DELTA},
-      {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED},
-      {SPECDEC__KEYS_BY_MODULO, 1}}},
-    {"qwen35moe",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__NEEDS, SPECDEC__QK_NORM},
-      {SPECDEC__QUERY_GATES, 1},
-      {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
-      {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
-      {SPECDEC__MIXING, SPECDEC__GATED_DELTA},
-      {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED},
-      {SPECDEC__KEYS_BY_MODULO, 1},
-      {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
-      {SPECDEC__SHARED_GATE, 1}}},
-    {"qwen3next",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__NEEDS, SPECDEC__QK_NORM},
-      {SPECDEC__QUERY_GATES, 1},
-      {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
-      {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
-      {SPECDEC__MIXING, SPECDEC__GATED_DELTA},
-      {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED},
-      {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
-      {SPECDEC__SHARED_GATE, 1}}},
-    {"lfm2moe",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__NEEDS, SPECDEC__QK_NORM},
-      {SPECDEC__ZERO_SIZES, 1},
-      {SPECDEC__MIXING, SPECDEC__SHORT_CONVOLUTION},
-      {SPECDEC__EMBEDDING_NORM, 1},
-      {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
-    {"falcon-h1",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__MIXING, SPECDEC__MAMBA2},
-      {SPECDEC__RECURS, SPECDEC__RECURS_BESIDE_ATTENTION},
-      {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_BARE}}},
-    {"nemotron_h",
-     {{SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_NEVER},
-      {SPECDEC__ROPE_BASE, 10000},
-      {SPECDEC__ZERO_SIZES, 1},
-      {SPECDEC__ACTIVATION, SPECDEC__RELU},
-      {SPECDEC__UNGATED, 1},
-      {SPECDEC__MIXING, SPECDEC__MAMBA2},
-      {SPECDEC__RECURS, SPECDEC__RECURS_ALONE},
-      {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST}}},
-    {"nemotron_h_moe",
-     {{SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_NEVER},
-      {SPECDEC__ROPE_BASE, 10000},
-      {SPECDEC__ZERO_SIZES, 1},
-      {SPECDEC__ACTIVATION, SPECDEC__RELU},
-      {SPECDEC__UNGATED, 1},
-      {SPECDEC__MIXING, SPECDEC__MAMBA2},
-      {SPECDEC__RECURS, SPECDEC__RECURS_ALONE},
-      {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST},
-      {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
+    {"apertus", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__XIELU}, {SPECDEC__UNGATED, 1},
+                 {SPECDEC__NEEDS, SPECDEC__QK_NORM}}},
+    {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
+                {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
+                    {SPECDEC__RECURRENT_KIND, SPECDEC__GATED_DELTA},
+                {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED}, {SPECDEC__KEYS_BY_MODULO, 1}}},
+    {"qwen35moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
+                   {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                   {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
+                       {SPECDEC__RECURRENT_KIND, SPECDEC__GATED_DELTA},
+                   {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED}, {SPECDEC__KEYS_BY_MODULO, 1},
+                   {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__SHARED_GATE, 1}}},
+    {"qwen3next", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
+                   {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
+                   {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
+                       {SPECDEC__RECURRENT_KIND, SPECDEC__GATED_DELTA},
+                   {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
+                   {SPECDEC__SHARED_GATE, 1}}},
+    {"lfm2moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__ZERO_SIZES, 1},
+                 {SPECDEC__RECURRENT_KIND, SPECDEC__SHORT_CONVOLUTION}, {SPECDEC__EMBEDDING_NORM, 1},
+                 {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
+    {"falcon-h1", {{SPECDEC__NEOX, 1}, {SPECDEC__RECURRENT_KIND, SPECDEC__MAMBA2},
+                   {SPECDEC__RECURS, SPECDEC__RECURS_BESIDE_ATTENTION},
+                   {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_BARE}}},
+    {"nemotron_h", {{SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_NEVER}, {SPECDEC__ROPE_BASE, 10000}, {SPECDEC__ZERO_SIZES, 1},
+                    {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
+                    {SPECDEC__RECURRENT_KIND, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__RECURS_ALONE},
+                    {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST}}},
+    {"nemotron_h_moe", {{SPECDEC__ROPE_VARIANT, SPECDEC__ROPE_NEVER}, {SPECDEC__ROPE_BASE, 10000},
+                        {SPECDEC__ZERO_SIZES, 1}, {SPECDEC__ACTIVATION, SPECDEC__RELU}, {SPECDEC__UNGATED, 1},
+                        {SPECDEC__RECURRENT_KIND, SPECDEC__MAMBA2}, {SPECDEC__RECURS, SPECDEC__RECURS_ALONE},
+                        {SPECDEC__FFN_NORM_AS, SPECDEC__FFN_NORM_FIRST},
+                        {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED | SPECDEC__SIGMOID}}},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
-    {"eagle3",
-     {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)}, {SPECDEC__READS_STATES, SPECDEC__BESIDE_EMBEDDINGS}}},
-    {"gemma4-assistant",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__ACTIVATION, SPECDEC__GELU},
-      {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM},
-      {SPECDEC__PERIOD, 6},
-      {SPECDEC__ALTERNATES, 31},
-      {SPECDEC__WINDOW_KEYS, 1 << 30},
-      {SPECDEC__ALTERNATE_BASE, 10000},
-      {SPECDEC__UNSCALED, 1},
-      {SPECDEC__SCALES_OUTPUT, 1},
-      {SPECDEC__READS_STATES, SPECDEC__AS_STREAM},
-      {SPECDEC__VISIBLE_KEYS, SPECDEC__SEES_VIEW}}},
-    {"dflash",
-     {{SPECDEC__NEOX, 1},
-      {SPECDEC__NEEDS, SPECDEC__QK_NORM},
-      {SPECDEC__ALTERNATES, 1},
-      {SPECDEC__WINDOW_KEYS, 1 << 30},
-      {SPECDEC__READS_STATES, SPECDEC__AS_KEYS},
-      {SPECDEC__VISIBLE_KEYS, SPECDEC__SEES_BLOCK}}},
+    {"eagle3", {{SPECDEC__NEEDS, SPECDEC__BIT(SPECDEC__READ_NORM)},
+                {SPECDEC__READS_STATES, SPECDEC__BESIDE_EMBEDDINGS}}},
+    {"gemma4-assistant", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__GELU},
+                          {SPECDEC__NEEDS, SPECDEC__POST_NORMS | SPECDEC__QK_NORM}, {SPECDEC__PERIOD, 6},
+                          {SPECDEC__ALTERNATES, 31}, {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__ALTERNATE_BASE, 10000},
+                          {SPECDEC__UNSCALED, 1}, {SPECDEC__SCALES_OUTPUT, 1},
+                          {SPECDEC__READS_STATES, SPECDEC__AS_STREAM}, {SPECDEC__VISIBLE_KEYS, SPECDEC__SEES_VIEW}}},
+    {"dflash", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__ALTERNATES, 1},
+                {SPECDEC__WINDOW_KEYS, 1 << 30}, {SPECDEC__READS_STATES, SPECDEC__AS_KEYS},
+                {SPECDEC__VISIBLE_KEYS, SPECDEC__SEES_BLOCK}}},
 };
 
 /* Returns the value of a trait of an architecture. */
@@ -622,7 +429,7 @@ enum {
     SPECDEC__LISTS
 };
 
-#define SPECDEC__MAX_HEADS 8 /* heads in a file of heads, at most */
+#define SPECDEC__MAX_HEADS 8         /* heads in a file of heads, at most */
 #define SPECDEC__MAX_STATES_READ 8   /* hidden states that a model reads for one token, at most */
 #define SPECDEC__MAX_BLOCK_TOKENS 64 /* tokens of a block that is drafted in one pass, the root included, at most */
 
@@ -670,7 +477,7 @@ typedef struct specdec__block_model {
        e[l] = (root(width) * row of token_table[l] + norm(matrix x0 / root(embedding))[l]) / root(2)
    and ends in x += norm(out(activation(gate x) * e[l])). */
 typedef struct specdec__layer_embeddings {
-    int width;                   /* floats of e[l]; 0: the model has no such embeddings */
+    int width;              /* floats of e[l]; 0: the model has no such embeddings */
     specdec__matrix token_table; /* (vocabulary, layers * width) rows are looked up in the file */
     specdec__matrix matrix; /* (layers * width, embedding) projects x0 to all layers' embeddings */
     const float *norm;      /* (width) weights of the norm */
@@ -688,7 +495,7 @@ typedef struct specdec__layer_embeddings {
    of attention, x becomes (x + attention h + h + norm(up(down h))) / root(2). */
 typedef struct specdec__streams {
     int count;                                            /* number of streams; 0: only x */
-    specdec__matrix matrix[2][SPECDEC__MAX_STREAMS - 1];  /* (embedding, embedding) applied before the first layer,
+    specdec__matrix matrix[2][SPECDEC__MAX_STREAMS - 1]; /* (embedding, embedding) applied before the first layer,
                                                              behind the last */
 } specdec__streams;
 
@@ -740,11 +547,10 @@ typedef struct specdec_model {
                                                 see */
     int span_used[SPECDEC__SPANS];           /* 1: some layer of the model, on any rank, is of this span */
     specdec__recurrent_sizes recurrent_sizes; /* sizes of the recurrent layers */
-    specdec__gguf_value recurrent_list;       /* list that says which layers are recurrent; items NULL: none */
+    specdec__gguf_value recurrent_list;      /* list that says which layers are recurrent; items NULL: none */
     int attention_interval;                  /* without this list: the last of every attention_interval layers has
                                                 attention */
-    specdec__gguf_value alternate_list;      /* which layers are alternate ones: see
-                                                specdec__model_read_alternate_layers */
+    specdec__gguf_value alternate_list;      /* which layers are alternate: specdec__model_read_alternate_layers */
     float fact[SPECDEC__FACTS];              /* scales and soft caps, by SPECDEC__EMBEDDING_SCALE, ...; a query scale of
                                                 0: see specdec__model_query_scale */
     float query_growth;                      /* queries at p times the original context are multiplied by 1 +
@@ -932,11 +738,10 @@ static const struct {
     {"ssm_norm.weight", SPECDEC__DIM_SSM_NORMS, 0, 0}};
 
 /* Vectors that are matrices in files, with rows of the dimension `row`; turned: 1: they are transposed. */
-static const struct { unsigned char vector, row, turned;
-} specdec__folded_table[] = {
-    {SPECDEC__PREDICTIONS, SPECDEC__DIM_STREAMS, 0},           {SPECDEC__CORRECTIONS, SPECDEC__DIM_STREAMS, 0},
+static const struct { unsigned char vector, row, turned; } specdec__folded_table[] = {
+    {SPECDEC__PREDICTIONS, SPECDEC__DIM_STREAMS, 0}, {SPECDEC__CORRECTIONS, SPECDEC__DIM_STREAMS, 0},
     {SPECDEC__ATTENTION_CONV_BASE, SPECDEC__DIM_EMBEDDING, 0}, {SPECDEC__FFN_CONV_BASE, SPECDEC__DIM_EMBEDDING, 0},
-    {SPECDEC__RECURRENT_SHORT_TAPS, SPECDEC__DIM_TAPS, 1},     {SPECDEC__RECURRENT_TAPS, SPECDEC__DIM_TAPS, 1},
+    {SPECDEC__RECURRENT_SHORT_TAPS, SPECDEC__DIM_TAPS, 1}, {SPECDEC__RECURRENT_TAPS, SPECDEC__DIM_TAPS, 1},
     {SPECDEC__RECURRENT_NORMS, SPECDEC__DIM_SSM_NORM, 0}};
 
 /* Matrices and vectors, as bits, that a layer lacks if it reads the keys of another layer. */
