@@ -2100,9 +2100,9 @@ typedef uint32_t specdec__words __attribute__((vector_size(16)));
 #if defined(__clang__) || __GNUC__ >= 12
 #define SPECDEC__SHUFFLE_WORDS(a, b, i, j, k, l) __builtin_shufflevector((a), (b), (i), (j), (k), (l))
 #else
-#define SPECDEC__SHUFFLE_WORDS(a, b, i, j, k, l) specdec__words_shuffle((a), (b), (i), (j), (k), (l))
+#define SPECDEC__SHUFFLE_WORDS(a, b, i, j, k, l) specdec__shuffle_words((a), (b), (i), (j), (k), (l))
 
-SPECDEC__INLINE specdec__words specdec__words_shuffle(specdec__words a, specdec__words b, uint32_t i, uint32_t j,
+SPECDEC__INLINE specdec__words specdec__shuffle_words(specdec__words a, specdec__words b, uint32_t i, uint32_t j,
                                                       uint32_t k, uint32_t l)
 {
     const specdec__words places = {i, j, k, l};
@@ -2227,7 +2227,7 @@ static SPECDEC__UNUSED void specdec__arena_skip_to(specdec__arena *arena, size_t
 
 /* A string of bounded size, written piece by piece. It is always terminated; text that does not fit is cut off. */
 typedef struct specdec__writer {
-    char *text;
+    char *text; /* the string, always terminated */
     size_t size; /* bytes at text */
     size_t used; /* bytes written, without the terminator */
 } specdec__writer;
@@ -3461,7 +3461,7 @@ typedef struct specdec__lane_kind {
 
 /* Executes one job at a time, such as the runs of a draft model, while the caller does other work. */
 typedef struct specdec__lane {
-    const specdec__lane_kind *kind;
+    const specdec__lane_kind *kind; /* how jobs are executed */
     specdec__pool *pool;    /* the caller's pool: it lends its last threads to the lane while a job is pending */
     specdec__pool handover; /* two threads that meet when the job ends: the lane's thread, and the caller */
     specdec__pool job_pool; /* threads that execute the runs of a job: the lane's thread, and helpers */
@@ -3651,7 +3651,7 @@ enum { SPECDEC__TYPE_I32 = 26, SPECDEC__TYPE_I64 = 27 }; /* types of tensors tha
 typedef struct specdec__quant_field {
     unsigned char unit; /* bytes: 1, 2 or 4; or SPECDEC__QUANT_BITS32 or _PAIRS32; 0 ends the list of fields. A unit in
                            the last 16 bytes of a block begins a whole number of units before the block's end */
-    unsigned char count;
+    unsigned char count; /* units of the field in a block */
 } specdec__quant_field;
 
 /* Returns the bytes of a unit of a field; words with transposed bits have 4. */
@@ -3745,17 +3745,17 @@ typedef struct specdec__block_q2_k { unsigned char scales[16], two_bits[64], d[2
 typedef struct specdec__block_q3_k { unsigned char high[32], two_bits[64], scales[12], d[2]; } specdec__block_q3_k;
 typedef struct specdec__block_q4_k { unsigned char d[2], dmin[2], scales[12], nibbles[128]; } specdec__block_q4_k;
 typedef struct specdec__block_q5_k {
-    unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128];
+    unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128]; /* high: fifth bits of codes */
 } specdec__block_q5_k;
 typedef struct specdec__block_q6_k { unsigned char nibbles[128], two_bits[64], scales[16], d[2]; } specdec__block_q6_k;
 typedef struct specdec__block_iq2_xxs { unsigned char d[2], groups[8][8]; } specdec__block_iq2_xxs;
 typedef struct specdec__block_iq2_xs { unsigned char d[2], words[32][2], scales[8]; } specdec__block_iq2_xs;
 typedef struct specdec__block_iq2_s {
-    unsigned char d[2], index[32], signs[32], high[8], scales[8];
+    unsigned char d[2], index[32], signs[32], high[8], scales[8]; /* index: of grid points; high: their high bits */
 } specdec__block_iq2_s;
 typedef struct specdec__block_iq3_xxs { unsigned char d[2], index[64], words[8][4]; } specdec__block_iq3_xxs;
 typedef struct specdec__block_iq3_s {
-    unsigned char d[2], index[64], high[8], signs[32], scales[4];
+    unsigned char d[2], index[64], high[8], signs[32], scales[4]; /* index: of grid points; high: their ninth bits */
 } specdec__block_iq3_s;
 typedef struct specdec__block_iq4_nl { unsigned char d[2], nibbles[16]; } specdec__block_iq4_nl;
 typedef struct specdec__block_iq4_xs { unsigned char d[2], high[2], low[4], nibbles[8][16]; } specdec__block_iq4_xs;
@@ -4103,7 +4103,7 @@ static const uint16_t specdec__quant_iq1_grid[2048] = {
  * ================================================================================================================== */
 
 /* Unpacks 32 nibbles from 16 bytes, the low nibbles first; code = nibble + offset. */
-SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int offset, int8_t *codes)
+SPECDEC__INLINE void specdec__quant_unpack_nibbles(const unsigned char *packed, int offset, int8_t *codes)
 {
     int i;
 
@@ -4139,7 +4139,7 @@ static void specdec__quant_decode_q4_0(const unsigned char *block, int8_t *codes
 
     (void)minimum;
     scale[0] = specdec__load_f16(from->d);
-    specdec__quant_nibbles(from->nibbles, -8, codes);
+    specdec__quant_unpack_nibbles(from->nibbles, -8, codes);
 }
 
 /* Decodes a block of Q4_1: d f16, m f16, 16 bytes of nibbles. */
@@ -4149,7 +4149,7 @@ static void specdec__quant_decode_q4_1(const unsigned char *block, int8_t *codes
 
     scale[0] = specdec__load_f16(from->d);
     minimum[0] = specdec__load_f16(from->minimum);
-    specdec__quant_nibbles(from->nibbles, 0, codes);
+    specdec__quant_unpack_nibbles(from->nibbles, 0, codes);
 }
 
 /* Decodes a block of Q5_0: d f16, 32 high bits, 16 bytes of nibbles. */
@@ -4161,7 +4161,7 @@ static void specdec__quant_decode_q5_0(const unsigned char *block, int8_t *codes
 
     (void)minimum;
     scale[0] = specdec__load_f16(from->d);
-    specdec__quant_nibbles(from->nibbles, -16, codes);
+    specdec__quant_unpack_nibbles(from->nibbles, -16, codes);
     for (i = 0; i < 32; i++)
         codes[i] = (int8_t)(codes[i] + (int)((high >> i) & 1) * 16);
 }
@@ -4175,7 +4175,7 @@ static void specdec__quant_decode_q5_1(const unsigned char *block, int8_t *codes
 
     scale[0] = specdec__load_f16(from->d);
     minimum[0] = specdec__load_f16(from->minimum);
-    specdec__quant_nibbles(from->nibbles, 0, codes);
+    specdec__quant_unpack_nibbles(from->nibbles, 0, codes);
     for (i = 0; i < 32; i++)
         codes[i] = (int8_t)(codes[i] + (int)((high >> i) & 1) * 16);
 }
@@ -4192,7 +4192,7 @@ static void specdec__quant_decode_q8_0(const unsigned char *block, int8_t *codes
 
 /* Returns the two bits of element i (0..255) in 64 bytes, as Q2_K, Q3_K and Q6_K store them: byte 32*(i/128) + i%32,
    bits 2*(i/32 % 4). */
-SPECDEC__INLINE int specdec__quant_two_bits(const unsigned char *packed, int i)
+SPECDEC__INLINE int specdec__quant_get_two_bits(const unsigned char *packed, int i)
 {
     return packed[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
 }
@@ -4205,7 +4205,7 @@ static void specdec__quant_decode_q2_k(const unsigned char *block, int8_t *codes
     int i;
 
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)specdec__quant_two_bits(from->two_bits, i);
+        codes[i] = (int8_t)specdec__quant_get_two_bits(from->two_bits, i);
     for (i = 0; i < 16; i++) {
         scale[i] = d * (float)(from->scales[i] & 15);
         minimum[i] = -(dmin * (float)(from->scales[i] >> 4));
@@ -4222,7 +4222,8 @@ static void specdec__quant_decode_q3_k(const unsigned char *block, int8_t *codes
 
     (void)minimum;
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)(specdec__quant_two_bits(from->two_bits, i) + (from->high[i % 32] >> (i / 32) & 1) * 4 - 4);
+        codes[i] = (int8_t)(specdec__quant_get_two_bits(from->two_bits, i) + (from->high[i % 32] >> (i / 32) & 1) * 4 -
+                            4);
     for (i = 0; i < 16; i++) {
         int low = i < 8 ? packed[i] & 15 : packed[i - 8] >> 4;
         int high = packed[8 + i % 4] >> (i / 4 * 2) & 3;
@@ -4292,7 +4293,7 @@ static void specdec__quant_decode_q6_k(const unsigned char *block, int8_t *codes
     (void)minimum;
     for (i = 0; i < 256; i++) {
         int low = from->nibbles[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15;
-        codes[i] = (int8_t)(low + specdec__quant_two_bits(from->two_bits, i) * 16 - 32);
+        codes[i] = (int8_t)(low + specdec__quant_get_two_bits(from->two_bits, i) * 16 - 32);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (float)(int8_t)from->scales[i];
@@ -4306,7 +4307,7 @@ static void specdec__quant_decode_iq4_nl(const unsigned char *block, int8_t *cod
 
     (void)minimum;
     scale[0] = specdec__load_f16(from->d);
-    specdec__quant_nibbles(from->nibbles, 0, codes);
+    specdec__quant_unpack_nibbles(from->nibbles, 0, codes);
     for (i = 0; i < 32; i++)
         codes[i] = specdec__quant_iq4_values[codes[i]];
 }
@@ -4324,7 +4325,7 @@ static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *cod
     for (i = 0; i < 8; i++) {
         int low = from->low[i / 2] >> (i % 2 * 4) & 15;
         scale[i] = d * (float)(low + (int)(high >> (2 * i) & 3) * 16 - 32);
-        specdec__quant_nibbles(from->nibbles[i], 0, codes + 32 * i);
+        specdec__quant_unpack_nibbles(from->nibbles[i], 0, codes + 32 * i);
     }
     for (i = 0; i < 256; i++)
         codes[i] = specdec__quant_iq4_values[codes[i]];
@@ -4341,7 +4342,7 @@ SPECDEC__INLINE uint32_t specdec__quant_eight_signs(uint32_t seven)
 
 /* Stores eight codes, made of eight magnitudes (0..127), one a byte, and eight signs: where bit k of signs is set, code
    k is negative. Magnitude 0 is in the lowest byte. */
-SPECDEC__INLINE void specdec__quant_put_eight(uint64_t magnitudes, uint64_t signs, int8_t *codes)
+SPECDEC__INLINE void specdec__quant_store_eight_codes(uint64_t magnitudes, uint64_t signs, int8_t *codes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
 
@@ -4377,15 +4378,15 @@ static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *co
         const unsigned char *group = from->groups[i / 4];
         uint32_t word = specdec__load_u32(group + 4);
 
-        specdec__quant_put_eight(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_xxs_grid[group[i % 4]]),
-                                 specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
+        specdec__quant_store_eight_codes(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_xxs_grid[group[i % 4]]),
+                                         specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (word >> 28) + 1));
     }
 }
 
 /* Returns the magnitudes (0..7) of two points of an IQ3 grid, one a byte. */
-SPECDEC__INLINE uint64_t specdec__quant_iq3_points(uint64_t first, uint64_t second)
+SPECDEC__INLINE uint64_t specdec__quant_iq3_magnitudes_of_points(uint64_t first, uint64_t second)
 {
     uint64_t points = first | second << 32;
 
@@ -4407,10 +4408,10 @@ static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *co
     for (i = 0; i < 32; i++) {
         const unsigned char *index = from->index + 2 * i;
         uint32_t word = specdec__load_u32(from->words[i / 4]);
-        uint64_t points = specdec__quant_iq3_points(grid[index[0]], grid[index[1]]);
+        uint64_t points = specdec__quant_iq3_magnitudes_of_points(grid[index[0]], grid[index[1]]);
 
         points = points * 8 + ones * 4 + ((points + ones) >> 3 & ones) * 2;
-        specdec__quant_put_eight(points, specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
+        specdec__quant_store_eight_codes(points, specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.25f * (float)(2 * (word >> 28) + 1));
     }
@@ -4429,9 +4430,9 @@ static void specdec__quant_decode_iq3_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 32; i++) {
         int ninths = from->high[i / 4] >> (i % 4 * 2);
         int first = from->index[2 * i] | (ninths & 1) << 8, second = from->index[2 * i + 1] | (ninths & 2) << 7;
-        uint64_t points = specdec__quant_iq3_points(grid[first], grid[second]);
+        uint64_t points = specdec__quant_iq3_magnitudes_of_points(grid[first], grid[second]);
 
-        specdec__quant_put_eight(points * 2 + UINT64_C(0x0101010101010101), from->signs[i], codes + 8 * i);
+        specdec__quant_store_eight_codes(points * 2 + UINT64_C(0x0101010101010101), from->signs[i], codes + 8 * i);
     }
     for (i = 0; i < 8; i++)
         scale[i] = d * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1);
@@ -4448,8 +4449,8 @@ static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *cod
     for (i = 0; i < 32; i++) {
         uint32_t word = specdec__load_u16(from->words[i]);
 
-        specdec__quant_put_eight(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_xs_grid[word & 511]),
-                                 specdec__quant_eight_signs(word >> 9), codes + 8 * i);
+        specdec__quant_store_eight_codes(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_xs_grid[word & 511]),
+                                         specdec__quant_eight_signs(word >> 9), codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
@@ -4467,8 +4468,8 @@ static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 32; i++) {
         int point = from->index[i] | (from->high[i / 4] >> (i % 4 * 2) & 3) << 8;
 
-        specdec__quant_put_eight(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_s_grid[point]), from->signs[i],
-                                 codes + 8 * i);
+        specdec__quant_store_eight_codes(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_s_grid[point]),
+                                         from->signs[i], codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
@@ -4482,7 +4483,7 @@ static void specdec__quant_decode_mxfp4(const unsigned char *block, int8_t *code
 
     (void)minimum;
     scale[0] = specdec__quant_half_of_e8m0(from->exponent);
-    specdec__quant_nibbles(from->nibbles, 0, codes);
+    specdec__quant_unpack_nibbles(from->nibbles, 0, codes);
     for (i = 0; i < 32; i++)
         codes[i] = specdec__quant_fp4_values[codes[i]];
 }
@@ -4536,7 +4537,7 @@ SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *
     for (i = 0; i < 8; i++)
         scale[i] = specdec__load_f16(from->d);
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)(specdec__quant_two_bits(from->two_bits, i) - 1);
+        codes[i] = (int8_t)(specdec__quant_get_two_bits(from->two_bits, i) - 1);
 }
 
 SPECDEC__RARELY_RUN_END
@@ -4573,7 +4574,7 @@ SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *
 
 /* Stores the eight codes of a point of the IQ1 grid: each of its values (-1, 0, 1) times eight, plus 1; minus 1 if
    `minus` is set. */
-SPECDEC__INLINE void specdec__quant_iq1_point(uint32_t index, uint32_t minus, int8_t *codes)
+SPECDEC__INLINE void specdec__quant_iq1_store_point(uint32_t index, uint32_t minus, int8_t *codes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
     uint64_t point = specdec__quant_iq1_grid[index];
@@ -4598,7 +4599,7 @@ static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 32; i++) {
         uint32_t high = specdec__load_u16(from->high[i / 4]);
 
-        specdec__quant_iq1_point(from->index[i] | (high >> (i % 4 * 3) & 7) << 8, high & 0x8000, codes + 8 * i);
+        specdec__quant_iq1_store_point(from->index[i] | (high >> (i % 4 * 3) & 7) << 8, high & 0x8000, codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (high >> 12 & 7) + 1));
     }
@@ -4620,7 +4621,7 @@ static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *code
     for (i = 0; i < 32; i++) {
         uint32_t high = (uint32_t)from->high[i / 2] >> (i % 2 * 4) & 15;
 
-        specdec__quant_iq1_point(from->index[i] | (high & 7) << 8, high & 8, codes + 8 * i);
+        specdec__quant_iq1_store_point(from->index[i] | (high & 7) << 8, high & 8, codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (specdec__load_u16(from->scales[i / 4]) >> (i % 4 * 3) & 7) + 1));
@@ -4637,7 +4638,7 @@ static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *code
 static const specdec__quant_type specdec__quant_types[] = {SPECDEC__QUANT_TYPES(SPECDEC__QUANT_TABLE_ROW)};
 
 /* Returns the row of a type by its number in files. NULL for types without a row. */
-static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t number)
+static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find_type(uint32_t number)
 {
     size_t i;
 
@@ -4655,9 +4656,9 @@ SPECDEC__INLINE int specdec__quant_is_left_out(const specdec__quant_type *type)
 
 /* A type of GGUF that this library does not support. */
 typedef struct specdec__quant_unsupported {
-    unsigned short number;
+    unsigned short number;       /* the type's number in files */
     unsigned short block, bytes; /* elements and bytes of a block; bytes 0: the type was removed from the format */
-    const char *name;
+    const char *name;            /* the type's name in llama.cpp */
     const char *nearest;         /* name of the most similar supported type */
 } specdec__quant_unsupported;
 
@@ -4682,9 +4683,9 @@ static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_uns
 
 /* Returns the bytes of a tensor of `elements` elements in rows of `row` elements. SIZE_MAX if a row is no multiple of
    the block, or the size overflows; 0 for types whose size is not known. */
-static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t elements, uint64_t row)
+static SPECDEC__UNUSED size_t specdec__quant_tensor_bytes(uint32_t number, uint64_t elements, uint64_t row)
 {
-    const specdec__quant_type *type = specdec__quant_find(number);
+    const specdec__quant_type *type = specdec__quant_find_type(number);
     const specdec__quant_unsupported *unsupported = type ? NULL : specdec__quant_find_unsupported(number);
     const size_t block = type ? (size_t)type->block : unsupported ? unsupported->block : 1,
                  bytes = type ? (size_t)type->bytes : unsupported ? unsupported->bytes : 0;
@@ -4764,7 +4765,7 @@ SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
 SPECDEC__INLINE double specdec__quant_inverse(double value) { return value != 0 ? 1 / value : 0; }
 
 /* Returns a pair of two equal doubles. */
-SPECDEC__INLINE specdec__pair specdec__quant_same_pair(double value)
+SPECDEC__INLINE specdec__pair specdec__quant_pair_of_equal(double value)
 {
     specdec__pair pair = {value, value};
     return pair;
@@ -4772,7 +4773,7 @@ SPECDEC__INLINE specdec__pair specdec__quant_same_pair(double value)
 
 /* specdec__quant_nearest of both elements of a pair, plus SPECDEC__QUANT_ROUNDING: the low bits of such a sum are those
    of the integer. */
-#define SPECDEC__QUANT_ROUNDING specdec__quant_same_pair(6755399441055744.0)
+#define SPECDEC__QUANT_ROUNDING specdec__quant_pair_of_equal(6755399441055744.0)
 SPECDEC__INLINE specdec__pair specdec__quant_nearest_pair(specdec__pair value, specdec__pair low,
                                                           specdec__pair high)
 {
@@ -4781,11 +4782,12 @@ SPECDEC__INLINE specdec__pair specdec__quant_nearest_pair(specdec__pair value, s
 }
 
 /* Computes the codes in [low, high] nearest to value * inverse of 2 * pairs values, as signed bytes. */
-SPECDEC__VECTORISE static SPECDEC__NOINLINE void specdec__quant_codes(int pairs, double low, double high,
-                                                                      double inverse, const specdec__pair *values,
-                                                                      unsigned char *codes)
+SPECDEC__VECTORISE static SPECDEC__NOINLINE void specdec__quant_round_to_codes(int pairs, double low, double high,
+                                                                               double inverse,
+                                                                               const specdec__pair *values,
+                                                                               unsigned char *codes)
 {
-    specdec__pair lowest = specdec__quant_same_pair(low), highest = specdec__quant_same_pair(high);
+    specdec__pair lowest = specdec__quant_pair_of_equal(low), highest = specdec__quant_pair_of_equal(high);
     uint64_t bits[32];
     int i;
 
@@ -4810,7 +4812,7 @@ SPECDEC__INLINE void specdec__quant_floats_to_pairs(int pairs, const float *valu
 
 /* Computes the smallest of `start` and `count` values, and the largest of the values. count: a multiple of 8. NaNs are
    ignored. */
-SPECDEC__INLINE void specdec__quant_range(int count, const float *values, float start, float *low, float *high)
+SPECDEC__INLINE void specdec__quant_find_range(int count, const float *values, float start, float *low, float *high)
 {
     float lows[8], highs[8];
     int i, k;
@@ -4834,12 +4836,12 @@ SPECDEC__INLINE void specdec__quant_range(int count, const float *values, float 
 
 /* Returns the value of largest magnitude, with its sign; the first one of several. count: a multiple of 8. NaNs are
    ignored. */
-SPECDEC__VECTORISE static SPECDEC__NOINLINE float specdec__quant_peak(int count, const float *values)
+SPECDEC__VECTORISE static SPECDEC__NOINLINE float specdec__quant_find_peak(int count, const float *values)
 {
     float low, high;
     int i;
 
-    specdec__quant_range(count, values, 0, &low, &high);
+    specdec__quant_find_range(count, values, 0, &low, &high);
     if (!(high >= -low) || high == 0)
         return low;
     for (i = 0; high == -low && values[i] != low && values[i] != high; i++) {
@@ -4851,24 +4853,24 @@ SPECDEC__VECTORISE static SPECDEC__NOINLINE float specdec__quant_peak(int count,
 static SPECDEC__UNUSED void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
 {
     specdec__block_q8_0 *to = (specdec__block_q8_0 *)(void *)block;
-    float peak = specdec__quant_peak(32, values);
+    float peak = specdec__quant_find_peak(32, values);
     uint16_t d = specdec__f16_from_float((peak < 0 ? -peak : peak) / 127);
     specdec__pair wide[16];
 
     specdec__store_u16(to->d, d);
     specdec__quant_floats_to_pairs(16, values, wide);
-    specdec__quant_codes(16, -127, 127, specdec__quant_inverse(specdec__float_from_f16(d)), wide, to->codes);
+    specdec__quant_round_to_codes(16, -127, 127, specdec__quant_inverse(specdec__float_from_f16(d)), wide, to->codes);
 }
 
 /* Sums over a group of elements for a least squares fit of values by codes: of weight * code * value, of weight *
    code^2 and of weight * code. Even and odd elements are summed apart. */
 typedef struct specdec__quant_sums {
-    specdec__pair code_value, code_code, code;
+    specdec__pair code_value, code_code, code; /* sums of weight * code * value, weight * code^2, weight * code */
 } specdec__quant_sums;
 
 /* Adds two elements to the sums. weight: NULL for weights of 1; weighted: weight * value. */
-SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, specdec__pair code,
-                                        const specdec__pair *weight, specdec__pair weighted)
+SPECDEC__INLINE void specdec__quant_add_to_sums(specdec__quant_sums *sums, specdec__pair code,
+                                                const specdec__pair *weight, specdec__pair weighted)
 {
     specdec__pair weight_code = weight ? *weight * code : code;
 
@@ -4881,6 +4883,7 @@ SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, specdec__pair
 
 /* The sums of every scale that an encoder tries for a group (a try). */
 typedef struct specdec__quant_try_sums {
+    /* by try: sums of weight * code * value, of weight * code^2, and of weight * code */
     double code_value[SPECDEC__QUANT_MAX_TRIES], code_code[SPECDEC__QUANT_MAX_TRIES], code[SPECDEC__QUANT_MAX_TRIES];
 } specdec__quant_try_sums;
 
@@ -4899,7 +4902,7 @@ SPECDEC__INLINE void specdec__quant_sum_tries_by_two(int pairs, const specdec__p
                                                      double low, double high, int tries, const double *inverse,
                                                      specdec__quant_try_sums *trial)
 {
-    specdec__pair lowest = specdec__quant_same_pair(low), highest = specdec__quant_same_pair(high);
+    specdec__pair lowest = specdec__quant_pair_of_equal(low), highest = specdec__quant_pair_of_equal(high);
     int i, t;
 
     for (t = 0; t < tries; t += 2) {
@@ -4909,8 +4912,8 @@ SPECDEC__INLINE void specdec__quant_sum_tries_by_two(int pairs, const specdec__p
             specdec__pair a = specdec__quant_nearest_pair(value[i] * inverse[t], lowest, highest);
             specdec__pair b = specdec__quant_nearest_pair(value[i] * inverse[t + 1], lowest, highest);
 
-            specdec__quant_add(&first, a - SPECDEC__QUANT_ROUNDING, weight ? weight + i : NULL, weighted[i]);
-            specdec__quant_add(&second, b - SPECDEC__QUANT_ROUNDING, weight ? weight + i : NULL, weighted[i]);
+            specdec__quant_add_to_sums(&first, a - SPECDEC__QUANT_ROUNDING, weight ? weight + i : NULL, weighted[i]);
+            specdec__quant_add_to_sums(&second, b - SPECDEC__QUANT_ROUNDING, weight ? weight + i : NULL, weighted[i]);
         }
         specdec__quant_store_try(trial, t, &first);
         specdec__quant_store_try(trial, t + 1, &second);
@@ -4932,10 +4935,11 @@ SPECDEC__INLINE void specdec__quant_sum_tries_by_two(int pairs, const specdec__p
 typedef double specdec__wide_doubles __attribute__((vector_size(32)));
 
 /* Adds an element to the three sums of four tries: code_value, code_code, code. scaled: value * inverse of each try.
-   Fused multiply-adds give the bits of specdec__quant_add, because the products are exact. */
-SPECDEC__INLINE SPECDEC__TARGET_AVX2_FMA void
-specdec__wide_add(specdec__wide_doubles *sums, const double *weight, double weighted,
-                  const specdec__wide_doubles *scaled, double low, double high)
+   Fused multiply-adds give the bits of specdec__quant_add_to_sums, because the products are exact. */
+SPECDEC__INLINE SPECDEC__TARGET_AVX2_FMA void specdec__wide_add_to_sums(specdec__wide_doubles *sums,
+                                                                        const double *weight, double weighted,
+                                                                        const specdec__wide_doubles *scaled, double low,
+                                                                        double high)
 {
     const specdec__wide_doubles lowest = {low, low, low, low}, highest = {high, high, high, high};
     const specdec__wide_doubles product = {weighted, weighted, weighted, weighted};
@@ -4967,8 +4971,8 @@ specdec__wide_sum_tries(int pairs, const specdec__pair *value, const specdec__pa
             specdec__wide_doubles a = inverses * value[i][0], b = inverses * value[i][1];
             double first = weight ? weight[i][0] : 1, second = weight ? weight[i][1] : 1;
 
-            specdec__wide_add(even, weight ? &first : NULL, weighted[i][0], &a, low, high);
-            specdec__wide_add(odd, weight ? &second : NULL, weighted[i][1], &b, low, high);
+            specdec__wide_add_to_sums(even, weight ? &first : NULL, weighted[i][0], &a, low, high);
+            specdec__wide_add_to_sums(odd, weight ? &second : NULL, weighted[i][1], &b, low, high);
         }
         for (i = 0; i < 3; i++)
             even[i] += odd[i];
@@ -5063,9 +5067,9 @@ SPECDEC__INLINE int specdec__quant_error_weights(const float *values, float *wei
 }
 
 /* Encodes 32 values as codes in [-half, half) and a scale d, a half float: the best one of those tried. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_scaled_codes(const float *values, int half,
-                                                                           const float *peaks, int tries,
-                                                                           unsigned char *d, unsigned char *codes)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_scaled(const float *values, int half,
+                                                                            const float *peaks, int tries,
+                                                                            unsigned char *d, unsigned char *codes)
 {
     specdec__pair value[16], weight[16], weighted[16];
     float weights[32];
@@ -5076,10 +5080,10 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_scaled_codes(const
     specdec__quant_floats_to_pairs(16, weights, weight);
     for (i = 0; i < 16; i++)
         weighted[i] = weight[i] * value[i];
-    specdec__store_u16(d, specdec__f16_from_float(specdec__quant_fit_scale(16, value, weight, weighted, -half, half - 1,
-                                                                           peaks, tries,
-                                                                           specdec__quant_peak(32, values))));
-    specdec__quant_codes(16, -half, half - 1, specdec__quant_inverse(specdec__load_f16(d)), value, codes);
+    specdec__store_u16(
+        d, specdec__f16_from_float(specdec__quant_fit_scale(16, value, weight, weighted, -half, half - 1, peaks, tries,
+                                                            specdec__quant_find_peak(32, values))));
+    specdec__quant_round_to_codes(16, -half, half - 1, specdec__quant_inverse(specdec__load_f16(d)), value, codes);
 }
 
 /* Encodes a block of Q4_0: codes from -8 to 7. */
@@ -5089,7 +5093,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const float *values, unsi
     unsigned char codes[32];
     int i;
 
-    specdec__quant_scaled_codes(values, 8, specdec__quant_peaks_q4_0, 12, to->d, codes);
+    specdec__quant_encode_scaled(values, 8, specdec__quant_peaks_q4_0, 12, to->d, codes);
     for (i = 0; i < 16; i++)
         to->nibbles[i] = (unsigned char)((codes[i] + 8) | (codes[i + 16] + 8) << 4);
 }
@@ -5115,7 +5119,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_0(const float *values, unsi
     unsigned char codes[32];
     int i;
 
-    specdec__quant_scaled_codes(values, 16, specdec__quant_peaks_q5_0, 10, to->d, codes);
+    specdec__quant_encode_scaled(values, 16, specdec__quant_peaks_q5_0, 10, to->d, codes);
     for (i = 0; i < 32; i++)
         codes[i] = (unsigned char)(codes[i] + 16);
     specdec__quant_pack_five_bits(codes, to->high, to->nibbles);
@@ -5136,7 +5140,7 @@ SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
     for (i = 0; i < 8; i++)
         weighted[i] = weight[i] * value[i];
     return specdec__quant_fit_scale(8, value, weight, weighted, -32, 31, specdec__quant_peaks_q6_k, 10,
-                                    specdec__quant_peak(16, values));
+                                    specdec__quant_find_peak(16, values));
 }
 
 /* Encodes a block of Q6_K: the best scale of every group, then the largest of these scales over 128 as the scale of the
@@ -5151,14 +5155,15 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const 
 
     for (g = 0; g < 16; g++)
         scales[g] = specdec__quant_fit_q6_k(values + 16 * g);
-    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_peak(16, scales) / -128));
+    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_find_peak(16, scales) / -128));
     d = specdec__load_f16(to->d);
     for (g = 0; g < 16; g++) {
         int scale = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), -128, 127);
 
         to->scales[g] = (unsigned char)scale;
         specdec__quant_floats_to_pairs(8, values + 16 * g, wide);
-        specdec__quant_codes(8, -32, 31, specdec__quant_inverse((double)d * (double)scale), wide, codes + 16 * g);
+        specdec__quant_round_to_codes(8, -32, 31, specdec__quant_inverse((double)d * (double)scale), wide,
+                                      codes + 16 * g);
     }
     for (i = 0; i < 256; i++)
         codes[i] = (unsigned char)(codes[i] + 32);
@@ -5181,7 +5186,7 @@ SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, in
     specdec__quant_try_sums s;
     int i, t, is_finite = specdec__quant_error_weights(values, weights);
 
-    specdec__quant_range(32, values, is_free ? specdec__float_from_bits(0x7F800000u) : 0, &low, &high);
+    specdec__quant_find_range(32, values, is_free ? specdec__float_from_bits(0x7F800000u) : 0, &low, &high);
     *scale_out = 0;
     *minimum_out = -low;
     if (!(high > low) || !is_finite)
@@ -5222,9 +5227,9 @@ SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, in
 
 /* Encodes 32 values as codes from 0 to highest, a scale and a minimum, both half floats: value = scale * code +
    minimum. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_affine_codes(const float *values, int highest,
-                                                                           unsigned char *d, unsigned char *minimum,
-                                                                           unsigned char *codes)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_affine(const float *values, int highest,
+                                                                            unsigned char *d, unsigned char *minimum,
+                                                                            unsigned char *codes)
 {
     specdec__pair above[16], lowest;
     float scale, below;
@@ -5233,11 +5238,11 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_affine_codes(const
     specdec__quant_fit_affine(values, highest, 1, &scale, &below);
     specdec__store_u16(d, specdec__f16_from_float(scale));
     specdec__store_u16(minimum, specdec__f16_from_float(-below));
-    lowest = specdec__quant_same_pair(specdec__load_f16(minimum));
+    lowest = specdec__quant_pair_of_equal(specdec__load_f16(minimum));
     specdec__quant_floats_to_pairs(16, values, above);
     for (i = 0; i < 16; i++)
         above[i] -= lowest;
-    specdec__quant_codes(16, 0, highest, specdec__quant_inverse(specdec__load_f16(d)), above, codes);
+    specdec__quant_round_to_codes(16, 0, highest, specdec__quant_inverse(specdec__load_f16(d)), above, codes);
 }
 
 /* Encodes a block of Q4_1: the best scale and minimum for codes from 0 to 15. */
@@ -5247,7 +5252,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_1(const float *values, unsi
     unsigned char codes[32];
     int i;
 
-    specdec__quant_affine_codes(values, 15, to->d, to->minimum, codes);
+    specdec__quant_encode_affine(values, 15, to->d, to->minimum, codes);
     for (i = 0; i < 16; i++)
         to->nibbles[i] = (unsigned char)(codes[i] | codes[i + 16] << 4);
 }
@@ -5258,7 +5263,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_1(const float *values, unsi
     specdec__block_q5_1 *to = (specdec__block_q5_1 *)(void *)block;
     unsigned char codes[32];
 
-    specdec__quant_affine_codes(values, 31, to->d, to->minimum, codes);
+    specdec__quant_encode_affine(values, 31, to->d, to->minimum, codes);
     specdec__quant_pack_five_bits(codes, to->high, to->nibbles);
 }
 
@@ -5276,9 +5281,10 @@ static void specdec__quant_pack_scales_k(const int *scales, const int *minimums,
 
 /* Encodes 256 values in eight groups as codes from 0 to highest: the best scale and minimum of every group, rounded to
    6 bits in units of d and dmin, half floats. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_group_codes(const float *values, int highest,
-                                                                          unsigned char *d_out, unsigned char *dmin_out,
-                                                                          unsigned char *packed, unsigned char *codes)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_groups(const float *values, int highest,
+                                                                            unsigned char *d_out,
+                                                                            unsigned char *dmin_out,
+                                                                            unsigned char *packed, unsigned char *codes)
 {
     float scales[8], minimums[8], d, dmin;
     specdec__pair above[16];
@@ -5286,8 +5292,8 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_group_codes(const 
 
     for (g = 0; g < 8; g++)
         specdec__quant_fit_affine(values + 32 * g, highest, 0, &scales[g], &minimums[g]);
-    specdec__store_u16(d_out, specdec__f16_from_float(specdec__quant_peak(8, scales) / 63));
-    specdec__store_u16(dmin_out, specdec__f16_from_float(specdec__quant_peak(8, minimums) / 63));
+    specdec__store_u16(d_out, specdec__f16_from_float(specdec__quant_find_peak(8, scales) / 63));
+    specdec__store_u16(dmin_out, specdec__f16_from_float(specdec__quant_find_peak(8, minimums) / 63));
     d = specdec__load_f16(d_out);
     dmin = specdec__load_f16(dmin_out);
     for (g = 0; g < 8; g++) {
@@ -5296,8 +5302,8 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_group_codes(const 
         specdec__quant_floats_to_pairs(16, values + 32 * g, above);
         for (i = 0; i < 16; i++)
             above[i] += (double)dmin * (double)minimum[g];
-        specdec__quant_codes(16, 0, highest, specdec__quant_inverse((double)d * (double)scale[g]), above,
-                             codes + 32 * g);
+        specdec__quant_round_to_codes(16, 0, highest, specdec__quant_inverse((double)d * (double)scale[g]), above,
+                                      codes + 32 * g);
     }
     specdec__quant_pack_scales_k(scale, minimum, packed);
 }
@@ -5309,7 +5315,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsi
     unsigned char codes[256];
     int i;
 
-    specdec__quant_group_codes(values, 15, to->d, to->dmin, to->scales, codes);
+    specdec__quant_encode_groups(values, 15, to->d, to->dmin, to->scales, codes);
     for (i = 0; i < 128; i++)
         to->nibbles[i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
 }
@@ -5321,7 +5327,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_k(const float *values, unsi
     unsigned char codes[256];
     int i, g;
 
-    specdec__quant_group_codes(values, 31, to->d, to->dmin, to->scales, codes);
+    specdec__quant_encode_groups(values, 31, to->d, to->dmin, to->scales, codes);
     for (i = 0; i < 32; i++)
         for (to->high[i] = 0, g = 0; g < 8; g++)
             to->high[i] = (unsigned char)(to->high[i] | codes[32 * g + i] >> 4 << g);
@@ -5333,7 +5339,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_k(const float *values, unsi
 /* Computes the ternary codes (-1, 0, 1), plus 1, of 256 values, and their scale, with the smallest squared error. If
    the codes of the k largest magnitudes, whose sum is s, are not 0, the best scale is s / k, and s^2 / k is subtracted
    from the error: the best k maximises it. */
-static SPECDEC__UNUSED void specdec__quant_ternary_codes(const float *values, unsigned char *d, unsigned char *codes)
+static SPECDEC__UNUSED void specdec__quant_encode_ternary(const float *values, unsigned char *d, unsigned char *codes)
 {
     static const int gaps[] = {109, 41, 19, 5, 1};
     float size[256], scale = 0;
@@ -5370,7 +5376,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_tq2_0(const float *values, uns
     unsigned char codes[256];
     int i;
 
-    specdec__quant_ternary_codes(values, to->d, codes);
+    specdec__quant_encode_ternary(values, to->d, codes);
     for (i = 0; i < 64; i++) {
         const unsigned char *from = codes + i / 32 * 128 + i % 32;
 
@@ -5397,7 +5403,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_tq1_0(const float *values, uns
     unsigned char codes[256];
     int i;
 
-    specdec__quant_ternary_codes(values, to->d, codes);
+    specdec__quant_encode_ternary(values, to->d, codes);
     for (i = 0; i < 32; i++)
         to->trits5[i] = specdec__quant_pack_trits(codes + i, 5, 32);
     for (i = 0; i < 16; i++)
@@ -5431,11 +5437,11 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q2_0(const 
     int i;
 
     specdec__quant_floats_to_pairs(32, values, value);
-    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_fit_scale(
-                                  32, value, NULL, value, -1, 2, peaks, 12, specdec__quant_peak(64, values))));
+    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_fit_scale(32, value, NULL, value, -1, 2, peaks, 12,
+                                                                               specdec__quant_find_peak(64, values))));
     for (i = 0; i < 2; i++)
-        specdec__quant_codes(16, -1, 2, specdec__quant_inverse(specdec__load_f16(to->d)), value + 16 * i,
-                             codes + 32 * i);
+        specdec__quant_round_to_codes(16, -1, 2, specdec__quant_inverse(specdec__load_f16(to->d)), value + 16 * i,
+                                      codes + 32 * i);
     for (i = 0; i < 64; i++)
         codes[i] = (unsigned char)(codes[i] + 1);
     for (i = 0; i < 16; i++)
@@ -5468,7 +5474,7 @@ static double specdec__quant_fp4_nibbles(const float *values, double unit, unsig
 static SPECDEC__UNUSED void specdec__quant_encode_mxfp4(const float *values, unsigned char *block)
 {
     specdec__block_mxfp4 *to = (specdec__block_mxfp4 *)(void *)block;
-    const int peak = (int)(specdec__bits_from_float(specdec__quant_peak(32, values)) >> 23 & 255);
+    const int peak = (int)(specdec__bits_from_float(specdec__quant_find_peak(32, values)) >> 23 & 255);
     unsigned char nibbles[32], best[32];
     double least = -1, error;
     int i, e;
@@ -5613,7 +5619,7 @@ SPECDEC__INLINE specdec__words specdec__quant_load_words(const unsigned char *at
 /* 1: rows are interleaved unit by unit, not as vectors of words: in builds without SIMD, for less machine code; on
    big-endian machines, whose words have another order. */
 #if defined(SPECDEC_NO_SIMD) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#define SPECDEC__QUANT_BY_UNITS 1
+#define SPECDEC__QUANT_BY_UNITS 1 /* fields are interleaved unit by unit, without vectors of bytes */
 #else
 #define SPECDEC__QUANT_BY_UNITS 0
 #endif
@@ -6156,8 +6162,8 @@ typedef struct specdec__attention_sums {
 typedef struct specdec__softmax_block {
     float *scores;             /* (4, stride, 16): 4 groups of 16 keys, with a row for each query; overwritten */
     const float *value_scales; /* (64): scales of the values; 0 for keys that no query may attend to */
-    int stride;                /* rows of a group */
-    int count;                 /* queries */
+    int stride;                /* rows of `scores` from one group of 16 keys to the next */
+    int count;                 /* number of queries */
     const size_t *query;       /* (count): index of each query in sums */
     const specdec__attention_sums *sums; /* of all queries: the largest scores and the sums of weights are updated */
     float *factor;             /* (count): by what the caller has to multiply the query's sums of values so far */
@@ -6438,7 +6444,7 @@ SPECDEC__DOTS(scalar, )
 /* A group of 32 values of 16 rows whose codes are points of a grid. points (4, row): two points of 8 or 4 values in
    each word; signs (row): a bit for each value, or seven bits for each eight values. */
 typedef struct specdec__grid_group {
-    uint32_t points[4][16], signs[16];
+    uint32_t points[4][16], signs[16]; /* grid points, two in a word; signs of a row, as bits */
 } specdec__grid_group;
 
 /* Returns two points of a grid, by their indices, in one word. */
@@ -10441,8 +10447,8 @@ typedef struct specdec__avx512_column_run {
 /* The runs of a column, and the scales, dots and minimums of 16 rows: (run, row, granule). */
 typedef struct specdec__avx512_rows_memory {
     specdec__avx512_column_run runs[SPECDEC__AVX512_ROW_RUNS]; /* the runs of the column */
-    float scale[SPECDEC__AVX512_ROW_RUNS][16][16], dot[SPECDEC__AVX512_ROW_RUNS][16][16];
-    float minimum[SPECDEC__AVX512_ROW_RUNS_M][16][16];
+    float scale[SPECDEC__AVX512_ROW_RUNS][16][16], dot[SPECDEC__AVX512_ROW_RUNS][16][16]; /* (run, row, granule) */
+    float minimum[SPECDEC__AVX512_ROW_RUNS_M][16][16]; /* (run, row, granule) */
 } specdec__avx512_rows_memory;
 SPECDEC__STATIC_ASSERT(avx512_rows_memory_fits,
                        sizeof(specdec__avx512_rows_memory) <= 2 * SPECDEC__PANEL_VALUES * SPECDEC__ROWS * 4);
@@ -11122,7 +11128,7 @@ SPECDEC__WEIGH_CODES(dotprod, neon, SPECDEC__DOTPROD, 1, 4, SPECDEC__UNROLL)
 /* Exact integer sums start at the bits of this float, whose last place counts ones: the bits of a sum are then those of
    a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
 #define SPECDEC__DOTPROD_START 12582912.0f /* 3 * 2^22 */
-#define SPECDEC__DOTPROD_START_BITS 0x4B400000
+#define SPECDEC__DOTPROD_START_BITS 0x4B400000 /* the bits of SPECDEC__DOTPROD_START, as an integer */
 #endif /* aarch64 */
 
 /* =====================================================================================================================
@@ -11410,8 +11416,8 @@ SPECDEC__INLINE void specdec__neon_load_iq2(int type, const unsigned char *tile,
    rows. sign_byte_index: the bytes of signs that belong to words 2 i and 2 i + 1; sign_bit: their bits for an even word
    and for an odd one. codes: the code of an index, which is three bits of a magnitude with the sign above them. */
 typedef struct specdec__neon_grid {
-    uint8_t sign_byte_index[4][16], sign_bit[2][16];
-    int8_t codes[16];
+    uint8_t sign_byte_index[4][16], sign_bit[2][16]; /* which byte of signs, and which bit of it, each lane takes */
+    int8_t codes[16]; /* the code of each index: magnitude and sign */
 } specdec__neon_grid;
 
 #define SPECDEC__NEON_IQ3(...) \
@@ -11914,7 +11920,7 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigne
 }
 
 /* Returns the scales of the four rows from row `row` on. Of MXFP4: see specdec__quant_half_of_e8m0. */
-SPECDEC__INLINE float32x4_t specdec__neon_few_bits_scale(int type, const unsigned char *own, int row)
+SPECDEC__INLINE float32x4_t specdec__neon_load_few_bits_scales(int type, const unsigned char *own, int row)
 {
     if (type == SPECDEC__TYPE_MXFP4) {
         const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(specdec__load_u32(own + row)));
@@ -11946,7 +11952,7 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits(int type, const unsigned char
             for (i = 0; i < 8; i++)
                 q[i] = vsubq_s8(q[i], bias);
             specdec__neon_store_codes(panel, b, quad, q, 32, 0);
-            vst1q_f32(panel->scale[b] + quad * 4, specdec__neon_few_bits_scale(type, own, quad * 4));
+            vst1q_f32(panel->scale[b] + quad * 4, specdec__neon_load_few_bits_scales(type, own, quad * 4));
         }
     }
 }
@@ -12074,14 +12080,14 @@ SPECDEC__INLINE int specdec__dotprod_has_wide_offsets(int type)
 }
 
 /* Returns whether the codes of a type have one or two bits. */
-SPECDEC__INLINE int specdec__dotprod_is_two_bits(int type)
+SPECDEC__INLINE int specdec__dotprod_has_two_bit_codes(int type)
 {
     return type == SPECDEC__TYPE_Q1_0 || type == SPECDEC__TYPE_Q2_0 || type == SPECDEC__TYPE_TQ2_0;
 }
 /* Returns whether specdec__neon_unpack_few_bits_codes unpacks a type: one or two bits, or MXFP4. */
-SPECDEC__INLINE int specdec__dotprod_is_few_bits(int type)
+SPECDEC__INLINE int specdec__dotprod_has_few_bit_codes(int type)
 {
-    return specdec__dotprod_is_two_bits(type) || type == SPECDEC__TYPE_MXFP4;
+    return specdec__dotprod_has_two_bit_codes(type) || type == SPECDEC__TYPE_MXFP4;
 }
 
 /* Returns the number that was added to a type's codes to make them unsigned. */
@@ -12100,7 +12106,7 @@ SPECDEC__INLINE int specdec__dotprod_bias(int type)
    signed. */
 SPECDEC__INLINE int specdec__dotprod_sum_surplus(int type)
 {
-    return specdec__dotprod_is_two_bits(type)                         ? 32
+    return specdec__dotprod_has_two_bit_codes(type)                         ? 32
            : type == SPECDEC__TYPE_Q4_0                               ? 32 * 8
            : type == SPECDEC__TYPE_Q3_K                               ? 16 * 4
            : type == SPECDEC__TYPE_Q5_1 || type == SPECDEC__TYPE_Q5_K ? -4 * 128
@@ -12579,7 +12585,7 @@ SPECDEC__INLINE void specdec__dotprod_load_few_bits(int type, const specdec__dot
     } else {
         rows->sums[0] = specdec__dotprod_sum_code_vectors(rows->codes, 8);
     }
-    rows->scale[0] = specdec__neon_few_bits_scale(type, own, row);
+    rows->scale[0] = specdec__neon_load_few_bits_scales(type, own, row);
 }
 
 /* Loads four rows of block b of a panel; the codes of Q8_0 stay in the tile. */
@@ -12636,7 +12642,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_block(int type, int 
         specdec__dotprod_load_two_bits(type, run, b, way, quad, rows);
     else if (type == SPECDEC__TYPE_Q6_K)
         specdec__dotprod_load_q6_k(run, b, way, columns, quad, rows);
-    else if (specdec__dotprod_is_few_bits(type))
+    else if (specdec__dotprod_has_few_bit_codes(type))
         specdec__dotprod_load_few_bits(type, run, b, row, rows);
     else if (specdec__dotprod_is_like_q4_k(type))
         specdec__dotprod_load_q4_q5_k(type, run, b, way, columns, quad, rows);
@@ -13023,7 +13029,7 @@ SPECDEC__INLINE void specdec__dotprod_store_panel(int type, const specdec__dotpr
 }
 
 /* Stores the words of two vectors alternately: the first two words of each, then the last two. */
-SPECDEC__INLINE void specdec__i8mm_store_pair(int8_t *to, int8x16_t even, int8x16_t odd)
+SPECDEC__INLINE void specdec__i8mm_store_words_alternately(int8_t *to, int8x16_t even, int8x16_t odd)
 {
     const int32x4_t first = vreinterpretq_s32_s8(even), second = vreinterpretq_s32_s8(odd);
 
@@ -13041,11 +13047,12 @@ SPECDEC__INLINE void specdec__i8mm_store_panel(int type, const specdec__dotprod_
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i += 2)
-        specdec__i8mm_store_pair(panel->u.codes + block * 512 + i * 64 + row * 8, rows->codes[i], rows->codes[i + 1]);
+        specdec__i8mm_store_words_alternately(panel->u.codes + block * 512 + i * 64 + row * 8, rows->codes[i],
+                                              rows->codes[i + 1]);
     if (specdec__dotprod_has_wide_offsets(type))
         vst1q_s32(panel->pair[block] + row, vreinterpretq_s32_f32(rows->pair[0]));
     else
-        specdec__i8mm_store_pair((int8_t *)panel->pair[block * 2] + row * 8, rows->sums[0], rows->sums[0]);
+        specdec__i8mm_store_words_alternately((int8_t *)panel->pair[block * 2] + row * 8, rows->sums[0], rows->sums[0]);
     vst1q_f32(panel->scale[block] + row, rows->scale[0]);
     if (specdec__dotprod_has_minimum(type))
         vst1q_f32(panel->minimum[block] + row, specdec__dotprod_subtracts_minimum(type) ? vnegq_f32(rows->minimum[0])
@@ -13102,11 +13109,11 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_columns(int type
 }
 
 /* Multiplies up to 8 blocks of one or two tiles, or panels, with `count` columns, 4 at a time. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_groups(int type, int packed, int tiles,
-                                                                       specdec__dotprod_run *runs, int blocks,
-                                                                       const unsigned char *const *ahead,
-                                                                       const specdec__columns *x, size_t at, int count,
-                                                                       float *const *sums)
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_by_column_groups(int type, int packed, int tiles,
+                                                                                 specdec__dotprod_run *runs, int blocks,
+                                                                                 const unsigned char *const *ahead,
+                                                                                 const specdec__columns *x, size_t at,
+                                                                                 int count, float *const *sums)
 {
     const int many = specdec__dotprod_max_columns(type) == 4;
     int c;
@@ -13124,16 +13131,15 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_groups(int type,
 
 /* Defines the dot of a kind of panel. */
 #define SPECDEC__DOTPROD_DOT(name, type) \
-    SPECDEC__DOTPROD static void \
-    specdec__dotprod_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
-                                int column, int count, float *sums) \
+    SPECDEC__DOTPROD static void specdec__dotprod_dot_##name(const specdec__panel *panel, int blocks, \
+                                                             const specdec__columns *x, int block, int column, \
+                                                             int count, float *sums) \
     { \
         specdec__dotprod_run run; \
         run.tile = NULL; /* a panel is read instead */ \
         run.panel = panel; \
-        specdec__dotprod_multiply_groups(type, 0, 1, &run, blocks, NULL, x, \
-                                         (size_t)block * (size_t)x->n + (size_t)column, \
-                                count, &sums); \
+        specdec__dotprod_multiply_by_column_groups(type, 0, 1, &run, blocks, NULL, x, \
+                                                   (size_t)block * (size_t)x->n + (size_t)column, count, &sums); \
     }
 
 SPECDEC__DOTPROD_DOT(16, SPECDEC__DOTPROD_PANEL_16)
@@ -13147,15 +13153,15 @@ typedef void specdec__dotprod_panels_function(int tiles, specdec__dotprod_run *r
                                               const specdec__columns *x, size_t at, int count, float *const *sums);
 /* Defines a specdec__dotprod_panels_function with panels as the type's own kernel reads them. */
 #define SPECDEC__DOTPROD_TYPED_PANELS(name) \
-    SPECDEC__DOTPROD static __attribute__((noinline)) void \
-    specdec__dotprod_typed_panels_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
-                                    const unsigned char *const *ahead, specdec__panel *panels, \
-                                    const specdec__columns *x, size_t at, int count, float *const *sums) \
+    SPECDEC__DOTPROD static __attribute__((noinline)) void specdec__dotprod_typed_panels_##name( \
+        int tiles, specdec__dotprod_run *runs, int blocks, const unsigned char *const *ahead, specdec__panel *panels, \
+        const specdec__columns *x, size_t at, int count, float *const *sums) \
     { \
         int t; \
         for (t = 0; t < tiles; t++) \
             specdec__dotprod_unpack(SPECDEC__TYPE_##name, 0, &runs[t], blocks, ahead[t], panels + t); \
-        specdec__dotprod_multiply_groups(SPECDEC__TYPE_##name, 0, tiles, runs, blocks, NULL, x, at, count, sums); \
+        specdec__dotprod_multiply_by_column_groups(SPECDEC__TYPE_##name, 0, tiles, runs, blocks, NULL, x, at, count, \
+                                                   sums); \
     }
 
 SPECDEC__DOTPROD_TYPED_PANELS(Q4_0)
@@ -13166,15 +13172,14 @@ SPECDEC__DOTPROD_TYPED_PANELS(Q6_K)
 /* Defines a specdec__dotprod_panels_function with panels as other types have them, which also works for scales that are
    not finite. */
 #define SPECDEC__DOTPROD_PLAIN_PANELS(name, unpack, dot) \
-    SPECDEC__DOTPROD static __attribute__((noinline)) void \
-    specdec__dotprod_plain_panels_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
-                                    const unsigned char *const *ahead, specdec__panel *panels, \
-                                    const specdec__columns *x, size_t at, int count, float *const *sums) \
+    SPECDEC__DOTPROD static __attribute__((noinline)) void specdec__dotprod_plain_panels_##name( \
+        int tiles, specdec__dotprod_run *runs, int blocks, const unsigned char *const *ahead, specdec__panel *panels, \
+        const specdec__columns *x, size_t at, int count, float *const *sums) \
     { \
         int t; \
         (void)ahead; \
         for (t = 0; t < tiles; t++) { \
-            unpack(specdec__quant_find(SPECDEC__TYPE_##name), runs[t].tile, blocks, panels + t); \
+            unpack(specdec__quant_find_type(SPECDEC__TYPE_##name), runs[t].tile, blocks, panels + t); \
             dot(panels + t, blocks, x, (int)(at / (size_t)x->n), (int)(at % (size_t)x->n), count, sums[t]); \
         } \
     }
@@ -13233,7 +13238,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type,
         if (wild)
             plain_panels(most, runs, run, ahead, panels, x, at, count, sums);
         else if (count <= specdec__dotprod_max_columns(type))
-            specdec__dotprod_multiply_groups(type, 1, most, runs, run, ahead, x, at, count, sums);
+            specdec__dotprod_multiply_by_column_groups(type, 1, most, runs, run, ahead, x, at, count, sums);
         else
             typed_panels(most, runs, run, ahead, panels, x, at, count, sums);
     }
@@ -13444,11 +13449,11 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_columns(const specdec_
 }
 
 /* Multiplies one or two panels with `count` columns: 4, 2 and 1 at a time. */
-SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_groups(const specdec__i8mm_kind *kind, int wide,
-                                                                 int has_minimum,
-                                                                 const specdec__panel *panels, int tiles, int blocks,
-                                                                 const specdec__columns *x, size_t at, int count,
-                                                                 float *const *sums)
+SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_by_column_groups(const specdec__i8mm_kind *kind, int wide,
+                                                                           int has_minimum,
+                                                                           const specdec__panel *panels, int tiles,
+                                                                           int blocks, const specdec__columns *x,
+                                                                           size_t at, int count, float *const *sums)
 {
     specdec__i8mm_input ready;
     int b, c, t, columns;
@@ -13478,16 +13483,17 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_groups(const specdec__
     }
 }
 
-/* A variant of specdec__i8mm_multiply_groups, compiled for types with minimums, without them, or for wide types. */
+/* A variant of specdec__i8mm_multiply_by_column_groups, compiled for types with minimums, without them, or for wide
+   types. */
 typedef void specdec__i8mm_groups_function(const specdec__i8mm_kind *kind, const specdec__panel *panels, int tiles,
                                            int blocks, const specdec__columns *x, size_t at, int count,
                                            float *const *sums);
 #define SPECDEC__I8MM_GROUPS(name, wide, has_minimum) \
-    SPECDEC__I8MM static __attribute__((noinline)) void \
-    specdec__i8mm_groups_##name(const specdec__i8mm_kind *kind, const specdec__panel *panels, int tiles, int blocks, \
-                                const specdec__columns *x, size_t at, int count, float *const *sums) \
+    SPECDEC__I8MM static __attribute__((noinline)) void specdec__i8mm_groups_##name( \
+        const specdec__i8mm_kind *kind, const specdec__panel *panels, int tiles, int blocks, \
+        const specdec__columns *x, size_t at, int count, float *const *sums) \
     { \
-        specdec__i8mm_multiply_groups(kind, wide, has_minimum, panels, tiles, blocks, x, at, count, sums); \
+        specdec__i8mm_multiply_by_column_groups(kind, wide, has_minimum, panels, tiles, blocks, x, at, count, sums); \
     }
 SPECDEC__I8MM_GROUPS(plain, 0, 0)
 SPECDEC__I8MM_GROUPS(minimum, 0, 1)
@@ -14009,7 +14015,7 @@ SPECDEC__INLINE float32x4_t specdec__neon32_from_f16(const unsigned char *at)
 }
 
 /* The functions that >>kernel/lines needs of an instruction set. */
-#define SPECDEC__LINE_VECTOR 16
+#define SPECDEC__LINE_VECTOR 16 /* bytes of a line that are unpacked at a time */
 
 /* Computes out (16 rows) = d * factor * unit. All products are exact, and 0 or at least 2^-27. */
 static void specdec__line_store_scales(float *out, const unsigned char *d, const int8_t *factors, float unit)
@@ -14027,7 +14033,7 @@ static void specdec__line_store_scales(float *out, const unsigned char *d, const
 }
 
 /* Computes out (16 rows) = d, half floats as floats. */
-static void specdec__line_store_halves(float *out, const unsigned char *d)
+static void specdec__line_store_f16_scales(float *out, const unsigned char *d)
 {
     int row;
 
@@ -14301,7 +14307,7 @@ static void specdec__line_store_scales(float *out, const unsigned char *d, const
     specdec__rvv_store(out, __builtin_convertvector(bytes, specdec__rvv_v) * unit * specdec__rvv_load_f16(d));
 }
 
-static void specdec__line_store_halves(float *out, const unsigned char *d)
+static void specdec__line_store_f16_scales(float *out, const unsigned char *d)
 {
     specdec__rvv_store(out, specdec__rvv_load_f16(d));
 }
@@ -14698,9 +14704,9 @@ static void specdec__line_unpack_scales(const specdec__quant_type *type, const s
     int8_t factors[16];
 
     if (type->block == 32) {
-        specdec__line_store_halves(panel->scale[to], d);
+        specdec__line_store_f16_scales(panel->scale[to], d);
         if (type->has_minimum)
-            specdec__line_store_halves(panel->minimum[to], tile + SPECDEC__TILE_AT(q4_1, minimum));
+            specdec__line_store_f16_scales(panel->minimum[to], tile + SPECDEC__TILE_AT(q4_1, minimum));
         return;
     }
     if (from->layout == SPECDEC__LINE_GRID)
@@ -15542,7 +15548,7 @@ static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec_
     if (gguf->data_at > gguf->file.size || offset > room)
         return "reaches beyond the end of the file: is it complete?";
     out->data = gguf->file.data + gguf->data_at + (size_t)offset;
-    out->size = specdec__quant_bytes(out->type, elements, out->shape[0]);
+    out->size = specdec__quant_tensor_bytes(out->type, elements, out->shape[0]);
     if (out->size == SIZE_MAX)
         return "has rows that are no multiple of its block size";
     if (out->size > room - (size_t)offset)
@@ -15793,7 +15799,7 @@ enum { SPECDEC__GGUF_BY_KEY, SPECDEC__GGUF_BY_NAME, SPECDEC__GGUF_BY_OFFSET };
 
 /* Inserts all records of a file that come after (number, at) into an order; (0, 0) comes before all. Offsets count from
    `origin`, as a model may have several files in memory. */
-static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *origin, int by, uint64_t number,
+static void specdec__gguf_sort_records(const specdec__gguf *gguf, const unsigned char *origin, int by, uint64_t number,
                                size_t at, specdec__gguf_order *order)
 {
     const size_t from = (size_t)(gguf->file.data - origin);
@@ -15885,7 +15891,7 @@ static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const spe
 
     do {
         order.count = 0;
-        specdec__gguf_sort(gguf, gguf->file.data, by, number, at, &order);
+        specdec__gguf_sort_records(gguf, gguf->file.data, by, number, at, &order);
         for (i = 0; i < order.count; i++) {
             specdec_result result = SPECDEC_OK;
 
@@ -35927,18 +35933,18 @@ static const specdec__architecture specdec__architectures[] = {
     {"qwen35", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                 {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                 {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
-                    {SPECDEC__RECURRENT_KIND, SPECDEC__GATED_DELTA},
+                {SPECDEC__RECURRENT_KIND, SPECDEC__GATED_DELTA},
                 {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED}, {SPECDEC__KEYS_BY_MODULO, 1}}},
     {"qwen35moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                    {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                    {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
-                       {SPECDEC__RECURRENT_KIND, SPECDEC__GATED_DELTA},
+                   {SPECDEC__RECURRENT_KIND, SPECDEC__GATED_DELTA},
                    {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED}, {SPECDEC__KEYS_BY_MODULO, 1},
                    {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED}, {SPECDEC__SHARED_GATE, 1}}},
     {"qwen3next", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__QUERY_GATES, 1},
                    {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                    {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
-                       {SPECDEC__RECURRENT_KIND, SPECDEC__GATED_DELTA},
+                   {SPECDEC__RECURRENT_KIND, SPECDEC__GATED_DELTA},
                    {SPECDEC__RECURS, SPECDEC__RECURS_AS_LISTED}, {SPECDEC__EXPERT_SHARES, SPECDEC__NORMED},
                    {SPECDEC__SHARED_GATE, 1}}},
     {"lfm2moe", {{SPECDEC__NEOX, 1}, {SPECDEC__NEEDS, SPECDEC__QK_NORM}, {SPECDEC__ZERO_SIZES, 1},
@@ -36528,7 +36534,7 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_check_duplicates(const sp
         part = m->gguf;
         i = 0;
         do
-            specdec__gguf_sort(&part, origin, SPECDEC__GGUF_BY_NAME, number, at, &order);
+            specdec__gguf_sort_records(&part, origin, SPECDEC__GGUF_BY_NAME, number, at, &order);
         while (specdec__part_move_to_next(m, i++, &part));
         for (i = 0; i < order.count; i++) {
             specdec_result result = at && number == order.number[i]
@@ -37372,7 +37378,7 @@ static specdec_result specdec__model_bind_joined_matrices(const specdec__model *
 
     if (result || !*found)
         return result;
-    out->type = specdec__quant_find(t.type);
+    out->type = specdec__quant_find_type(t.type);
     if (!out->type)
         return specdec__model_refuse_type(name, t.type, error);
     if (specdec__quant_is_left_out(out->type))
@@ -37420,7 +37426,7 @@ static specdec_result specdec__model_copy_values(const specdec__model *m, const 
 
     if (result || !found)
         return result;
-    type = specdec__quant_find(t.type);
+    type = specdec__quant_find_type(t.type);
     if (!type || type->granule)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
     if (vectors == 1 && t.shape[0] == 1) { /* a vector may be a matrix of one column */
@@ -37472,7 +37478,7 @@ static specdec_result specdec__model_copy_folded_vector(const specdec__model *m,
 
     if (result || !found)
         return result;
-    type = specdec__quant_find(t.type);
+    type = specdec__quant_find_type(t.type);
     if (!type || type->granule)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
     if (t.shape[1] <= (uint64_t)size && t.shape[2] <= (uint64_t)size) /* rows may be folded once more */
@@ -39570,7 +39576,8 @@ typedef struct specdec__kv_type {
 
 /* A float x has |x| <= 1e16 if x times this factor is finite. The squares of a row of 2^20 such floats have a finite
    sum. */
-#define SPECDEC__FINITE_FACTOR 3.4e22f
+#define SPECDEC__FINITE_FACTOR 3.4e22f /* a value is too large for any cache if its product with this is not finite:
+                                          above 1e16 */
 
 enum { SPECDEC__KV_F16, SPECDEC__KV_F32, SPECDEC__KV_Q8_0, SPECDEC__KV_TYPES };
 static const specdec__kv_type specdec__kv_types[SPECDEC__KV_TYPES] = {
@@ -40718,7 +40725,7 @@ typedef struct specdec__forward_hooks {
     void (*before_layer)(struct specdec__context *c); /* called before each layer */
     /* Called once a batch is checked, before it changes any recurrent state. Its error is the step's error. NULL:
        none. */
-    specdec_result (*begin)(struct specdec__context *c, specdec_error *error);
+    specdec_result (*begin)(struct specdec__context *c, specdec_error *error); /* called once a batch is checked */
     /* Called behind the last layer of this part with the step's result so far. If that is OK, it runs the layers of
        later ranks and fetches the rows of the batch; else it informs the later ranks and returns the result. NULL:
        none. */
@@ -40812,8 +40819,8 @@ typedef struct specdec__context {
                                   cache; 0: all values are sound */
     /* the current step: */
     const specdec__batch *batch; /* the nodes of the step */
-    int first_node, n, row_count; /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
-                                    rows have logits */
+    int first_node, n, row_count; /* nodes [first_node, first_node + n) are run: row i of buffers is node first_node +
+                                     i; row_count rows have logits */
     /* for all steps: */
     int max_nodes;             /* nodes of a step, at most */
     int max_rows;              /* rows of logits of a step, at most */
@@ -40862,7 +40869,8 @@ typedef struct specdec__context {
                                   read h and add to y */
     float *shared_router;      /* (max_nodes) output of the shared expert's router */
     specdec__expert_routes routes; /* which experts each row goes through */
-    specdec__recurrent_rows recurrent; /* for recurrent layers; its `projected` lies in the same memory */
+    specdec__recurrent_rows recurrent; /* rows and buffers of recurrent layers; its `projected` lies in this memory, too
+                                          */
     specdec__columns columns;  /* quantised activations: the input of the current matrix */
     specdec__columns rotated_columns; /* rotated queries as quantised columns (kv head, node, query head), where the
                                          cache has 8-bit codes */
@@ -40939,7 +40947,7 @@ static void specdec__context_take_scratch(specdec__context *c, int threads, spec
 
 /* Floats added to each row so that a row is an odd number of cache lines: otherwise rows compete for the same cache
    sets. */
-#define SPECDEC__ROW_PADDING 16
+#define SPECDEC__ROW_PADDING 16 /* floats by which rows of activations are longer than a multiple of 32 */
 
 /* Returns the floats between rows of `width` values: a multiple of 32, plus SPECDEC__ROW_PADDING. */
 static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__ROW_PADDING; }
@@ -42456,7 +42464,7 @@ static void specdec__forward_compute_tile_scores(specdec__context *c, specdec__s
     specdec__tiles tiles;
     int from, t;
 
-    tiles.type = specdec__quant_find(SPECDEC__TYPE_Q8_0);
+    tiles.type = specdec__quant_find_type(SPECDEC__TYPE_Q8_0);
     for (from = 0; from < slots; from += 2 * SPECDEC__ROWS) {
         for (t = 0; t < 2; t++) {
             tiles.tile[t] = keys + (size_t)(from / SPECDEC__ROWS + t) * bytes;
@@ -42788,7 +42796,8 @@ static void specdec__forward_apply_gate(const specdec__context *c, float *x, con
 /* Divides the sums of a node's query heads [from, to) by the total of their weights, and writes the outputs to c->h,
    times sigmoids of the gates that stand there, or with latent attention to c->latent_columns. A sink of a head counts
    as the score of one more key without a value. */
-static void specdec__forward_write_attended(specdec__context *c, const specdec__layer *l, int node, int from, int to)
+static void specdec__forward_write_attention_outputs(specdec__context *c, const specdec__layer *l, int node, int from,
+                                                     int to)
 {
     const float *sinks = l->vector[SPECDEC__SINKS];
     const size_t size = (size_t)l->shape.value_dim;
@@ -42826,7 +42835,7 @@ static void specdec__forward_attend_unit(specdec__context *c, int thread, specde
             specdec__forward_merge_sums(c, u->layer, 1, node, u->first_head, u->end_head);
     }
     for (node = u->first_node; node < u->end_node && !apart; node++)
-        specdec__forward_write_attended(c, u->layer, node, u->first_head, u->end_head);
+        specdec__forward_write_attention_outputs(c, u->layer, node, u->first_head, u->end_head);
 }
 
 SPECDEC__FOR_SIZE
@@ -42910,7 +42919,7 @@ static int specdec__forward_run_attention(specdec__context *c, int thread, const
 
             for (i = 1; i < by.stretches; i++)
                 specdec__forward_merge_sums(c, layer, i, node, head, head + group);
-            specdec__forward_write_attended(c, layer, node, head, head + group);
+            specdec__forward_write_attention_outputs(c, layer, node, head, head + group);
         }
     return specdec__pool_barrier(c->pool);
 }
@@ -62682,7 +62691,7 @@ static int specdec__type_describe(const specdec__quant_type *known, specdec_type
 
 int specdec_type_by_number(uint32_t number, specdec_type *type)
 {
-    return specdec__type_describe(specdec__quant_find(number), type);
+    return specdec__type_describe(specdec__quant_find_type(number), type);
 }
 
 const char *specdec_type_not_read(uint32_t number, specdec_type *type)
@@ -62705,7 +62714,7 @@ int specdec_type_by_name(const char *name, specdec_type *type)
     const specdec__quant_type *known = NULL;
 
     for (; name && number < SPECDEC__TYPE_COUNT; number++) {
-        known = specdec__quant_find(number);
+        known = specdec__quant_find_type(number);
         if (known && strcmp(known->name, name) == 0)
             break;
     }
@@ -62719,9 +62728,9 @@ SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC_
 static const specdec__quant_type *specdec__type_for_values(uint32_t number, uint64_t values, size_t *bytes,
                                                            specdec_error *error)
 {
-    const specdec__quant_type *type = specdec__quant_find(number);
+    const specdec__quant_type *type = specdec__quant_find_type(number);
 
-    *bytes = specdec__quant_bytes(number, values, values);
+    *bytes = specdec__quant_tensor_bytes(number, values, values);
     if (type && *bytes != SIZE_MAX)
         return type;
     if (!type)

@@ -437,7 +437,7 @@ static void test_names(void)
     maker_text(m, "general.architecture", "llama");
     TEST("types that are not read are named, with what is nearest");
     for (k = 0; k < SPECDEC__COUNT(types); k++) {
-        const size_t bytes = specdec__quant_bytes(types[k].type, 256 * 96, 256);
+        const size_t bytes = specdec__quant_tensor_bytes(types[k].type, 256 * 96, 256);
 
         t->type = types[k].type;
         t->shape[0] = 256; /* whole blocks of every type */

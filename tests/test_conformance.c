@@ -424,7 +424,7 @@ static void test_types(void)
     char name[64];
 
     for (i = 0; i < SPECDEC__COUNT(all_types); i++) {
-        const specdec__quant_type *type = specdec__quant_find((uint32_t)all_types[i]);
+        const specdec__quant_type *type = specdec__quant_find_type((uint32_t)all_types[i]);
         maker_recipe r;
         int kv;
 
@@ -1439,7 +1439,7 @@ static void check_multiply(const specdec__kernels *scalar, const specdec__kernel
     x.stride = K;
     for (t = 0; t < SPECDEC__COUNT(all_types); t++)
         for (turn = 0; turn < 12; turn++) {
-            const specdec__quant_type *type = specdec__quant_find((uint32_t)all_types[t]);
+            const specdec__quant_type *type = specdec__quant_find_type((uint32_t)all_types[t]);
             int count = 1 + (int)(t + (size_t)turn) % N, column = turn % (N - count + 1);
             float *to[2][2];
             specdec__tiles tiles;
@@ -1501,7 +1501,7 @@ static void check_rows(const specdec__kernels *scalar, const specdec__kernels *k
     x.stride = K;
     for (number = 0; number < SPECDEC__TYPE_COUNT; number++)
         for (turn = 0; kernels->rows[number] && turn < 12; turn++) {
-            const specdec__quant_type *type = specdec__quant_find(number);
+            const specdec__quant_type *type = specdec__quant_find_type(number);
             const int blocks = (1 + turn % 11) * 16, count = 1 + turn % 2;
             const size_t row_bytes = (size_t)blocks * 32 / type->block * type->bytes;
             const unsigned char *from = file + sizeof file - row_bytes * 16 * (size_t)count;
@@ -1610,7 +1610,7 @@ static void test_tables(void)
         specdec__isas[i].fill(&table);
         CHECK(table.name && strcmp(table.name, specdec__isas[i].name) == 0);
         for (type = 0; type < SPECDEC__TYPE_COUNT; type++) {
-            int known = specdec__quant_find((uint32_t)type) != NULL;
+            int known = specdec__quant_find_type((uint32_t)type) != NULL;
 
             CHECK((table.unpack[type] != NULL) == known && (table.dot[type] != NULL) == known);
             CHECK(known || !table.multiply[type]);
@@ -1652,7 +1652,7 @@ static void check_interleave(const specdec__kernels *kernels)
     for (i = 0; i < sizeof rows; i++)
         rows[i] = (unsigned char)maker_random(&state);
     for (number = 0; number < SPECDEC__TYPE_COUNT; number++) {
-        const specdec__quant_type *type = specdec__quant_find(number);
+        const specdec__quant_type *type = specdec__quant_find_type(number);
         const int blocks = !type ? 0 : type->block == 1 ? FLOATS : BLOCKS - (int)(number & 1);
         int count, gap, b, f, row, wrong = 0;
 

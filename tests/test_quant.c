@@ -116,7 +116,7 @@ static void test_known_blocks(void)
     TEST("blocks written by hand decode to the values of the format");
     for (i = 0; i < SPECDEC__COUNT(known_blocks); i++) {
         const known_block *known = &known_blocks[i];
-        const specdec__quant_type *type = specdec__quant_find(known->type);
+        const specdec__quant_type *type = specdec__quant_find_type(known->type);
         unsigned char block[SPECDEC__QUANT_MAX_BYTES];
         float values[SPECDEC__QUANT_MAX_BLOCK];
 
@@ -138,7 +138,7 @@ static void test_table(void)
 
     TEST("the table of types is consistent");
     for (number = 0; number < 64; number++) {
-        const specdec__quant_type *type = specdec__quant_find(number);
+        const specdec__quant_type *type = specdec__quant_find_type(number);
         int i, sum = 0;
 
         if (!type)
@@ -188,17 +188,17 @@ static void test_sizes(void)
     uint64_t huge = ~(uint64_t)0 - 255;
 
     TEST("tensor sizes are exact, and never wrap");
-    CHECK(specdec__quant_bytes(SPECDEC__TYPE_Q4_0, 64, 32) == 36);
-    CHECK(specdec__quant_bytes(SPECDEC__TYPE_Q6_K, 512, 256) == 420);
-    CHECK(specdec__quant_bytes(SPECDEC__TYPE_F32, 7, 7) == 28);
-    CHECK(specdec__quant_bytes(SPECDEC__TYPE_BF16, 7, 7) == 14);
-    CHECK(specdec__quant_bytes(SPECDEC__TYPE_Q4_0, 0, 0) == 0);
-    CHECK(specdec__quant_bytes(SPECDEC__TYPE_Q4_0, 64, 16) == SIZE_MAX);
-    CHECK(specdec__quant_bytes(SPECDEC__TYPE_Q4_0, 48, 48) == SIZE_MAX);
-    CHECK(specdec__quant_bytes(SPECDEC__TYPE_Q8_0, huge, 32) == SIZE_MAX);
-    CHECK(specdec__quant_bytes(SPECDEC__TYPE_F32, huge, 1) == SIZE_MAX);
-    CHECK(specdec__quant_bytes(4, 64, 32) == 0);
-    CHECK(specdec__quant_bytes(0xFFFFFFFFu, huge, 1) == 0);
+    CHECK(specdec__quant_tensor_bytes(SPECDEC__TYPE_Q4_0, 64, 32) == 36);
+    CHECK(specdec__quant_tensor_bytes(SPECDEC__TYPE_Q6_K, 512, 256) == 420);
+    CHECK(specdec__quant_tensor_bytes(SPECDEC__TYPE_F32, 7, 7) == 28);
+    CHECK(specdec__quant_tensor_bytes(SPECDEC__TYPE_BF16, 7, 7) == 14);
+    CHECK(specdec__quant_tensor_bytes(SPECDEC__TYPE_Q4_0, 0, 0) == 0);
+    CHECK(specdec__quant_tensor_bytes(SPECDEC__TYPE_Q4_0, 64, 16) == SIZE_MAX);
+    CHECK(specdec__quant_tensor_bytes(SPECDEC__TYPE_Q4_0, 48, 48) == SIZE_MAX);
+    CHECK(specdec__quant_tensor_bytes(SPECDEC__TYPE_Q8_0, huge, 32) == SIZE_MAX);
+    CHECK(specdec__quant_tensor_bytes(SPECDEC__TYPE_F32, huge, 1) == SIZE_MAX);
+    CHECK(specdec__quant_tensor_bytes(4, 64, 32) == 0);
+    CHECK(specdec__quant_tensor_bytes(0xFFFFFFFFu, huge, 1) == 0);
 }
 
 /* The value of a half float by its definition. */
@@ -284,7 +284,7 @@ static void test_tiles(void)
 
     TEST("every block comes back out of its tile unchanged; missing rows are zero");
     for (number = 0; number < SPECDEC__TYPE_COUNT; number++) {
-        const specdec__quant_type *type = specdec__quant_find(number);
+        const specdec__quant_type *type = specdec__quant_find_type(number);
         size_t row_bytes, b;
         int wrong = 0;
 
@@ -310,7 +310,7 @@ static void test_tiles(void)
 static void test_tile_layout(void)
 {
     unsigned char rows[16 * 22], tile[16 * 22];
-    const specdec__quant_type *type = specdec__quant_find(SPECDEC__TYPE_Q5_0);
+    const specdec__quant_type *type = specdec__quant_find_type(SPECDEC__TYPE_Q5_0);
     int row, i, j, u, wrong = 0;
 
     TEST("a tile holds the units of 16 rows side by side, high bits transposed");
@@ -356,7 +356,7 @@ static void test_encoders(void)
     for (i = 0; i < COUNT; i++)
         values[i] = 0.02f * random_normal();
     for (k = 0; k < SPECDEC__COUNT(bounds); k++) {
-        const specdec__quant_type *type = specdec__quant_find(bounds[k].type);
+        const specdec__quant_type *type = specdec__quant_find_type(bounds[k].type);
         specdec__quant_from_float(type, values, COUNT, row);
         specdec__quant_to_float(type, row, COUNT, back);
         CHECK(relative_square(values, back, COUNT) <= bounds[k].bound * bounds[k].bound);
@@ -364,7 +364,7 @@ static void test_encoders(void)
     TEST("weights that were Q4_1, Q5_0 or Q5_1 before come back as they were, but for a few");
     for (k = 0; k < 3; k++) {
         static const uint32_t numbers[3] = {SPECDEC__TYPE_Q4_1, SPECDEC__TYPE_Q5_0, SPECDEC__TYPE_Q5_1};
-        const specdec__quant_type *type = specdec__quant_find(numbers[k]);
+        const specdec__quant_type *type = specdec__quant_find_type(numbers[k]);
         static float again[COUNT];
         int wrong = 0;
 
@@ -382,7 +382,7 @@ static void test_encoders(void)
     TEST("weights that were of one or two bits, or 4-bit floats, before come back as they were");
     for (k = 0; k < 5; k++) {
         static const uint32_t numbers[5] = {SPECDEC__TYPE_Q1_0, SPECDEC__TYPE_Q2_0, SPECDEC__TYPE_TQ1_0, SPECDEC__TYPE_TQ2_0, SPECDEC__TYPE_MXFP4};
-        const specdec__quant_type *type = specdec__quant_find(numbers[k]);
+        const specdec__quant_type *type = specdec__quant_find_type(numbers[k]);
         static const float fp4[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
         int wrong = 0;
 
@@ -403,10 +403,10 @@ static void test_encoders(void)
         unsigned char block[66];
         random_bytes(block, sizeof block);
         specdec__store_u16(block, (uint16_t)(0x1C00 + random_u32() % 0x800));
-        specdec__quant_to_float(specdec__quant_find(SPECDEC__TYPE_IQ2_XXS), block, 256, values + 256 * i);
+        specdec__quant_to_float(specdec__quant_find_type(SPECDEC__TYPE_IQ2_XXS), block, 256, values + 256 * i);
     }
-    specdec__quant_from_float(specdec__quant_find(SPECDEC__TYPE_Q4_0), values, COUNT, row);
-    specdec__quant_to_float(specdec__quant_find(SPECDEC__TYPE_Q4_0), row, COUNT, back);
+    specdec__quant_from_float(specdec__quant_find_type(SPECDEC__TYPE_Q4_0), values, COUNT, row);
+    specdec__quant_to_float(specdec__quant_find_type(SPECDEC__TYPE_Q4_0), row, COUNT, back);
     CHECK(relative_square(values, back, COUNT) <= 0.04 * 0.04);
 }
 
@@ -419,7 +419,7 @@ static void test_encoders_at_the_edges(void)
     int i, k, wrong;
 
     for (number = 0; number < SPECDEC__TYPE_COUNT; number++) {
-        const specdec__quant_type *type = specdec__quant_find(number);
+        const specdec__quant_type *type = specdec__quant_find_type(number);
 
         if (!type || (type->decode && !specdec__quant_encoder_of(type)))
             continue;
@@ -483,7 +483,7 @@ static void test_plain_encoders(void)
     TEST("encoders write the bits of the plain ones, whatever the values");
     for (e = 0; e < SPECDEC__COUNT(plain_encoders); e++)
         for (kind = 0; kind < KINDS; kind++) {
-            const specdec__quant_type *type = specdec__quant_find(plain_encoders[e].type);
+            const specdec__quant_type *type = specdec__quant_find_type(plain_encoders[e].type);
             int wrong = 0;
 
             for (repeat = 0; repeat < REPEATS; repeat++) {
@@ -528,7 +528,7 @@ static void test_plain_decoders(void)
     int repeat, b, i, wrong;
 
     for (number = 0; number < SPECDEC__TYPE_COUNT; number++) {
-        const specdec__quant_type *type = specdec__quant_find(number);
+        const specdec__quant_type *type = specdec__quant_find_type(number);
         plain_decoder *decode;
         size_t plain;
         int lowest;
@@ -582,7 +582,7 @@ static int open_model(const char *name, specdec__bytes *file, specdec__gguf *ggu
 static void compare_models(specdec__gguf *original, specdec__gguf *quantised, uint32_t number, double *theirs,
                            double *ours)
 {
-    const specdec__quant_type *type = specdec__quant_find(number);
+    const specdec__quant_type *type = specdec__quant_find_type(number);
     specdec__cursor c = specdec__cursor_at_start(quantised->file.data, quantised->file.size);
     double their_sum = 0, our_sum = 0, count = 0;
     uint64_t i;
@@ -603,7 +603,7 @@ static void compare_models(specdec__gguf *original, specdec__gguf *quantised, ui
         a = (float *)malloc(elements * 4);
         b = (float *)malloc(elements * 4);
         encoded = (unsigned char *)malloc(tensor.size);
-        specdec__quant_to_float(specdec__quant_find(reference.type), reference.data, elements, a);
+        specdec__quant_to_float(specdec__quant_find_type(reference.type), reference.data, elements, a);
         specdec__quant_to_float(type, tensor.data, elements, b);
         their_sum += relative_square(a, b, elements);
         if (specdec__quant_encoder_of(type) || !type->decode) {

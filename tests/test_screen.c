@@ -112,7 +112,7 @@ static int make(int kind, int n)
         specdec__arena arena = {NULL, 0, 0};
 
         memset(m, 0, sizeof *m);
-        m->output.type = specdec__quant_find(SPECDEC__TYPE_Q8_0);
+        m->output.type = specdec__quant_find_type(SPECDEC__TYPE_Q8_0);
         m->output.rows = b.rows;
         m->output.columns = b.columns;
         m->output.row_bytes = (size_t)b.columns / 32 * 34;

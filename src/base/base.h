@@ -398,9 +398,9 @@ typedef uint32_t specdec__words __attribute__((vector_size(16)));
 #if defined(__clang__) || __GNUC__ >= 12
 #define SPECDEC__SHUFFLE_WORDS(a, b, i, j, k, l) __builtin_shufflevector((a), (b), (i), (j), (k), (l))
 #else
-#define SPECDEC__SHUFFLE_WORDS(a, b, i, j, k, l) specdec__words_shuffle((a), (b), (i), (j), (k), (l))
+#define SPECDEC__SHUFFLE_WORDS(a, b, i, j, k, l) specdec__shuffle_words((a), (b), (i), (j), (k), (l))
 
-SPECDEC__INLINE specdec__words specdec__words_shuffle(specdec__words a, specdec__words b, uint32_t i, uint32_t j,
+SPECDEC__INLINE specdec__words specdec__shuffle_words(specdec__words a, specdec__words b, uint32_t i, uint32_t j,
                                                       uint32_t k, uint32_t l)
 {
     const specdec__words places = {i, j, k, l};
@@ -525,7 +525,7 @@ static SPECDEC__UNUSED void specdec__arena_skip_to(specdec__arena *arena, size_t
 
 /* A string of bounded size, written piece by piece. It is always terminated; text that does not fit is cut off. */
 typedef struct specdec__writer {
-    char *text;
+    char *text; /* the string, always terminated */
     size_t size; /* bytes at text */
     size_t used; /* bytes written, without the terminator */
 } specdec__writer;

@@ -22,7 +22,7 @@ typedef struct specdec__lane_kind {
 
 /* Executes one job at a time, such as the runs of a draft model, while the caller does other work. */
 typedef struct specdec__lane {
-    const specdec__lane_kind *kind;
+    const specdec__lane_kind *kind; /* how jobs are executed */
     specdec__pool *pool;    /* the caller's pool: it lends its last threads to the lane while a job is pending */
     specdec__pool handover; /* two threads that meet when the job ends: the lane's thread, and the caller */
     specdec__pool job_pool; /* threads that execute the runs of a job: the lane's thread, and helpers */

@@ -33,7 +33,8 @@ typedef struct specdec__kv_type {
 
 /* A float x has |x| <= 1e16 if x times this factor is finite. The squares of a row of 2^20 such floats have a finite
    sum. */
-#define SPECDEC__FINITE_FACTOR 3.4e22f
+#define SPECDEC__FINITE_FACTOR 3.4e22f /* a value is too large for any cache if its product with this is not finite:
+                                          above 1e16 */
 
 enum { SPECDEC__KV_F16, SPECDEC__KV_F32, SPECDEC__KV_Q8_0, SPECDEC__KV_TYPES };
 static const specdec__kv_type specdec__kv_types[SPECDEC__KV_TYPES] = {

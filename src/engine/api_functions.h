@@ -212,7 +212,7 @@ static int specdec__type_describe(const specdec__quant_type *known, specdec_type
 
 int specdec_type_by_number(uint32_t number, specdec_type *type)
 {
-    return specdec__type_describe(specdec__quant_find(number), type);
+    return specdec__type_describe(specdec__quant_find_type(number), type);
 }
 
 const char *specdec_type_not_read(uint32_t number, specdec_type *type)
@@ -235,7 +235,7 @@ int specdec_type_by_name(const char *name, specdec_type *type)
     const specdec__quant_type *known = NULL;
 
     for (; name && number < SPECDEC__TYPE_COUNT; number++) {
-        known = specdec__quant_find(number);
+        known = specdec__quant_find_type(number);
         if (known && strcmp(known->name, name) == 0)
             break;
     }
@@ -249,9 +249,9 @@ SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC_
 static const specdec__quant_type *specdec__type_for_values(uint32_t number, uint64_t values, size_t *bytes,
                                                            specdec_error *error)
 {
-    const specdec__quant_type *type = specdec__quant_find(number);
+    const specdec__quant_type *type = specdec__quant_find_type(number);
 
-    *bytes = specdec__quant_bytes(number, values, values);
+    *bytes = specdec__quant_tensor_bytes(number, values, values);
     if (type && *bytes != SIZE_MAX)
         return type;
     if (!type)

@@ -384,7 +384,7 @@ static void specdec__forward_compute_tile_scores(specdec__context *c, specdec__s
     specdec__tiles tiles;
     int from, t;
 
-    tiles.type = specdec__quant_find(SPECDEC__TYPE_Q8_0);
+    tiles.type = specdec__quant_find_type(SPECDEC__TYPE_Q8_0);
     for (from = 0; from < slots; from += 2 * SPECDEC__ROWS) {
         for (t = 0; t < 2; t++) {
             tiles.tile[t] = keys + (size_t)(from / SPECDEC__ROWS + t) * bytes;
@@ -716,7 +716,8 @@ static void specdec__forward_apply_gate(const specdec__context *c, float *x, con
 /* Divides the sums of a node's query heads [from, to) by the total of their weights, and writes the outputs to c->h,
    times sigmoids of the gates that stand there, or with latent attention to c->latent_columns. A sink of a head counts
    as the score of one more key without a value. */
-static void specdec__forward_write_attended(specdec__context *c, const specdec__layer *l, int node, int from, int to)
+static void specdec__forward_write_attention_outputs(specdec__context *c, const specdec__layer *l, int node, int from,
+                                                     int to)
 {
     const float *sinks = l->vector[SPECDEC__SINKS];
     const size_t size = (size_t)l->shape.value_dim;
@@ -754,7 +755,7 @@ static void specdec__forward_attend_unit(specdec__context *c, int thread, specde
             specdec__forward_merge_sums(c, u->layer, 1, node, u->first_head, u->end_head);
     }
     for (node = u->first_node; node < u->end_node && !apart; node++)
-        specdec__forward_write_attended(c, u->layer, node, u->first_head, u->end_head);
+        specdec__forward_write_attention_outputs(c, u->layer, node, u->first_head, u->end_head);
 }
 
 SPECDEC__FOR_SIZE
@@ -838,7 +839,7 @@ static int specdec__forward_run_attention(specdec__context *c, int thread, const
 
             for (i = 1; i < by.stretches; i++)
                 specdec__forward_merge_sums(c, layer, i, node, head, head + group);
-            specdec__forward_write_attended(c, layer, node, head, head + group);
+            specdec__forward_write_attention_outputs(c, layer, node, head, head + group);
         }
     return specdec__pool_barrier(c->pool);
 }

@@ -93,7 +93,7 @@ typedef struct specdec__forward_hooks {
     void (*before_layer)(struct specdec__context *c); /* called before each layer */
     /* Called once a batch is checked, before it changes any recurrent state. Its error is the step's error. NULL:
        none. */
-    specdec_result (*begin)(struct specdec__context *c, specdec_error *error);
+    specdec_result (*begin)(struct specdec__context *c, specdec_error *error); /* called once a batch is checked */
     /* Called behind the last layer of this part with the step's result so far. If that is OK, it runs the layers of
        later ranks and fetches the rows of the batch; else it informs the later ranks and returns the result. NULL:
        none. */
@@ -187,8 +187,8 @@ typedef struct specdec__context {
                                   cache; 0: all values are sound */
     /* the current step: */
     const specdec__batch *batch; /* the nodes of the step */
-    int first_node, n, row_count; /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
-                                    rows have logits */
+    int first_node, n, row_count; /* nodes [first_node, first_node + n) are run: row i of buffers is node first_node +
+                                     i; row_count rows have logits */
     /* for all steps: */
     int max_nodes;             /* nodes of a step, at most */
     int max_rows;              /* rows of logits of a step, at most */
@@ -237,7 +237,8 @@ typedef struct specdec__context {
                                   read h and add to y */
     float *shared_router;      /* (max_nodes) output of the shared expert's router */
     specdec__expert_routes routes; /* which experts each row goes through */
-    specdec__recurrent_rows recurrent; /* for recurrent layers; its `projected` lies in the same memory */
+    specdec__recurrent_rows recurrent; /* rows and buffers of recurrent layers; its `projected` lies in this memory, too
+                                          */
     specdec__columns columns;  /* quantised activations: the input of the current matrix */
     specdec__columns rotated_columns; /* rotated queries as quantised columns (kv head, node, query head), where the
                                          cache has 8-bit codes */
@@ -314,7 +315,7 @@ static void specdec__context_take_scratch(specdec__context *c, int threads, spec
 
 /* Floats added to each row so that a row is an odd number of cache lines: otherwise rows compete for the same cache
    sets. */
-#define SPECDEC__ROW_PADDING 16
+#define SPECDEC__ROW_PADDING 16 /* floats by which rows of activations are longer than a multiple of 32 */
 
 /* Returns the floats between rows of `width` values: a multiple of 32, plus SPECDEC__ROW_PADDING. */
 static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__ROW_PADDING; }

@@ -102,8 +102,8 @@ typedef struct specdec__attention_sums {
 typedef struct specdec__softmax_block {
     float *scores;             /* (4, stride, 16): 4 groups of 16 keys, with a row for each query; overwritten */
     const float *value_scales; /* (64): scales of the values; 0 for keys that no query may attend to */
-    int stride;                /* rows of a group */
-    int count;                 /* queries */
+    int stride;                /* rows of `scores` from one group of 16 keys to the next */
+    int count;                 /* number of queries */
     const size_t *query;       /* (count): index of each query in sums */
     const specdec__attention_sums *sums; /* of all queries: the largest scores and the sums of weights are updated */
     float *factor;             /* (count): by what the caller has to multiply the query's sums of values so far */

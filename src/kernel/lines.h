@@ -308,9 +308,9 @@ static void specdec__line_unpack_scales(const specdec__quant_type *type, const s
     int8_t factors[16];
 
     if (type->block == 32) {
-        specdec__line_store_halves(panel->scale[to], d);
+        specdec__line_store_f16_scales(panel->scale[to], d);
         if (type->has_minimum)
-            specdec__line_store_halves(panel->minimum[to], tile + SPECDEC__TILE_AT(q4_1, minimum));
+            specdec__line_store_f16_scales(panel->minimum[to], tile + SPECDEC__TILE_AT(q4_1, minimum));
         return;
     }
     if (from->layout == SPECDEC__LINE_GRID)

@@ -387,5 +387,5 @@ SPECDEC__WEIGH_CODES(dotprod, neon, SPECDEC__DOTPROD, 1, 4, SPECDEC__UNROLL)
 /* Exact integer sums start at the bits of this float, whose last place counts ones: the bits of a sum are then those of
    a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
 #define SPECDEC__DOTPROD_START 12582912.0f /* 3 * 2^22 */
-#define SPECDEC__DOTPROD_START_BITS 0x4B400000
+#define SPECDEC__DOTPROD_START_BITS 0x4B400000 /* the bits of SPECDEC__DOTPROD_START, as an integer */
 #endif /* aarch64 */

@@ -58,7 +58,7 @@ SPECDEC__INLINE float32x4_t specdec__neon32_from_f16(const unsigned char *at)
 }
 
 /* The functions that >>kernel/lines needs of an instruction set. */
-#define SPECDEC__LINE_VECTOR 16
+#define SPECDEC__LINE_VECTOR 16 /* bytes of a line that are unpacked at a time */
 
 /* Computes out (16 rows) = d * factor * unit. All products are exact, and 0 or at least 2^-27. */
 static void specdec__line_store_scales(float *out, const unsigned char *d, const int8_t *factors, float unit)
@@ -76,7 +76,7 @@ static void specdec__line_store_scales(float *out, const unsigned char *d, const
 }
 
 /* Computes out (16 rows) = d, half floats as floats. */
-static void specdec__line_store_halves(float *out, const unsigned char *d)
+static void specdec__line_store_f16_scales(float *out, const unsigned char *d)
 {
     int row;
 

@@ -437,7 +437,7 @@ SPECDEC__INLINE void specdec__dotprod_load_few_bits(int type, const specdec__dot
     } else {
         rows->sums[0] = specdec__dotprod_sum_code_vectors(rows->codes, 8);
     }
-    rows->scale[0] = specdec__neon_few_bits_scale(type, own, row);
+    rows->scale[0] = specdec__neon_load_few_bits_scales(type, own, row);
 }
 
 /* Loads four rows of block b of a panel; the codes of Q8_0 stay in the tile. */
@@ -494,7 +494,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_block(int type, int 
         specdec__dotprod_load_two_bits(type, run, b, way, quad, rows);
     else if (type == SPECDEC__TYPE_Q6_K)
         specdec__dotprod_load_q6_k(run, b, way, columns, quad, rows);
-    else if (specdec__dotprod_is_few_bits(type))
+    else if (specdec__dotprod_has_few_bit_codes(type))
         specdec__dotprod_load_few_bits(type, run, b, row, rows);
     else if (specdec__dotprod_is_like_q4_k(type))
         specdec__dotprod_load_q4_q5_k(type, run, b, way, columns, quad, rows);
@@ -881,7 +881,7 @@ SPECDEC__INLINE void specdec__dotprod_store_panel(int type, const specdec__dotpr
 }
 
 /* Stores the words of two vectors alternately: the first two words of each, then the last two. */
-SPECDEC__INLINE void specdec__i8mm_store_pair(int8_t *to, int8x16_t even, int8x16_t odd)
+SPECDEC__INLINE void specdec__i8mm_store_words_alternately(int8_t *to, int8x16_t even, int8x16_t odd)
 {
     const int32x4_t first = vreinterpretq_s32_s8(even), second = vreinterpretq_s32_s8(odd);
 
@@ -899,11 +899,12 @@ SPECDEC__INLINE void specdec__i8mm_store_panel(int type, const specdec__dotprod_
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i += 2)
-        specdec__i8mm_store_pair(panel->u.codes + block * 512 + i * 64 + row * 8, rows->codes[i], rows->codes[i + 1]);
+        specdec__i8mm_store_words_alternately(panel->u.codes + block * 512 + i * 64 + row * 8, rows->codes[i],
+                                              rows->codes[i + 1]);
     if (specdec__dotprod_has_wide_offsets(type))
         vst1q_s32(panel->pair[block] + row, vreinterpretq_s32_f32(rows->pair[0]));
     else
-        specdec__i8mm_store_pair((int8_t *)panel->pair[block * 2] + row * 8, rows->sums[0], rows->sums[0]);
+        specdec__i8mm_store_words_alternately((int8_t *)panel->pair[block * 2] + row * 8, rows->sums[0], rows->sums[0]);
     vst1q_f32(panel->scale[block] + row, rows->scale[0]);
     if (specdec__dotprod_has_minimum(type))
         vst1q_f32(panel->minimum[block] + row, specdec__dotprod_subtracts_minimum(type) ? vnegq_f32(rows->minimum[0])
@@ -960,11 +961,11 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_columns(int type
 }
 
 /* Multiplies up to 8 blocks of one or two tiles, or panels, with `count` columns, 4 at a time. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_groups(int type, int packed, int tiles,
-                                                                       specdec__dotprod_run *runs, int blocks,
-                                                                       const unsigned char *const *ahead,
-                                                                       const specdec__columns *x, size_t at, int count,
-                                                                       float *const *sums)
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_by_column_groups(int type, int packed, int tiles,
+                                                                                 specdec__dotprod_run *runs, int blocks,
+                                                                                 const unsigned char *const *ahead,
+                                                                                 const specdec__columns *x, size_t at,
+                                                                                 int count, float *const *sums)
 {
     const int many = specdec__dotprod_max_columns(type) == 4;
     int c;
@@ -982,16 +983,15 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_groups(int type,
 
 /* Defines the dot of a kind of panel. */
 #define SPECDEC__DOTPROD_DOT(name, type) \
-    SPECDEC__DOTPROD static void \
-    specdec__dotprod_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
-                                int column, int count, float *sums) \
+    SPECDEC__DOTPROD static void specdec__dotprod_dot_##name(const specdec__panel *panel, int blocks, \
+                                                             const specdec__columns *x, int block, int column, \
+                                                             int count, float *sums) \
     { \
         specdec__dotprod_run run; \
         run.tile = NULL; /* a panel is read instead */ \
         run.panel = panel; \
-        specdec__dotprod_multiply_groups(type, 0, 1, &run, blocks, NULL, x, \
-                                         (size_t)block * (size_t)x->n + (size_t)column, \
-                                count, &sums); \
+        specdec__dotprod_multiply_by_column_groups(type, 0, 1, &run, blocks, NULL, x, \
+                                                   (size_t)block * (size_t)x->n + (size_t)column, count, &sums); \
     }
 
 SPECDEC__DOTPROD_DOT(16, SPECDEC__DOTPROD_PANEL_16)
@@ -1005,15 +1005,15 @@ typedef void specdec__dotprod_panels_function(int tiles, specdec__dotprod_run *r
                                               const specdec__columns *x, size_t at, int count, float *const *sums);
 /* Defines a specdec__dotprod_panels_function with panels as the type's own kernel reads them. */
 #define SPECDEC__DOTPROD_TYPED_PANELS(name) \
-    SPECDEC__DOTPROD static __attribute__((noinline)) void \
-    specdec__dotprod_typed_panels_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
-                                    const unsigned char *const *ahead, specdec__panel *panels, \
-                                    const specdec__columns *x, size_t at, int count, float *const *sums) \
+    SPECDEC__DOTPROD static __attribute__((noinline)) void specdec__dotprod_typed_panels_##name( \
+        int tiles, specdec__dotprod_run *runs, int blocks, const unsigned char *const *ahead, specdec__panel *panels, \
+        const specdec__columns *x, size_t at, int count, float *const *sums) \
     { \
         int t; \
         for (t = 0; t < tiles; t++) \
             specdec__dotprod_unpack(SPECDEC__TYPE_##name, 0, &runs[t], blocks, ahead[t], panels + t); \
-        specdec__dotprod_multiply_groups(SPECDEC__TYPE_##name, 0, tiles, runs, blocks, NULL, x, at, count, sums); \
+        specdec__dotprod_multiply_by_column_groups(SPECDEC__TYPE_##name, 0, tiles, runs, blocks, NULL, x, at, count, \
+                                                   sums); \
     }
 
 SPECDEC__DOTPROD_TYPED_PANELS(Q4_0)
@@ -1024,15 +1024,14 @@ SPECDEC__DOTPROD_TYPED_PANELS(Q6_K)
 /* Defines a specdec__dotprod_panels_function with panels as other types have them, which also works for scales that are
    not finite. */
 #define SPECDEC__DOTPROD_PLAIN_PANELS(name, unpack, dot) \
-    SPECDEC__DOTPROD static __attribute__((noinline)) void \
-    specdec__dotprod_plain_panels_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
-                                    const unsigned char *const *ahead, specdec__panel *panels, \
-                                    const specdec__columns *x, size_t at, int count, float *const *sums) \
+    SPECDEC__DOTPROD static __attribute__((noinline)) void specdec__dotprod_plain_panels_##name( \
+        int tiles, specdec__dotprod_run *runs, int blocks, const unsigned char *const *ahead, specdec__panel *panels, \
+        const specdec__columns *x, size_t at, int count, float *const *sums) \
     { \
         int t; \
         (void)ahead; \
         for (t = 0; t < tiles; t++) { \
-            unpack(specdec__quant_find(SPECDEC__TYPE_##name), runs[t].tile, blocks, panels + t); \
+            unpack(specdec__quant_find_type(SPECDEC__TYPE_##name), runs[t].tile, blocks, panels + t); \
             dot(panels + t, blocks, x, (int)(at / (size_t)x->n), (int)(at % (size_t)x->n), count, sums[t]); \
         } \
     }
@@ -1091,7 +1090,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type,
         if (wild)
             plain_panels(most, runs, run, ahead, panels, x, at, count, sums);
         else if (count <= specdec__dotprod_max_columns(type))
-            specdec__dotprod_multiply_groups(type, 1, most, runs, run, ahead, x, at, count, sums);
+            specdec__dotprod_multiply_by_column_groups(type, 1, most, runs, run, ahead, x, at, count, sums);
         else
             typed_panels(most, runs, run, ahead, panels, x, at, count, sums);
     }

@@ -76,14 +76,14 @@ SPECDEC__INLINE int specdec__dotprod_has_wide_offsets(int type)
 }
 
 /* Returns whether the codes of a type have one or two bits. */
-SPECDEC__INLINE int specdec__dotprod_is_two_bits(int type)
+SPECDEC__INLINE int specdec__dotprod_has_two_bit_codes(int type)
 {
     return type == SPECDEC__TYPE_Q1_0 || type == SPECDEC__TYPE_Q2_0 || type == SPECDEC__TYPE_TQ2_0;
 }
 /* Returns whether specdec__neon_unpack_few_bits_codes unpacks a type: one or two bits, or MXFP4. */
-SPECDEC__INLINE int specdec__dotprod_is_few_bits(int type)
+SPECDEC__INLINE int specdec__dotprod_has_few_bit_codes(int type)
 {
-    return specdec__dotprod_is_two_bits(type) || type == SPECDEC__TYPE_MXFP4;
+    return specdec__dotprod_has_two_bit_codes(type) || type == SPECDEC__TYPE_MXFP4;
 }
 
 /* Returns the number that was added to a type's codes to make them unsigned. */
@@ -102,7 +102,7 @@ SPECDEC__INLINE int specdec__dotprod_bias(int type)
    signed. */
 SPECDEC__INLINE int specdec__dotprod_sum_surplus(int type)
 {
-    return specdec__dotprod_is_two_bits(type)                         ? 32
+    return specdec__dotprod_has_two_bit_codes(type)                         ? 32
            : type == SPECDEC__TYPE_Q4_0                               ? 32 * 8
            : type == SPECDEC__TYPE_Q3_K                               ? 16 * 4
            : type == SPECDEC__TYPE_Q5_1 || type == SPECDEC__TYPE_Q5_K ? -4 * 128

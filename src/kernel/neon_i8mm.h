@@ -195,11 +195,11 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_columns(const specdec_
 }
 
 /* Multiplies one or two panels with `count` columns: 4, 2 and 1 at a time. */
-SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_groups(const specdec__i8mm_kind *kind, int wide,
-                                                                 int has_minimum,
-                                                                 const specdec__panel *panels, int tiles, int blocks,
-                                                                 const specdec__columns *x, size_t at, int count,
-                                                                 float *const *sums)
+SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_by_column_groups(const specdec__i8mm_kind *kind, int wide,
+                                                                           int has_minimum,
+                                                                           const specdec__panel *panels, int tiles,
+                                                                           int blocks, const specdec__columns *x,
+                                                                           size_t at, int count, float *const *sums)
 {
     specdec__i8mm_input ready;
     int b, c, t, columns;
@@ -229,16 +229,17 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_groups(const specdec__
     }
 }
 
-/* A variant of specdec__i8mm_multiply_groups, compiled for types with minimums, without them, or for wide types. */
+/* A variant of specdec__i8mm_multiply_by_column_groups, compiled for types with minimums, without them, or for wide
+   types. */
 typedef void specdec__i8mm_groups_function(const specdec__i8mm_kind *kind, const specdec__panel *panels, int tiles,
                                            int blocks, const specdec__columns *x, size_t at, int count,
                                            float *const *sums);
 #define SPECDEC__I8MM_GROUPS(name, wide, has_minimum) \
-    SPECDEC__I8MM static __attribute__((noinline)) void \
-    specdec__i8mm_groups_##name(const specdec__i8mm_kind *kind, const specdec__panel *panels, int tiles, int blocks, \
-                                const specdec__columns *x, size_t at, int count, float *const *sums) \
+    SPECDEC__I8MM static __attribute__((noinline)) void specdec__i8mm_groups_##name( \
+        const specdec__i8mm_kind *kind, const specdec__panel *panels, int tiles, int blocks, \
+        const specdec__columns *x, size_t at, int count, float *const *sums) \
     { \
-        specdec__i8mm_multiply_groups(kind, wide, has_minimum, panels, tiles, blocks, x, at, count, sums); \
+        specdec__i8mm_multiply_by_column_groups(kind, wide, has_minimum, panels, tiles, blocks, x, at, count, sums); \
     }
 SPECDEC__I8MM_GROUPS(plain, 0, 0)
 SPECDEC__I8MM_GROUPS(minimum, 0, 1)

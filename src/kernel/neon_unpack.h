@@ -292,8 +292,8 @@ SPECDEC__INLINE void specdec__neon_load_iq2(int type, const unsigned char *tile,
    rows. sign_byte_index: the bytes of signs that belong to words 2 i and 2 i + 1; sign_bit: their bits for an even word
    and for an odd one. codes: the code of an index, which is three bits of a magnitude with the sign above them. */
 typedef struct specdec__neon_grid {
-    uint8_t sign_byte_index[4][16], sign_bit[2][16];
-    int8_t codes[16];
+    uint8_t sign_byte_index[4][16], sign_bit[2][16]; /* which byte of signs, and which bit of it, each lane takes */
+    int8_t codes[16]; /* the code of each index: magnitude and sign */
 } specdec__neon_grid;
 
 #define SPECDEC__NEON_IQ3(...) \
@@ -796,7 +796,7 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits_codes(int type, const unsigne
 }
 
 /* Returns the scales of the four rows from row `row` on. Of MXFP4: see specdec__quant_half_of_e8m0. */
-SPECDEC__INLINE float32x4_t specdec__neon_few_bits_scale(int type, const unsigned char *own, int row)
+SPECDEC__INLINE float32x4_t specdec__neon_load_few_bits_scales(int type, const unsigned char *own, int row)
 {
     if (type == SPECDEC__TYPE_MXFP4) {
         const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(specdec__load_u32(own + row)));
@@ -828,7 +828,7 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits(int type, const unsigned char
             for (i = 0; i < 8; i++)
                 q[i] = vsubq_s8(q[i], bias);
             specdec__neon_store_codes(panel, b, quad, q, 32, 0);
-            vst1q_f32(panel->scale[b] + quad * 4, specdec__neon_few_bits_scale(type, own, quad * 4));
+            vst1q_f32(panel->scale[b] + quad * 4, specdec__neon_load_few_bits_scales(type, own, quad * 4));
         }
     }
 }

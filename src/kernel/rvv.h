@@ -135,7 +135,7 @@ static void specdec__line_store_scales(float *out, const unsigned char *d, const
     specdec__rvv_store(out, __builtin_convertvector(bytes, specdec__rvv_v) * unit * specdec__rvv_load_f16(d));
 }
 
-static void specdec__line_store_halves(float *out, const unsigned char *d)
+static void specdec__line_store_f16_scales(float *out, const unsigned char *d)
 {
     specdec__rvv_store(out, specdec__rvv_load_f16(d));
 }

@@ -91,7 +91,7 @@ SPECDEC__DOTS(scalar, )
 /* A group of 32 values of 16 rows whose codes are points of a grid. points (4, row): two points of 8 or 4 values in
    each word; signs (row): a bit for each value, or seven bits for each eight values. */
 typedef struct specdec__grid_group {
-    uint32_t points[4][16], signs[16];
+    uint32_t points[4][16], signs[16]; /* grid points, two in a word; signs of a row, as bits */
 } specdec__grid_group;
 
 /* Returns two points of a grid, by their indices, in one word. */

@@ -205,7 +205,7 @@ static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec_
     if (gguf->data_at > gguf->file.size || offset > room)
         return "reaches beyond the end of the file: is it complete?";
     out->data = gguf->file.data + gguf->data_at + (size_t)offset;
-    out->size = specdec__quant_bytes(out->type, elements, out->shape[0]);
+    out->size = specdec__quant_tensor_bytes(out->type, elements, out->shape[0]);
     if (out->size == SIZE_MAX)
         return "has rows that are no multiple of its block size";
     if (out->size > room - (size_t)offset)
@@ -456,7 +456,7 @@ enum { SPECDEC__GGUF_BY_KEY, SPECDEC__GGUF_BY_NAME, SPECDEC__GGUF_BY_OFFSET };
 
 /* Inserts all records of a file that come after (number, at) into an order; (0, 0) comes before all. Offsets count from
    `origin`, as a model may have several files in memory. */
-static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *origin, int by, uint64_t number,
+static void specdec__gguf_sort_records(const specdec__gguf *gguf, const unsigned char *origin, int by, uint64_t number,
                                size_t at, specdec__gguf_order *order)
 {
     const size_t from = (size_t)(gguf->file.data - origin);
@@ -548,7 +548,7 @@ static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const spe
 
     do {
         order.count = 0;
-        specdec__gguf_sort(gguf, gguf->file.data, by, number, at, &order);
+        specdec__gguf_sort_records(gguf, gguf->file.data, by, number, at, &order);
         for (i = 0; i < order.count; i++) {
             specdec_result result = SPECDEC_OK;
 

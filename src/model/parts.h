@@ -141,7 +141,7 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_check_duplicates(const sp
         part = m->gguf;
         i = 0;
         do
-            specdec__gguf_sort(&part, origin, SPECDEC__GGUF_BY_NAME, number, at, &order);
+            specdec__gguf_sort_records(&part, origin, SPECDEC__GGUF_BY_NAME, number, at, &order);
         while (specdec__part_move_to_next(m, i++, &part));
         for (i = 0; i < order.count; i++) {
             specdec_result result = at && number == order.number[i]

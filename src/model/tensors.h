@@ -122,7 +122,7 @@ static specdec_result specdec__model_bind_joined_matrices(const specdec__model *
 
     if (result || !*found)
         return result;
-    out->type = specdec__quant_find(t.type);
+    out->type = specdec__quant_find_type(t.type);
     if (!out->type)
         return specdec__model_refuse_type(name, t.type, error);
     if (specdec__quant_is_left_out(out->type))
@@ -170,7 +170,7 @@ static specdec_result specdec__model_copy_values(const specdec__model *m, const 
 
     if (result || !found)
         return result;
-    type = specdec__quant_find(t.type);
+    type = specdec__quant_find_type(t.type);
     if (!type || type->granule)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
     if (vectors == 1 && t.shape[0] == 1) { /* a vector may be a matrix of one column */
@@ -222,7 +222,7 @@ static specdec_result specdec__model_copy_folded_vector(const specdec__model *m,
 
     if (result || !found)
         return result;
-    type = specdec__quant_find(t.type);
+    type = specdec__quant_find_type(t.type);
     if (!type || type->granule)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
     if (t.shape[1] <= (uint64_t)size && t.shape[2] <= (uint64_t)size) /* rows may be folded once more */

@@ -7,7 +7,7 @@
 #include "types.h"
 
 /* Unpacks 32 nibbles from 16 bytes, the low nibbles first; code = nibble + offset. */
-SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int offset, int8_t *codes)
+SPECDEC__INLINE void specdec__quant_unpack_nibbles(const unsigned char *packed, int offset, int8_t *codes)
 {
     int i;
 
@@ -43,7 +43,7 @@ static void specdec__quant_decode_q4_0(const unsigned char *block, int8_t *codes
 
     (void)minimum;
     scale[0] = specdec__load_f16(from->d);
-    specdec__quant_nibbles(from->nibbles, -8, codes);
+    specdec__quant_unpack_nibbles(from->nibbles, -8, codes);
 }
 
 /* Decodes a block of Q4_1: d f16, m f16, 16 bytes of nibbles. */
@@ -53,7 +53,7 @@ static void specdec__quant_decode_q4_1(const unsigned char *block, int8_t *codes
 
     scale[0] = specdec__load_f16(from->d);
     minimum[0] = specdec__load_f16(from->minimum);
-    specdec__quant_nibbles(from->nibbles, 0, codes);
+    specdec__quant_unpack_nibbles(from->nibbles, 0, codes);
 }
 
 /* Decodes a block of Q5_0: d f16, 32 high bits, 16 bytes of nibbles. */
@@ -65,7 +65,7 @@ static void specdec__quant_decode_q5_0(const unsigned char *block, int8_t *codes
 
     (void)minimum;
     scale[0] = specdec__load_f16(from->d);
-    specdec__quant_nibbles(from->nibbles, -16, codes);
+    specdec__quant_unpack_nibbles(from->nibbles, -16, codes);
     for (i = 0; i < 32; i++)
         codes[i] = (int8_t)(codes[i] + (int)((high >> i) & 1) * 16);
 }
@@ -79,7 +79,7 @@ static void specdec__quant_decode_q5_1(const unsigned char *block, int8_t *codes
 
     scale[0] = specdec__load_f16(from->d);
     minimum[0] = specdec__load_f16(from->minimum);
-    specdec__quant_nibbles(from->nibbles, 0, codes);
+    specdec__quant_unpack_nibbles(from->nibbles, 0, codes);
     for (i = 0; i < 32; i++)
         codes[i] = (int8_t)(codes[i] + (int)((high >> i) & 1) * 16);
 }
@@ -96,7 +96,7 @@ static void specdec__quant_decode_q8_0(const unsigned char *block, int8_t *codes
 
 /* Returns the two bits of element i (0..255) in 64 bytes, as Q2_K, Q3_K and Q6_K store them: byte 32*(i/128) + i%32,
    bits 2*(i/32 % 4). */
-SPECDEC__INLINE int specdec__quant_two_bits(const unsigned char *packed, int i)
+SPECDEC__INLINE int specdec__quant_get_two_bits(const unsigned char *packed, int i)
 {
     return packed[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
 }
@@ -109,7 +109,7 @@ static void specdec__quant_decode_q2_k(const unsigned char *block, int8_t *codes
     int i;
 
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)specdec__quant_two_bits(from->two_bits, i);
+        codes[i] = (int8_t)specdec__quant_get_two_bits(from->two_bits, i);
     for (i = 0; i < 16; i++) {
         scale[i] = d * (float)(from->scales[i] & 15);
         minimum[i] = -(dmin * (float)(from->scales[i] >> 4));
@@ -126,7 +126,8 @@ static void specdec__quant_decode_q3_k(const unsigned char *block, int8_t *codes
 
     (void)minimum;
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)(specdec__quant_two_bits(from->two_bits, i) + (from->high[i % 32] >> (i / 32) & 1) * 4 - 4);
+        codes[i] = (int8_t)(specdec__quant_get_two_bits(from->two_bits, i) + (from->high[i % 32] >> (i / 32) & 1) * 4 -
+                            4);
     for (i = 0; i < 16; i++) {
         int low = i < 8 ? packed[i] & 15 : packed[i - 8] >> 4;
         int high = packed[8 + i % 4] >> (i / 4 * 2) & 3;
@@ -196,7 +197,7 @@ static void specdec__quant_decode_q6_k(const unsigned char *block, int8_t *codes
     (void)minimum;
     for (i = 0; i < 256; i++) {
         int low = from->nibbles[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15;
-        codes[i] = (int8_t)(low + specdec__quant_two_bits(from->two_bits, i) * 16 - 32);
+        codes[i] = (int8_t)(low + specdec__quant_get_two_bits(from->two_bits, i) * 16 - 32);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (float)(int8_t)from->scales[i];
@@ -210,7 +211,7 @@ static void specdec__quant_decode_iq4_nl(const unsigned char *block, int8_t *cod
 
     (void)minimum;
     scale[0] = specdec__load_f16(from->d);
-    specdec__quant_nibbles(from->nibbles, 0, codes);
+    specdec__quant_unpack_nibbles(from->nibbles, 0, codes);
     for (i = 0; i < 32; i++)
         codes[i] = specdec__quant_iq4_values[codes[i]];
 }
@@ -228,7 +229,7 @@ static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *cod
     for (i = 0; i < 8; i++) {
         int low = from->low[i / 2] >> (i % 2 * 4) & 15;
         scale[i] = d * (float)(low + (int)(high >> (2 * i) & 3) * 16 - 32);
-        specdec__quant_nibbles(from->nibbles[i], 0, codes + 32 * i);
+        specdec__quant_unpack_nibbles(from->nibbles[i], 0, codes + 32 * i);
     }
     for (i = 0; i < 256; i++)
         codes[i] = specdec__quant_iq4_values[codes[i]];
@@ -245,7 +246,7 @@ SPECDEC__INLINE uint32_t specdec__quant_eight_signs(uint32_t seven)
 
 /* Stores eight codes, made of eight magnitudes (0..127), one a byte, and eight signs: where bit k of signs is set, code
    k is negative. Magnitude 0 is in the lowest byte. */
-SPECDEC__INLINE void specdec__quant_put_eight(uint64_t magnitudes, uint64_t signs, int8_t *codes)
+SPECDEC__INLINE void specdec__quant_store_eight_codes(uint64_t magnitudes, uint64_t signs, int8_t *codes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
 
@@ -281,15 +282,15 @@ static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *co
         const unsigned char *group = from->groups[i / 4];
         uint32_t word = specdec__load_u32(group + 4);
 
-        specdec__quant_put_eight(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_xxs_grid[group[i % 4]]),
-                                 specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
+        specdec__quant_store_eight_codes(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_xxs_grid[group[i % 4]]),
+                                         specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (word >> 28) + 1));
     }
 }
 
 /* Returns the magnitudes (0..7) of two points of an IQ3 grid, one a byte. */
-SPECDEC__INLINE uint64_t specdec__quant_iq3_points(uint64_t first, uint64_t second)
+SPECDEC__INLINE uint64_t specdec__quant_iq3_magnitudes_of_points(uint64_t first, uint64_t second)
 {
     uint64_t points = first | second << 32;
 
@@ -311,10 +312,10 @@ static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *co
     for (i = 0; i < 32; i++) {
         const unsigned char *index = from->index + 2 * i;
         uint32_t word = specdec__load_u32(from->words[i / 4]);
-        uint64_t points = specdec__quant_iq3_points(grid[index[0]], grid[index[1]]);
+        uint64_t points = specdec__quant_iq3_magnitudes_of_points(grid[index[0]], grid[index[1]]);
 
         points = points * 8 + ones * 4 + ((points + ones) >> 3 & ones) * 2;
-        specdec__quant_put_eight(points, specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
+        specdec__quant_store_eight_codes(points, specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.25f * (float)(2 * (word >> 28) + 1));
     }
@@ -333,9 +334,9 @@ static void specdec__quant_decode_iq3_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 32; i++) {
         int ninths = from->high[i / 4] >> (i % 4 * 2);
         int first = from->index[2 * i] | (ninths & 1) << 8, second = from->index[2 * i + 1] | (ninths & 2) << 7;
-        uint64_t points = specdec__quant_iq3_points(grid[first], grid[second]);
+        uint64_t points = specdec__quant_iq3_magnitudes_of_points(grid[first], grid[second]);
 
-        specdec__quant_put_eight(points * 2 + UINT64_C(0x0101010101010101), from->signs[i], codes + 8 * i);
+        specdec__quant_store_eight_codes(points * 2 + UINT64_C(0x0101010101010101), from->signs[i], codes + 8 * i);
     }
     for (i = 0; i < 8; i++)
         scale[i] = d * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1);
@@ -352,8 +353,8 @@ static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *cod
     for (i = 0; i < 32; i++) {
         uint32_t word = specdec__load_u16(from->words[i]);
 
-        specdec__quant_put_eight(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_xs_grid[word & 511]),
-                                 specdec__quant_eight_signs(word >> 9), codes + 8 * i);
+        specdec__quant_store_eight_codes(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_xs_grid[word & 511]),
+                                         specdec__quant_eight_signs(word >> 9), codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
@@ -371,8 +372,8 @@ static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 32; i++) {
         int point = from->index[i] | (from->high[i / 4] >> (i % 4 * 2) & 3) << 8;
 
-        specdec__quant_put_eight(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_s_grid[point]), from->signs[i],
-                                 codes + 8 * i);
+        specdec__quant_store_eight_codes(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_s_grid[point]),
+                                         from->signs[i], codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
@@ -386,7 +387,7 @@ static void specdec__quant_decode_mxfp4(const unsigned char *block, int8_t *code
 
     (void)minimum;
     scale[0] = specdec__quant_half_of_e8m0(from->exponent);
-    specdec__quant_nibbles(from->nibbles, 0, codes);
+    specdec__quant_unpack_nibbles(from->nibbles, 0, codes);
     for (i = 0; i < 32; i++)
         codes[i] = specdec__quant_fp4_values[codes[i]];
 }
@@ -440,7 +441,7 @@ SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *
     for (i = 0; i < 8; i++)
         scale[i] = specdec__load_f16(from->d);
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)(specdec__quant_two_bits(from->two_bits, i) - 1);
+        codes[i] = (int8_t)(specdec__quant_get_two_bits(from->two_bits, i) - 1);
 }
 
 SPECDEC__RARELY_RUN_END
@@ -477,7 +478,7 @@ SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *
 
 /* Stores the eight codes of a point of the IQ1 grid: each of its values (-1, 0, 1) times eight, plus 1; minus 1 if
    `minus` is set. */
-SPECDEC__INLINE void specdec__quant_iq1_point(uint32_t index, uint32_t minus, int8_t *codes)
+SPECDEC__INLINE void specdec__quant_iq1_store_point(uint32_t index, uint32_t minus, int8_t *codes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
     uint64_t point = specdec__quant_iq1_grid[index];
@@ -502,7 +503,7 @@ static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 32; i++) {
         uint32_t high = specdec__load_u16(from->high[i / 4]);
 
-        specdec__quant_iq1_point(from->index[i] | (high >> (i % 4 * 3) & 7) << 8, high & 0x8000, codes + 8 * i);
+        specdec__quant_iq1_store_point(from->index[i] | (high >> (i % 4 * 3) & 7) << 8, high & 0x8000, codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (high >> 12 & 7) + 1));
     }
@@ -524,7 +525,7 @@ static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *code
     for (i = 0; i < 32; i++) {
         uint32_t high = (uint32_t)from->high[i / 2] >> (i % 2 * 4) & 15;
 
-        specdec__quant_iq1_point(from->index[i] | (high & 7) << 8, high & 8, codes + 8 * i);
+        specdec__quant_iq1_store_point(from->index[i] | (high & 7) << 8, high & 8, codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (specdec__load_u16(from->scales[i / 4]) >> (i % 4 * 3) & 7) + 1));

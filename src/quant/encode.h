@@ -61,9 +61,9 @@ SPECDEC__INLINE int specdec__quant_error_weights(const float *values, float *wei
 }
 
 /* Encodes 32 values as codes in [-half, half) and a scale d, a half float: the best one of those tried. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_scaled_codes(const float *values, int half,
-                                                                           const float *peaks, int tries,
-                                                                           unsigned char *d, unsigned char *codes)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_scaled(const float *values, int half,
+                                                                            const float *peaks, int tries,
+                                                                            unsigned char *d, unsigned char *codes)
 {
     specdec__pair value[16], weight[16], weighted[16];
     float weights[32];
@@ -74,10 +74,10 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_scaled_codes(const
     specdec__quant_floats_to_pairs(16, weights, weight);
     for (i = 0; i < 16; i++)
         weighted[i] = weight[i] * value[i];
-    specdec__store_u16(d, specdec__f16_from_float(specdec__quant_fit_scale(16, value, weight, weighted, -half, half - 1,
-                                                                           peaks, tries,
-                                                                           specdec__quant_peak(32, values))));
-    specdec__quant_codes(16, -half, half - 1, specdec__quant_inverse(specdec__load_f16(d)), value, codes);
+    specdec__store_u16(
+        d, specdec__f16_from_float(specdec__quant_fit_scale(16, value, weight, weighted, -half, half - 1, peaks, tries,
+                                                            specdec__quant_find_peak(32, values))));
+    specdec__quant_round_to_codes(16, -half, half - 1, specdec__quant_inverse(specdec__load_f16(d)), value, codes);
 }
 
 /* Encodes a block of Q4_0: codes from -8 to 7. */
@@ -87,7 +87,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const float *values, unsi
     unsigned char codes[32];
     int i;
 
-    specdec__quant_scaled_codes(values, 8, specdec__quant_peaks_q4_0, 12, to->d, codes);
+    specdec__quant_encode_scaled(values, 8, specdec__quant_peaks_q4_0, 12, to->d, codes);
     for (i = 0; i < 16; i++)
         to->nibbles[i] = (unsigned char)((codes[i] + 8) | (codes[i + 16] + 8) << 4);
 }
@@ -113,7 +113,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_0(const float *values, unsi
     unsigned char codes[32];
     int i;
 
-    specdec__quant_scaled_codes(values, 16, specdec__quant_peaks_q5_0, 10, to->d, codes);
+    specdec__quant_encode_scaled(values, 16, specdec__quant_peaks_q5_0, 10, to->d, codes);
     for (i = 0; i < 32; i++)
         codes[i] = (unsigned char)(codes[i] + 16);
     specdec__quant_pack_five_bits(codes, to->high, to->nibbles);
@@ -134,7 +134,7 @@ SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
     for (i = 0; i < 8; i++)
         weighted[i] = weight[i] * value[i];
     return specdec__quant_fit_scale(8, value, weight, weighted, -32, 31, specdec__quant_peaks_q6_k, 10,
-                                    specdec__quant_peak(16, values));
+                                    specdec__quant_find_peak(16, values));
 }
 
 /* Encodes a block of Q6_K: the best scale of every group, then the largest of these scales over 128 as the scale of the
@@ -149,14 +149,15 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const 
 
     for (g = 0; g < 16; g++)
         scales[g] = specdec__quant_fit_q6_k(values + 16 * g);
-    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_peak(16, scales) / -128));
+    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_find_peak(16, scales) / -128));
     d = specdec__load_f16(to->d);
     for (g = 0; g < 16; g++) {
         int scale = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), -128, 127);
 
         to->scales[g] = (unsigned char)scale;
         specdec__quant_floats_to_pairs(8, values + 16 * g, wide);
-        specdec__quant_codes(8, -32, 31, specdec__quant_inverse((double)d * (double)scale), wide, codes + 16 * g);
+        specdec__quant_round_to_codes(8, -32, 31, specdec__quant_inverse((double)d * (double)scale), wide,
+                                      codes + 16 * g);
     }
     for (i = 0; i < 256; i++)
         codes[i] = (unsigned char)(codes[i] + 32);
@@ -179,7 +180,7 @@ SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, in
     specdec__quant_try_sums s;
     int i, t, is_finite = specdec__quant_error_weights(values, weights);
 
-    specdec__quant_range(32, values, is_free ? specdec__float_from_bits(0x7F800000u) : 0, &low, &high);
+    specdec__quant_find_range(32, values, is_free ? specdec__float_from_bits(0x7F800000u) : 0, &low, &high);
     *scale_out = 0;
     *minimum_out = -low;
     if (!(high > low) || !is_finite)
@@ -220,9 +221,9 @@ SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, in
 
 /* Encodes 32 values as codes from 0 to highest, a scale and a minimum, both half floats: value = scale * code +
    minimum. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_affine_codes(const float *values, int highest,
-                                                                           unsigned char *d, unsigned char *minimum,
-                                                                           unsigned char *codes)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_affine(const float *values, int highest,
+                                                                            unsigned char *d, unsigned char *minimum,
+                                                                            unsigned char *codes)
 {
     specdec__pair above[16], lowest;
     float scale, below;
@@ -231,11 +232,11 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_affine_codes(const
     specdec__quant_fit_affine(values, highest, 1, &scale, &below);
     specdec__store_u16(d, specdec__f16_from_float(scale));
     specdec__store_u16(minimum, specdec__f16_from_float(-below));
-    lowest = specdec__quant_same_pair(specdec__load_f16(minimum));
+    lowest = specdec__quant_pair_of_equal(specdec__load_f16(minimum));
     specdec__quant_floats_to_pairs(16, values, above);
     for (i = 0; i < 16; i++)
         above[i] -= lowest;
-    specdec__quant_codes(16, 0, highest, specdec__quant_inverse(specdec__load_f16(d)), above, codes);
+    specdec__quant_round_to_codes(16, 0, highest, specdec__quant_inverse(specdec__load_f16(d)), above, codes);
 }
 
 /* Encodes a block of Q4_1: the best scale and minimum for codes from 0 to 15. */
@@ -245,7 +246,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_1(const float *values, unsi
     unsigned char codes[32];
     int i;
 
-    specdec__quant_affine_codes(values, 15, to->d, to->minimum, codes);
+    specdec__quant_encode_affine(values, 15, to->d, to->minimum, codes);
     for (i = 0; i < 16; i++)
         to->nibbles[i] = (unsigned char)(codes[i] | codes[i + 16] << 4);
 }
@@ -256,7 +257,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_1(const float *values, unsi
     specdec__block_q5_1 *to = (specdec__block_q5_1 *)(void *)block;
     unsigned char codes[32];
 
-    specdec__quant_affine_codes(values, 31, to->d, to->minimum, codes);
+    specdec__quant_encode_affine(values, 31, to->d, to->minimum, codes);
     specdec__quant_pack_five_bits(codes, to->high, to->nibbles);
 }
 
@@ -274,9 +275,10 @@ static void specdec__quant_pack_scales_k(const int *scales, const int *minimums,
 
 /* Encodes 256 values in eight groups as codes from 0 to highest: the best scale and minimum of every group, rounded to
    6 bits in units of d and dmin, half floats. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_group_codes(const float *values, int highest,
-                                                                          unsigned char *d_out, unsigned char *dmin_out,
-                                                                          unsigned char *packed, unsigned char *codes)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_groups(const float *values, int highest,
+                                                                            unsigned char *d_out,
+                                                                            unsigned char *dmin_out,
+                                                                            unsigned char *packed, unsigned char *codes)
 {
     float scales[8], minimums[8], d, dmin;
     specdec__pair above[16];
@@ -284,8 +286,8 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_group_codes(const 
 
     for (g = 0; g < 8; g++)
         specdec__quant_fit_affine(values + 32 * g, highest, 0, &scales[g], &minimums[g]);
-    specdec__store_u16(d_out, specdec__f16_from_float(specdec__quant_peak(8, scales) / 63));
-    specdec__store_u16(dmin_out, specdec__f16_from_float(specdec__quant_peak(8, minimums) / 63));
+    specdec__store_u16(d_out, specdec__f16_from_float(specdec__quant_find_peak(8, scales) / 63));
+    specdec__store_u16(dmin_out, specdec__f16_from_float(specdec__quant_find_peak(8, minimums) / 63));
     d = specdec__load_f16(d_out);
     dmin = specdec__load_f16(dmin_out);
     for (g = 0; g < 8; g++) {
@@ -294,8 +296,8 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_group_codes(const 
         specdec__quant_floats_to_pairs(16, values + 32 * g, above);
         for (i = 0; i < 16; i++)
             above[i] += (double)dmin * (double)minimum[g];
-        specdec__quant_codes(16, 0, highest, specdec__quant_inverse((double)d * (double)scale[g]), above,
-                             codes + 32 * g);
+        specdec__quant_round_to_codes(16, 0, highest, specdec__quant_inverse((double)d * (double)scale[g]), above,
+                                      codes + 32 * g);
     }
     specdec__quant_pack_scales_k(scale, minimum, packed);
 }
@@ -307,7 +309,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsi
     unsigned char codes[256];
     int i;
 
-    specdec__quant_group_codes(values, 15, to->d, to->dmin, to->scales, codes);
+    specdec__quant_encode_groups(values, 15, to->d, to->dmin, to->scales, codes);
     for (i = 0; i < 128; i++)
         to->nibbles[i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
 }
@@ -319,7 +321,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_k(const float *values, unsi
     unsigned char codes[256];
     int i, g;
 
-    specdec__quant_group_codes(values, 31, to->d, to->dmin, to->scales, codes);
+    specdec__quant_encode_groups(values, 31, to->d, to->dmin, to->scales, codes);
     for (i = 0; i < 32; i++)
         for (to->high[i] = 0, g = 0; g < 8; g++)
             to->high[i] = (unsigned char)(to->high[i] | codes[32 * g + i] >> 4 << g);
@@ -331,7 +333,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_k(const float *values, unsi
 /* Computes the ternary codes (-1, 0, 1), plus 1, of 256 values, and their scale, with the smallest squared error. If
    the codes of the k largest magnitudes, whose sum is s, are not 0, the best scale is s / k, and s^2 / k is subtracted
    from the error: the best k maximises it. */
-static SPECDEC__UNUSED void specdec__quant_ternary_codes(const float *values, unsigned char *d, unsigned char *codes)
+static SPECDEC__UNUSED void specdec__quant_encode_ternary(const float *values, unsigned char *d, unsigned char *codes)
 {
     static const int gaps[] = {109, 41, 19, 5, 1};
     float size[256], scale = 0;
@@ -368,7 +370,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_tq2_0(const float *values, uns
     unsigned char codes[256];
     int i;
 
-    specdec__quant_ternary_codes(values, to->d, codes);
+    specdec__quant_encode_ternary(values, to->d, codes);
     for (i = 0; i < 64; i++) {
         const unsigned char *from = codes + i / 32 * 128 + i % 32;
 
@@ -395,7 +397,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_tq1_0(const float *values, uns
     unsigned char codes[256];
     int i;
 
-    specdec__quant_ternary_codes(values, to->d, codes);
+    specdec__quant_encode_ternary(values, to->d, codes);
     for (i = 0; i < 32; i++)
         to->trits5[i] = specdec__quant_pack_trits(codes + i, 5, 32);
     for (i = 0; i < 16; i++)
@@ -429,11 +431,11 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q2_0(const 
     int i;
 
     specdec__quant_floats_to_pairs(32, values, value);
-    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_fit_scale(
-                                  32, value, NULL, value, -1, 2, peaks, 12, specdec__quant_peak(64, values))));
+    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_fit_scale(32, value, NULL, value, -1, 2, peaks, 12,
+                                                                               specdec__quant_find_peak(64, values))));
     for (i = 0; i < 2; i++)
-        specdec__quant_codes(16, -1, 2, specdec__quant_inverse(specdec__load_f16(to->d)), value + 16 * i,
-                             codes + 32 * i);
+        specdec__quant_round_to_codes(16, -1, 2, specdec__quant_inverse(specdec__load_f16(to->d)), value + 16 * i,
+                                      codes + 32 * i);
     for (i = 0; i < 64; i++)
         codes[i] = (unsigned char)(codes[i] + 1);
     for (i = 0; i < 16; i++)
@@ -466,7 +468,7 @@ static double specdec__quant_fp4_nibbles(const float *values, double unit, unsig
 static SPECDEC__UNUSED void specdec__quant_encode_mxfp4(const float *values, unsigned char *block)
 {
     specdec__block_mxfp4 *to = (specdec__block_mxfp4 *)(void *)block;
-    const int peak = (int)(specdec__bits_from_float(specdec__quant_peak(32, values)) >> 23 & 255);
+    const int peak = (int)(specdec__bits_from_float(specdec__quant_find_peak(32, values)) >> 23 & 255);
     unsigned char nibbles[32], best[32];
     double least = -1, error;
     int i, e;

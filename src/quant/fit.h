@@ -28,7 +28,7 @@ SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
 SPECDEC__INLINE double specdec__quant_inverse(double value) { return value != 0 ? 1 / value : 0; }
 
 /* Returns a pair of two equal doubles. */
-SPECDEC__INLINE specdec__pair specdec__quant_same_pair(double value)
+SPECDEC__INLINE specdec__pair specdec__quant_pair_of_equal(double value)
 {
     specdec__pair pair = {value, value};
     return pair;
@@ -36,7 +36,7 @@ SPECDEC__INLINE specdec__pair specdec__quant_same_pair(double value)
 
 /* specdec__quant_nearest of both elements of a pair, plus SPECDEC__QUANT_ROUNDING: the low bits of such a sum are those
    of the integer. */
-#define SPECDEC__QUANT_ROUNDING specdec__quant_same_pair(6755399441055744.0)
+#define SPECDEC__QUANT_ROUNDING specdec__quant_pair_of_equal(6755399441055744.0)
 SPECDEC__INLINE specdec__pair specdec__quant_nearest_pair(specdec__pair value, specdec__pair low,
                                                           specdec__pair high)
 {
@@ -45,11 +45,12 @@ SPECDEC__INLINE specdec__pair specdec__quant_nearest_pair(specdec__pair value, s
 }
 
 /* Computes the codes in [low, high] nearest to value * inverse of 2 * pairs values, as signed bytes. */
-SPECDEC__VECTORISE static SPECDEC__NOINLINE void specdec__quant_codes(int pairs, double low, double high,
-                                                                      double inverse, const specdec__pair *values,
-                                                                      unsigned char *codes)
+SPECDEC__VECTORISE static SPECDEC__NOINLINE void specdec__quant_round_to_codes(int pairs, double low, double high,
+                                                                               double inverse,
+                                                                               const specdec__pair *values,
+                                                                               unsigned char *codes)
 {
-    specdec__pair lowest = specdec__quant_same_pair(low), highest = specdec__quant_same_pair(high);
+    specdec__pair lowest = specdec__quant_pair_of_equal(low), highest = specdec__quant_pair_of_equal(high);
     uint64_t bits[32];
     int i;
 
@@ -74,7 +75,7 @@ SPECDEC__INLINE void specdec__quant_floats_to_pairs(int pairs, const float *valu
 
 /* Computes the smallest of `start` and `count` values, and the largest of the values. count: a multiple of 8. NaNs are
    ignored. */
-SPECDEC__INLINE void specdec__quant_range(int count, const float *values, float start, float *low, float *high)
+SPECDEC__INLINE void specdec__quant_find_range(int count, const float *values, float start, float *low, float *high)
 {
     float lows[8], highs[8];
     int i, k;
@@ -98,12 +99,12 @@ SPECDEC__INLINE void specdec__quant_range(int count, const float *values, float 
 
 /* Returns the value of largest magnitude, with its sign; the first one of several. count: a multiple of 8. NaNs are
    ignored. */
-SPECDEC__VECTORISE static SPECDEC__NOINLINE float specdec__quant_peak(int count, const float *values)
+SPECDEC__VECTORISE static SPECDEC__NOINLINE float specdec__quant_find_peak(int count, const float *values)
 {
     float low, high;
     int i;
 
-    specdec__quant_range(count, values, 0, &low, &high);
+    specdec__quant_find_range(count, values, 0, &low, &high);
     if (!(high >= -low) || high == 0)
         return low;
     for (i = 0; high == -low && values[i] != low && values[i] != high; i++) {
@@ -115,24 +116,24 @@ SPECDEC__VECTORISE static SPECDEC__NOINLINE float specdec__quant_peak(int count,
 static SPECDEC__UNUSED void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
 {
     specdec__block_q8_0 *to = (specdec__block_q8_0 *)(void *)block;
-    float peak = specdec__quant_peak(32, values);
+    float peak = specdec__quant_find_peak(32, values);
     uint16_t d = specdec__f16_from_float((peak < 0 ? -peak : peak) / 127);
     specdec__pair wide[16];
 
     specdec__store_u16(to->d, d);
     specdec__quant_floats_to_pairs(16, values, wide);
-    specdec__quant_codes(16, -127, 127, specdec__quant_inverse(specdec__float_from_f16(d)), wide, to->codes);
+    specdec__quant_round_to_codes(16, -127, 127, specdec__quant_inverse(specdec__float_from_f16(d)), wide, to->codes);
 }
 
 /* Sums over a group of elements for a least squares fit of values by codes: of weight * code * value, of weight *
    code^2 and of weight * code. Even and odd elements are summed apart. */
 typedef struct specdec__quant_sums {
-    specdec__pair code_value, code_code, code;
+    specdec__pair code_value, code_code, code; /* sums of weight * code * value, weight * code^2, weight * code */
 } specdec__quant_sums;
 
 /* Adds two elements to the sums. weight: NULL for weights of 1; weighted: weight * value. */
-SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, specdec__pair code,
-                                        const specdec__pair *weight, specdec__pair weighted)
+SPECDEC__INLINE void specdec__quant_add_to_sums(specdec__quant_sums *sums, specdec__pair code,
+                                                const specdec__pair *weight, specdec__pair weighted)
 {
     specdec__pair weight_code = weight ? *weight * code : code;
 
@@ -145,6 +146,7 @@ SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, specdec__pair
 
 /* The sums of every scale that an encoder tries for a group (a try). */
 typedef struct specdec__quant_try_sums {
+    /* by try: sums of weight * code * value, of weight * code^2, and of weight * code */
     double code_value[SPECDEC__QUANT_MAX_TRIES], code_code[SPECDEC__QUANT_MAX_TRIES], code[SPECDEC__QUANT_MAX_TRIES];
 } specdec__quant_try_sums;
 
@@ -163,7 +165,7 @@ SPECDEC__INLINE void specdec__quant_sum_tries_by_two(int pairs, const specdec__p
                                                      double low, double high, int tries, const double *inverse,
                                                      specdec__quant_try_sums *trial)
 {
-    specdec__pair lowest = specdec__quant_same_pair(low), highest = specdec__quant_same_pair(high);
+    specdec__pair lowest = specdec__quant_pair_of_equal(low), highest = specdec__quant_pair_of_equal(high);
     int i, t;
 
     for (t = 0; t < tries; t += 2) {
@@ -173,8 +175,8 @@ SPECDEC__INLINE void specdec__quant_sum_tries_by_two(int pairs, const specdec__p
             specdec__pair a = specdec__quant_nearest_pair(value[i] * inverse[t], lowest, highest);
             specdec__pair b = specdec__quant_nearest_pair(value[i] * inverse[t + 1], lowest, highest);
 
-            specdec__quant_add(&first, a - SPECDEC__QUANT_ROUNDING, weight ? weight + i : NULL, weighted[i]);
-            specdec__quant_add(&second, b - SPECDEC__QUANT_ROUNDING, weight ? weight + i : NULL, weighted[i]);
+            specdec__quant_add_to_sums(&first, a - SPECDEC__QUANT_ROUNDING, weight ? weight + i : NULL, weighted[i]);
+            specdec__quant_add_to_sums(&second, b - SPECDEC__QUANT_ROUNDING, weight ? weight + i : NULL, weighted[i]);
         }
         specdec__quant_store_try(trial, t, &first);
         specdec__quant_store_try(trial, t + 1, &second);

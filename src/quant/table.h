@@ -14,7 +14,7 @@
 static const specdec__quant_type specdec__quant_types[] = {SPECDEC__QUANT_TYPES(SPECDEC__QUANT_TABLE_ROW)};
 
 /* Returns the row of a type by its number in files. NULL for types without a row. */
-static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t number)
+static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find_type(uint32_t number)
 {
     size_t i;
 
@@ -32,9 +32,9 @@ SPECDEC__INLINE int specdec__quant_is_left_out(const specdec__quant_type *type)
 
 /* A type of GGUF that this library does not support. */
 typedef struct specdec__quant_unsupported {
-    unsigned short number;
+    unsigned short number;       /* the type's number in files */
     unsigned short block, bytes; /* elements and bytes of a block; bytes 0: the type was removed from the format */
-    const char *name;
+    const char *name;            /* the type's name in llama.cpp */
     const char *nearest;         /* name of the most similar supported type */
 } specdec__quant_unsupported;
 
@@ -59,9 +59,9 @@ static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_uns
 
 /* Returns the bytes of a tensor of `elements` elements in rows of `row` elements. SIZE_MAX if a row is no multiple of
    the block, or the size overflows; 0 for types whose size is not known. */
-static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t elements, uint64_t row)
+static SPECDEC__UNUSED size_t specdec__quant_tensor_bytes(uint32_t number, uint64_t elements, uint64_t row)
 {
-    const specdec__quant_type *type = specdec__quant_find(number);
+    const specdec__quant_type *type = specdec__quant_find_type(number);
     const specdec__quant_unsupported *unsupported = type ? NULL : specdec__quant_find_unsupported(number);
     const size_t block = type ? (size_t)type->block : unsupported ? unsupported->block : 1,
                  bytes = type ? (size_t)type->bytes : unsupported ? unsupported->bytes : 0;

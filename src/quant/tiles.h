@@ -76,7 +76,7 @@ SPECDEC__INLINE specdec__words specdec__quant_load_words(const unsigned char *at
 /* 1: rows are interleaved unit by unit, not as vectors of words: in builds without SIMD, for less machine code; on
    big-endian machines, whose words have another order. */
 #if defined(SPECDEC_NO_SIMD) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#define SPECDEC__QUANT_BY_UNITS 1
+#define SPECDEC__QUANT_BY_UNITS 1 /* fields are interleaved unit by unit, without vectors of bytes */
 #else
 #define SPECDEC__QUANT_BY_UNITS 0
 #endif

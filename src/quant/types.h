@@ -89,7 +89,7 @@ enum { SPECDEC__TYPE_I32 = 26, SPECDEC__TYPE_I64 = 27 }; /* types of tensors tha
 typedef struct specdec__quant_field {
     unsigned char unit; /* bytes: 1, 2 or 4; or SPECDEC__QUANT_BITS32 or _PAIRS32; 0 ends the list of fields. A unit in
                            the last 16 bytes of a block begins a whole number of units before the block's end */
-    unsigned char count;
+    unsigned char count; /* units of the field in a block */
 } specdec__quant_field;
 
 /* Returns the bytes of a unit of a field; words with transposed bits have 4. */
@@ -183,17 +183,17 @@ typedef struct specdec__block_q2_k { unsigned char scales[16], two_bits[64], d[2
 typedef struct specdec__block_q3_k { unsigned char high[32], two_bits[64], scales[12], d[2]; } specdec__block_q3_k;
 typedef struct specdec__block_q4_k { unsigned char d[2], dmin[2], scales[12], nibbles[128]; } specdec__block_q4_k;
 typedef struct specdec__block_q5_k {
-    unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128];
+    unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128]; /* high: fifth bits of codes */
 } specdec__block_q5_k;
 typedef struct specdec__block_q6_k { unsigned char nibbles[128], two_bits[64], scales[16], d[2]; } specdec__block_q6_k;
 typedef struct specdec__block_iq2_xxs { unsigned char d[2], groups[8][8]; } specdec__block_iq2_xxs;
 typedef struct specdec__block_iq2_xs { unsigned char d[2], words[32][2], scales[8]; } specdec__block_iq2_xs;
 typedef struct specdec__block_iq2_s {
-    unsigned char d[2], index[32], signs[32], high[8], scales[8];
+    unsigned char d[2], index[32], signs[32], high[8], scales[8]; /* index: of grid points; high: their high bits */
 } specdec__block_iq2_s;
 typedef struct specdec__block_iq3_xxs { unsigned char d[2], index[64], words[8][4]; } specdec__block_iq3_xxs;
 typedef struct specdec__block_iq3_s {
-    unsigned char d[2], index[64], high[8], signs[32], scales[4];
+    unsigned char d[2], index[64], high[8], signs[32], scales[4]; /* index: of grid points; high: their ninth bits */
 } specdec__block_iq3_s;
 typedef struct specdec__block_iq4_nl { unsigned char d[2], nibbles[16]; } specdec__block_iq4_nl;
 typedef struct specdec__block_iq4_xs { unsigned char d[2], high[2], low[4], nibbles[8][16]; } specdec__block_iq4_xs;

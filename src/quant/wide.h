@@ -18,10 +18,11 @@
 typedef double specdec__wide_doubles __attribute__((vector_size(32)));
 
 /* Adds an element to the three sums of four tries: code_value, code_code, code. scaled: value * inverse of each try.
-   Fused multiply-adds give the bits of specdec__quant_add, because the products are exact. */
-SPECDEC__INLINE SPECDEC__TARGET_AVX2_FMA void
-specdec__wide_add(specdec__wide_doubles *sums, const double *weight, double weighted,
-                  const specdec__wide_doubles *scaled, double low, double high)
+   Fused multiply-adds give the bits of specdec__quant_add_to_sums, because the products are exact. */
+SPECDEC__INLINE SPECDEC__TARGET_AVX2_FMA void specdec__wide_add_to_sums(specdec__wide_doubles *sums,
+                                                                        const double *weight, double weighted,
+                                                                        const specdec__wide_doubles *scaled, double low,
+                                                                        double high)
 {
     const specdec__wide_doubles lowest = {low, low, low, low}, highest = {high, high, high, high};
     const specdec__wide_doubles product = {weighted, weighted, weighted, weighted};
@@ -53,8 +54,8 @@ specdec__wide_sum_tries(int pairs, const specdec__pair *value, const specdec__pa
             specdec__wide_doubles a = inverses * value[i][0], b = inverses * value[i][1];
             double first = weight ? weight[i][0] : 1, second = weight ? weight[i][1] : 1;
 
-            specdec__wide_add(even, weight ? &first : NULL, weighted[i][0], &a, low, high);
-            specdec__wide_add(odd, weight ? &second : NULL, weighted[i][1], &b, low, high);
+            specdec__wide_add_to_sums(even, weight ? &first : NULL, weighted[i][0], &a, low, high);
+            specdec__wide_add_to_sums(odd, weight ? &second : NULL, weighted[i][1], &b, low, high);
         }
         for (i = 0; i < 3; i++)
             even[i] += odd[i];

@@ -28,7 +28,7 @@ int main(int argc, char **argv)
     int c;
 
     memset(&x, 0, sizeof x);
-    tiles.type = argc == 4 && specdec_type_by_name(argv[2], &type) ? specdec__quant_find(type.number) : NULL;
+    tiles.type = argc == 4 && specdec_type_by_name(argv[2], &type) ? specdec__quant_find_type(type.number) : NULL;
     x.n = argc == 4 ? atoi(argv[3]) : 0;
     if (!tiles.type || x.n < 1 || x.n > MOST || specdec__kernels_init(&kernels, argv[1], &error)) {
         fprintf(stderr, "multiply ISA TYPE N: no such instruction set or type, or N is not in 1..%d\n", MOST);

@@ -42,7 +42,7 @@ void *side_open(const char *isa, const char *type, int values, int columns)
     if (!s)
         return NULL;
     memset(s, 0, sizeof *s);
-    s->type = specdec_type_by_name(type, &found) ? specdec__quant_find(found.number) : NULL;
+    s->type = specdec_type_by_name(type, &found) ? specdec__quant_find_type(found.number) : NULL;
     s->blocks = (int)blocks;
     if (!s->type || columns < 1 || columns > COLUMNS || specdec__kernels_init(&s->kernels, isa, &error))
         return NULL;
