@@ -3273,8 +3273,8 @@ static int specdec__pool_threads(specdec__pool *pool, int threads, double now)
     return specdec__max_int(1, specdec__min_int(threads, pool->most));
 }
 
-/* What a run of `seconds` that ended now says of the next one's threads. A run that wanted fewer than it could have had,
-   as a small draft model's, says nothing of wider ones. */
+/* What a run of `seconds` that ended now says of the next one's threads. A run that wanted fewer threads than it could
+   have had, as a small draft model's, says nothing of wider ones. */
 static void specdec__pool_learn(specdec__pool *pool, double now, double seconds)
 {
     if (pool->active < specdec__min_int(pool->threads, pool->most))
@@ -41175,7 +41175,8 @@ static void specdec__screen_find_largest(specdec__context *c, int thread)
     int column, i;
 
     for (column = 0; column < c->columns.n; column++) {
-        float *row = c->logits + (size_t)column * (size_t)rows, *largest = c->screen.largest + (size_t)column * groups;
+        float *row = c->logits + (size_t)column * (size_t)rows;
+        float *largest = c->screen.largest + (size_t)column * (size_t)groups;
 
         if (!c->kernels->find_largest(row + from * SPECDEC__SCREEN_GROUP, whole - from, largest + from))
             SPECDEC__STORE(&c->screen.too_large, 1);
