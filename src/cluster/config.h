@@ -12,8 +12,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* The draft rank of a cluster, which has the draft model alone: the last rank but 0 without layers. 0 if there is
-   none. */
+/* Returns the draft rank of a cluster, which has the draft model alone: the last rank but 0 without layers. 0 if there
+   is none. */
 static int specdec__cluster_draft_rank(const specdec_cluster *cluster)
 {
     int i = cluster->ranks - 1;

@@ -57,7 +57,7 @@ static void specdec__draft_rank_lay_out(specdec__engine *e, specdec__arena *aren
     e->link->draft_rank = draft_rank;
 }
 
-/* A sequence's proposal: its token tree. */
+/* Returns a sequence's proposal: its token tree. */
 static specdec__proposal *specdec__draft_rank_proposal(const specdec *t)
 {
     return &t->engine->drafters[0].proposals[t->at];
@@ -307,7 +307,7 @@ static int specdec__draft_rank_extend(specdec *t)
     return 1;
 }
 
-/* The next sequence whose root was not expanded yet, after the current one. NULL if there is none. */
+/* Returns the next sequence whose root was not expanded yet, after the current one. NULL if there is none. */
 static specdec *specdec__draft_rank_next_sequence(const specdec__engine *e)
 {
     const specdec__draft_rank *g = e->link->draft_rank;

@@ -31,13 +31,13 @@ typedef struct specdec__draft_remote {
 
 SPECDEC__STATIC_ASSERT(remote_draft_holds_children, SPECDEC__GROWN_CHILDREN <= SPECDEC__REMOTE_DRAFT_CHILDREN);
 
-/* The connection to the other ranks. */
+/* Returns the connection to the other ranks. */
 static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 {
     return (specdec__link *)((const specdec__draft_remote *)d->state)->target->hooks_argument;
 }
 
-/* The numbers of the candidates of sequence `at` on the draft rank (candidates). */
+/* Returns the numbers of the candidates of sequence `at` on the draft rank (candidates). */
 static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
@@ -45,7 +45,7 @@ static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at
     return m->numbers + (size_t)at * (size_t)m->capacity;
 }
 
-/* The draft token of a candidate. NULL until its children have arrived. */
+/* Returns the draft token of a candidate. NULL until its children have arrived. */
 static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d,
                                                                const specdec__draft_request *request, int candidate)
 {
@@ -64,8 +64,8 @@ static int specdec__draft_remote_can_extend(const specdec__drafter *d, const spe
     return specdec__draft_remote_find(d, request, candidate) != NULL;
 }
 
-/* Seconds until more draft tokens are expected, from the mean times measured so far. 0 if twice the mean time has
-   passed. */
+/* Returns the seconds until more draft tokens are expected, from the mean times measured so far. 0 if twice the mean
+   time has passed. */
 static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, const specdec__draft_request *request)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
@@ -105,8 +105,8 @@ static void specdec__draft_remote_await(specdec__drafter *d, const specdec__draf
     }
 }
 
-/* Child number `rank` (from 1) of a draft token, the most probable one first. NULL if there is none, or the target's
-   vocabulary lacks its token. */
+/* Returns child number `rank` (from 1) of a draft token, the most probable one first. NULL if there is none, or the
+   target's vocabulary lacks its token. */
 static const specdec__remote_draft *specdec__draft_remote_child(const specdec__drafter *d,
                                                                 const specdec__remote_draft *parent, int rank)
 {
@@ -213,7 +213,7 @@ static void specdec__draft_remote_share(specdec__drafter *d, int at, int of, int
     specdec__remote_draft_fork(specdec__draft_remote_link(d), at, of, length);
 }
 
-/* The cost of a level, 0: drafting takes time only on the draft rank. */
+/* Returns the cost of a level, 0: drafting takes time only on the draft rank. */
 static double specdec__draft_remote_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -221,7 +221,8 @@ static double specdec__draft_remote_cost(const specdec__drafter *d, const specde
     return 0;
 }
 
-/* Tokens of a sequence that this drafter has still to prefill, 0: the draft rank prefills them when they arrive. */
+/* Returns the tokens of a sequence that this drafter has still to prefill, 0: the draft rank prefills them when they
+   arrive. */
 static int specdec__draft_remote_unread_count(const specdec__drafter *d, int at, int count)
 {
     (void)d;

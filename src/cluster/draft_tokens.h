@@ -94,9 +94,9 @@ static void specdec__remote_draft_fork(specdec__link *link, int view, int other,
     specdec__remote_draft_send_order(link, SPECDEC__WIRE_ORDER_FORK, view, words, 2);
 }
 
-/* The draft token that is the last of a sequence's first `count` tokens: follows these tokens from the stored root to
-   its descendants, which become the root. NULL if it has not arrived, or no path of draft tokens is equal to these
-   tokens. */
+/* Returns the draft token that is the last of a sequence's first `count` tokens: follows these tokens from the stored
+   root to its descendants, which become the root. NULL if it has not arrived, or no path of draft tokens is equal to
+   these tokens. */
 static const specdec__remote_draft *specdec__remote_draft_find_root(specdec__link *link, int view,
                                                                     const int32_t *tokens,
                                                                     int count)

@@ -10,16 +10,16 @@
 
 SPECDEC__FOR_SIZE
 
-/* The number of this rank. */
+/* Returns the number of this rank. */
 static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
 
-/* The rank with layers next to a rank: behind it (step 1) or before it (step -1). */
+/* Returns the rank with layers next to a rank: behind it (step 1) or before it (step -1). */
 static int specdec__link_adjacent_stage(const specdec__link *link, int rank, int step)
 {
     return rank + step + (link->draft_rank_number && rank + step == link->draft_rank_number ? step : 0);
 }
 
-/* The last rank with layers. */
+/* Returns the last rank with layers. */
 static int specdec__link_last_stage(const specdec__link *link)
 {
     return specdec__link_adjacent_stage(link, link->cluster.ranks, -1);
@@ -165,7 +165,7 @@ static void specdec__remote_draft_invalidate(specdec__remote_sequence *sequence)
     sequence->epoch_unsent = 1;
 }
 
-/* The draft token with a number. NULL if it is not stored, or was overwritten. */
+/* Returns the draft token with a number. NULL if it is not stored, or was overwritten. */
 static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *link, uint32_t number)
 {
     specdec__remote_draft *draft = &link->draft_tokens[number % (uint32_t)link->draft_token_count];
@@ -377,7 +377,7 @@ static void specdec__link_poll(specdec__link *link)
     specdec__link_keep_alive(link);
 }
 
-/* The rank from which this one receives messages that are not urgent. */
+/* Returns the rank from which this one receives messages that are not urgent. */
 static int specdec__link_previous_rank(const specdec__link *link)
 {
     const int own = specdec__link_rank(link);
@@ -397,7 +397,7 @@ static int specdec__link_expects_message(const specdec__link *link)
                            : link->ready_count < link->cluster.ranks - 1;
 }
 
-/* The rank that rank 0 waits for. what: set to a verb, the step that this rank has not made. */
+/* Returns the rank that rank 0 waits for. what: set to a verb, the step that this rank has not made. */
 static int specdec__link_find_stalled_rank(const specdec__link *link, const char **what)
 {
     const int last = link->connected ? specdec__link_last_stage(link) : link->cluster.ranks - 1;

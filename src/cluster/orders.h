@@ -47,7 +47,7 @@ static unsigned char *specdec__link_begin_order(specdec__link *link, int kind, i
     return at + 4;
 }
 
-/* The number of a view of the target's cache. */
+/* Returns the number of a view of the target's cache. */
 static int specdec__link_view_number(const specdec__link *link, const specdec__view *view)
 {
     int i = 0;

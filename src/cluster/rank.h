@@ -212,7 +212,7 @@ static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int 
     return specdec__link_run_layers(link, &batch, x, empty);
 }
 
-/* Microseconds of the run under way on the slowest rank so far, at most 10^9. */
+/* Returns the microseconds of the run under way on the slowest rank so far, at most 10^9. */
 static uint32_t specdec__link_slowest_microseconds(const specdec__link *link)
 {
     return link->slowest_seconds < 1000 ? (uint32_t)(1e6 * link->slowest_seconds) : 1000000000u;

@@ -211,7 +211,8 @@ static void specdec__wire_put(unsigned char *message, int i, uint32_t word)
     specdec__store_u32(message + 4 * (size_t)i, word);
 }
 
-/* The checksum of a message, without the word that holds it: changing a single word always changes the checksum. */
+/* Returns the checksum of a message, without the word that holds it: changing a single word always changes the
+   checksum. */
 static uint32_t specdec__wire_checksum(const unsigned char *message, size_t words)
 {
     uint32_t sum = 1;
@@ -262,7 +263,7 @@ static int specdec__wire_check(const unsigned char *message, size_t size, size_t
            specdec__wire_checksum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_CHECKSUM);
 }
 
-/* The sender in the header of a message that may be damaged; 0 for a message that is shorter than a header. */
+/* Returns the sender in the header of a message that may be damaged; 0 for a message that is shorter than a header. */
 static int specdec__wire_sender(const unsigned char *message, size_t size)
 {
     return size < 4 * SPECDEC__WIRE_HEADER_WORDS ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
@@ -275,7 +276,7 @@ typedef struct specdec__wire_reader {
     int bad;                 /* 1: a word was missing, or out of its range */
 } specdec__wire_reader;
 
-/* The next word; 0 if there is none. */
+/* Returns the next word; 0 if there is none. */
 static uint32_t specdec__wire_read_word(specdec__wire_reader *in)
 {
     uint32_t word = 0;
@@ -290,7 +291,7 @@ static uint32_t specdec__wire_read_word(specdec__wire_reader *in)
     return word;
 }
 
-/* The next word as an integer in [low, high]; low if it is missing or out of range. */
+/* Returns the next word as an integer in [low, high]; low if it is missing or out of range. */
 static int specdec__wire_read_int(specdec__wire_reader *in, int low, int high)
 {
     const int value = (int)specdec__wire_read_word(in);

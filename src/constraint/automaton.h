@@ -28,28 +28,30 @@ enum {
     SPECDEC__RECORD_AFTER_REPEAT
 };
 
-#define SPECDEC__RECORD_FINAL 16u   /* the rule may end in this state */
-#define SPECDEC__RECORD_STRING 32u  /* inside a JSON string without length limits: every character without an escape
-                                       leads back to this state */
-#define SPECDEC__RECORD_STRINGS 64u /* AFTER_REPEAT: the counted body is one character of a JSON string. PLAIN: the
-                                       state in front of such a repetition: perhaps an edge for the quote, and one
-                                       call */
+/* Flags in a record's header. MAY_END: the rule may end in this state. IN_STRING: the state is inside a JSON string
+   without length limits, and every character without an escape leads back to it. COUNTED_STRING: of an AFTER_REPEAT,
+   the counted body is one character of a JSON string; of a PLAIN, the state lies in front of such a repetition: it has
+   one call, and perhaps an edge for the quote. */
+#define SPECDEC__RECORD_MAY_END 16u        /* flag of a state: the rule may end here */
+#define SPECDEC__RECORD_IN_STRING 32u      /* flag of a state inside a JSON string without length limits */
+#define SPECDEC__RECORD_COUNTED_STRING 64u /* flag of a state at a JSON string whose characters are counted */
 #define SPECDEC__RECORD_KIND(header) ((header) & 15u)
-/* Need: levels of the stack that a text takes from this state to the end of its rule; 255: the rule cannot end. */
-#define SPECDEC__RECORD_NEED(header) ((header) >> 8 & 255u)
+/* The stack need in a record's header: levels of the stack that a text takes from this state to the end of its rule;
+   255: the rule cannot end. */
+#define SPECDEC__RECORD_STACK_NEED(header) ((header) >> 8 & 255u)
 #define SPECDEC__RECORD_EDGES(header) ((header) >> 16 & 511)
 
 /* Kinds of bytes, one bit each: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole
    characters beyond ASCII; bit 7: all other bytes, and <, with which the marks of tool calls begin. The live kinds in a
-   header: any SPECDEC__LIVE_BYTES bytes of these kinds, in any order, are allowed from the state on. */
-#define SPECDEC__LIVE(header) ((header) >> 25)
-#define SPECDEC__LIVE_SHIFT 25 /* bits of a header below the live kinds */
-#define SPECDEC__LIVE_BYTES 40 /* bytes of live kinds that may follow in any order */
-#define SPECDEC__KINDS_PLAIN 127u /* all kinds but KIND_OTHER */
-#define SPECDEC__KIND_WIDE 64u    /* characters beyond ASCII */
-#define SPECDEC__KIND_OTHER 128u
+   record's header: any SPECDEC__LIVE_KINDS_BYTES bytes of these kinds, in any order, may follow in the state. */
+#define SPECDEC__RECORD_LIVE_KINDS(header) ((header) >> 25)
+#define SPECDEC__RECORD_LIVE_SHIFT 25 /* bits of a header below the live kinds */
+#define SPECDEC__LIVE_KINDS_BYTES 40 /* bytes of live kinds that may follow in any order */
+#define SPECDEC__BYTE_KINDS_PLAIN 127u /* all kinds but KIND_OTHER */
+#define SPECDEC__BYTE_KIND_NON_ASCII 64u    /* characters beyond ASCII */
+#define SPECDEC__BYTE_KIND_OTHER 128u
 
-/* The kind of a byte, one bit; bytes of characters beyond ASCII are KIND_OTHER here. */
+/* Returns the kind of a byte, one bit; bytes of characters beyond ASCII are KIND_OTHER here. */
 SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
 {
     if (byte >= 'a' && byte <= 'z')
@@ -59,7 +61,7 @@ SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
     if (byte >= '0' && byte <= '9')
         return 4;
     if (byte < 0x20 || byte == '"' || byte == '\\' || byte == '<' || byte > 0x7f)
-        return SPECDEC__KIND_OTHER;
+        return SPECDEC__BYTE_KIND_OTHER;
     return byte == '_' ? 8 : byte == '-' ? 16 : 32;
 }
 
@@ -93,38 +95,38 @@ enum {
 
 /* A rule of a constraint, as the automaton runs it. */
 typedef struct specdec__rule {
-    uint32_t start, need; /* start: first state; need: levels of the stack until the rule ends, 255: it cannot */
-    uint32_t first[8];    /* (256 bits) bytes with which a text of the rule may begin */
+    uint32_t start, stack_need; /* first state; levels of the stack until the rule ends, 255: it cannot end */
+    uint32_t first[8];          /* (256 bits) bytes with which a text of the rule may begin */
 } specdec__rule;
 
 /* A compiled constraint: this header, then rules, then words. */
 struct specdec_constraint {
-    uint64_t magic, hash; /* hash: of all words, for saved sequences */
-    size_t bytes;
-    uint32_t rules, words, root;                  /* number of rules; number of words; the rule of a whole text */
-    uint32_t free_space;                          /* 1: JSON's white space is allowed between the tokens of JSON */
-    uint32_t argument_kinds, argument_kind_count; /* kinds of tool arguments: index of the first among the words,
-                                                     number; (SPECDEC__KIND_WORDS) words each */
+    uint64_t magic, hash; /* SPECDEC__CONSTRAINT_MAGIC; hash of all words, stored in saved sequences */
+    size_t bytes;         /* of the whole constraint, this header included */
+    uint32_t rule_count, word_count, root_rule; /* root_rule: number of the rule of a whole text */
+    uint32_t allows_space;                      /* 1: JSON's white space is allowed between the tokens of JSON */
+    uint32_t argument_kinds;                    /* index among the words of the kinds of tool arguments */
+    uint32_t argument_kind_count;               /* number of these kinds; each has SPECDEC__ARGUMENT_KIND_WORDS words */
 };
 
 /* One of the alternatives that are open in a text. */
 typedef struct specdec__automaton_thread {
-    uint32_t state, node; /* node 0: the bottom of the stack */
+    uint32_t state, node; /* a state of a rule; number of the stack's top node, 0: the stack is empty */
 } specdec__automaton_thread;
 
 /* A level of a stack: a rule was called, or an object, array or repetition is open. */
 typedef struct specdec__stack_node {
     uint32_t return_state; /* the state to which the called rule returns */
     uint32_t counter;      /* repetitions or items so far; for an object: next property | members so far << 16 */
-    uint16_t parent, height; /* parent: the level below; height: levels of the stack up to this one */
+    uint16_t parent, height; /* number of the node of the level below; levels of the stack up to this one */
 } specdec__stack_node;
 
 /* The state of a text in a constraint. It holds no pointers, so a copy of it is a state of its own. */
 struct specdec_constraint_state {
-    uint16_t threads, nodes; /* numbers of both; nodes[0] is never used */
-    uint32_t dropped;        /* not 0: alternatives were dropped for lack of room */
-    specdec__automaton_thread thread[SPECDEC__AUTOMATON_THREADS]; /* (threads) the open alternatives */
-    specdec__stack_node node[SPECDEC__STACK_NODES]; /* (nodes) the stacks of all threads */
+    uint16_t thread_count, node_count; /* numbers of threads and of stack nodes; node[0] is never used */
+    uint32_t dropped;                  /* not 0: alternatives were left out for lack of room */
+    specdec__automaton_thread thread[SPECDEC__AUTOMATON_THREADS]; /* (thread_count) the open alternatives */
+    specdec__stack_node node[SPECDEC__STACK_NODES]; /* (node_count) the stacks of all threads */
 };
 
 /* The working memory of reading one byte: stack nodes of the state, and behind them the nodes that are new. */
@@ -142,25 +144,25 @@ typedef struct specdec__automaton {
     uint32_t dropped; /* not 0: an alternative was dropped for lack of room */
 } specdec__automaton;
 
-/* The rules of a constraint, which lie behind its header. */
+/* Returns the rules of a constraint, which lie behind its header. */
 SPECDEC__INLINE const specdec__rule *specdec__constraint_rules(const specdec_constraint *c)
 {
     return (const specdec__rule *)(const void *)(c + 1);
 }
 
-/* The array of words, which lies behind the rules. */
+/* Returns the array of words, which lies behind the rules. */
 SPECDEC__INLINE const uint32_t *specdec__constraint_words(const specdec_constraint *c)
 {
-    return (const uint32_t *)(const void *)(specdec__constraint_rules(c) + c->rules);
+    return (const uint32_t *)(const void *)(specdec__constraint_rules(c) + c->rule_count);
 }
 
-/* A stack node by its number; new nodes are numbered behind those of the state. */
+/* Returns a stack node by its number; new nodes are numbered behind those of the state. */
 SPECDEC__INLINE const specdec__stack_node *specdec__automaton_node(const specdec__automaton *m, uint32_t node)
 {
     return node < m->state_node_count ? &m->state_nodes[node] : &m->new_nodes[node - m->state_node_count];
 }
 
-/* Levels of the stack whose top is a node; 0: an empty stack. */
+/* Returns the levels of the stack whose top is a node; 0: an empty stack. */
 SPECDEC__INLINE uint32_t specdec__automaton_stack_height(const specdec__automaton *m, uint32_t node)
 {
     return node ? specdec__automaton_node(m, node)->height : 0;
@@ -220,14 +222,14 @@ SPECDEC__INLINE int specdec__record_keeps_node(uint32_t header)
 /* Can a rule only end in this state: no edges, no calls? */
 SPECDEC__INLINE int specdec__record_only_ends(const uint32_t *record)
 {
-    return (record[0] & ~(255u << 8)) == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL) && !record[1];
+    return (record[0] & ~(255u << 8)) == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END) && !record[1];
 }
 
 /* Can a rule only go on by an edge in this state: no calls, no end? */
 SPECDEC__INLINE int specdec__record_only_edges(const uint32_t *record)
 {
     return SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN && !record[1] &&
-           !(record[0] & SPECDEC__RECORD_FINAL);
+           !(record[0] & SPECDEC__RECORD_MAY_END);
 }
 
 /* Adds a thread behind the byte to m->next_threads, unless the stack would be too high for its rule to end. States in
@@ -236,7 +238,7 @@ static void specdec__automaton_add_thread(specdec__automaton *m, uint32_t state,
 {
     uint32_t i;
 
-    if (specdec__automaton_stack_height(m, node) + SPECDEC__RECORD_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
+    if (specdec__automaton_stack_height(m, node) + SPECDEC__RECORD_STACK_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
         return;
     while (node && specdec__record_only_ends(m->words + state)) {
         const specdec__stack_node *top = specdec__automaton_node(m, node);
@@ -268,7 +270,7 @@ static int specdec__automaton_end_rule(specdec__automaton *m, uint32_t node)
     return 1;
 }
 
-/* The edge for a byte, by binary search among `count` edges in order of their bytes; NULL: none. */
+/* Returns the edge for a byte, by binary search among `count` edges in order of their bytes; NULL: none. */
 SPECDEC__INLINE const uint32_t *specdec__record_find_edge(const uint32_t *edge, uint32_t count, uint32_t byte)
 {
     while (count > 4) { /* invariant: the edge, if there is one, is among the `count` edges from `edge` on */
@@ -297,7 +299,7 @@ static int specdec__object_allows_property(const specdec__automaton *m, const ui
 
     if (property < next || property > first[next] || seen >= object[SPECDEC__OBJECT_MOST])
         return 0;
-    if (height + SPECDEC__RECORD_NEED(m->words[states[property]]) > SPECDEC__STACK_HEIGHT)
+    if (height + SPECDEC__RECORD_STACK_NEED(m->words[states[property]]) > SPECDEC__STACK_HEIGHT)
         return 0;
     if (seen + 1 + (count - property - 1) < object[SPECDEC__OBJECT_LEAST] && !object[SPECDEC__OBJECT_OTHER])
         return 0;
@@ -322,7 +324,7 @@ static int specdec__object_allows_unlisted(const specdec__automaton *m, const ui
     if (!other || object[SPECDEC__OBJECT_WORDS + (counter & 0xffff)] < count ||
         counter >> 16 >= object[SPECDEC__OBJECT_MOST])
         return 0;
-    need = SPECDEC__RECORD_NEED(m->words[other]);
+    need = SPECDEC__RECORD_STACK_NEED(m->words[other]);
     return height + (need < 1 ? 1 : need) <= SPECDEC__STACK_HEIGHT;
 }
 
@@ -339,7 +341,7 @@ static int specdec__object_allows_key(const specdec__automaton *m, uint32_t key,
     for (i = 0; i < count; i++)
         if (specdec__object_allows_property(m, object, leaves[i], counter, height))
             return 1;
-    return record[3] && height + SPECDEC__RECORD_NEED(m->words[record[3]]) <= SPECDEC__STACK_HEIGHT &&
+    return record[3] && height + SPECDEC__RECORD_STACK_NEED(m->words[record[3]]) <= SPECDEC__STACK_HEIGHT &&
            specdec__object_allows_unlisted(m, object, counter, height);
 }
 
@@ -371,7 +373,7 @@ static void specdec__automaton_read_key(specdec__automaton *m, const specdec__au
 /* Is this byte white space, and is white space free in this constraint? */
 SPECDEC__INLINE int specdec__automaton_skips_space(const specdec__automaton *m, uint32_t byte)
 {
-    return m->constraint->free_space && (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r');
+    return m->constraint->allows_space && (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r');
 }
 
 /* Reads a byte at the beginning of an object or behind a member: white space, a quote or comma, the closing brace. */
@@ -402,7 +404,7 @@ static void specdec__automaton_read_object(specdec__automaton *m, const specdec_
         specdec__automaton_add_thread(m, begins ? keys : object[SPECDEC__OBJECT_COMMA], node);
 }
 
-/* The rule of item i of an array; UINT32_MAX: the array ends before it. */
+/* Returns the rule of item i of an array; UINT32_MAX: the array ends before it. */
 SPECDEC__INLINE uint32_t specdec__array_item_rule(const uint32_t *array, uint32_t i)
 {
     const uint32_t count = array[SPECDEC__ARRAY_COUNT];
@@ -419,7 +421,7 @@ static void specdec__automaton_read_array(specdec__automaton *m, const specdec__
     const uint32_t parent = kind == SPECDEC__RECORD_ARRAY ? at->node : specdec__automaton_node(m, at->node)->parent;
     const uint32_t rule = specdec__array_item_rule(array, items);
     const uint32_t height = specdec__automaton_stack_height(m, parent) + 1;
-    const int room = rule != UINT32_MAX && height + m->rules[rule].need <= SPECDEC__STACK_HEIGHT;
+    const int room = rule != UINT32_MAX && height + m->rules[rule].stack_need <= SPECDEC__STACK_HEIGHT;
 
     if (specdec__automaton_skips_space(m, byte)) {
         specdec__automaton_add_thread(m, at->state, at->node);
@@ -474,11 +476,11 @@ static void specdec__automaton_read_plain(specdec__automaton *m, const specdec__
         height = specdec__automaton_stack_height(m, at->node);
         if (!call[1])
             specdec__automaton_visit_state(m, rule->start, at->node);
-        else if (height + 1 + rule->need <= SPECDEC__STACK_HEIGHT &&
-                 height + SPECDEC__RECORD_NEED(m->words[call[1]]) <= SPECDEC__STACK_HEIGHT)
+        else if (height + 1 + rule->stack_need <= SPECDEC__STACK_HEIGHT &&
+                 height + SPECDEC__RECORD_STACK_NEED(m->words[call[1]]) <= SPECDEC__STACK_HEIGHT)
             specdec__automaton_visit_state(m, rule->start, specdec__automaton_push_node(m, call[1], 0, at->node));
     }
-    if (record[0] & SPECDEC__RECORD_FINAL)
+    if (record[0] & SPECDEC__RECORD_MAY_END)
         specdec__automaton_end_rule(m, at->node);
 }
 
@@ -570,8 +572,8 @@ static void specdec__automaton_store_state(specdec__automaton *m, specdec_constr
             m->next_threads[i].node = place[m->next_threads[i].node];
     }
     memcpy(state->thread, m->next_threads, m->next_count * sizeof *m->next_threads);
-    state->threads = (uint16_t)m->next_count;
-    state->nodes = (uint16_t)kept;
+    state->thread_count = (uint16_t)m->next_count;
+    state->node_count = (uint16_t)kept;
     state->dropped |= m->dropped;
 }
 
@@ -584,7 +586,7 @@ static void specdec__automaton_load_state(specdec__automaton *m, const specdec_c
     m->words = specdec__constraint_words(c);
     m->rules = specdec__constraint_rules(c);
     m->state_nodes = state->node;
-    m->state_node_count = state->nodes;
+    m->state_node_count = state->node_count;
 }
 
 /* Is the text complete in this state, so that it may end? */
@@ -599,13 +601,13 @@ static int specdec__constraint_is_complete(const specdec_constraint *c, const sp
     m.new_nodes = fresh;
     m.new_room = SPECDEC__STACK_NEW;
     m.visits = items;
-    for (i = 0; i < state->threads; i++)
+    for (i = 0; i < state->thread_count; i++)
         specdec__automaton_visit_state(&m, state->thread[i].state, state->thread[i].node);
     for (i = 0; i < m.visit_count; i++) {
         const specdec__automaton_thread at = items[i];
         const uint32_t *record = m.words + at.state, kind = SPECDEC__RECORD_KIND(record[0]);
 
-        if (kind == SPECDEC__RECORD_PLAIN && record[0] & SPECDEC__RECORD_FINAL &&
+        if (kind == SPECDEC__RECORD_PLAIN && record[0] & SPECDEC__RECORD_MAY_END &&
             !specdec__automaton_end_rule(&m, at.node))
             return 1;
         if (kind == SPECDEC__RECORD_AFTER_REPEAT && m.state_nodes[at.node].counter >= record[2] &&
@@ -626,14 +628,14 @@ static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_co
     specdec__automaton_thread out[SPECDEC__AUTOMATON_THREADS], items[SPECDEC__BYTE_VISITS];
     specdec__automaton m;
 
-    if (state->threads == 1) { /* fast path inside strings and words: a single thread, whose stack does not change */
+    if (state->thread_count == 1) { /* fast path inside strings and words: one thread, whose stack does not change */
         const uint32_t *words = specdec__constraint_words(c), *record = words + state->thread[0].state;
 
         if (specdec__record_only_edges(record)) {
             const uint32_t *edge = specdec__record_find_edge(record + 2, SPECDEC__RECORD_EDGES(record[0]), byte);
             const uint32_t node = state->thread[0].node, height = node ? state->node[node].height : 0;
 
-            if (!edge || height + SPECDEC__RECORD_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
+            if (!edge || height + SPECDEC__RECORD_STACK_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
                 return 0;
             if (!node || !specdec__record_only_ends(words + edge[1])) {
                 state->thread[0].state = edge[1];
@@ -646,7 +648,7 @@ static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_co
     m.new_room = SPECDEC__STACK_NEW;
     m.next_threads = out;
     m.visits = items;
-    specdec__automaton_read_byte(&m, state->thread, state->threads, byte);
+    specdec__automaton_read_byte(&m, state->thread, state->thread_count, byte);
     if (!m.next_count)
         return 0;
     specdec__automaton_store_state(&m, state);
@@ -658,8 +660,8 @@ static SPECDEC__UNUSED void specdec__constraint_first_state(const specdec_constr
                                                             specdec_constraint_state *state)
 {
     memset(state, 0, sizeof *state);
-    state->threads = state->nodes = 1;
-    state->thread[0].state = specdec__constraint_rules(c)[c->root].start;
+    state->thread_count = state->node_count = 1;
+    state->thread[0].state = specdec__constraint_rules(c)[c->root_rule].start;
 }
 
 /* Adds the bytes that a state may read to a set of 256 bits; the set may hold bytes that are then refused. */

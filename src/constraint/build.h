@@ -66,7 +66,7 @@ enum {
 #define SPECDEC__NFA_STATES_MOST 60000u /* NFA states of one expression */
 #define SPECDEC__DFA_STATES_MOST 8000u /* states of one DFA */
 #define SPECDEC__BRACKETS_MOST 100   /* nesting of brackets in a source */
-#define SPECDEC__LAST_CHARACTER 0x10ffffu
+#define SPECDEC__LAST_CODE_POINT 0x10ffffu
 
 /* Stores an error, unless an earlier one is stored. Returns 0. */
 static int specdec__build_fail(specdec__build *b, int code, const char *why)
@@ -198,13 +198,13 @@ static void specdec__syntax_add_range(specdec__build *b, uint32_t low, uint32_t 
     specdec__vector_push(b, &b->ranges, high);
 }
 
-/* A SET node of the ranges from index `from` to the last one. */
+/* Returns a SET node of the ranges from index `from` to the last one. */
 static uint32_t specdec__syntax_add_set(specdec__build *b, uint32_t from)
 {
     return specdec__syntax_add_node(b, SPECDEC__SYNTAX_SET, 0, from, (b->ranges.count - from) / 2);
 }
 
-/* A SET node of one range of characters. */
+/* Returns a SET node of one range of characters. */
 static uint32_t specdec__syntax_add_character(specdec__build *b, uint32_t low, uint32_t high)
 {
     const uint32_t from = b->ranges.count;
@@ -241,8 +241,8 @@ static void specdec__syntax_negate_ranges(specdec__build *b, uint32_t from)
         }
         next = high + 1 > next ? high + 1 : next;
     }
-    if (next <= SPECDEC__LAST_CHARACTER)
-        specdec__syntax_add_range(b, next, SPECDEC__LAST_CHARACTER);
+    if (next <= SPECDEC__LAST_CODE_POINT)
+        specdec__syntax_add_range(b, next, SPECDEC__LAST_CODE_POINT);
 }
 
 /* ---- The NFA (K. Thompson 1968), built from its end: a function gets the next state and returns the first one. */
@@ -262,13 +262,13 @@ static uint32_t specdec__nfa_add_state(specdec__build *b, uint32_t head, uint32_
     return at;
 }
 
-/* An NFA state that leads to two states without a byte. If one of them is UINT32_MAX, no state is added. */
+/* Returns an NFA state that leads to two states without a byte. If one of them is UINT32_MAX, no state is added. */
 static uint32_t specdec__nfa_add_split(specdec__build *b, uint32_t one, uint32_t other)
 {
     return one == UINT32_MAX ? other : specdec__nfa_add_state(b, SPECDEC__NFA_SPLIT, one, other);
 }
 
-/* A BYTE state; an equal one that was added from index `from` on is used again. */
+/* Returns a BYTE state; an equal one that was added from index `from` on is used again. */
 static uint32_t specdec__nfa_add_byte(specdec__build *b, uint32_t from, uint32_t low, uint32_t high, uint32_t next)
 {
     const uint32_t head = SPECDEC__NFA_BYTE | low << 8 | high << 16;
@@ -312,7 +312,7 @@ static uint32_t specdec__utf8_encode(uint32_t code, unsigned char out[4])
 static uint32_t specdec__nfa_add_utf8(specdec__build *b, uint32_t from, uint32_t all, uint32_t low, uint32_t high,
                                       uint32_t next)
 {
-    static const uint32_t ends[] = {0x7f, 0x7ff, 0xd7ff, 0xdfff, 0xffff, SPECDEC__LAST_CHARACTER};
+    static const uint32_t ends[] = {0x7f, 0x7ff, 0xd7ff, 0xdfff, 0xffff, SPECDEC__LAST_CODE_POINT};
 
     while (low <= high && !b->failed) {
         unsigned char first[4], last[4];
@@ -373,7 +373,7 @@ static uint32_t specdec__nfa_add_escape(specdec__build *b, uint32_t from, uint32
     return all;
 }
 
-/* One character of a set of ranges; without ranges, a state that nothing matches. */
+/* Returns one character of a set of ranges; without ranges, a state that nothing matches. */
 static uint32_t specdec__nfa_add_set(specdec__build *b, uint32_t ranges, uint32_t count, uint32_t next)
 {
     const uint32_t from = b->nfa.count;
@@ -402,7 +402,7 @@ static uint32_t specdec__nfa_add_set(specdec__build *b, uint32_t ranges, uint32_
 
 static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t next);
 
-/* A repetition of a tree, as copies: `least` of them, then optional ones or a loop. */
+/* Returns a repetition of a tree, as copies: `least` of them, then optional ones or a loop. */
 static uint32_t specdec__nfa_add_repeat(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -482,7 +482,7 @@ static void specdec__dfa_set_classes(specdec__dfa *d, const unsigned char *borde
     }
 }
 
-/* The last byte of a class. */
+/* Returns the last byte of a class. */
 static uint32_t specdec__dfa_class_last(const specdec__dfa *d, uint32_t class_of_bytes)
 {
     return class_of_bytes + 1 < d->classes ? (uint32_t)d->class_first[class_of_bytes + 1] - 1 : 255;
@@ -516,7 +516,7 @@ static void specdec__dfa_add_closure(specdec__build *b, specdec__dfa *d, uint32_
     }
 }
 
-/* Labels of a set of NFA states: bits of the ACCEPT states reached if the text ends here. */
+/* Returns the labels of a set of NFA states: bits of the ACCEPT states reached if the text ends here. */
 static uint32_t specdec__dfa_set_labels(specdec__build *b, specdec__dfa *d, uint32_t from, uint32_t count, int first)
 {
     uint32_t i, label = 0, ends = 0;
@@ -540,7 +540,7 @@ static uint32_t specdec__dfa_set_labels(specdec__build *b, specdec__dfa *d, uint
     return label;
 }
 
-/* A hash of a set of NFA states, whatever their order. */
+/* Returns a hash of a set of NFA states, whatever their order. */
 static uint32_t specdec__dfa_hash_set(const uint32_t *member, uint32_t count)
 {
     uint64_t sum = count;
@@ -572,7 +572,7 @@ static void specdec__dfa_store_set(specdec__build *b, specdec__dfa *d, uint32_t 
     d->set_table.data[hash & (d->set_table.count - 1)] = state;
 }
 
-/* The state of the set in d->current, whose members are marked; a set that is new gets a new state. */
+/* Returns the state of the set in d->current, whose members are marked; a set that is new gets a new state. */
 static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int first)
 {
     const uint32_t count = d->current.count;
@@ -610,7 +610,7 @@ static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int 
     return b->failed ? 0 : state;
 }
 
-/* The state behind a byte (type BYTE), or behind the call of a rule (type CALL). */
+/* Returns the state behind a byte (type BYTE), or behind the call of a rule (type CALL). */
 static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint32_t state, uint32_t type,
                                         uint32_t what)
 {
@@ -745,7 +745,7 @@ static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specde
     return !b->failed;
 }
 
-/* The state in which a DFA is after it has read a text from `state` on. */
+/* Returns the state in which a DFA is after it has read a text from `state` on. */
 static uint32_t specdec__dfa_walk(const specdec__dfa *d, uint32_t state, const unsigned char *text, size_t size)
 {
     size_t i;
@@ -915,7 +915,7 @@ static uint32_t specdec__dfa_write_records(specdec__build *b, specdec__dfa *d, c
             record[2 + 2 * j] = '"' | '"' << 8;
             record[3 + 2 * j] = ends[bit];
         }
-        record[0] |= edges << 16 | (!ends && label ? SPECDEC__RECORD_FINAL : 0);
+        record[0] |= edges << 16 | (!ends && label ? SPECDEC__RECORD_MAY_END : 0);
         for (; call < d->calls.count && d->calls.data[call] == i; call += 3) {
             uint32_t *out = record + 2 + 2 * (edges + record[1]++);
             const uint32_t target = d->calls.data[call + 2];
@@ -943,7 +943,7 @@ static void specdec__build_tail_calls(specdec__build *b)
             uint32_t *call = record + 2 + 2 * (SPECDEC__RECORD_EDGES(record[0]) + j);
             const uint32_t *behind = b->words + call[1];
 
-            if (call[1] && behind[0] == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL) && !behind[1])
+            if (call[1] && behind[0] == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END) && !behind[1])
                 call[1] = 0;
         }
     }

@@ -26,7 +26,7 @@ static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s
     return 0;
 }
 
-/* The next byte; -1: the source ends. */
+/* Returns the next byte; -1: the source ends. */
 static int specdec__source_peek_byte(const specdec__source *s)
 {
     return s->position < s->size ? s->text[s->position] : -1;
@@ -52,7 +52,7 @@ static uint32_t specdec__source_read_character(specdec__build *b, specdec__sourc
     return c.code;
 }
 
-/* The value of a hexadecimal digit; -1: none. */
+/* Returns the value of a hexadecimal digit; -1: none. */
 static int specdec__hex_digit_value(int c)
 {
     const int small = c | 32;
@@ -73,7 +73,7 @@ static uint32_t specdec__source_read_hex(specdec__build *b, specdec__source *s, 
         value = value * 16 + (uint32_t)digit;
         s->position++;
     }
-    return value <= SPECDEC__LAST_CHARACTER ? value : specdec__source_fail(b, s, "there is no such character");
+    return value <= SPECDEC__LAST_CODE_POINT ? value : specdec__source_fail(b, s, "there is no such character");
 }
 
 /* Reads a decimal number, at most a billion; UINT32_MAX: there is no digit. */
@@ -87,7 +87,7 @@ static uint32_t specdec__source_read_number(specdec__source *s)
     return value;
 }
 
-/* An estimate of the NFA states of a tree. */
+/* Returns an estimate of the NFA states of a tree. */
 static uint64_t specdec__syntax_count_states(specdec__build *b, uint32_t tree)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -103,8 +103,8 @@ static uint64_t specdec__syntax_count_states(specdec__build *b, uint32_t tree)
     return size < 1000000000u ? size : 1000000000u;
 }
 
-/* A tree that repeats least to most times. Where copies would take more states than b->repeat_limit, it becomes a rule
-   of its own that is counted at run time. */
+/* Returns a tree that repeats least to most times. Where copies would take more states than b->repeat_limit, it becomes
+   a rule of its own that is counted at run time. */
 static uint32_t specdec__syntax_add_repeat(specdec__build *b, specdec__vector *rule_trees, uint32_t tree,
                                            uint32_t least, uint32_t most)
 {
@@ -165,8 +165,8 @@ static uint32_t specdec__regex_read_escape(specdec__build *b, specdec__source *s
 
         do {
             value = value * 16 + specdec__source_read_hex(b, s, 1);
-        } while (!b->failed && value <= SPECDEC__LAST_CHARACTER && !specdec__source_accept_byte(s, '}'));
-        return value <= SPECDEC__LAST_CHARACTER ? value : specdec__source_fail(b, s, "there is no such character");
+        } while (!b->failed && value <= SPECDEC__LAST_CODE_POINT && !specdec__source_accept_byte(s, '}'));
+        return value <= SPECDEC__LAST_CODE_POINT ? value : specdec__source_fail(b, s, "there is no such character");
     }
     if (c == 'u') {
         const uint32_t value = specdec__source_read_hex(b, s, 4);
@@ -354,11 +354,11 @@ static int specdec__regex_is_anchored(specdec__build *b, uint32_t tree, int begi
     return (int)all;
 }
 
-/* A tree that matches any text. */
+/* Returns a tree that matches any text. */
 static uint32_t specdec__syntax_add_any_text(specdec__build *b)
 {
     return specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
-                                    specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER), 0, UINT32_MAX);
+                                    specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT), 0, UINT32_MAX);
 }
 
 /* Parses a regular expression into a tree. whole: the expression must match the whole text; else a part of it may

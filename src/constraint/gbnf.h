@@ -40,7 +40,7 @@ static int specdec__gbnf_is_name_byte(int c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-/* The index of a name; a new name is added, with a rule. The hash table doubles when it is half full. */
+/* Returns the index of a name; a new name is added, with a rule. The hash table doubles when it is half full. */
 static uint32_t specdec__gbnf_find_name(specdec__build *b, specdec__gbnf *g, size_t at, size_t size)
 {
     const unsigned char *text = g->source.text;
@@ -155,7 +155,7 @@ static uint32_t specdec__gbnf_read_item(specdec__build *b, specdec__gbnf *g)
     }
     if (c == '.') {
         s->position++;
-        return specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
+        return specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
     }
     if (c == '(') {
         s->position++;

@@ -28,14 +28,14 @@ typedef struct specdec__mask_walk {
     uint32_t *mask; /* (words) a bit for each token, 1: it may follow */
     uint32_t plain_least, plain_most; /* only entries with least to most plain characters in front count */
     uint32_t threads_most;            /* most threads behind one byte so far */
-    uint32_t brief_bytes;             /* plain tokens of up to brief_bytes bytes are in the mask already */
+    uint32_t short_plain_bytes;       /* plain tokens of up to so many bytes are in the mask already */
     uint32_t byte_sets[4][8];         /* (256 bits each) of the first levels */
     specdec__automaton_thread visits[SPECDEC__BYTE_VISITS]; /* states that the current byte visits */
     specdec__automaton_thread threads[SPECDEC__MASK_THREADS]; /* threads of all nodes on the path */
     specdec__stack_node new_nodes[SPECDEC__MASK_NEW_NODES]; /* stack nodes that all bytes of the path have added */
-    specdec__mask_level levels[SPECDEC__TRIE_LONGEST + 2]; /* trie nodes on the path */
-    uint32_t key_states[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the path */
-    uint32_t key_ends[SPECDEC__TRIE_LONGEST + 2];   /* trie nodes behind their children */
+    specdec__mask_level levels[SPECDEC__TRIE_TOKEN_BYTES + 2]; /* trie nodes on the path */
+    uint32_t key_states[SPECDEC__TRIE_TOKEN_BYTES + 2];        /* KEY states on the path */
+    uint32_t key_ends[SPECDEC__TRIE_TOKEN_BYTES + 2];          /* trie nodes behind their children */
     unsigned char live_nodes[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_NEW_NODES]; /* 1: in use */
 } specdec__mask_walk;
 
@@ -58,7 +58,7 @@ static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__
         switch (SPECDEC__RECORD_KIND(record[0])) {
         case SPECDEC__RECORD_PLAIN:
             specdec__record_first_bytes(m, at.state, set);
-            if (record[0] & SPECDEC__RECORD_FINAL)
+            if (record[0] & SPECDEC__RECORD_MAY_END)
                 specdec__automaton_end_rule(m, at.node);
             break;
         case SPECDEC__RECORD_KEY: specdec__record_first_bytes(m, at.state, set); break;
@@ -66,8 +66,8 @@ static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__
         case SPECDEC__RECORD_REPEAT: case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_repeat_body(m, &at); break;
         default:
             for (j = 0; j < 128; j++)
-                if (j == '"' || j == '}' || j == ',' || j == ']' || (m->constraint->free_space && (j == ' ' || j == 9 ||
-                                                                                            j == 10 || j == 13)))
+                if (j == '"' || j == '}' || j == ',' || j == ']' ||
+                    (m->constraint->allows_space && (j == ' ' || j == 9 || j == 10 || j == 13)))
                     set[j >> 5] |= 1u << (j & 31);
             if (SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_ARRAY ||
                 SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_BEFORE_ITEM) {
@@ -110,10 +110,10 @@ static SPECDEC__NOINLINE void specdec__mask_next_bytes(const specdec_constraint 
     m.new_room = SPECDEC__STACK_NEW;
     m.visits = items;
     memset(mask, 0, 8 * sizeof *mask);
-    specdec__automaton_next_bytes(&m, state->thread, state->threads, mask);
+    specdec__automaton_next_bytes(&m, state->thread, state->thread_count, mask);
 }
 
-/* The only byte that may follow; -1: no byte may; 256: several may. */
+/* Returns the only byte that may follow; -1: no byte may; 256: several may. */
 static int specdec__mask_only_byte(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     uint32_t mask[8], i;
@@ -132,7 +132,7 @@ static int specdec__mask_only_byte(const specdec_constraint *c, const specdec_co
     return found;
 }
 
-/* The byte that must follow because the text is not complete and only one byte may follow; -1: no byte must. */
+/* Returns the byte that must follow because the text is not complete and only one byte may follow; -1: no byte must. */
 static SPECDEC__UNUSED int specdec__mask_forced_byte(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     const int byte = specdec__mask_only_byte(c, state);
@@ -172,13 +172,14 @@ SPECDEC__INLINE int specdec__mask_allows_kinds(const specdec__mask_walk *w, cons
 {
     const uint32_t *record = w->automaton.words + at->state;
 
-    if (record[0] & SPECDEC__RECORD_STRING)
-        return !(kinds & SPECDEC__KIND_OTHER);
+    if (record[0] & SPECDEC__RECORD_IN_STRING)
+        return !(kinds & SPECDEC__BYTE_KIND_OTHER);
     if (SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN)
-        return !(kinds & ~SPECDEC__LIVE(record[0])) && height <= SPECDEC__LIVE_BYTES;
-    if (!(record[0] & SPECDEC__RECORD_STRINGS) || SPECDEC__RECORD_KIND(record[0]) != SPECDEC__RECORD_AFTER_REPEAT)
+        return !(kinds & ~SPECDEC__RECORD_LIVE_KINDS(record[0])) && height <= SPECDEC__LIVE_KINDS_BYTES;
+    if (!(record[0] & SPECDEC__RECORD_COUNTED_STRING) ||
+        SPECDEC__RECORD_KIND(record[0]) != SPECDEC__RECORD_AFTER_REPEAT)
         return 0;
-    return !(kinds & SPECDEC__KIND_OTHER) &&
+    return !(kinds & SPECDEC__BYTE_KIND_OTHER) &&
            (record[3] == UINT32_MAX || record[3] - specdec__automaton_node(&w->automaton, at->node)->counter >= height);
 }
 
@@ -213,8 +214,9 @@ SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const sp
         if (specdec__record_only_edges(record)) {
             const uint32_t *edge = specdec__record_find_edge(record + 2, SPECDEC__RECORD_EDGES(record[0]), byte);
 
-            if (!edge || specdec__automaton_stack_height(m, threads->node) + SPECDEC__RECORD_NEED(m->words[edge[1]]) >
-                             SPECDEC__STACK_HEIGHT)
+            if (!edge ||
+                specdec__automaton_stack_height(m, threads->node) + SPECDEC__RECORD_STACK_NEED(m->words[edge[1]]) >
+                    SPECDEC__STACK_HEIGHT)
                 return 0;
             if (!threads->node || !specdec__record_only_ends(m->words + edge[1])) {
                 m->next_threads->state = edge[1];
@@ -230,7 +232,7 @@ SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const sp
         m->new_count + SPECDEC__STACK_NEW > SPECDEC__MASK_NEW_NODES)
         return UINT32_MAX;
     if (level->thread_count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
-        m->words[threads->state] & SPECDEC__RECORD_STRINGS &&
+        m->words[threads->state] & SPECDEC__RECORD_COUNTED_STRING &&
         SPECDEC__RECORD_KIND(m->words[threads->state]) == SPECDEC__RECORD_AFTER_REPEAT &&
         m->state_node_count + m->new_count < SPECDEC__STACK_NODES)
         return specdec__mask_count_character(w, threads);
@@ -273,7 +275,7 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
         }
         w->automaton.new_count = level->new_count;
         if (level->thread_count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
-            w->automaton.words[w->threads[level->first_thread].state] & SPECDEC__RECORD_STRING) {
+            w->automaton.words[w->threads[level->first_thread].state] & SPECDEC__RECORD_IN_STRING) {
             w->threads[level->first_thread + 1] = w->threads[level->first_thread];
             count = 1;
         } else {
@@ -297,8 +299,9 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
                                      w->threads[level->first_thread + level->thread_count + k].state;
 
             /* short plain tokens are in the mask already; a state without live kinds is inside a character */
-            if (depth + 1 + tree->heights[i] > w->brief_bytes || !level->is_plain || !SPECDEC__LIVE(record[0]) ||
-                (byte < 0x80 && specdec__byte_kind(byte) == SPECDEC__KIND_OTHER))
+            if (depth + 1 + tree->heights[i] > w->short_plain_bytes || !level->is_plain ||
+                !SPECDEC__RECORD_LIVE_KINDS(record[0]) ||
+                (byte < 0x80 && specdec__byte_kind(byte) == SPECDEC__BYTE_KIND_OTHER))
                 specdec__mask_add_entries(w, first, nodes[next].first_and_kinds >> 8);
             i = next;
             continue;
@@ -311,7 +314,7 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
         }
         w->levels[depth + 1].first_thread = (uint16_t)(level->first_thread + level->thread_count);
         w->levels[depth + 1].is_plain = level->is_plain &&
-                                        (byte >= 0x80 || specdec__byte_kind(byte) != SPECDEC__KIND_OTHER);
+                                        (byte >= 0x80 || specdec__byte_kind(byte) != SPECDEC__BYTE_KIND_OTHER);
         level = &w->levels[++depth];
         level->thread_count = (uint16_t)count;
         level->new_count = (uint16_t)w->automaton.new_count;
@@ -336,7 +339,7 @@ static void specdec__mask_add_plain(specdec__mask_walk *w, uint32_t most)
     const specdec_token_trie *t = w->trie;
     uint32_t i;
 
-    if (most >= SPECDEC__TRIE_LONGEST) {
+    if (most >= SPECDEC__TRIE_TOKEN_BYTES) {
         for (i = 0; i < t->words; i++)
             w->mask[i] |= t->plain[i];
         return;
@@ -366,14 +369,14 @@ static void specdec__mask_add_counted_string(specdec__mask_walk *w, const specde
         parent = w->state->node[at->node].parent;
         done = w->state->node[at->node].counter;
     }
-    specdec__mask_add_plain(w, most == UINT32_MAX ? SPECDEC__TRIE_LONGEST : most - done);
-    for (p = 0; p <= SPECDEC__TRIE_LONGEST && (most == UINT32_MAX || done + p <= most); p = last + 1) {
+    specdec__mask_add_plain(w, most == UINT32_MAX ? SPECDEC__TRIE_TOKEN_BYTES : most - done);
+    for (p = 0; p <= SPECDEC__TRIE_TOKEN_BYTES && (most == UINT32_MAX || done + p <= most); p = last + 1) {
         uint32_t any = w->trie->rest_lengths[p];
 
         last = p;
         if (done + p >= least &&
-            (most == UINT32_MAX || most - done >= SPECDEC__TRIE_LONGEST + w->trie->rest_longest)) {
-            last = SPECDEC__TRIE_LONGEST; /* no limit is within reach of any entry */
+            (most == UINT32_MAX || most - done >= SPECDEC__TRIE_TOKEN_BYTES + w->trie->rest_longest)) {
+            last = SPECDEC__TRIE_TOKEN_BYTES; /* no limit is within reach of any entry */
             any = 1;
         } else if (done + p >= least && most - done > p + w->trie->rest_longest) {
             last = most - done - w->trie->rest_longest - 1;
@@ -401,7 +404,7 @@ static void specdec__mask_walk_trie(specdec__mask_walk *w, const specdec__automa
                                     const specdec__trie_tree *tree)
 {
     w->plain_least = 0;
-    w->plain_most = SPECDEC__TRIE_LONGEST;
+    w->plain_most = SPECDEC__TRIE_TOKEN_BYTES;
     w->automaton.new_count = 0;
     w->levels[0].first_thread = 0;
     w->levels[0].thread_count = (uint16_t)count;
@@ -416,7 +419,7 @@ static int specdec__mask_allows_any_key(const specdec__mask_walk *w, const specd
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
 
     return SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_KEY && record[3] &&
-           m->words[record[3]] & SPECDEC__RECORD_STRING &&
+           m->words[record[3]] & SPECDEC__RECORD_IN_STRING &&
            SPECDEC__RECORD_KIND(m->words[object[SPECDEC__OBJECT_OTHER]]) == SPECDEC__RECORD_SET &&
            specdec__object_allows_unlisted(m, object, specdec__automaton_node(m, at->node)->counter,
                                            specdec__automaton_stack_height(m, at->node));
@@ -424,7 +427,7 @@ static int specdec__mask_allows_any_key(const specdec__mask_walk *w, const specd
 
 /* Computes the tokens at and below a trie node anew, from the thread in threads[0], which stands in front of its
    byte. */
-static void specdec__mask_redo_node(specdec__mask_walk *w, uint32_t node)
+static void specdec__mask_recompute_node(specdec__mask_walk *w, uint32_t node)
 {
     const specdec__trie_tree *tree = &w->trie->all;
     const uint32_t next = tree->nodes[node].next_and_byte >> 8, first = tree->nodes[node].first_and_kinds >> 8;
@@ -455,9 +458,9 @@ static void specdec__mask_add_key(specdec__mask_walk *w, const specdec__automato
     const specdec__trie_node *nodes = w->trie->all.nodes;
     uint32_t i = 1, depth = 0, end = w->trie->all.count;
 
-    specdec__mask_add_plain(w, SPECDEC__TRIE_LONGEST);
+    specdec__mask_add_plain(w, SPECDEC__TRIE_TOKEN_BYTES);
     w->plain_least = 0;
-    w->plain_most = SPECDEC__TRIE_LONGEST;
+    w->plain_most = SPECDEC__TRIE_TOKEN_BYTES;
     m->new_count = m->first_new = 0;
     w->threads[0].state = record[3];
     w->threads[0].node = specdec__automaton_push_node(m, m->words[record[1] + SPECDEC__OBJECT_OTHER], 0, at->node);
@@ -487,7 +490,7 @@ static void specdec__mask_add_key(specdec__mask_walk *w, const specdec__automato
         if (edge) {
             w->threads[0].state = w->key_states[depth];
             w->threads[0].node = at->node;
-            specdec__mask_redo_node(w, i);
+            specdec__mask_recompute_node(w, i);
         }
         i = end;
     }
@@ -501,8 +504,8 @@ static void specdec__mask_add_threads(specdec__mask_walk *w)
     specdec__automaton_thread others[SPECDEC__AUTOMATON_THREADS];
     uint32_t i, count = 0, sum = 0, key = UINT32_MAX;
 
-    if (state->threads <= SPECDEC__MASK_SINGLE_THREADS) {
-        for (i = 0; i < state->threads && key == UINT32_MAX; i++)
+    if (state->thread_count <= SPECDEC__MASK_SINGLE_THREADS) {
+        for (i = 0; i < state->thread_count && key == UINT32_MAX; i++)
             if (specdec__mask_allows_any_key(w, &state->thread[i]))
                 key = i;
         w->threads_most = 1;
@@ -510,27 +513,28 @@ static void specdec__mask_add_threads(specdec__mask_walk *w)
             specdec__mask_add_key(w, &state->thread[key]);
             sum += w->threads_most;
         }
-        for (i = 0; i < state->threads; i++) {
+        for (i = 0; i < state->thread_count; i++) {
             const specdec__automaton_thread *at = &state->thread[i];
             const uint32_t header = w->automaton.words[at->state];
 
             if (i == key)
                 continue;
             w->threads_most = 1;
-            if (header & SPECDEC__RECORD_STRING) {
-                specdec__mask_add_plain(w, SPECDEC__TRIE_LONGEST);
+            if (header & SPECDEC__RECORD_IN_STRING) {
+                specdec__mask_add_plain(w, SPECDEC__TRIE_TOKEN_BYTES);
                 specdec__mask_walk_trie(w, at, 1, &w->trie->rest);
-            } else if (header & SPECDEC__RECORD_STRINGS && SPECDEC__RECORD_KIND(header) != SPECDEC__RECORD_REPEAT) {
+            } else if (header & SPECDEC__RECORD_COUNTED_STRING &&
+                       SPECDEC__RECORD_KIND(header) != SPECDEC__RECORD_REPEAT) {
                 specdec__mask_add_counted_string(w, at);
             } else if (SPECDEC__RECORD_KIND(header) == SPECDEC__RECORD_PLAIN &&
-                       SPECDEC__LIVE(header) == SPECDEC__KINDS_PLAIN) {
+                       SPECDEC__RECORD_LIVE_KINDS(header) == SPECDEC__BYTE_KINDS_PLAIN) {
                 uint32_t k;
 
                 for (k = 0; k < w->trie->words; k++)
-                    w->mask[k] |= w->trie->brief[k];
-                w->brief_bytes = SPECDEC__LIVE_BYTES;
+                    w->mask[k] |= w->trie->short_plain[k];
+                w->short_plain_bytes = SPECDEC__LIVE_KINDS_BYTES;
                 specdec__mask_walk_trie(w, at, 1, &w->trie->all);
-                w->brief_bytes = 0;
+                w->short_plain_bytes = 0;
             } else {
                 others[count++] = *at;
                 continue;
@@ -545,7 +549,7 @@ static void specdec__mask_add_threads(specdec__mask_walk *w)
             return;
     }
     memset(w->mask, 0, (size_t)w->trie->words * 4);
-    specdec__mask_walk_trie(w, state->thread, state->threads, &w->trie->all);
+    specdec__mask_walk_trie(w, state->thread, state->thread_count, &w->trie->all);
 }
 
 /* Computes the mask of a state: bit i is 1 if token i may follow. memory: sizeof(specdec__mask_walk) */
@@ -564,11 +568,11 @@ static SPECDEC__UNUSED void specdec__mask_compute(const specdec_constraint *c, c
     w->state = state;
     w->trie = trie;
     w->mask = mask;
-    w->brief_bytes = 0;
+    w->short_plain_bytes = 0;
     memset(mask, 0, (size_t)trie->words * 4);
     specdec__mask_add_threads(w);
-    for (i = 0; i < v->end_count; i++) {
-        const uint32_t token = (uint32_t)v->ends[i];
+    for (i = 0; i < v->end_token_count; i++) {
+        const uint32_t token = (uint32_t)v->end_tokens[i];
 
         mask[token / 32] &= ~(1u << token % 32);
         if (complete)

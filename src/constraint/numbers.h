@@ -252,7 +252,7 @@ static SPECDEC__NOINLINE int specdec__numbers_limit_dfa(specdec__build *b, specd
     return specdec__numbers_regex_dfa(b, out, p->text, p->size);
 }
 
-#define SPECDEC__MULTIPLE_MOST 2000 /* most unit * (places + 1) of multipleOf: its DFA has as many states */
+#define SPECDEC__MULTIPLE_STATES_MOST 2000 /* most unit * (places + 1) of multipleOf: its DFA has as many states */
 
 /* Builds the DFA of multiples of unit * 10^-places, without exponent. States: 1 start; 2 behind the sign; 3 behind a
    whole part of 0; from 4 on the remainder of the whole part, modulo unit; then, for 0 to `places` digits behind the

@@ -302,8 +302,8 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
     return specdec__schema_conjunction_rule(s, term, count);
 }
 
-/* A SET state, behind the closing quote of a key: counts the member, and leads to the state in front of its value. rule
-   UINT32_MAX: the member is forbidden, so the state leads nowhere. */
+/* Returns a SET state, behind the closing quote of a key: counts the member, and leads to the state in front of its
+   value. rule UINT32_MAX: the member is forbidden, so the state leads nowhere. */
 static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t index, uint32_t rule)
 {
     const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN, 2)
@@ -383,32 +383,33 @@ static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__membe
 /* A node of the tree of listed keys: byte, first child, next sibling, first leaf, number of leaves, 1 + the leaf that
    ends here, state of the DFA of unlisted keys, KEY state of the node. */
 enum {
-    SPECDEC__BRANCH_BYTE, SPECDEC__BRANCH_CHILD, SPECDEC__BRANCH_NEXT, SPECDEC__BRANCH_FROM, SPECDEC__BRANCH_COUNT,
-    SPECDEC__BRANCH_END, SPECDEC__BRANCH_OTHER, SPECDEC__BRANCH_PLACE, SPECDEC__BRANCH_WORDS
+    SPECDEC__NAME_TREE_BYTE, SPECDEC__NAME_TREE_CHILD, SPECDEC__NAME_TREE_NEXT, SPECDEC__NAME_TREE_FIRST,
+    SPECDEC__NAME_TREE_LEAVES, SPECDEC__NAME_TREE_END, SPECDEC__NAME_TREE_UNLISTED, SPECDEC__NAME_TREE_KEY_STATE,
+    SPECDEC__NAME_TREE_WORDS
 };
 
 /* Adds a node to the tree of listed keys. Returns its index. */
-static uint32_t specdec__members_add_branch(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
-                                            uint32_t other)
+static uint32_t specdec__members_add_name_node(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
+                                               uint32_t other)
 {
-    const uint32_t at = specdec__vector_extend(s->build, tree, SPECDEC__BRANCH_WORDS);
+    const uint32_t at = specdec__vector_extend(s->build, tree, SPECDEC__NAME_TREE_WORDS);
 
     if (at == UINT32_MAX)
         return 0;
-    memset(tree->data + at, 0, SPECDEC__BRANCH_WORDS * 4);
-    tree->data[at + SPECDEC__BRANCH_BYTE] = byte;
-    tree->data[at + SPECDEC__BRANCH_FROM] = from;
-    tree->data[at + SPECDEC__BRANCH_OTHER] = other;
+    memset(tree->data + at, 0, SPECDEC__NAME_TREE_WORDS * 4);
+    tree->data[at + SPECDEC__NAME_TREE_BYTE] = byte;
+    tree->data[at + SPECDEC__NAME_TREE_FIRST] = from;
+    tree->data[at + SPECDEC__NAME_TREE_UNLISTED] = other;
     return at;
 }
 
 /* Builds the tree of listed keys. Names come in sorted order, so a new byte is always behind the last child. */
-static void specdec__members_build_tree(specdec__schema *s, const specdec__members *m, const specdec__dfa *other,
-                                        specdec__vector *tree)
+static void specdec__members_build_name_tree(specdec__schema *s, const specdec__members *m, const specdec__dfa *other,
+                                             specdec__vector *tree)
 {
     uint32_t i, k;
 
-    specdec__members_add_branch(s, tree, 0, 0, other ? 1 : 0);
+    specdec__members_add_name_node(s, tree, 0, 0, other ? 1 : 0);
     for (i = 0; i < m->sorted.count && !s->build->failed; i++) {
         const uint32_t name = m->sorted.data[i], size = m->texts.data[2 * name + 1];
         const unsigned char *text = m->text + m->texts.data[2 * name];
@@ -417,22 +418,22 @@ static void specdec__members_build_tree(specdec__schema *s, const specdec__membe
         for (k = 0; k <= size && specdec__build_count_work(s->build, 1); k++) {
             uint32_t child, last = 0;
 
-            tree->data[at + SPECDEC__BRANCH_COUNT]++;
+            tree->data[at + SPECDEC__NAME_TREE_LEAVES]++;
             if (k == size) {
-                tree->data[at + SPECDEC__BRANCH_END] = i + 1;
+                tree->data[at + SPECDEC__NAME_TREE_END] = i + 1;
                 break;
             }
-            child = tree->data[at + SPECDEC__BRANCH_CHILD];
-            for (; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
+            child = tree->data[at + SPECDEC__NAME_TREE_CHILD];
+            for (; child; child = tree->data[child + SPECDEC__NAME_TREE_NEXT])
                 last = child;
-            if (!last || tree->data[last + SPECDEC__BRANCH_BYTE] != text[k]) {
-                const uint32_t from = tree->data[at + SPECDEC__BRANCH_OTHER];
+            if (!last || tree->data[last + SPECDEC__NAME_TREE_BYTE] != text[k]) {
+                const uint32_t from = tree->data[at + SPECDEC__NAME_TREE_UNLISTED];
 
-                child = specdec__members_add_branch(s, tree, text[k], i,
-                                                    from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
+                child = specdec__members_add_name_node(s, tree, text[k], i,
+                                                       from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
                 if (s->build->failed)
                     return;
-                tree->data[last ? last + SPECDEC__BRANCH_NEXT : at + SPECDEC__BRANCH_CHILD] = child;
+                tree->data[last ? last + SPECDEC__NAME_TREE_NEXT : at + SPECDEC__NAME_TREE_CHILD] = child;
                 last = child;
             }
             at = last;
@@ -447,34 +448,35 @@ static uint32_t specdec__members_add_key_states(specdec__schema *s, const specde
     specdec__build *b = s->build;
     uint32_t at, child;
 
-    for (at = 0; at < tree->count && !b->failed; at += SPECDEC__BRANCH_WORDS) {
-        uint32_t edges = tree->data[at + SPECDEC__BRANCH_END] != 0;
+    for (at = 0; at < tree->count && !b->failed; at += SPECDEC__NAME_TREE_WORDS) {
+        uint32_t edges = tree->data[at + SPECDEC__NAME_TREE_END] != 0;
 
-        for (child = tree->data[at + SPECDEC__BRANCH_CHILD]; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
+        for (child = tree->data[at + SPECDEC__NAME_TREE_CHILD]; child;
+             child = tree->data[child + SPECDEC__NAME_TREE_NEXT])
             edges++;
         child = specdec__build_add_state(b, SPECDEC__RECORD_KEY | edges << 16, 4 + 2 * edges);
-        tree->data[at + SPECDEC__BRANCH_PLACE] = child;
+        tree->data[at + SPECDEC__NAME_TREE_KEY_STATE] = child;
     }
-    for (at = 0; at < tree->count && !b->failed; at += SPECDEC__BRANCH_WORDS) {
-        uint32_t *node = tree->data + at, *record = b->words + node[SPECDEC__BRANCH_PLACE], *edge = record + 4;
-        uint32_t end = node[SPECDEC__BRANCH_END];
+    for (at = 0; at < tree->count && !b->failed; at += SPECDEC__NAME_TREE_WORDS) {
+        uint32_t *node = tree->data + at, *record = b->words + node[SPECDEC__NAME_TREE_KEY_STATE], *edge = record + 4;
+        uint32_t end = node[SPECDEC__NAME_TREE_END];
 
         record[1] = object;
-        record[2] = node[SPECDEC__BRANCH_FROM] | node[SPECDEC__BRANCH_COUNT] << 16;
-        record[3] = place && node[SPECDEC__BRANCH_OTHER] ? place[node[SPECDEC__BRANCH_OTHER]] : 0;
-        for (child = node[SPECDEC__BRANCH_CHILD]; child || end; edge += 2) {
-            if (end && (!child || tree->data[child + SPECDEC__BRANCH_BYTE] > '"')) {
+        record[2] = node[SPECDEC__NAME_TREE_FIRST] | node[SPECDEC__NAME_TREE_LEAVES] << 16;
+        record[3] = place && node[SPECDEC__NAME_TREE_UNLISTED] ? place[node[SPECDEC__NAME_TREE_UNLISTED]] : 0;
+        for (child = node[SPECDEC__NAME_TREE_CHILD]; child || end; edge += 2) {
+            if (end && (!child || tree->data[child + SPECDEC__NAME_TREE_BYTE] > '"')) {
                 edge[0] = '"' | '"' << 8;
                 edge[1] = sets[m->sorted.data[end - 1]];
                 end = 0;
                 continue;
             }
-            edge[0] = tree->data[child + SPECDEC__BRANCH_BYTE] * 257;
-            edge[1] = tree->data[child + SPECDEC__BRANCH_PLACE];
-            child = tree->data[child + SPECDEC__BRANCH_NEXT];
+            edge[0] = tree->data[child + SPECDEC__NAME_TREE_BYTE] * 257;
+            edge[1] = tree->data[child + SPECDEC__NAME_TREE_KEY_STATE];
+            child = tree->data[child + SPECDEC__NAME_TREE_NEXT];
         }
     }
-    return b->failed ? 0 : b->words ? tree->data[SPECDEC__BRANCH_PLACE] : 0;
+    return b->failed ? 0 : b->words ? tree->data[SPECDEC__NAME_TREE_KEY_STATE] : 0;
 }
 
 /* ---- Members in the style of tool arguments that are no JSON, in the order in which the schema lists them. */
@@ -492,10 +494,11 @@ static int specdec__argument_name_fits(const specdec__schema *s, const unsigned 
                   : !(kind & 31) && text[i] != '.' && text[i] != '$')
             return 0;
     }
-    return size > 0 && size <= SPECDEC__ANSWER_KEY_MOST;
+    return size > 0 && size <= SPECDEC__ANSWER_ARGUMENT_NAME_MOST;
 }
 
-/* The kind of an argument's value by the schemas of its rule: 1: a string, 2: any value but a string, 0: unknown. */
+/* Returns the kind of an argument's value by the schemas of its rule: 1: a string, 2: any value but a string, 0:
+   unknown. */
 static uint32_t specdec__argument_value_kind(specdec__schema *s, uint32_t rule)
 {
     uint32_t types = SPECDEC__TYPE_ALL, i, k;
@@ -530,13 +533,15 @@ static void specdec__argument_store_kind(specdec__schema *s, const unsigned char
     specdec__vector_push(s->build, &s->argument_kinds, rule);
 }
 
-/* The kind of a stored argument (1: string, 2: other JSON); 0 where another argument with its hash has another kind. */
+/* Returns the kind of a stored argument (1: string, 2: other JSON); 0 where another argument with its hash has another
+   kind. */
 static uint32_t specdec__argument_stored_kind(specdec__schema *s, uint32_t note)
 {
     const uint32_t *own = s->argument_kinds.data + note;
     uint32_t i, kind = own[2];
 
-    for (i = 0; i < s->argument_kinds.count && specdec__build_count_work(s->build, 1); i += SPECDEC__KIND_WORDS + 1)
+    for (i = 0; i < s->argument_kinds.count && specdec__build_count_work(s->build, 1);
+         i += SPECDEC__ARGUMENT_KIND_WORDS + 1)
         if (s->argument_kinds.data[i] == own[0] && s->argument_kinds.data[i + 1] == own[1] &&
             s->argument_kinds.data[i + 2] != own[2])
             kind = 0;
@@ -548,8 +553,8 @@ static int specdec__argument_is_ambiguous(specdec__schema *s, uint32_t rule)
 {
     uint32_t i;
 
-    for (i = 0; i < s->argument_kinds.count && !s->build->failed; i += SPECDEC__KIND_WORDS + 1)
-        if (s->argument_kinds.data[i + SPECDEC__KIND_WORDS] == rule && !specdec__argument_stored_kind(s, i))
+    for (i = 0; i < s->argument_kinds.count && !s->build->failed; i += SPECDEC__ARGUMENT_KIND_WORDS + 1)
+        if (s->argument_kinds.data[i + SPECDEC__ARGUMENT_KIND_WORDS] == rule && !specdec__argument_stored_kind(s, i))
             return 1;
     return 0;
 }
@@ -573,7 +578,7 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
 {
     specdec__build *b = s->build;
     const specdec__calls *row = s->calls;
-    const int says = specdec__answer_mark_tells_kind(row);
+    const int says = specdec__answer_mark_tells_argument_kind(row);
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t i;
 
@@ -638,7 +643,7 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
         specdec__syntax_prepend_child(b, all, specdec__regex_parse(b, &source, &none, 1));
     }
     if (pairs) {
-        if (!specdec__answer_mark_tells_kind(s->calls))
+        if (!specdec__answer_mark_tells_argument_kind(s->calls))
             specdec__argument_store_kind(s, name, size, specdec__argument_value_kind(s, text), text);
         s->child_style = SPECDEC__STYLE_REST;
         specdec__argument_append_value(s, all, text, specdec__members_value_rule(s, m, place, 0));
@@ -652,7 +657,7 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
     return specdec__build_rule_from_tree(b, rule, all) ? rule : 0;
 }
 
-/* The tree of a member behind another one: a comma where the form has commas, then the member. */
+/* Returns the tree of a member behind another one: a comma where the form has commas, then the member. */
 static uint32_t specdec__argument_member_tree(specdec__schema *s, uint32_t member)
 {
     specdec__build *b = s->build;
@@ -793,7 +798,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
                                      "names that are free may come twice, and would not count");
         return;
     }
-    specdec__members_build_tree(s, m, other ? d : NULL, &tree);
+    specdec__members_build_name_tree(s, m, other ? d : NULL, &tree);
     keys = specdec__members_add_key_states(s, m, object, &tree, sets, other ? place : NULL);
     i = specdec__schema_state_with_space(s, '"', keys);
     if (b->failed)
@@ -1056,7 +1061,7 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
         b->rules.data[rule] = s->alternatives.data[0];
         return;
     }
-    start = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | (s->may_be_empty ? SPECDEC__RECORD_FINAL : 0),
+    start = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | (s->may_be_empty ? SPECDEC__RECORD_MAY_END : 0),
                                      2 + 2 * s->alternatives.count);
     for (i = 0; i < s->alternatives.count && !b->failed; i++) {
         const uint32_t state = s->alternatives.data[i];
@@ -1077,7 +1082,7 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
 }
 
 /* Names the keyword in an error that names none yet, with the first schema of a conjunction. */
-static void specdec__schema_blame_keyword(specdec__schema *s, uint32_t conjunction, const char *key)
+static void specdec__schema_set_error_keyword(specdec__schema *s, uint32_t conjunction, const char *key)
 {
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);
 
@@ -1098,7 +1103,7 @@ static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, co
 
     memset(s, 0, sizeof *s);
     s->build = b;
-    s->free_space = !compact;
+    s->allows_space = !compact;
     s->json.text = text ? text : anything;
     s->json.size = text ? size : 4;
     if (s->json.size < UINT32_MAX / 64)
@@ -1124,7 +1129,7 @@ static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, co
     specdec__strings_add_states(b, &s->string_dfa, &s->string_states);
     s->number_rule = specdec__schema_regex_rule(s, "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
     s->integer_rule = specdec__schema_regex_rule(s, "-?(0|[1-9]\\d*)");
-    s->end_state = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL, 2);
+    s->end_state = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END, 2);
     from = b->ranges.count;
     specdec__syntax_add_range(b, 9, 10);
     specdec__syntax_add_range(b, 13, 13);
@@ -1145,7 +1150,7 @@ static int specdec__schema_build_conjunctions(specdec__schema *s)
     b->raw_strings = 0;
     if (b->failed) {
         if (i && b->failed != SPECDEC_ERROR_MEMORY)
-            specdec__schema_blame_keyword(
+            specdec__schema_set_error_keyword(
                 s, i - 1, b->failed == SPECDEC_ERROR_UNSUPPORTED ? "anyOf, oneOf or not" : "the schema");
         return 0;
     }
@@ -1163,10 +1168,10 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
     root = specdec__schema_conjunction_rule(s, &term, 1);
     if (!specdec__schema_build_conjunctions(s))
         return;
-    specdec__build_finish(b, root, s->free_space);
+    specdec__build_finish(b, root, s->allows_space);
     for (i = 0; b->crowded_state && i < specdec__schema_conjunction_count(s); i++)
         if (b->rules.data[specdec__schema_conjunction(s, i)[SPECDEC__CONJUNCTION_RULE]] == b->crowded_state)
-            specdec__schema_blame_keyword(s, i, "anyOf, oneOf or not");
+            specdec__schema_set_error_keyword(s, i, "anyOf, oneOf or not");
 }
 
 SPECDEC__FOR_SPEED

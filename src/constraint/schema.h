@@ -120,7 +120,7 @@ typedef struct specdec__schema {
     specdec__build *build; /* the constraint that is being built */
     specdec__json json;    /* the parsed text of the schemas */
     int legacy_refs; /* JSON Schema up to draft 7: keywords beside $ref are ignored */
-    int free_space;
+    int allows_space;
     uint32_t error_node;                         /* JSON node of the error */
     const char *error_key;                       /* its keyword */
     specdec__vector terms;                       /* terms of all conjunctions, one after the other */
@@ -147,7 +147,7 @@ typedef struct specdec__schema {
     uint32_t style, child_style, tool; /* of the current conjunction; child_style: of members and items */
     uint32_t raw_string_rule;          /* rule of any raw string with its marks; 0: not built yet */
     int ambiguous, may_be_empty;       /* a string could be read as another value; no arguments are allowed */
-    specdec__vector argument_kinds;    /* (SPECDEC__KIND_WORDS + 1) kinds of arguments, each with the rule of its
+    specdec__vector argument_kinds; /* (SPECDEC__ARGUMENT_KIND_WORDS + 1) kinds of arguments, each with the rule of its
                                           strings */
 } specdec__schema;
 
@@ -161,13 +161,13 @@ static int specdec__schema_fail_keyword(specdec__schema *s, uint32_t owner, cons
     return specdec__build_fail(s->build, code, why);
 }
 
-/* A JSON node of the schema's text. */
+/* Returns a JSON node of the schema's text. */
 static const specdec__json_node *specdec__schema_json_node(const specdec__schema *s, uint32_t node)
 {
     return &s->json.nodes[node];
 }
 
-/* The value of an object's member; 0: there is no such member. */
+/* Returns the value of an object's member; 0: there is no such member. */
 static uint32_t specdec__schema_get_member(const specdec__schema *s, uint32_t object, const char *name)
 {
     return (uint32_t)specdec__json_find_member(&s->json, object, name);
@@ -237,7 +237,7 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
     return 1;
 }
 
-/* The value of an object's member whose name equals the string at node `name`; 0: there is no such member. */
+/* Returns the value of an object's member whose name equals the string at node `name`; 0: there is no such member. */
 static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, uint32_t name)
 {
     uint32_t at = 0, found = 0;
@@ -250,7 +250,8 @@ static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, u
     return found;
 }
 
-/* The count in a fact, such as maxItems, at most UINT32_MAX - 1. A fact without a count that is not negative fails. */
+/* Returns the count in a fact, such as maxItems, at most UINT32_MAX - 1. A fact without a count that is not negative
+   fails. */
 static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fact *fact)
 {
     int64_t value;
@@ -262,7 +263,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
     return value < UINT32_MAX - 1 ? (uint32_t)value : UINT32_MAX - 1;
 }
 
-/* The SPECDEC__TYPE_... bit of a value. */
+/* Returns the SPECDEC__TYPE_... bit of a value. */
 static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 {
     static const unsigned char types[] = {1, 2, 4, 0, 32, 64, 128};
@@ -275,7 +276,7 @@ static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
                                                                                    : SPECDEC__TYPE_INTEGER;
 }
 
-/* The SPECDEC__TYPE_... bits of a type's name or of a list of such names. */
+/* Returns the SPECDEC__TYPE_... bits of a type's name or of a list of such names. */
 static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
 {
     static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object", "any"};
@@ -350,7 +351,7 @@ static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node
     return node;
 }
 
-/* The node of a schema's $id (or id); 0: it has none. */
+/* Returns the node of a schema's $id (or id); 0: it has none. */
 static uint32_t specdec__schema_get_id(const specdec__schema *s, uint32_t node)
 {
     uint32_t id = specdec__schema_get_member(s, node, "$id");
@@ -360,7 +361,7 @@ static uint32_t specdec__schema_get_id(const specdec__schema *s, uint32_t node)
     return id && specdec__schema_json_node(s, id)->kind == SPECDEC__JSON_STRING ? id : 0;
 }
 
-/* The schema whose $id ends like a reference (its last path segment), or (anchor) whose $anchor is the text. */
+/* Returns the schema whose $id ends like a reference (its last path segment), or (anchor) whose $anchor is the text. */
 static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char *text, size_t size, int anchor)
 {
     uint32_t node, best = UINT32_MAX;
@@ -411,8 +412,8 @@ static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
     return 0;
 }
 
-/* The innermost schema around a node that has an $id or is a document of its own, where fragments begin; 0: the whole
-   text. */
+/* Returns the innermost schema around a node that has an $id or is a document of its own, where fragments begin; 0: the
+   whole text. */
 static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
 {
     uint32_t at, base = 0;
@@ -432,7 +433,7 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
     return base;
 }
 
-/* The schema that a $ref names. */
+/* Returns the schema that a $ref names. */
 static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uint32_t ref)
 {
     const specdec__bytes raw = specdec__json_raw_text(&s->json, ref);
@@ -487,7 +488,7 @@ static void specdec__schema_add_fact(specdec__schema *s, uint32_t kind, uint32_t
     specdec__schema_push_fact(s, &s->facts, kind, node, owner, more);
 }
 
-/* Fact or branch i of a vector. */
+/* Returns fact or branch i of a vector. */
 static specdec__fact specdec__schema_get_fact(const specdec__vector *v, uint32_t i)
 {
     specdec__fact fact;
@@ -505,7 +506,7 @@ static void specdec__schema_add_term(specdec__schema *s, uint32_t node, uint32_t
     specdec__vector_push(s->build, &s->pending_terms, node << 1 | negated);
 }
 
-/* The row of the keyword whose name is at a node; NULL: the name is no keyword but a note. */
+/* Returns the row of the keyword whose name is at a node; NULL: the name is no keyword but a note. */
 static const struct specdec__keyword *specdec__schema_find_keyword(const specdec__schema *s, uint32_t name)
 {
     const specdec__bytes raw = specdec__json_raw_text(&s->json, name);
@@ -635,7 +636,7 @@ static void specdec__schema_split_term(specdec__schema *s, uint32_t term)
    returns 1; it returns 0 when there are fewer options. An option that no value can meet sets s->types = 0. */
 
 /* Option i: schema i of an array, as it stands or negated (anyOf; not allOf). */
-static int specdec__option_any_of(specdec__schema *s, uint32_t array, uint32_t i, uint32_t negated)
+static int specdec__schema_apply_any_of(specdec__schema *s, uint32_t array, uint32_t i, uint32_t negated)
 {
     uint32_t at = 0;
 
@@ -650,7 +651,7 @@ static int specdec__option_any_of(specdec__schema *s, uint32_t array, uint32_t i
 static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth);
 
 /* Option i of oneOf: schema i holds, and all others are negated, except those that can never hold together with it. */
-static int specdec__option_one_of(specdec__schema *s, const specdec__fact *branch, uint32_t i)
+static int specdec__schema_apply_one_of(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     uint32_t at = 0, mine = 0, k = 0;
 
@@ -668,7 +669,7 @@ static int specdec__option_one_of(specdec__schema *s, const specdec__fact *branc
 
 /* Option 0: the schema of `if` holds, and `then`; option 1: `if` is negated, and `else` holds. negated: `then` or
    `else` is negated. */
-static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
+static int specdec__schema_apply_if(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
 {
     const uint32_t then = specdec__schema_get_member(s, branch->owner, i ? "else" : "then");
 
@@ -684,7 +685,8 @@ static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, u
 
 /* A member requires other members or a schema. Option 0: it is absent; 1: its requirements hold. negated: the member is
    present, and a requirement does not hold. */
-static int specdec__option_dependent(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
+static int specdec__schema_apply_dependent(specdec__schema *s, const specdec__fact *branch, uint32_t i,
+                                           uint32_t negated)
 {
     const uint32_t value = branch->node + 1, array = specdec__schema_json_node(s, value)->kind == SPECDEC__JSON_ARRAY;
     uint32_t at = 0;
@@ -720,7 +722,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
 }
 
 /* Option i of a negated oneOf: 0: no schema holds; others: two schemas hold, one option for each pair. */
-static int specdec__option_not_one_of(specdec__schema *s, uint32_t array, uint32_t i)
+static int specdec__schema_apply_not_one_of(specdec__schema *s, uint32_t array, uint32_t i)
 {
     const uint32_t count = specdec__schema_json_node(s, array)->count;
     uint32_t at = 0, k, l;
@@ -760,13 +762,13 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
     case SPECDEC__KEY_TYPE: s->types &= ~specdec__schema_read_types(s, node); return !i;
     case SPECDEC__KEY_REF: specdec__schema_add_term(s, specdec__schema_find_ref(s, owner, node), 1); return !i;
     case SPECDEC__KEY_NOT: specdec__schema_add_term(s, node, 0); return !i;
-    case SPECDEC__KEY_ALL: return specdec__option_any_of(s, node, i, 1);
+    case SPECDEC__KEY_ALL: return specdec__schema_apply_any_of(s, node, i, 1);
     case SPECDEC__KEY_ANY:
         while (specdec__schema_next_child(s, node, &at))
             specdec__schema_add_term(s, at, 1);
         return !i;
-    case SPECDEC__KEY_ONE: return specdec__option_not_one_of(s, node, i);
-    case SPECDEC__KEY_IF: return specdec__option_if(s, &branch, i, 1);
+    case SPECDEC__KEY_ONE: return specdec__schema_apply_not_one_of(s, node, i);
+    case SPECDEC__KEY_IF: return specdec__schema_apply_if(s, &branch, i, 1);
     case SPECDEC__KEY_DEPENDENT:
         while (specdec__schema_next_child(s, node, &at)) { /* the options of its members, one after the other */
             const uint32_t value = at + 1;
@@ -775,7 +777,7 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
 
             branch.node = at;
             if (i < options)
-                return specdec__option_dependent(s, &branch, i, 1);
+                return specdec__schema_apply_dependent(s, &branch, i, 1);
             i -= options;
         }
         return 0;
@@ -830,7 +832,7 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
 
 /* Option i of a negated schema: one of its keywords is negated. The options of all keywords come one after the
    other. */
-static int specdec__option_not_schema(specdec__schema *s, uint32_t owner, uint32_t i)
+static int specdec__schema_apply_not_schema(specdec__schema *s, uint32_t owner, uint32_t i)
 {
     uint32_t at = 0;
 
@@ -863,17 +865,17 @@ static int specdec__option_not_schema(specdec__schema *s, uint32_t owner, uint32
 static int specdec__schema_apply_option(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     switch (branch->kind) {
-    case SPECDEC__KEY_ANY: return specdec__option_any_of(s, branch->node, i, 0);
-    case SPECDEC__KEY_ONE: return specdec__option_one_of(s, branch, i);
-    case SPECDEC__KEY_IF: return specdec__option_if(s, branch, i, 0);
-    case SPECDEC__KEY_DEPENDENT: return i < 2 && (specdec__option_dependent(s, branch, i, 0) || i == 1);
-    default: return specdec__option_not_schema(s, branch->node, i);
+    case SPECDEC__KEY_ANY: return specdec__schema_apply_any_of(s, branch->node, i, 0);
+    case SPECDEC__KEY_ONE: return specdec__schema_apply_one_of(s, branch, i);
+    case SPECDEC__KEY_IF: return specdec__schema_apply_if(s, branch, i, 0);
+    case SPECDEC__KEY_DEPENDENT: return i < 2 && (specdec__schema_apply_dependent(s, branch, i, 0) || i == 1);
+    default: return specdec__schema_apply_not_schema(s, branch->node, i);
     }
 }
 
 /* ---- Disjoint schemas, as far as a quick look shows: fewer negated schemas then have to be built. */
 
-/* The SPECDEC__TYPE_... bits that a schema allows at most. */
+/* Returns the SPECDEC__TYPE_... bits that a schema allows at most. */
 static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node, int depth)
 {
     const uint32_t kind = specdec__schema_json_node(s, node)->kind;
@@ -895,7 +897,7 @@ static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node,
     return types;
 }
 
-/* The schema at the end of a chain of $ref, where a schema has no other keyword. */
+/* Returns the schema at the end of a chain of $ref, where a schema has no other keyword. */
 static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
 {
     int i;
@@ -1002,20 +1004,20 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
 
 /* ---- Conjunctions. */
 
-/* The words of conjunction i. */
+/* Returns the words of conjunction i. */
 static const uint32_t *specdec__schema_conjunction(const specdec__schema *s, uint32_t i)
 {
     return s->conjunctions.data + (size_t)i * SPECDEC__CONJUNCTION_WORDS;
 }
 
-/* The number of conjunctions. */
+/* Returns the number of conjunctions. */
 static uint32_t specdec__schema_conjunction_count(const specdec__schema *s)
 {
     return s->conjunctions.count / SPECDEC__CONJUNCTION_WORDS;
 }
 
-/* The rule of a conjunction of terms in the style s->child_style. A new conjunction is noted and built later. Sorts the
-   terms in place. */
+/* Returns the rule of a conjunction of terms in the style s->child_style. A new conjunction is noted and built later.
+   Sorts the terms in place. */
 static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *term, uint32_t count)
 {
     const uint32_t tool = s->child_style == SPECDEC__STYLE_ARGUMENTS ? s->tool : 0;

@@ -105,7 +105,7 @@ static void specdec__syntax_text_lengths(specdec__build *b, uint32_t tree, uint3
     *most = top < UINT32_MAX ? (uint32_t)top : UINT32_MAX;
 }
 
-/* A tree that matches one text, byte by byte. */
+/* Returns a tree that matches one text, byte by byte. */
 static uint32_t specdec__syntax_add_text(specdec__build *b, const unsigned char *text, size_t size)
 {
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -123,7 +123,7 @@ static uint32_t specdec__syntax_add_text(specdec__build *b, const unsigned char 
 /* Builds the DFA of strings of least to most characters. Returns 0 when the build failed. */
 static int specdec__strings_length_dfa(specdec__build *b, specdec__dfa *d, uint32_t least, uint32_t most)
 {
-    const uint32_t one = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t one = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
 
     return specdec__strings_tree_dfa(b, d, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, one, least, most));
 }
@@ -165,7 +165,7 @@ static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, u
     s.size = sizeof character - 1;
     tree = specdec__regex_parse(b, &s, &none, 1);
     rule = specdec__build_add_rule(b);
-    end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL, 2);
+    end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END, 2);
     all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, tree, 0, UINT32_MAX);
     b->nfa.count = 0;
     start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
@@ -180,7 +180,7 @@ static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, u
         return;
     b->string_body = (*place)[start];
     (*place)[1] = b->string_body;
-    b->words[b->string_body] |= SPECDEC__RECORD_STRING;
+    b->words[b->string_body] |= SPECDEC__RECORD_IN_STRING;
     b->string_quote = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
     if (b->failed)
         return;
@@ -197,12 +197,13 @@ static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, u
 static uint32_t specdec__strings_add_counted(specdec__build *b, uint32_t least, uint32_t most)
 {
     const uint32_t rule = specdec__build_add_rule(b);
-    const uint32_t end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL, 2);
-    const uint32_t start = specdec__build_add_state(b, SPECDEC__RECORD_REPEAT | SPECDEC__RECORD_STRINGS, 5);
-    const uint32_t after = specdec__build_add_state(b, SPECDEC__RECORD_AFTER_REPEAT | SPECDEC__RECORD_STRINGS, 5);
+    const uint32_t end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END, 2);
+    const uint32_t start = specdec__build_add_state(b, SPECDEC__RECORD_REPEAT | SPECDEC__RECORD_COUNTED_STRING, 5);
+    const uint32_t after = specdec__build_add_state(b, SPECDEC__RECORD_AFTER_REPEAT | SPECDEC__RECORD_COUNTED_STRING,
+                                                    5);
     const uint32_t last = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
-    const uint32_t inside = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_STRINGS |
-                                                     (least ? 0u : 1u) << 16, least ? 4 : 6);
+    const uint32_t inside = specdec__build_add_state(
+        b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_COUNTED_STRING | (least ? 0u : 1u) << 16, least ? 4 : 6);
     const uint32_t quote = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
     uint32_t i, at;
 

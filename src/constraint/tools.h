@@ -40,7 +40,7 @@ static void specdec__tools_append_json(specdec__schema *s, uint32_t all, const c
     }
 }
 
-/* The schema of a tool's arguments; 0: none, so its arguments are {}. *name: node of the tool's name. */
+/* Returns the schema of a tool's arguments; 0: none, so its arguments are {}. *name: node of the tool's name. */
 static uint32_t specdec__tools_arguments_schema(specdec__schema *s, uint32_t tool, uint32_t *name)
 {
     uint32_t function = specdec__schema_get_member(s, tool, "function"), parameters;
@@ -105,9 +105,9 @@ static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
 
-    if (row->id) { /* an identifier of the call */
+    if (row->id_end) { /* an identifier of the call */
         specdec__tools_append_regex(s, all, "[^<]{1,40}");
-        specdec__tools_append_text(s, all, row->id);
+        specdec__tools_append_text(s, all, row->id_end);
     }
     if (row->flags & SPECDEC__CALLS_PATH)
         specdec__tools_append_text(s, all, "functions.");
@@ -124,7 +124,7 @@ static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
         specdec__tools_append_regex(s, all, ":\\d{1,4}");
     if (row->form == SPECDEC__CALLS_CHANNEL) /* the rest of the header */
         specdec__tools_append_regex(s, all, "( ?<\\|channel\\|>commentary)?( ?<\\|constrain\\|>json| json)?");
-    specdec__tools_append_text(s, all, row->middle);
+    specdec__tools_append_text(s, all, row->name_end);
     if (row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_NAMED)
         specdec__tools_append_space(s, all);
 }
@@ -136,20 +136,20 @@ static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
 
     if (row->form == SPECDEC__CALLS_PAIRS) {
         specdec__tools_append_space(s, all);
-        specdec__tools_append_text(s, all, row->close);
+        specdec__tools_append_text(s, all, row->call_end);
     } else if (row->form == SPECDEC__CALLS_PYTHON || row->form == SPECDEC__CALLS_BRACES) {
         specdec__literal_append_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
     } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* the message may end with its mark */
         const uint32_t mark = specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
-        specdec__tools_append_text(s, mark, row->close);
+        specdec__tools_append_text(s, mark, row->call_end);
         specdec__syntax_prepend_child(s->build, all,
                                       specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, mark, 0, 1));
     }
 }
 
-/* The tree of a call of a tool, from behind the mark that begins calls to the end of the arguments. rule: that of the
-   arguments, 0: the tool has none. */
+/* Returns the tree of a call of a tool, from behind the mark that begins calls to the end of the arguments. rule: that
+   of the arguments, 0: the tool has none. */
 static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint32_t rule)
 {
     specdec__build *b = s->build;
@@ -159,10 +159,10 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
     const int json = row->form == SPECDEC__CALLS_JSON;
 
     if (json) {
-        specdec__tools_append_json(s, all, strchr(row->begin, '{'));
+        specdec__tools_append_json(s, all, strchr(row->written_begin, '{'));
         specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, raw.data + 1, raw.size - 2));
         specdec__literal_append_byte(s, all, '"');
-        specdec__tools_append_json(s, all, row->behind + 1);
+        specdec__tools_append_json(s, all, row->written_middle + 1);
     } else {
         size_t size;
         const unsigned char *text;
@@ -189,12 +189,12 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
 /* Does a form of calls write them as a JSON list, whose bracket is opened before the first object? */
 static int specdec__tools_calls_are_list(const specdec__calls *row)
 {
-    const size_t size = row->form == SPECDEC__CALLS_JSON ? strlen(row->mark) : 0;
-    const char *from = row->begin, *object;
+    const size_t size = row->form == SPECDEC__CALLS_JSON ? strlen(row->call_begin) : 0;
+    const char *from = row->written_begin, *object;
 
-    while (strlen(from) >= size && memcmp(from, row->mark, size) != 0)
+    while (strlen(from) >= size && memcmp(from, row->call_begin, size) != 0)
         from++;
-    from = strlen(from) >= size ? from + size : row->begin;
+    from = strlen(from) >= size ? from + size : row->written_begin;
     object = strchr(from, '{');
     return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
 }
@@ -203,13 +203,15 @@ static int specdec__tools_calls_are_list(const specdec__calls *row)
 static void specdec__tools_store_kinds(specdec__schema *s)
 {
     specdec__build *b = s->build;
-    const uint32_t count = s->argument_kinds.count / (SPECDEC__KIND_WORDS + 1);
-    const uint32_t at = count ? specdec__build_add_words(b, count * SPECDEC__KIND_WORDS) : 0;
+    const uint32_t count = s->argument_kinds.count / (SPECDEC__ARGUMENT_KIND_WORDS + 1);
+    const uint32_t at = count ? specdec__build_add_words(b, count * SPECDEC__ARGUMENT_KIND_WORDS) : 0;
     uint32_t i;
 
     for (i = 0; i < count && !b->failed; i++) {
-        memcpy(b->words + at + i * SPECDEC__KIND_WORDS, s->argument_kinds.data + i * (SPECDEC__KIND_WORDS + 1), 8);
-        b->words[at + i * SPECDEC__KIND_WORDS + 2] = specdec__argument_stored_kind(s, i * (SPECDEC__KIND_WORDS + 1));
+        memcpy(b->words + at + i * SPECDEC__ARGUMENT_KIND_WORDS,
+               s->argument_kinds.data + i * (SPECDEC__ARGUMENT_KIND_WORDS + 1), 8);
+        b->words[at + i * SPECDEC__ARGUMENT_KIND_WORDS + 2] = specdec__argument_stored_kind(
+            s, i * (SPECDEC__ARGUMENT_KIND_WORDS + 1));
     }
     b->argument_kinds = at;
     b->argument_kind_count = b->failed ? 0 : count;
@@ -283,7 +285,7 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
                                   specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
     specdec__tools_store_kinds(s);
     if (specdec__build_rule_from_tree(b, root, all))
-        specdec__build_finish(b, root, s->free_space);
+        specdec__build_finish(b, root, s->allows_space);
 }
 
 SPECDEC__FOR_SPEED

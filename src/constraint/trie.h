@@ -11,7 +11,7 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__TRIE_LONGEST 255 /* most bytes of a token; longer ones are never allowed */
+#define SPECDEC__TRIE_TOKEN_BYTES 255 /* most bytes of a token; longer ones are never allowed */
 
 /* A node of a trie, in depth-first order: its children lie behind it, up to `next`. Entries of tokens at or below the
    node begin at `first`, those that end at the node first. */
@@ -38,24 +38,25 @@ struct specdec_token_trie {
     specdec__trie_tree rest;            /* trie of tokens with characters that are not plain, from the first such
                                            character on */
     uint32_t *plain;                    /* (words) mask of tokens that consist of plain characters */
-    uint32_t *brief;                    /* (words) mask of plain tokens of at most SPECDEC__LIVE_BYTES
+    uint32_t *short_plain;                    /* (words) mask of plain tokens of at most SPECDEC__LIVE_KINDS_BYTES
                                            bytes */
     uint32_t *by_length;                /* (plain_count) plain tokens, in order of their number of characters */
-    uint32_t length_begin[SPECDEC__TRIE_LONGEST + 2]; /* index in by_length of the first token of so many characters */
+    uint32_t
+        length_begin[SPECDEC__TRIE_TOKEN_BYTES + 2]; /* index in by_length of the first token of so many characters */
     uint32_t plain_count, rest_longest; /* number of plain tokens; bytes of the longest entry of `rest` */
     unsigned char *plain_characters;    /* (tokens) plain characters in front of the first one that is not plain */
-    unsigned char rest_lengths[SPECDEC__TRIE_LONGEST + 1]; /* [i]: 1 if an entry of `rest` has i plain characters in
+    unsigned char rest_lengths[SPECDEC__TRIE_TOKEN_BYTES + 1]; /* [i]: 1 if an entry of `rest` has i plain characters in
                                                               front */
     /* while the tries are built: */
     const unsigned char *entry_begin; /* (tokens) byte of the token at which its entry begins */
 };
 
-/* Bytes of the plain character at the beginning of a text; 0: no plain character begins there. */
+/* Returns the number of bytes of the plain character at the beginning of a text; 0: no plain character begins there. */
 static size_t specdec__trie_plain_character(const unsigned char *text, size_t size)
 {
     const int length = size ? specdec__utf8_sequence_bytes(text, size) : 0;
 
-    return length <= 0 || (length == 1 && specdec__byte_kind(text[0]) == SPECDEC__KIND_OTHER) ? 0 : (size_t)length;
+    return length <= 0 || (length == 1 && specdec__byte_kind(text[0]) == SPECDEC__BYTE_KIND_OTHER) ? 0 : (size_t)length;
 }
 
 /* Does the entry of token a come before that of token c, in order of bytes? */
@@ -88,7 +89,7 @@ static void specdec__trie_sort_entries(specdec_token_trie *t, uint32_t *tokens, 
     }
 }
 
-/* The bytes of a token's entry in the trie that is being built. */
+/* Returns the bytes of a token's entry in the trie that is being built. */
 static specdec__bytes specdec__trie_entry_bytes(const specdec_token_trie *t, uint32_t token)
 {
     specdec__bytes out;
@@ -101,7 +102,7 @@ static specdec__bytes specdec__trie_entry_bytes(const specdec_token_trie *t, uin
 /* Counts the nodes of a trie or, if `fill`, writes them. Returns their number. */
 static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__trie_tree *tree, int fill)
 {
-    uint32_t path[SPECDEC__TRIE_LONGEST + 1], count = 1, i;
+    uint32_t path[SPECDEC__TRIE_TOKEN_BYTES + 1], count = 1, i;
     size_t depth = 0, k;
 
     path[0] = 0;
@@ -148,8 +149,9 @@ static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kind
         const int length = specdec__utf8_sequence_bytes(entry.data + at, entry.size - at);
         const size_t size = length > 1 ? (size_t)length : 1;
 
-        kinds[at] = (unsigned char)(length > 1 ? SPECDEC__KIND_WIDE : length < 1 ? SPECDEC__KIND_OTHER
-                                                                                 : specdec__byte_kind(entry.data[at]));
+        kinds[at] = (unsigned char)(length > 1   ? SPECDEC__BYTE_KIND_NON_ASCII
+                                    : length < 1 ? SPECDEC__BYTE_KIND_OTHER
+                                                 : specdec__byte_kind(entry.data[at]));
         for (i = 1; i < size; i++)
             kinds[at + i] = 0;
         at += size;
@@ -160,7 +162,7 @@ static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kind
         const int length = specdec__utf8_sequence_bytes(entry.data + at, entry.size - at);
 
         for (i = 1; length > 1 && i < (size_t)length; i++)
-            kinds[at + i] |= SPECDEC__KIND_OTHER;
+            kinds[at + i] |= SPECDEC__BYTE_KIND_OTHER;
         at += length > 1 ? (size_t)length : 1;
     }
 }
@@ -168,8 +170,8 @@ static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kind
 /* Computes for all nodes the kinds of bytes below them and their heights. */
 static void specdec__trie_mark_nodes(const specdec_token_trie *t, specdec__trie_tree *tree)
 {
-    uint32_t path[SPECDEC__TRIE_LONGEST + 2], i, depth = 0;
-    unsigned char kinds[SPECDEC__TRIE_LONGEST + 2];
+    uint32_t path[SPECDEC__TRIE_TOKEN_BYTES + 2], i, depth = 0;
+    unsigned char kinds[SPECDEC__TRIE_TOKEN_BYTES + 2];
 
     memset(tree->heights, 0, tree->count + 1);
     path[0] = 0;
@@ -206,7 +208,7 @@ static void specdec__trie_layout(specdec_token_trie *t, specdec__arena *arena, s
     t->rest.tokens = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
     t->by_length = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
     t->plain = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
-    t->brief = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
+    t->short_plain = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
     /* In each trie, at most one node for every byte; the second trie uses what the first one leaves. */
     t->all.nodes = (specdec__trie_node *)specdec__arena_reserve(arena, 2 * bytes + 4, sizeof *t->all.nodes, 8);
     t->all.heights = (unsigned char *)specdec__arena_reserve(arena, 2 * bytes + 4, 1, 8);
@@ -223,7 +225,7 @@ static size_t specdec__trie_read_tokens(const specdec__vocab *v, unsigned char *
             at[id] = (uint32_t)sum;
         if (specdec__token_bytes(v, (int32_t)id, 0, NULL, 0, &size, NULL) != SPECDEC_OK && !size)
             continue;
-        if (size > SPECDEC__TRIE_LONGEST)
+        if (size > SPECDEC__TRIE_TOKEN_BYTES)
             continue;
         if (text)
             specdec__token_bytes(v, (int32_t)id, 0, text + sum, size, &size, NULL);
@@ -238,11 +240,11 @@ static size_t specdec__trie_read_tokens(const specdec__vocab *v, unsigned char *
    plain. */
 static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned char *from)
 {
-    uint32_t id, i, count[SPECDEC__TRIE_LONGEST + 1];
+    uint32_t id, i, count[SPECDEC__TRIE_TOKEN_BYTES + 1];
 
     memset(count, 0, sizeof count);
     memset(t->plain, 0, (size_t)t->words * 4);
-    memset(t->brief, 0, (size_t)t->words * 4);
+    memset(t->short_plain, 0, (size_t)t->words * 4);
     for (id = 0; id < t->vocab->count; id++) {
         const unsigned char *text = t->text + t->offset[id];
         const size_t size = t->offset[id + 1] - t->offset[id];
@@ -259,8 +261,8 @@ static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned 
         t->all.tokens[t->all.entries++] = id;
         if (at == size) {
             t->plain[id / 32] |= 1u << id % 32;
-            if (size <= SPECDEC__LIVE_BYTES)
-                t->brief[id / 32] |= 1u << id % 32;
+            if (size <= SPECDEC__LIVE_KINDS_BYTES)
+                t->short_plain[id / 32] |= 1u << id % 32;
             count[characters]++;
             t->plain_count++;
         } else if (text[at] >= 0x20) { /* control characters never stand inside a JSON string */
@@ -269,7 +271,7 @@ static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned 
             t->rest_longest = size - at > t->rest_longest ? (uint32_t)(size - at) : t->rest_longest;
         }
     }
-    for (i = 0; i <= SPECDEC__TRIE_LONGEST; i++) {
+    for (i = 0; i <= SPECDEC__TRIE_TOKEN_BYTES; i++) {
         t->length_begin[i + 1] = t->length_begin[i] + count[i];
         count[i] = t->length_begin[i];
     }

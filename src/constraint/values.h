@@ -22,7 +22,7 @@ static void specdec__schema_add_alternative(specdec__schema *s, uint32_t state)
         specdec__vector_push(s->build, &s->alternatives, state);
 }
 
-/* A state with one edge: the byte leads to `target`. */
+/* Returns a state with one edge: the byte leads to `target`. */
 static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byte, uint32_t target)
 {
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
@@ -34,12 +34,12 @@ static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byt
     return state;
 }
 
-/* A state in which white space may stand if it is free, followed by a byte that leads to `target`; byte < 0: followed
-   by a tail call of rule `target`. */
+/* Returns a state in which white space may stand if it is free, followed by a byte that leads to `target`; byte < 0:
+   followed by a tail call of rule `target`. */
 static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, uint32_t target)
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
-    const uint32_t spaces = s->free_space ? 3 : 0, edges = spaces + (byte >= 0);
+    const uint32_t spaces = s->allows_space ? 3 : 0, edges = spaces + (byte >= 0);
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | edges << 16, 4 + 2 * spaces);
     uint32_t i, *record = s->build->words + state;
 
@@ -59,7 +59,8 @@ static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, u
     return state;
 }
 
-/* The state in front of a value that a rule describes; colon = 1: the state in front of the colon before the value. */
+/* Returns the state in front of a value that a rule describes; colon = 1: the state in front of the colon before the
+   value. */
 static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t rule, int colon)
 {
     uint32_t at;
@@ -79,7 +80,7 @@ static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t 
 
 /* ---- Strings. */
 
-/* The text of a JSON string as the model must write it: with JSON's escapes; without escapes in raw strings. */
+/* Returns the text of a JSON string as the model must write it: with JSON's escapes; without escapes in raw strings. */
 static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
@@ -111,7 +112,7 @@ static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t 
     return out;
 }
 
-/* The tree of a pattern or format. 0 without an error: the format's name is an annotation. */
+/* Returns the tree of a pattern or format. 0 without an error: the format's name is an annotation. */
 static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec__fact *fact, int format)
 {
     specdec__source source;
@@ -233,7 +234,7 @@ static void specdec__schema_limit_length(specdec__schema *s, specdec__dfa *d, in
 
 /* ---- Raw strings: without quotes and escapes, between the marks of tool calls. */
 
-/* The mark in front of a raw string, in the current style. */
+/* Returns the mark in front of a raw string, in the current style. */
 static const char *specdec__raw_open_mark(const specdec__schema *s)
 {
     return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
@@ -310,8 +311,8 @@ static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
     specdec__build *b = s->build;
     const uint32_t lines = s->style == SPECDEC__STYLE_TEXT && s->calls->flags & SPECDEC__CALLS_LINES;
     const char *close = s->calls->value_end;
-    const uint32_t any = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
-    const uint32_t more = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t any = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
+    const uint32_t more = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     specdec__dfa made, other, bare = *d;
     uint32_t end, start, within = UINT32_MAX;
@@ -359,7 +360,7 @@ static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int an
         specdec__schema_add_alternative(s, specdec__dfa_write_records(s->build, d, NULL, NULL));
 }
 
-/* The rule of any raw string with its marks. */
+/* Returns the rule of any raw string with its marks. */
 static uint32_t specdec__raw_any_rule(specdec__schema *s)
 {
     specdec__dfa d;
@@ -453,9 +454,9 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
         specdec__schema_fail_keyword(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
         return;
     }
-    for (i = 0; i < unit.whole + unit.fraction && value <= SPECDEC__MULTIPLE_MOST; i++)
+    for (i = 0; i < unit.whole + unit.fraction && value <= SPECDEC__MULTIPLE_STATES_MOST; i++)
         value = value * 10 + (uint32_t)(unit.digits[i] - '0');
-    if (!value || unit.negative || value * (uint32_t)(unit.fraction + 1) > SPECDEC__MULTIPLE_MOST) {
+    if (!value || unit.negative || value * (uint32_t)(unit.fraction + 1) > SPECDEC__MULTIPLE_STATES_MOST) {
         specdec__schema_fail_keyword(s, fact->owner, "multipleOf", SPECDEC_ERROR_UNSUPPORTED,
                                      value && !unit.negative ? "the number is too large"
                                                              : "the number is not positive");
@@ -566,7 +567,7 @@ static void specdec__schema_item_schemas(const specdec__schema *s, uint32_t owne
         *first = 0;
 }
 
-/* The rule of item i: the conjunction of the schemas that all facts have for it. */
+/* Returns the rule of item i: the conjunction of the schemas that all facts have for it. */
 static uint32_t specdec__schema_item_rule(specdec__schema *s, uint32_t i)
 {
     uint32_t term[64], count = 0, f;
@@ -710,7 +711,7 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
 /* Appends white space to the concatenation `all`, if it is free. */
 static void specdec__literal_append_space(specdec__schema *s, uint32_t all)
 {
-    if (s->free_space)
+    if (s->allows_space)
         specdec__syntax_prepend_child(
             s->build, all, specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
 }
@@ -721,7 +722,7 @@ static void specdec__literal_append_byte(specdec__schema *s, uint32_t all, unsig
     specdec__syntax_prepend_child(s->build, all, specdec__syntax_add_character(s->build, byte, byte));
 }
 
-/* The tree of null, false or true (kind 0, 1, 2) in the current style. */
+/* Returns the tree of null, false or true (kind 0, 1, 2) in the current style. */
 static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
 {
     static const char *const words[] = {"null", "false", "true", "None", "False", "True"};
@@ -731,7 +732,7 @@ static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
     return specdec__syntax_add_text(s->build, (const unsigned char *)word, strlen(word));
 }
 
-/* The tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
+/* Returns the tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
 static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->build;
@@ -751,7 +752,8 @@ static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
     return b->failed ? 0 : any;
 }
 
-/* The tree of a listed value; 0: it cannot be written in this style. Arrays and objects keep the schema's order. */
+/* Returns the tree of a listed value; 0: it cannot be written in this style. Arrays and objects keep the schema's
+   order. */
 static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->build;
