@@ -27868,7 +27868,7 @@ SPECDEC__FOR_SPEED
    open at once: then the state of a text consists of several threads (as in R. Pike's matcher of regular expressions).
    A thread is a state and a node of a stack; threads share stack nodes.
 
-   Word 0 of a record is its header: kind, flags, need, number of edges, live kinds of bytes. The words behind the
+   Word 0 of a record is its header: kind, flags, stack need, number of edges, live kinds of bytes. The words behind the
    header, for each kind of record:
    PLAIN         number of calls; edges {low | high << 8, target}; calls {rule, state behind the call, 0: the caller's}
    KEY           object; first leaf | number of leaves << 16; state that reads unlisted keys, or 0; edges
@@ -27922,28 +27922,28 @@ SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
     return byte == '_' ? 8 : byte == '-' ? 16 : 32;
 }
 
-/* Words of an object (JSON). LEAST, MOST: numbers of members; KEYS, COMMA: states in front of the first key, and behind
-   a comma; OTHER: state for unlisted keys; END: state behind the closing brace; AFTER: state AFTER_MEMBER; COUNTS: 1 if
-   members are counted. Arrays behind these words: (count + 1) index of the first required property from i on, (count)
-   SET states of the properties, (leaves) properties in the order of the tree of keys. */
+/* Words that describe the objects of a rule (JSON). LEAST, MOST: numbers of members; KEYS, COMMA: states in front of
+   the first key, and behind a comma; OTHER: state for unlisted keys; END: state behind the closing brace; AFTER: state
+   AFTER_MEMBER; COUNTS: 1 if members are counted. Arrays behind these words: (count + 1) index of the first required
+   property from i on, (count) SET states of the properties, (leaves) properties in the order of the tree of keys. */
 enum {
     SPECDEC__OBJECT_COUNT, SPECDEC__OBJECT_LEAST, SPECDEC__OBJECT_MOST, SPECDEC__OBJECT_KEYS, SPECDEC__OBJECT_COMMA,
     SPECDEC__OBJECT_OTHER, SPECDEC__OBJECT_END, SPECDEC__OBJECT_AFTER, SPECDEC__OBJECT_COUNTS_MEMBERS,
     SPECDEC__OBJECT_WORDS
 };
-#define SPECDEC__OBJECT_UNLISTED UINT32_MAX /* in a SET record: the key names no property of the schema */
+#define SPECDEC__OBJECT_UNLISTED UINT32_MAX /* a property's index in a SET record: the schema lists no such key */
 
-/* Words of an array (JSON). LEAST, MOST: numbers of items; CAP: the counter stops here; END: state behind the closing
-   bracket; AFTER, BEFORE: states AFTER_ITEM, BEFORE_ITEM. Behind these words: (count + 1) rules of the items; the last
-   one is the rule of all further items, UINT32_MAX: no further items. */
+/* Words that describe the arrays of a rule (JSON). LEAST, MOST: numbers of items; CAP: the counter stops here; END:
+   state behind the closing bracket; AFTER, BEFORE: states AFTER_ITEM, BEFORE_ITEM. Behind these words: (count + 1)
+   rules of the items; the last one is the rule of all further items, UINT32_MAX: no further items. */
 enum {
     SPECDEC__ARRAY_COUNT, SPECDEC__ARRAY_LEAST, SPECDEC__ARRAY_MOST, SPECDEC__ARRAY_CAP, SPECDEC__ARRAY_END,
     SPECDEC__ARRAY_AFTER, SPECDEC__ARRAY_BEFORE, SPECDEC__ARRAY_WORDS
 };
 
-/* Limits of an automaton. */
+/* Limits of the automaton of a constraint. */
 enum {
-    SPECDEC__AUTOMATON_THREADS = 32, /* most threads of a state; further alternatives are dropped */
+    SPECDEC__AUTOMATON_THREADS = 32, /* most threads of a text's state; further alternatives are left out */
     SPECDEC__STACK_NODES = 64,  /* most stack nodes of a state */
     SPECDEC__STACK_NEW = 32,    /* most stack nodes that reading one byte may add */
     SPECDEC__STACK_HEIGHT = 48, /* levels of the stack: how deep a text may nest */
@@ -27966,7 +27966,7 @@ struct specdec_constraint {
     uint32_t argument_kind_count;               /* number of these kinds; each has SPECDEC__ARGUMENT_KIND_WORDS words */
 };
 
-/* One of the alternatives that are open in a text. */
+/* A thread: one of the alternatives that are open in a text, a state with its stack. */
 typedef struct specdec__automaton_thread {
     uint32_t state, node; /* a state of a rule; number of the stack's top node, 0: the stack is empty */
 } specdec__automaton_thread;
@@ -27989,16 +27989,16 @@ struct specdec_constraint_state {
 /* The working memory of reading one byte: stack nodes of the state, and behind them the nodes that are new. */
 typedef struct specdec__automaton {
     const specdec_constraint *constraint;
-    const uint32_t *words;
-    const specdec__rule *rules;
+    const uint32_t *words;                   /* (constraint->word_count) records of all states, objects and arrays */
+    const specdec__rule *rules;              /* (constraint->rule_count) */
     const specdec__stack_node *state_nodes;  /* (state_node_count) stack nodes of the state */
     specdec__stack_node *new_nodes;          /* (new_count of new_room) nodes behind those of the state */
     specdec__automaton_thread *next_threads; /* (next_count) threads behind the byte */
     specdec__automaton_thread *visits;       /* (visit_count of SPECDEC__BYTE_VISITS) states that the byte visits */
-    uint32_t state_node_count, new_count; /* numbers of stack nodes */
-    uint32_t first_new, new_room; /* new nodes below this one belong to earlier bytes */
-    uint32_t next_count, visit_count; /* numbers of threads behind the byte, and of visited states */
-    uint32_t dropped; /* not 0: an alternative was dropped for lack of room */
+    uint32_t state_node_count, new_count;    /* numbers of stack nodes of the state, and of new ones */
+    uint32_t first_new, new_room;            /* new nodes of earlier bytes; new nodes that there is room for */
+    uint32_t next_count, visit_count;        /* numbers of threads behind the byte, and of visited states */
+    uint32_t dropped;                        /* not 0: an alternative was left out for lack of room */
 } specdec__automaton;
 
 /* Returns the rules of a constraint, which lie behind its header. */
@@ -28007,25 +28007,26 @@ SPECDEC__INLINE const specdec__rule *specdec__constraint_rules(const specdec_con
     return (const specdec__rule *)(const void *)(c + 1);
 }
 
-/* Returns the array of words, which lies behind the rules. */
+/* Returns a constraint's array of words, which lies behind its rules. */
 SPECDEC__INLINE const uint32_t *specdec__constraint_words(const specdec_constraint *c)
 {
     return (const uint32_t *)(const void *)(specdec__constraint_rules(c) + c->rule_count);
 }
 
-/* Returns a stack node by its number; new nodes are numbered behind those of the state. */
+/* Returns a stack node by its number; new nodes are numbered behind those of the text's state. */
 SPECDEC__INLINE const specdec__stack_node *specdec__automaton_node(const specdec__automaton *m, uint32_t node)
 {
     return node < m->state_node_count ? &m->state_nodes[node] : &m->new_nodes[node - m->state_node_count];
 }
 
-/* Returns the levels of the stack whose top is a node; 0: an empty stack. */
+/* Returns the number of levels of the stack whose top is a node; 0: an empty stack. */
 SPECDEC__INLINE uint32_t specdec__automaton_stack_height(const specdec__automaton *m, uint32_t node)
 {
     return node ? specdec__automaton_node(m, node)->height : 0;
 }
 
-/* Pushes a node on top of `parent` and returns its number; UINT32_MAX: no room. Equal nodes of one step are shared. */
+/* Pushes a stack node on top of the node `parent` and returns its number; UINT32_MAX: no room. Equal nodes that one
+   byte adds are shared. */
 static uint32_t specdec__automaton_push_node(specdec__automaton *m, uint32_t back, uint32_t counter, uint32_t parent)
 {
     const uint32_t height = specdec__automaton_stack_height(m, parent) + 1;
@@ -28049,7 +28050,7 @@ static uint32_t specdec__automaton_push_node(specdec__automaton *m, uint32_t bac
     return m->state_node_count + m->new_count++;
 }
 
-/* Adds a state and its stack node to the list of pairs that this byte visits, once. */
+/* Adds a state and its stack node to the list of pairs that the current byte visits, unless they are in it. */
 static void specdec__automaton_visit_state(specdec__automaton *m, uint32_t state, uint32_t node)
 {
     uint32_t i;
@@ -28067,7 +28068,7 @@ static void specdec__automaton_visit_state(specdec__automaton *m, uint32_t state
     m->visits[m->visit_count++].node = node;
 }
 
-/* Does a state keep the stack node that returned to it, as its counter lies there? */
+/* Does the state with this header keep the stack node that returned to it, as its counter lies there? */
 SPECDEC__INLINE int specdec__record_keeps_node(uint32_t header)
 {
     const uint32_t kind = SPECDEC__RECORD_KIND(header);
@@ -28076,13 +28077,13 @@ SPECDEC__INLINE int specdec__record_keeps_node(uint32_t header)
            kind == SPECDEC__RECORD_AFTER_REPEAT;
 }
 
-/* Can a rule only end in this state: no edges, no calls? */
+/* Can a rule do nothing but end in this state: has its record no edges and no calls? */
 SPECDEC__INLINE int specdec__record_only_ends(const uint32_t *record)
 {
     return (record[0] & ~(255u << 8)) == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END) && !record[1];
 }
 
-/* Can a rule only go on by an edge in this state: no calls, no end? */
+/* Can a rule continue only by an edge in this state: has its record no calls, and may it not end? */
 SPECDEC__INLINE int specdec__record_only_edges(const uint32_t *record)
 {
     return SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN && !record[1] &&
@@ -28114,7 +28115,8 @@ static void specdec__automaton_add_thread(specdec__automaton *m, uint32_t state,
     m->next_threads[m->next_count++].node = node;
 }
 
-/* Ends the rule that was called by a stack node: its return state is visited. Returns 0 when the stack is empty. */
+/* Ends the rule that a stack node has called: visits the state to which the rule returns. Returns 0 when the stack is
+   empty. */
 static int specdec__automaton_end_rule(specdec__automaton *m, uint32_t node)
 {
     const specdec__stack_node *top;
@@ -28127,7 +28129,7 @@ static int specdec__automaton_end_rule(specdec__automaton *m, uint32_t node)
     return 1;
 }
 
-/* Returns the edge for a byte, by binary search among `count` edges in order of their bytes; NULL: none. */
+/* Returns the edge for a byte, by binary search among `count` edges in order of their bytes; NULL: there is none. */
 SPECDEC__INLINE const uint32_t *specdec__record_find_edge(const uint32_t *edge, uint32_t count, uint32_t byte)
 {
     while (count > 4) { /* invariant: the edge, if there is one, is among the `count` edges from `edge` on */
@@ -28146,8 +28148,8 @@ SPECDEC__INLINE const uint32_t *specdec__record_find_edge(const uint32_t *edge, 
     return NULL;
 }
 
-/* Is a listed property allowed as the next member, by the counter of the object's stack node? `height`: levels of the
-   stack; its value must have room there. */
+/* May a listed property be the next member of an object, by the counter of the object's stack node? `height`: levels of
+   the stack; the property's value must have room there. */
 static int specdec__object_allows_property(const specdec__automaton *m, const uint32_t *object, uint32_t property,
                                            uint32_t counter, uint32_t height)
 {
@@ -28171,7 +28173,7 @@ static int specdec__object_allows_property(const specdec__automaton *m, const ui
     return 1;
 }
 
-/* Is an unlisted key allowed as the next member? */
+/* May an unlisted key be the next member of an object? counter, height: as in specdec__object_allows_property. */
 static int specdec__object_allows_unlisted(const specdec__automaton *m, const uint32_t *object, uint32_t counter,
                                            uint32_t height)
 {
@@ -28185,7 +28187,7 @@ static int specdec__object_allows_unlisted(const specdec__automaton *m, const ui
     return height + (need < 1 ? 1 : need) <= SPECDEC__STACK_HEIGHT;
 }
 
-/* Is any key allowed whose first bytes lead to this KEY state? */
+/* May any key of an object follow whose first bytes lead to this KEY state? */
 static int specdec__object_allows_key(const specdec__automaton *m, uint32_t key, uint32_t node)
 {
     const uint32_t *record = m->words + key, *object = m->words + record[1];
@@ -28202,7 +28204,8 @@ static int specdec__object_allows_key(const specdec__automaton *m, uint32_t key,
            specdec__object_allows_unlisted(m, object, counter, height);
 }
 
-/* Reads a byte of a key: along the tree of listed keys, or, where the byte leaves the tree, as an unlisted key. */
+/* Reads a byte of an object's key: along the tree of listed keys, or, where the byte leaves the tree, as an unlisted
+   key. */
 static void specdec__automaton_read_key(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
@@ -28227,13 +28230,14 @@ static void specdec__automaton_read_key(specdec__automaton *m, const specdec__au
     }
 }
 
-/* Is this byte white space, and is white space free in this constraint? */
+/* Is this byte white space that the constraint allows between the tokens of JSON? */
 SPECDEC__INLINE int specdec__automaton_skips_space(const specdec__automaton *m, uint32_t byte)
 {
     return m->constraint->allows_space && (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r');
 }
 
-/* Reads a byte at the beginning of an object or behind a member: white space, a quote or comma, the closing brace. */
+/* Reads a byte at the beginning of an object or behind a member: white space, a quote or comma, or the closing
+   brace. */
 static void specdec__automaton_read_object(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
@@ -28269,7 +28273,8 @@ SPECDEC__INLINE uint32_t specdec__array_item_rule(const uint32_t *array, uint32_
     return i >= array[SPECDEC__ARRAY_MOST] ? UINT32_MAX : array[SPECDEC__ARRAY_WORDS + (i < count ? i : count)];
 }
 
-/* Reads a byte in an array: white space, the closing bracket, a comma, or the first byte of an item. */
+/* Reads a byte between the items of an array: white space, the closing bracket, a comma, or the first byte of an
+   item. */
 static void specdec__automaton_read_array(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *array = m->words + record[1];
@@ -28297,7 +28302,8 @@ static void specdec__automaton_read_array(specdec__automaton *m, const specdec__
     }
 }
 
-/* Visits what may follow in a counted repetition: its body once more, and, behind enough bodies, its end. */
+/* Visits the states that may follow in a counted repetition: its body once more, and, after enough repetitions, the
+   state behind it. */
 static void specdec__automaton_repeat_body(specdec__automaton *m, const specdec__automaton_thread *at)
 {
     const uint32_t *record = m->words + at->state;
@@ -28341,7 +28347,8 @@ static void specdec__automaton_read_plain(specdec__automaton *m, const specdec__
         specdec__automaton_end_rule(m, at->node);
 }
 
-/* Counts the member whose key was read, in a new stack node of its object, then visits the state behind the key. */
+/* Counts the object's member whose key was read, in a new stack node of the object, then visits the state behind the
+   key. */
 static void specdec__automaton_count_member(specdec__automaton *m, const specdec__automaton_thread *at)
 {
     const uint32_t *record = m->words + at->state;
@@ -28356,7 +28363,7 @@ static void specdec__automaton_count_member(specdec__automaton *m, const specdec
         m, record[1], specdec__automaton_push_node(m, node->return_state, index | seen << 16, node->parent));
 }
 
-/* Reads a byte with all threads; the threads behind it are written to m->next_threads. */
+/* Reads a byte with `count` threads; the threads behind the byte are written to m->next_threads. */
 static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__automaton_thread *threads,
                                          uint32_t count, uint32_t byte)
 {
@@ -28381,7 +28388,7 @@ static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__a
     }
 }
 
-/* Marks the stack nodes that threads use in live (state_node_count + new_count). Returns how many are marked. */
+/* Marks the stack nodes that `count` threads use: live[node] becomes 1, all others 0. Returns how many are marked. */
 static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const specdec__automaton_thread *threads,
                                               uint32_t count, unsigned char *live)
 {
@@ -28396,7 +28403,7 @@ static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const
     return marked;
 }
 
-/* Drops the last threads until the stack nodes of the first ones fit into a state. */
+/* Removes the last of m->next_threads until the stack nodes of the others fit into a text's state. */
 static void specdec__automaton_drop_threads(specdec__automaton *m, unsigned char *live)
 {
     while (specdec__automaton_mark_nodes(m, m->next_threads, m->next_count, live) >= SPECDEC__STACK_NODES) {
@@ -28405,7 +28412,7 @@ static void specdec__automaton_drop_threads(specdec__automaton *m, unsigned char
     }
 }
 
-/* Stores the threads in m->next_threads and their stack nodes in a state, which may be the one that was read. */
+/* Stores m->next_threads and their stack nodes as a text's state, which may be the one that was read. */
 static void specdec__automaton_store_state(specdec__automaton *m, specdec_constraint_state *state)
 {
     unsigned char live[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
@@ -28434,7 +28441,7 @@ static void specdec__automaton_store_state(specdec__automaton *m, specdec_constr
     state->dropped |= m->dropped;
 }
 
-/* Prepares the working memory for reading a byte in a state. */
+/* Fills in the working memory for reading a byte after a text whose state is given. */
 static void specdec__automaton_load_state(specdec__automaton *m, const specdec_constraint *c,
                                           const specdec_constraint_state *state)
 {
@@ -28446,7 +28453,7 @@ static void specdec__automaton_load_state(specdec__automaton *m, const specdec_c
     m->state_node_count = state->node_count;
 }
 
-/* Is the text complete in this state, so that it may end? */
+/* Is the text with this state complete, so that it may end? */
 static int specdec__constraint_is_complete(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
@@ -28476,8 +28483,8 @@ static int specdec__constraint_is_complete(const specdec_constraint *c, const sp
     return 0;
 }
 
-/* Reads a byte: the state becomes that behind the byte. Returns 0, and changes nothing, when the byte is not
-   allowed. */
+/* Reads a byte of a text: the state becomes that behind the byte. Returns 0, and changes nothing, when the byte may not
+   follow. */
 static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_constraint_state *state,
                                          unsigned char byte)
 {
@@ -28512,7 +28519,7 @@ static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_co
     return 1;
 }
 
-/* The state of an empty text: one thread at the start of the root rule. */
+/* Writes the state of an empty text: one thread at the start of the root rule. */
 static SPECDEC__UNUSED void specdec__constraint_first_state(const specdec_constraint *c,
                                                             specdec_constraint_state *state)
 {
@@ -28521,7 +28528,7 @@ static SPECDEC__UNUSED void specdec__constraint_first_state(const specdec_constr
     state->thread[0].state = specdec__constraint_rules(c)[c->root_rule].start;
 }
 
-/* Adds the bytes that a state may read to a set of 256 bits; the set may hold bytes that are then refused. */
+/* Adds the bytes that may follow in a state of a rule to a set of 256 bits; some of them may then be refused. */
 static void specdec__record_first_bytes(const specdec__automaton *m, uint32_t state, uint32_t set[8])
 {
     const uint32_t *record = m->words + state, kind = SPECDEC__RECORD_KIND(record[0]);
@@ -28544,7 +28551,7 @@ static void specdec__record_first_bytes(const specdec__automaton *m, uint32_t st
 }
 
 /* =====================================================================================================================
- * >>constraint/build: from expressions over characters to states: syntax tree, Thompson's NFA, subset construction.
+ * >>constraint/build: builds states from expressions over characters: syntax tree, Thompson's NFA, subset construction.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -28552,64 +28559,62 @@ SPECDEC__FOR_SIZE
 /* A growing array of 32-bit items. When it is full, a larger copy takes its place; the old memory stays unused. */
 typedef struct specdec__vector {
     uint32_t *data; /* (count of capacity) items */
-    uint32_t count, capacity;
+    uint32_t count, capacity; /* items in use; items that there is room for */
 } specdec__vector;
 
-/* What a constraint is built from, in the caller's block: words grow from its front, scratch memory from its back. */
+/* A constraint that is being built in the caller's block: words are added at its front, scratch memory at its back. */
 typedef struct specdec__build {
-    unsigned char *base;
-    size_t size, scratch_at; /* size in bytes; offset where scratch memory begins */
+    unsigned char *base;     /* the caller's block */
+    size_t size, scratch_at; /* bytes of the block; offset in it where scratch memory begins */
     uint32_t *words;         /* (word_count) words, behind the constraint's header */
     uint32_t word_count;
-    specdec__vector rules;                        /* (rules) first state of each rule; 0: not built yet */
-    specdec__vector nullable;                     /* (rules) not 0: the rule matches the empty text */
+    specdec__vector rules;                        /* first state of each rule; 0: not built yet */
+    specdec__vector nullable;                     /* for each rule, not 0: it matches the empty text */
     specdec__vector states;                       /* indices of all records among the words */
     specdec__vector tree;                         /* (SPECDEC__SYNTAX_WORDS a node) syntax trees */
     specdec__vector ranges;                       /* (2) first and last character of each range of a set */
-    specdec__vector nfa;                          /* (3) type | low byte << 8 | high byte << 16; next state; second next
-                                                     state, label or rule */
-    uint32_t repeat_limit;                        /* states above which a repetition is counted at run time instead of
-                                                     copied; 0: never */
-    int json_strings;                             /* 1: characters are spelled as in a JSON string, some with an
-                                                     escape */
-    int raw_strings;                              /* 1: listed strings are spelled without escapes */
+    specdec__vector nfa;   /* 3 words an NFA state: type | low byte << 8 | high byte << 16; next state; second next
+                                 state, label or rule */
+    uint32_t repeat_limit; /* NFA states above which a repetition is counted at run time, not copied; 0: no limit */
+    int json_strings;      /* 1: characters are spelled as in a JSON string, some with an escape */
+    int raw_strings;       /* 1: listed strings are spelled without escapes */
     uint32_t argument_kinds, argument_kind_count; /* as in struct specdec_constraint */
-    uint64_t work;                                /* units of work so far, limited by BUILD_WORK_MOST against hostile
-                                                     sources */
-    uint32_t string_body, string_character, string_quote; /* any JSON string: state inside it; rule of one character;
-                                                             state in front of its quote */
-    uint32_t crowded_state;                       /* state that was refused, as it has too many alternatives */
-    int failed;                                   /* 0, SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
-    const char *error_text;                       /* reason of the failure */
-    size_t error_at;                              /* byte offset of the error in the source */
+    uint64_t work;             /* units of work so far, at most SPECDEC__BUILD_WORK_MOST, against hostile sources */
+    uint32_t string_body;      /* state inside any JSON string */
+    uint32_t string_character; /* rule of one character of any JSON string */
+    uint32_t string_quote;     /* state in front of the opening quote of any JSON string */
+    uint32_t crowded_state;    /* state that was refused, as it has too many alternatives */
+    int failed;                /* 0, SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
+    const char *error_text;    /* reason of the failure */
+    size_t error_at;           /* byte offset of the error in the constraint's source text */
 } specdec__build;
 
-/* Kinds of nodes of a syntax tree. */
+/* Kinds of nodes of the syntax tree of an expression over characters. */
 enum {
     SPECDEC__SYNTAX_EMPTY, SPECDEC__SYNTAX_SET, SPECDEC__SYNTAX_ALL, SPECDEC__SYNTAX_ANY, SPECDEC__SYNTAX_REPEAT,
     SPECDEC__SYNTAX_RULE, SPECDEC__SYNTAX_BEGIN, SPECDEC__SYNTAX_END,
     SPECDEC__SYNTAX_COUNTED /* node of a rule by itself: repetitions of the rule before it, counted at run time */
 };
 
-/* Words of a tree's node: kind; first child; next sibling; two numbers A and B: a SET's first range and number of
-   ranges, a REPEAT's least and most, the RULE's number. Children of ALL (a concatenation) are in reverse order. */
+/* Words of a syntax tree's node: kind; first child; next sibling; two numbers A and B: a SET's first range and number
+   of ranges, a REPEAT's least and most, the RULE's number. Children of ALL (a concatenation) are in reverse order. */
 enum {
     SPECDEC__SYNTAX_KIND, SPECDEC__SYNTAX_CHILD, SPECDEC__SYNTAX_NEXT, SPECDEC__SYNTAX_A, SPECDEC__SYNTAX_B,
     SPECDEC__SYNTAX_WORDS
 };
 
-/* Types of NFA states. */
+/* Types of states of the NFA (nondeterministic finite automaton). */
 enum {
     SPECDEC__NFA_BYTE, SPECDEC__NFA_SPLIT, SPECDEC__NFA_CALL, SPECDEC__NFA_ACCEPT, SPECDEC__NFA_BEGIN, SPECDEC__NFA_END
 };
 
 #define SPECDEC__BUILD_WORK_MOST 30000000u /* units of work that building a constraint may take */
-#define SPECDEC__NFA_STATES_MOST 60000u /* NFA states of one expression */
-#define SPECDEC__DFA_STATES_MOST 8000u /* states of one DFA */
-#define SPECDEC__BRACKETS_MOST 100   /* nesting of brackets in a source */
-#define SPECDEC__LAST_CODE_POINT 0x10ffffu
+#define SPECDEC__NFA_STATES_MOST 60000u /* NFA states of one expression, at most */
+#define SPECDEC__DFA_STATES_MOST 8000u /* states of one DFA, at most */
+#define SPECDEC__BRACKETS_MOST 100   /* brackets within each other in a constraint's source, at most */
+#define SPECDEC__LAST_CODE_POINT 0x10ffffu /* the last code point of Unicode */
 
-/* Stores an error, unless an earlier one is stored. Returns 0. */
+/* Stores the error of a build and its text, unless an earlier one is stored. Returns 0. */
 static int specdec__build_fail(specdec__build *b, int code, const char *why)
 {
     if (!b->failed) {
@@ -28619,7 +28624,7 @@ static int specdec__build_fail(specdec__build *b, int code, const char *why)
     return 0;
 }
 
-/* Adds to the units of work. Returns 0 when the build has failed or the work is above its limit. */
+/* Adds to the build's units of work. Returns 0 when the build has failed or the work is above its limit. */
 static int specdec__build_count_work(specdec__build *b, size_t amount)
 {
     b->work += amount;
@@ -28628,7 +28633,7 @@ static int specdec__build_count_work(specdec__build *b, size_t amount)
     return !b->failed;
 }
 
-/* Scratch memory for `count` items of 32 bits, not zeroed; NULL: the block is full. */
+/* Takes scratch memory for `count` items of 32 bits, not zeroed; NULL: the block is full. */
 static uint32_t *specdec__build_reserve_scratch(specdec__build *b, size_t count)
 {
     const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
@@ -28660,7 +28665,7 @@ static uint32_t specdec__vector_extend(specdec__build *b, specdec__vector *v, ui
     return v->count - count;
 }
 
-/* Appends an item to a vector. */
+/* Appends an item to a vector; a full block makes the build fail. */
 static void specdec__vector_push(specdec__build *b, specdec__vector *v, uint32_t item)
 {
     const uint32_t at = specdec__vector_extend(b, v, 1);
@@ -28669,7 +28674,7 @@ static void specdec__vector_push(specdec__build *b, specdec__vector *v, uint32_t
         v->data[at] = item;
 }
 
-/* Appends `count` zeroed words. Returns the index of the first one; 0: the block is full. */
+/* Appends `count` zeroed words to the constraint. Returns the index of the first one; 0: the block is full. */
 static uint32_t specdec__build_add_words(specdec__build *b, uint32_t count)
 {
     const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
@@ -28684,7 +28689,8 @@ static uint32_t specdec__build_add_words(specdec__build *b, uint32_t count)
     return at;
 }
 
-/* Appends a record of `count` words with a header. Returns its state; 0: the block is full. */
+/* Appends the record of a state, `count` words with this header, to the constraint. Returns the state, the record's
+   index; 0: the block is full. */
 static uint32_t specdec__build_add_state(specdec__build *b, uint32_t header, uint32_t count)
 {
     const uint32_t at = specdec__build_add_words(b, count);
@@ -28696,7 +28702,7 @@ static uint32_t specdec__build_add_state(specdec__build *b, uint32_t header, uin
     return at;
 }
 
-/* Adds a rule that is not built yet. Returns its number. */
+/* Adds a rule that is not built yet to the constraint. Returns the rule's number. */
 static uint32_t specdec__build_add_rule(specdec__build *b)
 {
     specdec__vector_push(b, &b->rules, 0);
@@ -28723,7 +28729,7 @@ static uint32_t specdec__syntax_add_node(specdec__build *b, uint32_t kind, uint3
     return at;
 }
 
-/* Makes a node the first child of `parent`. */
+/* Makes a node of a syntax tree the first child of the node `parent`. */
 static void specdec__syntax_prepend_child(specdec__build *b, uint32_t parent, uint32_t child)
 {
     if (!b->failed) {
@@ -28732,20 +28738,20 @@ static void specdec__syntax_prepend_child(specdec__build *b, uint32_t parent, ui
     }
 }
 
-/* Adds the characters low to high to the ranges of the set that is being made. */
+/* Adds the characters low to high to the ranges of the character set that is being made. */
 static void specdec__syntax_add_range(specdec__build *b, uint32_t low, uint32_t high)
 {
     specdec__vector_push(b, &b->ranges, low);
     specdec__vector_push(b, &b->ranges, high);
 }
 
-/* Returns a SET node of the ranges from index `from` to the last one. */
+/* Adds a SET node, of the ranges from index `from` to the last one, to the syntax trees. Returns its index. */
 static uint32_t specdec__syntax_add_set(specdec__build *b, uint32_t from)
 {
     return specdec__syntax_add_node(b, SPECDEC__SYNTAX_SET, 0, from, (b->ranges.count - from) / 2);
 }
 
-/* Returns a SET node of one range of characters. */
+/* Adds a SET node of one range of characters, low to high, to the syntax trees. Returns its index. */
 static uint32_t specdec__syntax_add_character(specdec__build *b, uint32_t low, uint32_t high)
 {
     const uint32_t from = b->ranges.count;
@@ -28788,7 +28794,8 @@ static void specdec__syntax_negate_ranges(specdec__build *b, uint32_t from)
 
 /* ---- The NFA (K. Thompson 1968), built from its end: a function gets the next state and returns the first one. */
 
-/* Adds a state to the NFA. Returns its index; UINT32_MAX: failed. */
+/* Adds a state to the NFA: its head (type and bytes), the next state, and a second next state, label or rule. Returns
+   its index; 0: the build failed. */
 static uint32_t specdec__nfa_add_state(specdec__build *b, uint32_t head, uint32_t next, uint32_t other)
 {
     const uint32_t at = specdec__vector_extend(b, &b->nfa, 3);
@@ -28803,13 +28810,15 @@ static uint32_t specdec__nfa_add_state(specdec__build *b, uint32_t head, uint32_
     return at;
 }
 
-/* Returns an NFA state that leads to two states without a byte. If one of them is UINT32_MAX, no state is added. */
+/* Adds an NFA state that leads to two states without reading a byte. Returns its index. If `one` is UINT32_MAX, it adds
+   no state and returns `other`. */
 static uint32_t specdec__nfa_add_split(specdec__build *b, uint32_t one, uint32_t other)
 {
     return one == UINT32_MAX ? other : specdec__nfa_add_state(b, SPECDEC__NFA_SPLIT, one, other);
 }
 
-/* Returns a BYTE state; an equal one that was added from index `from` on is used again. */
+/* Adds a BYTE state, which reads a byte from low to high, to the NFA; an equal one that was added from index `from` on
+   is used again. Returns its index. */
 static uint32_t specdec__nfa_add_byte(specdec__build *b, uint32_t from, uint32_t low, uint32_t high, uint32_t next)
 {
     const uint32_t head = SPECDEC__NFA_BYTE | low << 8 | high << 16;
@@ -28848,8 +28857,9 @@ static uint32_t specdec__utf8_encode(uint32_t code, unsigned char out[4])
     return 4;
 }
 
-/* Adds the characters low to high, as UTF-8, to the alternatives in `all`. The range is cut so that in each part all
-   bytes behind the first different one take all their values. */
+/* Adds states that read the characters low to high, as UTF-8, to the alternatives that begin in state `all`. Returns
+   the first state of all alternatives. The range is cut so that in each part all bytes behind the first different one
+   take all their values. */
 static uint32_t specdec__nfa_add_utf8(specdec__build *b, uint32_t from, uint32_t all, uint32_t low, uint32_t high,
                                       uint32_t next)
 {
@@ -28886,8 +28896,8 @@ static uint32_t specdec__nfa_add_utf8(specdec__build *b, uint32_t from, uint32_t
     return all;
 }
 
-/* Adds a character's escapes in a JSON string, \u00XX and, if it has one, the short form, to the alternatives in
-   `all`. */
+/* Adds states that read a character's escapes in a JSON string, \u00XX and, if it has one, the short form, to the
+   alternatives that begin in state `all`. Returns the first state of all alternatives. */
 static uint32_t specdec__nfa_add_escape(specdec__build *b, uint32_t from, uint32_t all, uint32_t code, uint32_t next)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
@@ -28914,7 +28924,8 @@ static uint32_t specdec__nfa_add_escape(specdec__build *b, uint32_t from, uint32
     return all;
 }
 
-/* Returns one character of a set of ranges; without ranges, a state that nothing matches. */
+/* Adds states that read one character of a set of `count` ranges; without ranges, a state that nothing matches. Returns
+   the first state. */
 static uint32_t specdec__nfa_add_set(specdec__build *b, uint32_t ranges, uint32_t count, uint32_t next)
 {
     const uint32_t from = b->nfa.count;
@@ -28943,7 +28954,8 @@ static uint32_t specdec__nfa_add_set(specdec__build *b, uint32_t ranges, uint32_
 
 static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t next);
 
-/* Returns a repetition of a tree, as copies: `least` of them, then optional ones or a loop. */
+/* Adds states of a syntax tree's repetition, as copies: `least` of them, then optional ones or a loop. Returns the
+   first state. */
 static uint32_t specdec__nfa_add_repeat(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -28963,7 +28975,7 @@ static uint32_t specdec__nfa_add_repeat(specdec__build *b, uint32_t tree, uint32
     return at;
 }
 
-/* The NFA of a syntax tree, followed by the state `next`. Returns its first state. */
+/* Adds the NFA states of a syntax tree, followed by the state `next`. Returns the first state. */
 static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -29023,7 +29035,7 @@ static void specdec__dfa_set_classes(specdec__dfa *d, const unsigned char *borde
     }
 }
 
-/* Returns the last byte of a class. */
+/* Returns the last byte of a class of bytes. */
 static uint32_t specdec__dfa_class_last(const specdec__dfa *d, uint32_t class_of_bytes)
 {
     return class_of_bytes + 1 < d->classes ? (uint32_t)d->class_first[class_of_bytes + 1] - 1 : 255;
@@ -29057,7 +29069,7 @@ static void specdec__dfa_add_closure(specdec__build *b, specdec__dfa *d, uint32_
     }
 }
 
-/* Returns the labels of a set of NFA states: bits of the ACCEPT states reached if the text ends here. */
+/* Returns the labels of a set of NFA states: bits of the ACCEPT states that are reached if the text ends here. */
 static uint32_t specdec__dfa_set_labels(specdec__build *b, specdec__dfa *d, uint32_t from, uint32_t count, int first)
 {
     uint32_t i, label = 0, ends = 0;
@@ -29113,7 +29125,8 @@ static void specdec__dfa_store_set(specdec__build *b, specdec__dfa *d, uint32_t 
     d->set_table.data[hash & (d->set_table.count - 1)] = state;
 }
 
-/* Returns the state of the set in d->current, whose members are marked; a set that is new gets a new state. */
+/* Returns the DFA state of the set of NFA states in d->current, whose members are marked; a new set gets a new
+   state. */
 static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int first)
 {
     const uint32_t count = d->current.count;
@@ -29151,7 +29164,7 @@ static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int 
     return b->failed ? 0 : state;
 }
 
-/* Returns the state behind a byte (type BYTE), or behind the call of a rule (type CALL). */
+/* Returns the DFA state behind a byte (type BYTE), or behind the call of a rule (type CALL). */
 static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint32_t state, uint32_t type,
                                         uint32_t what)
 {
@@ -29171,7 +29184,7 @@ static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint
     return specdec__dfa_find_state(b, d, 0);
 }
 
-/* An empty DFA, with state 0 only. */
+/* Initialises a DFA, with state 0 only, which rejects. */
 static void specdec__dfa_begin(specdec__build *b, specdec__dfa *d)
 {
     memset(d, 0, sizeof *d);
@@ -29228,8 +29241,8 @@ static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start
 /* How a product of two DFAs accepts: where both do, where the first does and the second does not, where either does. */
 enum { SPECDEC__DFA_BOTH, SPECDEC__DFA_WITHOUT, SPECDEC__DFA_EITHER };
 
-/* The product of two DFAs without calls: a state is a pair of states, kept in d->sets. Returns 0 when the build
-   failed. */
+/* Builds the product of two DFAs without calls: a state is a pair of states, kept in d->sets. how: SPECDEC__DFA_BOTH to
+   _EITHER. Returns 0 when the build failed. */
 static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specdec__dfa *x, const specdec__dfa *y,
                                 int how)
 {
@@ -29319,7 +29332,7 @@ static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
     return !b->failed && alive.data[1];
 }
 
-/* Are two states in one block, and do all classes lead them to equal blocks? */
+/* Are two states of a DFA in one block, and do all classes of bytes lead them to equal blocks? */
 static int specdec__dfa_states_equal(const specdec__dfa *d, const uint32_t *block, uint32_t a, uint32_t c)
 {
     const uint32_t *x = d->next.data + (size_t)a * d->classes, *y = d->next.data + (size_t)c * d->classes;
@@ -29331,8 +29344,9 @@ static int specdec__dfa_states_equal(const specdec__dfa *d, const uint32_t *bloc
     return block[a] == block[c];
 }
 
-/* Splits blocks of states by the blocks that their classes lead to (Moore's partition refinement). Returns the number
-   of blocks. now: (states) new block of each, in order of first states; slots: (mask + 1) hash table of blocks. */
+/* Splits blocks of equal DFA states by the blocks that their classes of bytes lead to (Moore's partition refinement).
+   Returns the number of blocks. now: (states) new block of each, in order of first states; slots: (mask + 1) hash table
+   of blocks. */
 static uint32_t specdec__dfa_split_blocks(const specdec__dfa *d, const uint32_t *block, uint32_t *now, uint32_t *first,
                                           uint32_t *slots, uint32_t mask)
 {
@@ -29470,7 +29484,8 @@ static uint32_t specdec__dfa_write_records(specdec__build *b, specdec__dfa *d, c
     return place[1];
 }
 
-/* Turns calls whose return state only ends the caller's rule into tail calls, which need no level of the stack. */
+/* Turns calls of rules whose return state only ends the caller's rule into tail calls, which need no level of the
+   stack. */
 static void specdec__build_tail_calls(specdec__build *b)
 {
     uint32_t i, j;
@@ -29490,7 +29505,7 @@ static void specdec__build_tail_calls(specdec__build *b)
     }
 }
 
-/* Builds a rule from a syntax tree. Returns 0 when the build failed. */
+/* Builds the states of a rule from a syntax tree. Returns 0 when the build failed. */
 static int specdec__build_rule_from_tree(specdec__build *b, uint32_t rule, uint32_t tree)
 {
     specdec__dfa d;
@@ -29510,7 +29525,7 @@ static int specdec__build_rule_from_tree(specdec__build *b, uint32_t rule, uint3
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/expression: a text that is parsed, repetitions, regular expressions as schemas have them.
+ * >>constraint/expression: parses regular expressions, as JSON schemas have them, and helps to parse grammars.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -29522,7 +29537,7 @@ typedef struct specdec__source {
     int depth; /* number of open brackets */
 } specdec__source;
 
-/* Stores an error at the current byte of the source. Returns 0. */
+/* Stores an error of the build at the current byte of the source. Returns 0. */
 static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s, const char *why)
 {
     if (!b->failed)
@@ -29531,13 +29546,13 @@ static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s
     return 0;
 }
 
-/* Returns the next byte; -1: the source ends. */
+/* Returns the next byte of a source; -1: the source ends. */
 static int specdec__source_peek_byte(const specdec__source *s)
 {
     return s->position < s->size ? s->text[s->position] : -1;
 }
 
-/* Reads a byte if it is the next one. Returns whether it was. */
+/* Reads a byte of a source if it is the next one. Returns whether it was. */
 static int specdec__source_accept_byte(specdec__source *s, int byte)
 {
     if (specdec__source_peek_byte(s) != byte)
@@ -29546,7 +29561,7 @@ static int specdec__source_accept_byte(specdec__source *s, int byte)
     return 1;
 }
 
-/* Reads the next character of UTF-8; invalid UTF-8 is an error. */
+/* Reads the next UTF-8 character of a source and returns its code point; invalid UTF-8 is an error. */
 static uint32_t specdec__source_read_character(specdec__build *b, specdec__source *s)
 {
     const specdec__text_character c = specdec__text_character_at(s->text, s->size, s->position);
@@ -29557,7 +29572,7 @@ static uint32_t specdec__source_read_character(specdec__build *b, specdec__sourc
     return c.code;
 }
 
-/* Returns the value of a hexadecimal digit; -1: none. */
+/* Returns the value of a hexadecimal digit; -1: the character is no such digit. */
 static int specdec__hex_digit_value(int c)
 {
     const int small = c | 32;
@@ -29565,7 +29580,7 @@ static int specdec__hex_digit_value(int c)
     return c >= '0' && c <= '9' ? c - '0' : small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
 }
 
-/* Reads a number of exactly `digits` hexadecimal digits. */
+/* Reads exactly `digits` hexadecimal digits of a source and returns the number; other characters are an error. */
 static uint32_t specdec__source_read_hex(specdec__build *b, specdec__source *s, int digits)
 {
     uint32_t value = 0;
@@ -29581,7 +29596,7 @@ static uint32_t specdec__source_read_hex(specdec__build *b, specdec__source *s, 
     return value <= SPECDEC__LAST_CODE_POINT ? value : specdec__source_fail(b, s, "there is no such character");
 }
 
-/* Reads a decimal number, at most a billion; UINT32_MAX: there is no digit. */
+/* Reads a decimal number of a source and returns it, at most a billion; UINT32_MAX: there is no digit. */
 static uint32_t specdec__source_read_number(specdec__source *s)
 {
     uint32_t value = UINT32_MAX;
@@ -29592,7 +29607,7 @@ static uint32_t specdec__source_read_number(specdec__source *s)
     return value;
 }
 
-/* Returns an estimate of the NFA states of a tree. */
+/* Returns an estimate of the number of NFA states of a syntax tree. */
 static uint64_t specdec__syntax_count_states(specdec__build *b, uint32_t tree)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -29608,8 +29623,8 @@ static uint64_t specdec__syntax_count_states(specdec__build *b, uint32_t tree)
     return size < 1000000000u ? size : 1000000000u;
 }
 
-/* Returns a tree that repeats least to most times. Where copies would take more states than b->repeat_limit, it becomes
-   a rule of its own that is counted at run time. */
+/* Returns a syntax tree that repeats `tree` least to most times. Where copies would take more NFA states than
+   b->repeat_limit, it becomes a rule of its own that is counted at run time. */
 static uint32_t specdec__syntax_add_repeat(specdec__build *b, specdec__vector *rule_trees, uint32_t tree,
                                            uint32_t least, uint32_t most)
 {
@@ -29654,7 +29669,7 @@ static int specdec__regex_add_class(specdec__build *b, int c)
     return 1;
 }
 
-/* Reads an escaped character, behind its backslash. */
+/* Reads an escape of a regular expression, behind its backslash. Returns its syntax tree. */
 static uint32_t specdec__regex_read_escape(specdec__build *b, specdec__source *s)
 {
     static const char names[] = "nrtfv0", meant[] = "\n\r\t\f\v";
@@ -29687,7 +29702,7 @@ static uint32_t specdec__regex_read_escape(specdec__build *b, specdec__source *s
     return c;
 }
 
-/* Reads a bracket expression, behind its [. */
+/* Reads a bracket expression, such as [a-z], behind its [. Returns its syntax tree. */
 static uint32_t specdec__regex_read_bracket(specdec__build *b, specdec__source *s)
 {
     const int negated = specdec__source_accept_byte(s, '^');
@@ -29724,7 +29739,8 @@ static uint32_t specdec__regex_read_bracket(specdec__build *b, specdec__source *
 
 static uint32_t specdec__regex_read_alternatives(specdec__build *b, specdec__source *s, specdec__vector *rule_trees);
 
-/* Reads an atom: a group in parentheses, a set, an anchor, or a character. */
+/* Reads an atom of a regular expression: a group in parentheses, a set, an anchor, or a character. Returns its syntax
+   tree. */
 static uint32_t specdec__regex_read_atom(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     const uint32_t from = b->ranges.count, c = specdec__source_read_character(b, s);
@@ -29775,7 +29791,7 @@ static uint32_t specdec__regex_read_atom(specdec__build *b, specdec__source *s, 
     return specdec__syntax_add_character(b, c, c);
 }
 
-/* Reads a quantifier (* + ? {n,m}). Returns 0 when there is none. */
+/* Reads a quantifier (* + ? {n,m}) of a regular expression into *least and *most. Returns 0 when there is none. */
 static int specdec__regex_read_quantifier(specdec__source *s, uint32_t *least, uint32_t *most)
 {
     const size_t from = s->position;
@@ -29802,7 +29818,7 @@ static int specdec__regex_read_quantifier(specdec__source *s, uint32_t *least, u
     return 0;
 }
 
-/* Reads a concatenation of quantified atoms. */
+/* Reads a concatenation of quantified atoms of a regular expression. Returns its syntax tree. */
 static uint32_t specdec__regex_read_concatenation(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -29821,7 +29837,7 @@ static uint32_t specdec__regex_read_concatenation(specdec__build *b, specdec__so
     return all;
 }
 
-/* Reads alternatives between bars. */
+/* Reads alternatives between bars of a regular expression. Returns their syntax tree. */
 static uint32_t specdec__regex_read_alternatives(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     uint32_t any = 0, tree;
@@ -29838,7 +29854,8 @@ static uint32_t specdec__regex_read_alternatives(specdec__build *b, specdec__sou
     return any ? any : tree;
 }
 
-/* Must every text that a tree matches stand at the beginning (begin) or end of the whole text, because of ^ or $? */
+/* Must every text that a syntax tree matches stand at the beginning (begin = 1) or end (0) of the whole text, because
+   of ^ or $? */
 static int specdec__regex_is_anchored(specdec__build *b, uint32_t tree, int begin)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -29859,15 +29876,15 @@ static int specdec__regex_is_anchored(specdec__build *b, uint32_t tree, int begi
     return (int)all;
 }
 
-/* Returns a tree that matches any text. */
+/* Returns a syntax tree that matches any text. */
 static uint32_t specdec__syntax_add_any_text(specdec__build *b)
 {
     return specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
                                     specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT), 0, UINT32_MAX);
 }
 
-/* Parses a regular expression into a tree. whole: the expression must match the whole text; else a part of it may
-   match, as in ECMA-262. */
+/* Parses a regular expression and returns its syntax tree. whole: the expression must match the whole text; else a part
+   of it may match, as in ECMA-262. */
 static uint32_t specdec__regex_parse(specdec__build *b, specdec__source *s, specdec__vector *rule_trees, int whole)
 {
     const uint32_t tree = specdec__regex_read_alternatives(b, s, rule_trees);
@@ -29892,14 +29909,14 @@ static uint32_t specdec__regex_parse(specdec__build *b, specdec__source *s, spec
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/finish: what follows from all rules: which match nothing, what they begin with, how deep they go.
+ * >>constraint/finish: computes properties of all rules: which match nothing, how they begin, how deep they nest.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__CONSTRAINT_MAGIC UINT64_C(0x3153544e4f434453) /* "SDCONTS1" in little-endian order */
+#define SPECDEC__CONSTRAINT_MAGIC UINT64_C(0x3153544e4f434453) /* first bytes of a constraint: "SDCONTS1" */
 
-/* Can a tree match the empty text? */
+/* Can a syntax tree match the empty text? */
 static int specdec__syntax_is_nullable(specdec__build *b, uint32_t tree)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -29926,7 +29943,7 @@ static int specdec__syntax_is_nullable(specdec__build *b, uint32_t tree)
     }
 }
 
-/* Computes which rules match the empty text. trees: (rules) syntax tree of each, 0: the rule has none. */
+/* Computes which rules match the empty text, into b->nullable. trees: (rules) syntax tree of each, 0: it has none. */
 static void specdec__build_nullable(specdec__build *b, const specdec__vector *trees)
 {
     uint32_t i, changed = 1;
@@ -29982,10 +29999,10 @@ static void specdec__build_rules(specdec__build *b, const specdec__vector *trees
     }
 }
 
-/* ---- Need: levels of the stack, above those of the state itself, until its rule ends. */
+/* ---- Stack need: levels of the stack that a text takes from a state to the end of the state's rule. */
 
-/* Returns the need of an object: its most demanding required member, or the least demanding one that reaches
-   `least`. */
+/* Returns the stack need of an object: that of its most demanding required member, or of the least demanding one that
+   reaches the least number of members. */
 static uint32_t specdec__stack_need_of_object(const specdec__build *b, const uint32_t *object)
 {
     const uint32_t count = object[SPECDEC__OBJECT_COUNT], *first = object + SPECDEC__OBJECT_WORDS;
@@ -30013,13 +30030,13 @@ static uint32_t specdec__stack_need_of_object(const specdec__build *b, const uin
     return need < 254 ? need + 1 : 255;
 }
 
-/* Returns the need of a rule: that of its first state; 255: not built. */
+/* Returns the stack need of a rule: that of its first state; 255: the rule is not built. */
 static uint32_t specdec__stack_need_of_rule(const specdec__build *b, uint32_t rule)
 {
     return SPECDEC__RECORD_STACK_NEED(b->words[b->rules.data[rule]]);
 }
 
-/* Returns the need of an array: its most demanding item among the least items. */
+/* Returns the stack need of an array: that of the most demanding of the items that it must have. */
 static uint32_t specdec__stack_need_of_array(const specdec__build *b, const uint32_t *array)
 {
     uint32_t i, need = 0;
@@ -30035,7 +30052,7 @@ static uint32_t specdec__stack_need_of_array(const specdec__build *b, const uint
     return need < 254 ? need + 1 : 255;
 }
 
-/* Returns the need of a PLAIN state: the least of its end, its edges and its calls. */
+/* Returns the stack need of a PLAIN state: the least of the needs of its end, its edges and its calls. */
 static uint32_t specdec__stack_need_of_plain(const specdec__build *b, const uint32_t *record)
 {
     const uint32_t edges = SPECDEC__RECORD_EDGES(record[0]);
@@ -30060,7 +30077,7 @@ static uint32_t specdec__stack_need_of_plain(const specdec__build *b, const uint
     return need;
 }
 
-/* Returns the need of a state, from the needs of the states behind it. */
+/* Returns the stack need of a state, from the needs of the states that may follow it. */
 static uint32_t specdec__stack_need_of_state(const specdec__build *b, uint32_t state)
 {
     const uint32_t *record = b->words + state;
@@ -30078,7 +30095,7 @@ static uint32_t specdec__stack_need_of_state(const specdec__build *b, uint32_t s
     }
 }
 
-/* Computes the needs of all states, from 255 down, until none changes. */
+/* Computes the stack needs of all states, from 255 down, until none changes. */
 static void specdec__build_stack_needs(specdec__build *b)
 {
     uint32_t i, changed = 1;
@@ -30096,7 +30113,7 @@ static void specdec__build_stack_needs(specdec__build *b)
         }
 }
 
-/* Removes calls of rules that match no text. */
+/* Removes calls of rules that match no text from all states. */
 static void specdec__build_remove_unmatchable_calls(specdec__build *b)
 {
     uint32_t i, k, kept;
@@ -30141,7 +30158,7 @@ static void specdec__build_refuse_crowded_states(specdec__build *b, const specde
 
 /* ---- Live kinds: kinds of bytes that may follow in any order, SPECDEC__LIVE_KINDS_BYTES of them. */
 
-/* Returns the edge of a state for a byte; NULL: none. */
+/* Returns the edge of a state for a byte; NULL: there is none. */
 static const uint32_t *specdec__build_find_edge(const specdec__build *b, uint32_t state, uint32_t byte)
 {
     const uint32_t *record = b->words + state;
@@ -30180,7 +30197,7 @@ static uint32_t specdec__live_kinds_behind_utf8(const specdec__build *b, uint32_
     return live;
 }
 
-/* Returns the live kinds of a state as far as the states behind it have them, too. */
+/* Returns the kinds of bytes that are live in a state and stay live in the states that such bytes lead to. */
 static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
 {
     uint32_t live = SPECDEC__RECORD_LIVE_KINDS(b->words[state]), byte = 0x20, next = 0, target = 0;
@@ -30262,7 +30279,7 @@ static void specdec__build_live_kinds(specdec__build *b)
 
 /* ---- First bytes of rules. */
 
-/* Adds the bytes that a state may read to the first bytes of rule `out`. Returns 1 if the set has changed. */
+/* Adds the bytes that may follow in a state to the first bytes of rule `out`. Returns 1 if the set has changed. */
 static int specdec__rule_add_first_bytes(const specdec__build *b, specdec__rule *rules, uint32_t state,
                                          specdec__rule *out)
 {
@@ -30286,7 +30303,8 @@ static int specdec__rule_add_first_bytes(const specdec__build *b, specdec__rule 
     return memcmp(before, out->first, sizeof before) != 0;
 }
 
-/* Writes header, rules and words of the constraint to the front of the block. Returns 0 when the build failed. */
+/* Writes header, rules and words of the finished constraint to the front of the block. root: number of the rule of a
+   whole text. Returns 0 when the build failed. */
 static int specdec__build_finish(specdec__build *b, uint32_t root, int allows_space)
 {
     const size_t header = sizeof(specdec_constraint), size = b->rules.count * sizeof(specdec__rule);
@@ -30333,7 +30351,7 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int allows_sp
     return 1;
 }
 
-/* Begins to build a constraint in a block. Returns 0 when the block is too small for a header. */
+/* Initialises the build of a constraint in a block of memory. Returns 0 when the block is too small for a header. */
 static int specdec__build_begin(specdec__build *b, void *memory, size_t bytes)
 {
     memset(b, 0, sizeof *b);
@@ -30352,7 +30370,7 @@ static int specdec__build_begin(specdec__build *b, void *memory, size_t bytes)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/gbnf: grammars as llama.cpp writes them (grammars/README.md there).
+ * >>constraint/gbnf: compiles grammars in llama.cpp's format GBNF (grammars/README.md there).
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -30366,7 +30384,7 @@ typedef struct specdec__gbnf {
     specdec__vector name_table;  /* (power of two) hash table of names: 1 + index of a name, 0: free */
 } specdec__gbnf;
 
-/* Skips spaces and comments; also line ends if `lines`. */
+/* Skips spaces and comments of a grammar; also line ends if `lines`. */
 static void specdec__gbnf_skip_space(specdec__source *s, int lines)
 {
     for (;; s->position++) {
@@ -30380,13 +30398,14 @@ static void specdec__gbnf_skip_space(specdec__source *s, int lines)
     }
 }
 
-/* Is a byte a letter of a rule's name? */
+/* May a byte be in the name of a grammar's rule? */
 static int specdec__gbnf_is_name_byte(int c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-/* Returns the index of a name; a new name is added, with a rule. The hash table doubles when it is half full. */
+/* Returns the index of a rule's name; a new name is added, with a rule. The hash table of names doubles when it is half
+   full. */
 static uint32_t specdec__gbnf_find_name(specdec__build *b, specdec__gbnf *g, size_t at, size_t size)
 {
     const unsigned char *text = g->source.text;
@@ -30420,7 +30439,7 @@ static uint32_t specdec__gbnf_find_name(specdec__build *b, specdec__gbnf *g, siz
     return count;
 }
 
-/* Reads a rule's name. Returns the index of the name. */
+/* Reads a rule's name in a grammar. Returns the index of the name. */
 static uint32_t specdec__gbnf_read_name(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
@@ -30433,7 +30452,7 @@ static uint32_t specdec__gbnf_read_name(specdec__build *b, specdec__gbnf *g)
     return specdec__gbnf_find_name(b, g, from, s->position - from);
 }
 
-/* Reads a character of a string or class, perhaps an escape. */
+/* Reads a character of a grammar's string or class, perhaps an escape. Returns its code point. */
 static uint32_t specdec__gbnf_read_character(specdec__build *b, specdec__source *s)
 {
     static const char names[] = "nrt\"\\[]'/-^", meant[] = "\n\r\t\"\\[]'/-^";
@@ -30453,7 +30472,7 @@ static uint32_t specdec__gbnf_read_character(specdec__build *b, specdec__source 
     return specdec__source_fail(b, s, "this escape is not known");
 }
 
-/* Reads a class of characters, behind its [. */
+/* Reads a class of characters of a grammar, such as [a-z], behind its [. Returns its syntax tree. */
 static uint32_t specdec__gbnf_read_class(specdec__build *b, specdec__source *s)
 {
     const int negated = specdec__source_accept_byte(s, '^');
@@ -30478,8 +30497,8 @@ static uint32_t specdec__gbnf_read_class(specdec__build *b, specdec__source *s)
 
 static uint32_t specdec__gbnf_read_alternatives(specdec__build *b, specdec__gbnf *g, int inside);
 
-/* Reads a string, a class, a rule's name, or alternatives in parentheses; 0, and reads nothing, when none begins
-   here. */
+/* Reads an item of a grammar's rule: a string, a class, a rule's name, or alternatives in parentheses. Returns its
+   syntax tree; 0, and reads nothing, when no item begins here. */
 static uint32_t specdec__gbnf_read_item(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
@@ -30516,7 +30535,7 @@ static uint32_t specdec__gbnf_read_item(specdec__build *b, specdec__gbnf *g)
     return 0;
 }
 
-/* Reads a quantifier (* + ? {n,m}) of an item. Returns 0 when there is none. */
+/* Reads a quantifier (* + ? {n,m}) of a grammar's item into *least and *most. Returns 0 when there is none. */
 static int specdec__gbnf_read_quantifier(specdec__build *b, specdec__source *s, uint32_t *least, uint32_t *most)
 {
     const int c = specdec__source_peek_byte(s);
@@ -30547,7 +30566,7 @@ static int specdec__gbnf_read_quantifier(specdec__build *b, specdec__source *s, 
     return specdec__source_accept_byte(s, '}') ? 1 : (int)specdec__source_fail(b, s, "} is missing");
 }
 
-/* Reads a concatenation of quantified items. */
+/* Reads a concatenation of quantified items of a grammar. Returns its syntax tree. */
 static uint32_t specdec__gbnf_read_concatenation(specdec__build *b, specdec__gbnf *g, int inside)
 {
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -30564,7 +30583,7 @@ static uint32_t specdec__gbnf_read_concatenation(specdec__build *b, specdec__gbn
     return all;
 }
 
-/* Reads alternatives between bars. */
+/* Reads alternatives between bars of a grammar. Returns their syntax tree. */
 static uint32_t specdec__gbnf_read_alternatives(specdec__build *b, specdec__gbnf *g, int inside)
 {
     uint32_t any = 0, tree;
@@ -30582,7 +30601,7 @@ static uint32_t specdec__gbnf_read_alternatives(specdec__build *b, specdec__gbnf
     return any ? any : tree;
 }
 
-/* Reads the definition of a rule: name ::= alternatives */
+/* Reads the definition of a grammar's rule: name ::= alternatives. */
 static void specdec__gbnf_read_rule(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
@@ -30609,7 +30628,8 @@ static void specdec__gbnf_read_rule(specdec__build *b, specdec__gbnf *g)
     specdec__gbnf_skip_space(s, 1);
 }
 
-/* Adds the rules that may stand at the beginning of a tree to a list. Returns whether the tree may be empty. */
+/* Adds the rules that may stand at the beginning of a syntax tree to a list. Returns whether the tree may match the
+   empty text. */
 static int specdec__gbnf_add_leftmost(specdec__build *b, uint32_t tree, specdec__vector *list)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -30636,7 +30656,8 @@ static int specdec__gbnf_add_leftmost(specdec__build *b, uint32_t tree, specdec_
     return !last;
 }
 
-/* Refuses left recursion: a rule that begins with itself. Searches depth-first, with a stack of its own. */
+/* Refuses left recursion in a grammar: a rule that begins with itself. Searches depth-first, with a stack of its
+   own. */
 static void specdec__gbnf_refuse_left_recursion(specdec__build *b, specdec__gbnf *g)
 {
     specdec__vector list, from, stack, color;
@@ -30719,7 +30740,7 @@ static void specdec__gbnf_build(specdec__build *b, const unsigned char *text, si
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/strings: what may stand inside a JSON string, as DFAs: patterns, formats, lengths, listed texts.
+ * >>constraint/strings: DFAs of the texts that may stand inside a JSON string: by pattern, format, length or list.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -30775,7 +30796,7 @@ static const struct specdec__format {
     {"regex", NULL}, {"iri", NULL}, {"iri-reference", NULL}, {"idn-email", NULL}, {"idn-hostname", NULL},
     {"relative-json-pointer", NULL}};
 
-/* Builds the DFA of a tree, with characters spelled as in a JSON string. Returns 0 when the build failed. */
+/* Builds the DFA of a syntax tree, with characters spelled as in a JSON string. Returns 0 when the build failed. */
 static int specdec__strings_tree_dfa(specdec__build *b, specdec__dfa *d, uint32_t tree)
 {
     uint32_t start;
@@ -30788,7 +30809,8 @@ static int specdec__strings_tree_dfa(specdec__build *b, specdec__dfa *d, uint32_
     return !b->failed && specdec__dfa_build(b, d, start) && (specdec__dfa_trim(b, d) || !b->failed);
 }
 
-/* The least and most characters of texts that a tree matches; *most UINT32_MAX: no limit. */
+/* Computes how many characters the texts that a syntax tree matches have: least and most; *most UINT32_MAX: no
+   limit. */
 static void specdec__syntax_text_lengths(specdec__build *b, uint32_t tree, uint32_t *least, uint32_t *most)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -30819,7 +30841,7 @@ static void specdec__syntax_text_lengths(specdec__build *b, uint32_t tree, uint3
     *most = top < UINT32_MAX ? (uint32_t)top : UINT32_MAX;
 }
 
-/* Returns a tree that matches one text, byte by byte. */
+/* Returns a syntax tree that matches one text, byte by byte. */
 static uint32_t specdec__syntax_add_text(specdec__build *b, const unsigned char *text, size_t size)
 {
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -30834,7 +30856,7 @@ static uint32_t specdec__syntax_add_text(specdec__build *b, const unsigned char 
     return all;
 }
 
-/* Builds the DFA of strings of least to most characters. Returns 0 when the build failed. */
+/* Builds the DFA of JSON strings of least to most characters. Returns 0 when the build failed. */
 static int specdec__strings_length_dfa(specdec__build *b, specdec__dfa *d, uint32_t least, uint32_t most)
 {
     const uint32_t one = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
@@ -30842,8 +30864,8 @@ static int specdec__strings_length_dfa(specdec__build *b, specdec__dfa *d, uint3
     return specdec__strings_tree_dfa(b, d, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, one, least, most));
 }
 
-/* Intersects *d with another DFA, or with its complement (without). *any is 0 while *d is not set: then *d becomes the
-   other DFA or its complement. */
+/* Intersects *d with another DFA, or (without = 1) with its complement. *any is 0 while *d is not set: then *d becomes
+   the other DFA or its complement. Returns 0 when the build failed. */
 static int specdec__strings_intersect(specdec__build *b, specdec__dfa *d, int *any, const specdec__dfa *other,
                                       int without)
 {
@@ -30907,7 +30929,7 @@ static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, u
         b->nullable.data[i] = 0;
 }
 
-/* Builds a string of least to most characters, counted at run time. Returns its first state. */
+/* Builds states that read a JSON string of least to most characters, counted at run time. Returns the first state. */
 static uint32_t specdec__strings_add_counted(specdec__build *b, uint32_t least, uint32_t most)
 {
     const uint32_t rule = specdec__build_add_rule(b);
@@ -30954,14 +30976,14 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DECIMAL_DIGITS 48 /* most digits of a number in a schema */
+#define SPECDEC__DECIMAL_DIGITS 48 /* digits of a number in a JSON schema, at most */
 
 /* A decimal number: its digits, `whole` of them in front of the point, without leading zeros, `fraction` of them behind
    it, without trailing zeros. */
 typedef struct specdec__decimal {
     int negative;        /* 1: with a minus sign */
     int whole, fraction; /* digits in front of the point, behind it */
-    char digits[SPECDEC__DECIMAL_DIGITS];
+    char digits[SPECDEC__DECIMAL_DIGITS]; /* (whole + fraction) '0' to '9' */
 } specdec__decimal;
 
 /* Reads the decimal number of a JSON text, with its exponent. Returns 0 when it has too many digits. */
@@ -31013,7 +31035,7 @@ static int specdec__decimal_read(specdec__bytes raw, specdec__decimal *d)
     return 1;
 }
 
-/* Compares two numbers: -1, 0 or 1 where a is below, equal to or above c. */
+/* Compares two decimal numbers. Returns -1, 0 or 1 where a is below, equal to or above c. */
 static int specdec__decimal_compare(const specdec__decimal *a, const specdec__decimal *c)
 {
     const int sign = a->negative ? -1 : 1;
@@ -31034,11 +31056,11 @@ static int specdec__decimal_compare(const specdec__decimal *a, const specdec__de
 
 /* The text of a regular expression that is being written. */
 typedef struct specdec__pattern {
-    char text[6000];
+    char text[6000]; /* (size) bytes of the expression so far */
     size_t size;
 } specdec__pattern;
 
-/* Appends a text to a regular expression. */
+/* Appends a text to the regular expression that is being written. */
 static void specdec__pattern_append(specdec__pattern *p, const char *text)
 {
     const size_t size = strlen(text);
@@ -31051,7 +31073,7 @@ static void specdec__pattern_append(specdec__pattern *p, const char *text)
     }
 }
 
-/* Appends the set of characters low to high; an empty set when low is above high. */
+/* Appends the set of the characters low to high to a regular expression; an empty set when low is above high. */
 static void specdec__pattern_append_range(specdec__pattern *p, int low, int high)
 {
     char text[6];
@@ -31065,14 +31087,14 @@ static void specdec__pattern_append_range(specdec__pattern *p, int low, int high
     specdec__pattern_append(p, low > high ? "[]" : text);
 }
 
-/* Appends `count` copies of a text. */
+/* Appends `count` copies of a text to a regular expression. */
 static void specdec__pattern_append_copies(specdec__pattern *p, const char *text, int count)
 {
     while (count-- > 0)
         specdec__pattern_append(p, text);
 }
 
-/* Appends `count` digits as they are. */
+/* Appends `count` digits to a regular expression, as they are. */
 static void specdec__pattern_append_digits(specdec__pattern *p, const char *digits, int count)
 {
     int i;
@@ -31081,7 +31103,7 @@ static void specdec__pattern_append_digits(specdec__pattern *p, const char *digi
         specdec__pattern_append_range(p, digits[i], digits[i]);
 }
 
-/* Appends the fractions that are at least (at_least) or at most 0.digits; strict: above or below. */
+/* Appends an expression for the fractions that are at least (at_least) or at most 0.digits; strict: above or below. */
 static void specdec__pattern_append_fraction(specdec__pattern *p, const char *digits, int count, int at_least,
                                              int strict)
 {
@@ -31118,7 +31140,8 @@ static void specdec__pattern_append_fraction(specdec__pattern *p, const char *di
     specdec__pattern_append(p, ")");
 }
 
-/* Appends the magnitudes that are at least (at_least) or at most |d|; strict: above or below. */
+/* Appends an expression for the numbers without sign that are at least (at_least) or at most |d|; strict: above or
+   below. */
 static void specdec__pattern_append_magnitude(specdec__pattern *p, const specdec__decimal *d, int at_least, int strict)
 {
     const char *whole = d->whole ? d->digits : "0";
@@ -31195,11 +31218,12 @@ static SPECDEC__NOINLINE int specdec__numbers_limit_dfa(specdec__build *b, specd
     return specdec__numbers_regex_dfa(b, out, p->text, p->size);
 }
 
-#define SPECDEC__MULTIPLE_STATES_MOST 2000 /* most unit * (places + 1) of multipleOf: its DFA has as many states */
+#define SPECDEC__MULTIPLE_STATES_MOST 2000 /* states of the DFA of a multipleOf, about unit * (places + 1), at most */
 
-/* Builds the DFA of multiples of unit * 10^-places, without exponent. States: 1 start; 2 behind the sign; 3 behind a
-   whole part of 0; from 4 on the remainder of the whole part, modulo unit; then, for 0 to `places` digits behind the
-   point, the remainder of all digits; last: zeros behind `places` digits of a multiple. */
+/* Builds the DFA of multiples of unit * 10^-places (JSON Schema's multipleOf), without exponent. States: 1 start; 2
+   behind the sign; 3 behind a whole part of 0; from 4 on the remainder of the whole part, modulo unit; then, for 0 to
+   `places` digits behind the point, the remainder of all digits; last: zeros behind `places` digits of a multiple.
+   Returns 0 when the build failed. */
 static int specdec__numbers_multiple_dfa(specdec__build *b, specdec__dfa *d, uint32_t unit, uint32_t places)
 {
     const uint32_t points = 4 + unit, rest = points + unit * (places + 1), states = rest + 1;
@@ -31331,7 +31355,7 @@ static const struct specdec__keyword {
     {"$dynamicRef", SPECDEC__KEY_NEVER, 255}, {"$recursiveRef", SPECDEC__KEY_NEVER, 255},
     {"extends", SPECDEC__KEY_NEVER, 255}, {"disallow", SPECDEC__KEY_NEVER, 255}};
 
-/* Styles: how the values of a conjunction are written. */
+/* Styles: how the values of a conjunction are written, as JSON or as arguments of tool calls. */
 enum {
     SPECDEC__STYLE_JSON,
     SPECDEC__STYLE_ARGUMENTS, /* an object as the arguments of a call, without brackets around it */
@@ -31351,51 +31375,51 @@ enum {
 /* Most branches within each other; most shapes of a conjunction; most patternProperties of an object. */
 enum { SPECDEC__BRANCH_DEPTH_MOST = 48, SPECDEC__SHAPES_MOST = 512, SPECDEC__PATTERNS_MOST = 12 };
 
-/* A keyword of a schema, or its negation. */
+/* A fact: a keyword of a schema, or its negation, that the values of a shape must obey. */
 typedef struct specdec__fact {
     uint32_t kind;  /* SPECDEC__KEY_... or SPECDEC__FACT_... */
     uint32_t node;  /* JSON node of the keyword's value */
     uint32_t owner; /* JSON node of the schema that has the keyword */
-    uint32_t more;  /* 1: the keyword is negated. Of FACT_MEMBER, branches: a term, that of the member or branch */
+    uint32_t more;  /* 1: the keyword is negated. Of FACT_MEMBER and branches: the term of the member or branch */
 } specdec__fact;
 
-/* Compiles JSON schemas: their parsed text, the conjunctions found so far, and the shape that is being made. */
+/* JSON schemas that are being compiled: their parsed text, the conjunctions found so far, the shape that is being
+   made. */
 typedef struct specdec__schema {
     specdec__build *build; /* the constraint that is being built */
     specdec__json json;    /* the parsed text of the schemas */
-    int legacy_refs; /* JSON Schema up to draft 7: keywords beside $ref are ignored */
-    int allows_space;
-    uint32_t error_node;                         /* JSON node of the error */
-    const char *error_key;                       /* its keyword */
+    int legacy_refs;       /* 1: JSON Schema up to draft 7: keywords beside $ref are ignored */
+    int allows_space;      /* 1: white space is allowed between the tokens of JSON */
+    uint32_t error_node;   /* JSON node of the schema that has caused the error */
+    const char *error_key; /* keyword that has caused the error */
     specdec__vector terms;                       /* terms of all conjunctions, one after the other */
-    specdec__vector conjunctions;                /* (SPECDEC__CONJUNCTION_WORDS) */
-    specdec__vector facts, branches;             /* (4) of the current shape, as specdec__fact */
-    specdec__vector pending_terms, split_terms;  /* terms of the current shape: to be taken apart; taken apart */
+    specdec__vector conjunctions;                /* SPECDEC__CONJUNCTION_WORDS words for each conjunction */
+    specdec__vector facts, branches;             /* of the current shape; 4 words each, as specdec__fact */
+    specdec__vector pending_terms, split_terms;  /* terms of the current shape: to be split into facts; already split */
     uint32_t types;               /* SPECDEC__TYPE_... bits that the current shape allows */
     uint32_t branch_index, depth; /* the branch whose options are tried; branches within each other */
-    uint32_t shapes, keywords_seen; /* shapes so far; bits of keywords that are handled together */
+    uint32_t shapes;              /* shapes of the current conjunction so far */
+    uint32_t keywords_seen;       /* bits of keywords of the current schema that are handled together */
     /* the rule that is being built: */
     uint32_t free_types;          /* SPECDEC__TYPE_... bits of types that a shape allows without restriction */
     specdec__vector literals;     /* nodes of listed values (enum, const) */
-    specdec__vector alternatives; /* first state of each */
+    specdec__vector alternatives; /* first state of each alternative of the rule */
     uint32_t number_rule, integer_rule; /* rules of any JSON number, any integer */
     specdec__dfa string_dfa;      /* any JSON string, between its quotes */
-    uint32_t *string_states;      /* the states of string_dfa */
-    uint32_t space_tree;          /* white space between tokens of JSON */
+    uint32_t *string_states;      /* state of the constraint for each state of string_dfa */
+    uint32_t space_tree;          /* syntax tree of white space between tokens of JSON */
     uint32_t end_state;           /* a state in which a rule can only end */
     specdec__vector documents;    /* nodes of schemas that are documents of their own: references in them begin there */
-    specdec__vector value_states; /* (2 * rules) states in front of a value of each rule: behind the colon, in front of
-                                     it */
+    specdec__vector value_states; /* for each rule, states behind and in front of the colon before a value; 0: none */
     /* tool calls in forms other than JSON: */
-    const specdec__calls *calls;       /* the form of calls */
-    uint32_t style, child_style, tool; /* of the current conjunction; child_style: of members and items */
+    const specdec__calls *calls;       /* how the model writes tool calls */
+    uint32_t style, child_style, tool; /* style of the current conjunction, of its members and items; its tool's name */
     uint32_t raw_string_rule;          /* rule of any raw string with its marks; 0: not built yet */
-    int ambiguous, may_be_empty;       /* a string could be read as another value; no arguments are allowed */
-    specdec__vector argument_kinds; /* (SPECDEC__ARGUMENT_KIND_WORDS + 1) kinds of arguments, each with the rule of its
-                                          strings */
+    int ambiguous, may_be_empty;       /* 1: a string could be read as another value; 1: a call may have no arguments */
+    specdec__vector argument_kinds;    /* SPECDEC__ARGUMENT_KIND_WORDS words for each argument, and its strings' rule */
 } specdec__schema;
 
-/* Refuses a schema because of a keyword. Returns 0. */
+/* Refuses the schema at JSON node owner because of a keyword: stores the error. Returns 0. */
 static int specdec__schema_fail_keyword(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
 {
     if (!s->build->failed) {
@@ -31405,20 +31429,20 @@ static int specdec__schema_fail_keyword(specdec__schema *s, uint32_t owner, cons
     return specdec__build_fail(s->build, code, why);
 }
 
-/* Returns a JSON node of the schema's text. */
+/* Returns a JSON node of the schema's text by its index. */
 static const specdec__json_node *specdec__schema_json_node(const specdec__schema *s, uint32_t node)
 {
     return &s->json.nodes[node];
 }
 
-/* Returns the value of an object's member; 0: there is no such member. */
+/* Returns the JSON node of the value of an object's member; 0: there is no such member. */
 static uint32_t specdec__schema_get_member(const specdec__schema *s, uint32_t object, const char *name)
 {
     return (uint32_t)specdec__json_find_member(&s->json, object, name);
 }
 
-/* Steps *at to the next name of an object or the next item of an array; *at is 0 before the first. Returns 0 behind the
-   last. */
+/* Steps *at to the next name of a JSON object or the next item of an array; *at is 0 before the first. Returns its
+   node; 0 behind the last. */
 static uint32_t specdec__schema_next_child(const specdec__schema *s, uint32_t parent, uint32_t *at)
 {
     const specdec__json_node *node = specdec__schema_json_node(s, parent);
@@ -31430,7 +31454,8 @@ static uint32_t specdec__schema_next_child(const specdec__schema *s, uint32_t pa
     return *at < node->next ? *at : 0;
 }
 
-/* Are two JSON values equal by the rules of JSON Schema? Numbers are compared by value, objects in any order. */
+/* Are the values at two JSON nodes equal by the rules of JSON Schema? Numbers are compared by value, objects in any
+   order. */
 static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
 {
     const specdec__json_node *x = specdec__schema_json_node(s, a), *y = specdec__schema_json_node(s, c);
@@ -31481,7 +31506,8 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
     return 1;
 }
 
-/* Returns the value of an object's member whose name equals the string at node `name`; 0: there is no such member. */
+/* Returns the JSON node of the value of an object's member whose name equals the string at node `name`; 0: there is no
+   such member. */
 static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, uint32_t name)
 {
     uint32_t at = 0, found = 0;
@@ -31494,8 +31520,8 @@ static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, u
     return found;
 }
 
-/* Returns the count in a fact, such as maxItems, at most UINT32_MAX - 1. A fact without a count that is not negative
-   fails. */
+/* Returns the count in a fact, such as maxItems, at most UINT32_MAX - 1. A value that is no count, or negative, is an
+   error. */
 static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fact *fact)
 {
     int64_t value;
@@ -31507,7 +31533,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
     return value < UINT32_MAX - 1 ? (uint32_t)value : UINT32_MAX - 1;
 }
 
-/* Returns the SPECDEC__TYPE_... bit of a value. */
+/* Returns the SPECDEC__TYPE_... bit of the value at a JSON node. */
 static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 {
     static const unsigned char types[] = {1, 2, 4, 0, 32, 64, 128};
@@ -31520,7 +31546,7 @@ static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
                                                                                    : SPECDEC__TYPE_INTEGER;
 }
 
-/* Returns the SPECDEC__TYPE_... bits of a type's name or of a list of such names. */
+/* Returns the SPECDEC__TYPE_... bits of the type's name, or list of such names, at a JSON node. */
 static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
 {
     static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object", "any"};
@@ -31543,7 +31569,8 @@ static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
 
 /* ---- References. */
 
-/* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from a schema. *found: 0 when it leads nowhere. */
+/* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from the schema at a JSON node. Returns the node that
+   it leads to; *found: 0 when it leads nowhere. */
 static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node, const unsigned char *at, size_t size,
                                                int *found)
 {
@@ -31595,7 +31622,7 @@ static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node
     return node;
 }
 
-/* Returns the node of a schema's $id (or id); 0: it has none. */
+/* Returns the JSON node of a schema's $id (or id); 0: it has none. */
 static uint32_t specdec__schema_get_id(const specdec__schema *s, uint32_t node)
 {
     uint32_t id = specdec__schema_get_member(s, node, "$id");
@@ -31605,7 +31632,8 @@ static uint32_t specdec__schema_get_id(const specdec__schema *s, uint32_t node)
     return id && specdec__schema_json_node(s, id)->kind == SPECDEC__JSON_STRING ? id : 0;
 }
 
-/* Returns the schema whose $id ends like a reference (its last path segment), or (anchor) whose $anchor is the text. */
+/* Returns the JSON node of the schema whose $id ends like a reference (its last path segment), or (anchor) whose
+   $anchor is the text; 0: there is none. */
 static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char *text, size_t size, int anchor)
 {
     uint32_t node, best = UINT32_MAX;
@@ -31656,8 +31684,8 @@ static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
     return 0;
 }
 
-/* Returns the innermost schema around a node that has an $id or is a document of its own, where fragments begin; 0: the
-   whole text. */
+/* Returns the innermost schema around a JSON node that has an $id or is a document of its own, where fragments of
+   references begin; 0: the whole text. */
 static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
 {
     uint32_t at, base = 0;
@@ -31677,7 +31705,7 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
     return base;
 }
 
-/* Returns the schema that a $ref names. */
+/* Returns the JSON node of the schema that a $ref names. */
 static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uint32_t ref)
 {
     const specdec__bytes raw = specdec__json_raw_text(&s->json, ref);
@@ -31712,7 +31740,7 @@ static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uin
 
 /* ---- Facts, branches and terms of a shape. */
 
-/* Appends a fact or branch to a vector. */
+/* Appends a fact or branch, four words, to a vector. */
 static void specdec__schema_push_fact(specdec__schema *s, specdec__vector *v, uint32_t kind, uint32_t node,
                                       uint32_t owner, uint32_t more)
 {
@@ -31732,7 +31760,7 @@ static void specdec__schema_add_fact(specdec__schema *s, uint32_t kind, uint32_t
     specdec__schema_push_fact(s, &s->facts, kind, node, owner, more);
 }
 
-/* Returns fact or branch i of a vector. */
+/* Returns fact or branch number i of a vector. */
 static specdec__fact specdec__schema_get_fact(const specdec__vector *v, uint32_t i)
 {
     specdec__fact fact;
@@ -31744,13 +31772,13 @@ static specdec__fact specdec__schema_get_fact(const specdec__vector *v, uint32_t
     return fact;
 }
 
-/* Adds a schema, or its negation, to the terms that are to be taken apart. */
+/* Adds a schema, or its negation, to the terms of the shape that are still to be split into facts. */
 static void specdec__schema_add_term(specdec__schema *s, uint32_t node, uint32_t negated)
 {
     specdec__vector_push(s->build, &s->pending_terms, node << 1 | negated);
 }
 
-/* Returns the row of the keyword whose name is at a node; NULL: the name is no keyword but a note. */
+/* Returns the row of specdec__keywords whose name is at a JSON node; NULL: the name is no keyword but a note. */
 static const struct specdec__keyword *specdec__schema_find_keyword(const specdec__schema *s, uint32_t name)
 {
     const specdec__bytes raw = specdec__json_raw_text(&s->json, name);
@@ -31784,7 +31812,7 @@ static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
     return 1;
 }
 
-/* Takes apart a keyword of a schema that must hold: into a fact, a branch, a term, or types. */
+/* Turns a keyword of a schema that must hold into a fact, a branch, a term, or types of the shape. */
 static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
                                          const struct specdec__keyword *key)
 {
@@ -31839,7 +31867,8 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
     }
 }
 
-/* Takes a term apart. A negated schema becomes a branch, whose options negate one of its keywords each. */
+/* Splits a term into the facts, branches and terms of its keywords. A negated schema becomes a branch, whose options
+   negate one of its keywords each. */
 static void specdec__schema_split_term(specdec__schema *s, uint32_t term)
 {
     const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_json_node(s, node)->kind;
@@ -31879,7 +31908,7 @@ static void specdec__schema_split_term(specdec__schema *s, uint32_t term)
 /* ---- Branches. A function applies option i of a branch: it adds the terms and facts that the option needs, and
    returns 1; it returns 0 when there are fewer options. An option that no value can meet sets s->types = 0. */
 
-/* Option i: schema i of an array, as it stands or negated (anyOf; not allOf). */
+/* Applies option i of a branch: schema i of an array must hold, as it stands or negated (anyOf; not allOf). */
 static int specdec__schema_apply_any_of(specdec__schema *s, uint32_t array, uint32_t i, uint32_t negated)
 {
     uint32_t at = 0;
@@ -31894,7 +31923,8 @@ static int specdec__schema_apply_any_of(specdec__schema *s, uint32_t array, uint
 
 static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth);
 
-/* Option i of oneOf: schema i holds, and all others are negated, except those that can never hold together with it. */
+/* Applies option i of oneOf: schema i holds, and all others are negated, except those that can never hold together with
+   it. */
 static int specdec__schema_apply_one_of(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     uint32_t at = 0, mine = 0, k = 0;
@@ -31911,8 +31941,8 @@ static int specdec__schema_apply_one_of(specdec__schema *s, const specdec__fact 
     return 1;
 }
 
-/* Option 0: the schema of `if` holds, and `then`; option 1: `if` is negated, and `else` holds. negated: `then` or
-   `else` is negated. */
+/* Applies option i of if, then and else. Option 0: the schema of `if` holds, and `then`; option 1: `if` is negated, and
+   `else` holds. negated: `then` or `else` is negated. */
 static int specdec__schema_apply_if(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
 {
     const uint32_t then = specdec__schema_get_member(s, branch->owner, i ? "else" : "then");
@@ -31927,8 +31957,8 @@ static int specdec__schema_apply_if(specdec__schema *s, const specdec__fact *bra
     return 1;
 }
 
-/* A member requires other members or a schema. Option 0: it is absent; 1: its requirements hold. negated: the member is
-   present, and a requirement does not hold. */
+/* Applies option i of a keyword by which a member requires other members or a schema. Option 0: the member is absent;
+   1: its requirements hold. negated: the member is present, and a requirement does not hold. */
 static int specdec__schema_apply_dependent(specdec__schema *s, const specdec__fact *branch, uint32_t i,
                                            uint32_t negated)
 {
@@ -31965,7 +31995,8 @@ static int specdec__schema_apply_dependent(specdec__schema *s, const specdec__fa
     return i == 1;
 }
 
-/* Option i of a negated oneOf: 0: no schema holds; others: two schemas hold, one option for each pair. */
+/* Applies option i of a negated oneOf. Option 0: no schema holds; others: two schemas hold, one option for each
+   pair. */
 static int specdec__schema_apply_not_one_of(specdec__schema *s, uint32_t array, uint32_t i)
 {
     const uint32_t count = specdec__schema_json_node(s, array)->count;
@@ -32074,7 +32105,7 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
     }
 }
 
-/* Option i of a negated schema: one of its keywords is negated. The options of all keywords come one after the
+/* Applies option i of a negated schema: one of its keywords is negated. The options of all keywords come one after the
    other. */
 static int specdec__schema_apply_not_schema(specdec__schema *s, uint32_t owner, uint32_t i)
 {
@@ -32105,7 +32136,7 @@ static int specdec__schema_apply_not_schema(specdec__schema *s, uint32_t owner, 
     return 0;
 }
 
-/* Applies option i of a branch. Returns 0 when the branch has fewer options. */
+/* Applies option i of a branch to the shape that is being made. Returns 0 when the branch has fewer options. */
 static int specdec__schema_apply_option(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     switch (branch->kind) {
@@ -32141,7 +32172,7 @@ static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node,
     return types;
 }
 
-/* Returns the schema at the end of a chain of $ref, where a schema has no other keyword. */
+/* Returns the schema at the end of a chain of $ref, followed as long as a schema has no other keyword. */
 static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
 {
     int i;
@@ -32157,7 +32188,7 @@ static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
     return node;
 }
 
-/* Is a value in a schema's enum or const? Returns 1 also when the schema has neither. */
+/* Is a value in a schema's enum or const? Returns 1 also when the schema has neither of them. */
 static int specdec__schema_lists_value(specdec__schema *s, uint32_t node, uint32_t value)
 {
     const uint32_t single = specdec__schema_get_member(s, node, "const"),
@@ -32174,7 +32205,7 @@ static int specdec__schema_lists_value(specdec__schema *s, uint32_t node, uint32
     return 0;
 }
 
-/* Does a schema require a member? */
+/* Does a schema require a member with this name? */
 static int specdec__schema_requires_member(specdec__schema *s, uint32_t node, uint32_t name)
 {
     const uint32_t list = specdec__schema_get_member(s, node, "required");
@@ -32248,20 +32279,20 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
 
 /* ---- Conjunctions. */
 
-/* Returns the words of conjunction i. */
+/* Returns the words, SPECDEC__CONJUNCTION_FIRST ..., of conjunction number i. */
 static const uint32_t *specdec__schema_conjunction(const specdec__schema *s, uint32_t i)
 {
     return s->conjunctions.data + (size_t)i * SPECDEC__CONJUNCTION_WORDS;
 }
 
-/* Returns the number of conjunctions. */
+/* Returns the number of conjunctions that were found so far. */
 static uint32_t specdec__schema_conjunction_count(const specdec__schema *s)
 {
     return s->conjunctions.count / SPECDEC__CONJUNCTION_WORDS;
 }
 
-/* Returns the rule of a conjunction of terms in the style s->child_style. A new conjunction is noted and built later.
-   Sorts the terms in place. */
+/* Returns the rule of a conjunction of `count` terms in the style s->child_style. A new conjunction is added to the
+   list, and built later. Sorts the terms in place. */
 static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *term, uint32_t count)
 {
     const uint32_t tool = s->child_style == SPECDEC__STYLE_ARGUMENTS ? s->tool : 0;
@@ -32304,19 +32335,19 @@ static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *t
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/values: what a shape's facts say of strings, numbers, arrays and listed values, as rules.
+ * >>constraint/values: builds the rules of strings, numbers, arrays and listed values that obey the facts of a shape.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* Adds an alternative to the rule that is being built: its first state. */
+/* Adds an alternative, by its first state, to the rule that is being built. */
 static void specdec__schema_add_alternative(specdec__schema *s, uint32_t state)
 {
     if (state && !s->build->failed)
         specdec__vector_push(s->build, &s->alternatives, state);
 }
 
-/* Returns a state with one edge: the byte leads to `target`. */
+/* Adds a state with one edge: the byte leads to `target`. Returns the state. */
 static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byte, uint32_t target)
 {
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
@@ -32328,8 +32359,8 @@ static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byt
     return state;
 }
 
-/* Returns a state in which white space may stand if it is free, followed by a byte that leads to `target`; byte < 0:
-   followed by a tail call of rule `target`. */
+/* Adds a state in which white space may stand if the constraint allows it, followed by a byte that leads to `target`;
+   byte < 0: followed by a tail call of rule `target`. Returns the state. */
 static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, uint32_t target)
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
@@ -32354,7 +32385,7 @@ static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, u
 }
 
 /* Returns the state in front of a value that a rule describes; colon = 1: the state in front of the colon before the
-   value. */
+   value. It is added when it is asked for first. */
 static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t rule, int colon)
 {
     uint32_t at;
@@ -32374,7 +32405,8 @@ static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t 
 
 /* ---- Strings. */
 
-/* Returns the text of a JSON string as the model must write it: with JSON's escapes; without escapes in raw strings. */
+/* Returns the text of the JSON string at a node as the model must write it, *size bytes: with JSON's escapes; without
+   escapes in raw strings. */
 static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
@@ -32406,7 +32438,7 @@ static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t 
     return out;
 }
 
-/* Returns the tree of a pattern or format. 0 without an error: the format's name is an annotation. */
+/* Returns the syntax tree of a pattern or format. 0 without an error: the format's name is an annotation. */
 static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec__fact *fact, int format)
 {
     specdec__source source;
@@ -32449,7 +32481,8 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
     return tree;
 }
 
-/* Builds the DFA of one listed string, or of a list's strings. Returns 0 when the build failed. */
+/* Builds the DFA of the string at a JSON node, or (list = 1) of all strings of an array. Returns 0 when the build
+   failed. */
 static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
 {
     specdec__build *b = s->build;
@@ -32476,8 +32509,8 @@ static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint3
     return !b->failed && specdec__dfa_build(b, d, start);
 }
 
-/* Intersects *d with the strings that obey a fact. Lengths are not in *d but collected in length: least, most, and the
-   least and most that patterns already imply. Returns 0 when no string obeys the fact. */
+/* Intersects *d with the strings that obey a fact. Lengths are not in *d but collected in length[4]: least, most, and
+   the least and most that patterns already imply. Returns 0 when no string obeys the fact. */
 static int specdec__schema_apply_string_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d, int *any,
                                              uint32_t *length)
 {
@@ -32528,7 +32561,7 @@ static void specdec__schema_limit_length(specdec__schema *s, specdec__dfa *d, in
 
 /* ---- Raw strings: without quotes and escapes, between the marks of tool calls. */
 
-/* Returns the mark in front of a raw string, in the current style. */
+/* Returns the mark in front of a raw string, in the current style of values. */
 static const char *specdec__raw_open_mark(const specdec__schema *s)
 {
     return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
@@ -32579,7 +32612,7 @@ static uint32_t specdec__nfa_add_text(specdec__build *b, const char *text, uint3
     return next;
 }
 
-/* Removes the texts that a regular expression matches from *d. Returns 0 when no text is left. */
+/* Removes the texts that a regular expression matches from the DFA *d. Returns 0 when no text is left. */
 static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, const char *text)
 {
     specdec__dfa other, old = *d;
@@ -32592,7 +32625,8 @@ static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, cons
 #define SPECDEC__RAW_SPACE "[ \\t\\n\\r]*"
 #define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
 
-/* Raw strings that the splitter would read as a number, array or other value (specdec__answer_read_value_byte). */
+/* A regular expression of raw strings that the splitter would read as a number, array or other value
+   (specdec__answer_read_value_byte). */
 static const char specdec__raw_ambiguous_regex[] =
     SPECDEC__RAW_SPACE "(-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?|true|false|null)" SPECDEC__RAW_SPACE
     "|" SPECDEC__RAW_SPACE "[\\[{]" SPECDEC__RAW_ANY "|" SPECDEC__RAW_SPACE "[-+.eE0-9]{48}" SPECDEC__RAW_ANY;
@@ -32654,7 +32688,7 @@ static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int an
         specdec__schema_add_alternative(s, specdec__dfa_write_records(s->build, d, NULL, NULL));
 }
 
-/* Returns the rule of any raw string with its marks. */
+/* Returns the rule of any raw string with the marks around it. */
 static uint32_t specdec__raw_any_rule(specdec__schema *s)
 {
     specdec__dfa d;
@@ -32861,7 +32895,7 @@ static void specdec__schema_item_schemas(const specdec__schema *s, uint32_t owne
         *first = 0;
 }
 
-/* Returns the rule of item i: the conjunction of the schemas that all facts have for it. */
+/* Returns the rule of item i of an array: the conjunction of the schemas that all facts have for it. */
 static uint32_t specdec__schema_item_rule(specdec__schema *s, uint32_t i)
 {
     uint32_t term[64], count = 0, f;
@@ -33016,7 +33050,7 @@ static void specdec__literal_append_byte(specdec__schema *s, uint32_t all, unsig
     specdec__syntax_prepend_child(s->build, all, specdec__syntax_add_character(s->build, byte, byte));
 }
 
-/* Returns the tree of null, false or true (kind 0, 1, 2) in the current style. */
+/* Returns the syntax tree of null, false or true (kind 0, 1, 2) in the current style of values. */
 static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
 {
     static const char *const words[] = {"null", "false", "true", "None", "False", "True"};
@@ -33026,7 +33060,7 @@ static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
     return specdec__syntax_add_text(s->build, (const unsigned char *)word, strlen(word));
 }
 
-/* Returns the tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
+/* Returns the syntax tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
 static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->build;
@@ -33046,8 +33080,8 @@ static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
     return b->failed ? 0 : any;
 }
 
-/* Returns the tree of a listed value; 0: it cannot be written in this style. Arrays and objects keep the schema's
-   order. */
+/* Returns the syntax tree of a listed value; 0: it cannot be written in this style. Arrays and objects keep the
+   schema's order. */
 static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->build;
@@ -33103,12 +33137,12 @@ static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/objects: what a shape's facts say of objects; the shapes of a conjunction; schemas as constraints.
+ * >>constraint/objects: builds the rules of objects, of shapes and of conjunctions, and so the constraint of a schema.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* Most terms of a member's conjunction; most properties of an object. */
+/* Most terms of the conjunction of a member's value; most properties of an object that a schema may list. */
 enum { SPECDEC__TERMS_MOST = 64, SPECDEC__PROPERTIES_MOST = 20000 };
 
 /* The members of an object, collected from all facts of a shape. */
@@ -33117,18 +33151,18 @@ typedef struct specdec__members {
     specdec__vector required; /* (names) not 0: the member is required */
     specdec__vector texts;    /* (2 * names) offset in text, and size, of the spelled names */
     specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
-    unsigned char *text; /* the spelled names, one after the other */
+    unsigned char *text;      /* (text_size) the spelled names, one after the other */
     size_t text_size;
-    uint32_t patterns; /* number of patternProperties */
+    uint32_t patterns;                              /* number of patternProperties */
     uint32_t pattern_name[SPECDEC__PATTERNS_MOST];  /* JSON node of each pattern */
-    uint32_t pattern_owner[SPECDEC__PATTERNS_MOST]; /* schema that has it */
-    specdec__dfa pattern[SPECDEC__PATTERNS_MOST]; /* DFA of each pattern */
-    specdec__dfa allowed;        /* names that propertyNames allows */
+    uint32_t pattern_owner[SPECDEC__PATTERNS_MOST]; /* JSON node of the schema that has each pattern */
+    specdec__dfa pattern[SPECDEC__PATTERNS_MOST];   /* DFA of each pattern */
+    specdec__dfa allowed;                           /* DFA of the names that propertyNames allows */
     int names_limited;           /* 1: propertyNames refuses some names */
-    uint32_t least, most, owner; /* numbers of members allowed; schema to name in errors */
+    uint32_t least, most, owner; /* least and most members; JSON node of the schema to name in errors */
 } specdec__members;
 
-/* Finds a name among an object's listed names. Returns 1 + the index of the name; 0: the name is not listed. */
+/* Finds the name at a JSON node among an object's listed names. Returns 1 + the name's index; 0: it is not listed. */
 static uint32_t specdec__members_find_name(specdec__schema *s, const specdec__members *m, uint32_t name)
 {
     const specdec__json_node *node = specdec__schema_json_node(s, name);
@@ -33216,7 +33250,7 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
     return !s->build->failed;
 }
 
-/* Builds the DFAs of a schema's patternProperties. */
+/* Builds the DFAs of the patternProperties of a schema (JSON node owner). */
 static void specdec__members_build_patterns(specdec__schema *s, specdec__members *m, uint32_t owner)
 {
     const uint32_t patterns = specdec__schema_get_member(s, owner, "patternProperties");
@@ -33242,7 +33276,7 @@ static void specdec__members_build_patterns(specdec__schema *s, specdec__members
     }
 }
 
-/* Collects the members from all facts about objects. Returns 0 when no object obeys the facts. */
+/* Collects the members of an object from all facts about objects. Returns 0 when no object obeys the facts. */
 static int specdec__members_collect(specdec__schema *s, specdec__members *m)
 {
     specdec__dfa one;
@@ -33292,7 +33326,7 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
     return !s->build->failed && m->least <= m->most;
 }
 
-/* Spells all listed names as in a JSON string. */
+/* Spells all listed names of an object as in a JSON string, into m->text. */
 static void specdec__members_spell_names(specdec__schema *s, specdec__members *m)
 {
     uint32_t i;
@@ -33309,7 +33343,7 @@ static void specdec__members_spell_names(specdec__schema *s, specdec__members *m
     m->text = s->build->base;
 }
 
-/* Does name a come before name c, in order of their bytes? */
+/* Does the listed name number a come before number c, in order of their bytes? */
 static int specdec__members_name_before(const specdec__members *m, uint32_t a, uint32_t c)
 {
     const uint32_t one = m->texts.data[2 * a + 1], two = m->texts.data[2 * c + 1];
@@ -33320,7 +33354,7 @@ static int specdec__members_name_before(const specdec__members *m, uint32_t a, u
 
 SPECDEC__HEAP(specdec__members_sink, uint32_t, specdec__members, specdec__members_name_before)
 
-/* Sorts the listed names by their bytes into m->sorted (heap sort). */
+/* Sorts the listed names of an object by their bytes into m->sorted (heap sort). */
 static void specdec__members_sort_names(specdec__schema *s, specdec__members *m)
 {
     uint32_t i, count = m->names.count;
@@ -33341,9 +33375,9 @@ static void specdec__members_sort_names(specdec__schema *s, specdec__members *m)
     /* The root of the heap is the last name: it has filled the list from the end. */
 }
 
-/* The rule of a member's value: the conjunction of all schemas that apply to its name. place: index of the name;
-   UINT32_MAX: an unlisted name that matches the patterns in the bits of `matched`. Returns UINT32_MAX when the member
-   is forbidden. */
+/* Returns the rule of a member's value: the conjunction of all schemas that apply to its name. place: index of the
+   name; UINT32_MAX: an unlisted name that matches the patterns in the bits of `matched`. UINT32_MAX: the member is
+   forbidden. */
 static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__members *m, uint32_t place,
                                             uint32_t matched)
 {
@@ -33392,8 +33426,8 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
     return specdec__schema_conjunction_rule(s, term, count);
 }
 
-/* Returns a SET state, behind the closing quote of a key: counts the member, and leads to the state in front of its
-   value. rule UINT32_MAX: the member is forbidden, so the state leads nowhere. */
+/* Adds a SET state, behind the closing quote of a key: it counts the member, and leads to the state in front of its
+   value. rule UINT32_MAX: the member is forbidden, so the state leads nowhere. Returns the state. */
 static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t index, uint32_t rule)
 {
     const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN, 2)
@@ -33407,8 +33441,8 @@ static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t inde
     return state;
 }
 
-/* Builds the states that read unlisted keys. Returns the OTHER of the object. *d and *place: the DFA that reads such
-   keys from their first byte on, and its states. */
+/* Builds the states that read unlisted keys of an object. Returns the word OTHER of the object. *d and *place: the DFA
+   that reads such keys from their first byte on, and its states. */
 static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__members *m, specdec__dfa *d,
                                               uint32_t **place)
 {
@@ -33470,15 +33504,16 @@ static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__membe
     return specdec__dfa_write_records(b, d, ends, place);
 }
 
-/* A node of the tree of listed keys: byte, first child, next sibling, first leaf, number of leaves, 1 + the leaf that
-   ends here, state of the DFA of unlisted keys, KEY state of the node. */
+/* Words of a node of the tree of an object's listed keys: byte; first child; next sibling; first leaf; number of
+   leaves; 1 + the leaf that ends here; state of the DFA of unlisted keys; KEY state of the node. */
 enum {
     SPECDEC__NAME_TREE_BYTE, SPECDEC__NAME_TREE_CHILD, SPECDEC__NAME_TREE_NEXT, SPECDEC__NAME_TREE_FIRST,
     SPECDEC__NAME_TREE_LEAVES, SPECDEC__NAME_TREE_END, SPECDEC__NAME_TREE_UNLISTED, SPECDEC__NAME_TREE_KEY_STATE,
     SPECDEC__NAME_TREE_WORDS
 };
 
-/* Adds a node to the tree of listed keys. Returns its index. */
+/* Adds a node for a byte of listed keys to their tree. from: first leaf; other: state of the DFA of unlisted keys.
+   Returns its index. */
 static uint32_t specdec__members_add_name_node(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
                                                uint32_t other)
 {
@@ -33493,7 +33528,8 @@ static uint32_t specdec__members_add_name_node(specdec__schema *s, specdec__vect
     return at;
 }
 
-/* Builds the tree of listed keys. Names come in sorted order, so a new byte is always behind the last child. */
+/* Builds the tree of an object's listed keys. Names come in sorted order, so a new byte is always behind the last
+   child. */
 static void specdec__members_build_name_tree(specdec__schema *s, const specdec__members *m, const specdec__dfa *other,
                                              specdec__vector *tree)
 {
@@ -33531,7 +33567,8 @@ static void specdec__members_build_name_tree(specdec__schema *s, const specdec__
     }
 }
 
-/* Builds the KEY states of the tree of listed keys. sets: (names) SET state of each. Returns the first KEY state. */
+/* Builds the KEY states of the tree of an object's listed keys. sets: (names) SET state of each. Returns the first KEY
+   state. */
 static uint32_t specdec__members_add_key_states(specdec__schema *s, const specdec__members *m, uint32_t object,
                                                 specdec__vector *tree, const uint32_t *sets, const uint32_t *place)
 {
@@ -33571,7 +33608,7 @@ static uint32_t specdec__members_add_key_states(specdec__schema *s, const specde
 
 /* ---- Members in the style of tool arguments that are no JSON, in the order in which the schema lists them. */
 
-/* Can a name be written without quotes and escapes? */
+/* Can the name of a tool's argument be written without quotes and escapes? */
 static int specdec__argument_name_fits(const specdec__schema *s, const unsigned char *text, size_t size)
 {
     const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
@@ -33605,8 +33642,8 @@ static uint32_t specdec__argument_value_kind(specdec__schema *s, uint32_t rule)
     return !(types & ~SPECDEC__TYPE_STRING) ? 1 : !(types & SPECDEC__TYPE_STRING) ? 2 : 0;
 }
 
-/* Stores the kind of an argument of the current tool, for the splitter, which reads answers. size 0: the kind of all
-   arguments that the schema does not list. */
+/* Stores the kind (1: string, 2: other JSON) of an argument of the current tool, for the splitter, which reads answers.
+   size 0: the kind of all arguments that the schema does not list. */
 static void specdec__argument_store_kind(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
                                          uint32_t rule)
 {
@@ -33624,7 +33661,7 @@ static void specdec__argument_store_kind(specdec__schema *s, const unsigned char
 }
 
 /* Returns the kind of a stored argument (1: string, 2: other JSON); 0 where another argument with its hash has another
-   kind. */
+   kind. note: index of the argument in s->argument_kinds. */
 static uint32_t specdec__argument_stored_kind(specdec__schema *s, uint32_t note)
 {
     const uint32_t *own = s->argument_kinds.data + note;
@@ -33638,7 +33675,7 @@ static uint32_t specdec__argument_stored_kind(specdec__schema *s, uint32_t note)
     return kind;
 }
 
-/* Could a reader take a string of this rule for a number, array or other value, as the kind is unknown? */
+/* Could a reader take a string of this rule for a number, array or other value, as the argument's kind is unknown? */
 static int specdec__argument_is_ambiguous(specdec__schema *s, uint32_t rule)
 {
     uint32_t i;
@@ -33649,21 +33686,22 @@ static int specdec__argument_is_ambiguous(specdec__schema *s, uint32_t rule)
     return 0;
 }
 
-/* Appends a literal text to the concatenation `all`. */
+/* Appends a literal text to the concatenation `all`, a syntax tree. */
 static void specdec__argument_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
     specdec__syntax_prepend_child(s->build, all,
                                   specdec__syntax_add_text(s->build, (const unsigned char *)text, strlen(text)));
 }
 
-/* Appends up to two characters of white space, which some models write here. */
+/* Appends up to two characters of white space, which some models write here, to the concatenation `all`. */
 static void specdec__argument_append_space(specdec__schema *s, uint32_t all)
 {
     specdec__syntax_prepend_child(s->build, all,
                                   specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
-/* Appends the marks behind a name and around its value, which is a raw string (rule text) or other JSON (rule rest). */
+/* Appends the marks behind an argument's name and around its value, which is a raw string (rule text) or other JSON
+   (rule rest), to the concatenation `all`. */
 static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
 {
     specdec__build *b = s->build;
@@ -33698,8 +33736,8 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
     specdec__syntax_prepend_child(b, all, any);
 }
 
-/* Builds the rule of a member, with its name and marks. place: as in specdec__members_value_rule. Returns 0 when the
-   member may not be written. */
+/* Builds the rule of an argument, with its name and marks. place: as in specdec__members_value_rule. Returns the rule;
+   0: the argument may not be written. */
 static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
 {
     specdec__build *b = s->build;
@@ -33747,7 +33785,8 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
     return specdec__build_rule_from_tree(b, rule, all) ? rule : 0;
 }
 
-/* Returns the tree of a member behind another one: a comma where the form has commas, then the member. */
+/* Returns the syntax tree of an argument behind another one: a comma where the form of calls has commas, then the rule
+   `member`. */
 static uint32_t specdec__argument_member_tree(specdec__schema *s, uint32_t member)
 {
     specdec__build *b = s->build;
@@ -33761,8 +33800,8 @@ static uint32_t specdec__argument_member_tree(specdec__schema *s, uint32_t membe
     return all;
 }
 
-/* The tree of the members of an object. Required ones must be written; unlisted names may be written only where no name
-   is listed. *empty: an object without members is allowed. Returns 0 when there is no such object. */
+/* Returns the syntax tree of the members of an object. Required ones must be written; unlisted names may be written
+   only where no name is listed. *empty: an object without members is allowed. 0: there is no such object. */
 static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__members *m, int *empty)
 {
     specdec__build *b = s->build;
@@ -33846,7 +33885,7 @@ static void specdec__argument_add_objects(specdec__schema *s, specdec__members *
     specdec__schema_add_alternative(s, b->rules.data[rule]);
 }
 
-/* Adds the JSON objects that obey all facts to the current rule. */
+/* Adds the JSON objects that obey all facts of the shape to the current rule. */
 static void specdec__schema_add_objects(specdec__schema *s)
 {
     specdec__build *b = s->build;
@@ -33985,7 +34024,7 @@ static void specdec__schema_add_shape(specdec__schema *s)
         specdec__schema_add_objects(s);
 }
 
-/* Removes the type object from a shape that both requires and forbids a member. */
+/* Removes the type object from a shape whose facts both require and forbid a member. */
 static void specdec__schema_prune_types(specdec__schema *s)
 {
     uint32_t i, k;
@@ -34100,7 +34139,7 @@ static void specdec__schema_add_raw_literals(specdec__schema *s)
         specdec__schema_add_alternative(s, specdec__dfa_write_records(b, &d, NULL, NULL));
 }
 
-/* Begins a conjunction: sets types and raw strings by its style. */
+/* Sets the types and the spelling of strings that a conjunction's style has, before the conjunction is built. */
 static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conjunction)
 {
     static const uint32_t types[] = {SPECDEC__TYPE_ALL, SPECDEC__TYPE_OBJECT, SPECDEC__TYPE_STRING,
@@ -34118,7 +34157,7 @@ static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conj
     s->may_be_empty = 0;
 }
 
-/* Builds the rule of a conjunction. */
+/* Builds the rule of a conjunction: of all its shapes. */
 static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conjunction)
 {
     specdec__build *b = s->build;
@@ -34171,7 +34210,7 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
     b->rules.data[rule] = start;
 }
 
-/* Names the keyword in an error that names none yet, with the first schema of a conjunction. */
+/* Sets the keyword and, as schema, the first one of a conjunction in an error that names no keyword yet. */
 static void specdec__schema_set_error_keyword(specdec__schema *s, uint32_t conjunction, const char *key)
 {
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);
@@ -34182,8 +34221,8 @@ static void specdec__schema_set_error_keyword(specdec__schema *s, uint32_t conju
     s->error_key = key;
 }
 
-/* Parses the JSON of the schemas (NULL: any value), and builds the rules that all conjunctions use. Returns 0 when it
-   failed. */
+/* Parses the JSON of the schemas (text NULL: any value), and builds the rules that all conjunctions use. compact: no
+   white space is allowed. Returns 0 when it failed. */
 static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
                                        int compact)
 {
@@ -34247,7 +34286,7 @@ static int specdec__schema_build_conjunctions(specdec__schema *s)
     return 1;
 }
 
-/* Builds the constraint of a JSON schema. text NULL: any JSON value. */
+/* Builds the constraint of a JSON schema. text NULL: any JSON value; compact: no white space is allowed. */
 static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
                                     int compact)
 {
@@ -34267,12 +34306,12 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/tools: calls of tools: the union of their schemas, in the form in which a model writes calls.
+ * >>constraint/tools: compiles the constraint of tool calls: of any of the tools, in a model's form of calls.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* Appends a literal part of JSON to the concatenation `all`. If white space is free, it may stand around all
+/* Appends a literal part of JSON to the concatenation `all`. Where white space is allowed, it may stand around all
    punctuation outside strings; else only where the text has a space. */
 static void specdec__tools_append_json(specdec__schema *s, uint32_t all, const char *text)
 {
@@ -34295,7 +34334,8 @@ static void specdec__tools_append_json(specdec__schema *s, uint32_t all, const c
     }
 }
 
-/* Returns the schema of a tool's arguments; 0: none, so its arguments are {}. *name: node of the tool's name. */
+/* Returns the JSON node of the schema of a tool's arguments; 0: it has none, so its arguments are {}. *name: node of
+   the tool's name. */
 static uint32_t specdec__tools_arguments_schema(specdec__schema *s, uint32_t tool, uint32_t *name)
 {
     uint32_t function = specdec__schema_get_member(s, tool, "function"), parameters;
@@ -34317,7 +34357,7 @@ static int specdec__tools_has_own_style(const specdec__calls *row)
            row->form == SPECDEC__CALLS_BRACES;
 }
 
-/* Is a tool among the chosen ones? No choices: all are. */
+/* Is the tool whose name is at a JSON node among the chosen ones? Without choices all are. */
 static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, const char *const *choices, int count)
 {
     int i;
@@ -34328,7 +34368,7 @@ static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, con
     return !count;
 }
 
-/* Appends a literal text to the concatenation `all`. */
+/* Appends a literal text to the concatenation `all`, a syntax tree. */
 static void specdec__tools_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
     specdec__syntax_prepend_child(s->build, all,
@@ -34348,14 +34388,14 @@ static void specdec__tools_append_regex(specdec__schema *s, uint32_t all, const 
     specdec__syntax_prepend_child(s->build, all, specdec__regex_parse(s->build, &source, &none, 1));
 }
 
-/* Appends up to two characters of white space. */
+/* Appends up to two characters of white space to the concatenation `all`. */
 static void specdec__tools_append_space(specdec__schema *s, uint32_t all)
 {
     specdec__syntax_prepend_child(s->build, all,
                                   specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
-/* Appends what a form of calls writes between its mark and the name of the tool. */
+/* Appends the text that a form of calls has between its mark and the name of the tool to the concatenation `all`. */
 static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
@@ -34370,7 +34410,8 @@ static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
         specdec__tools_append_regex(s, all, "(\\[[ \\n]?)?");
 }
 
-/* Appends what a form of calls writes between the name of the tool and its arguments. */
+/* Appends the text that a form of calls has between the name of the tool and its arguments to the concatenation
+   `all`. */
 static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
@@ -34384,7 +34425,7 @@ static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
         specdec__tools_append_space(s, all);
 }
 
-/* Appends what a form of calls writes behind the arguments. */
+/* Appends the text that a form of calls has behind the arguments to the concatenation `all`. */
 static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
@@ -34403,8 +34444,8 @@ static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
     }
 }
 
-/* Returns the tree of a call of a tool, from behind the mark that begins calls to the end of the arguments. rule: that
-   of the arguments, 0: the tool has none. */
+/* Returns the syntax tree of a call of a tool, from behind the mark that begins calls to the end of the arguments.
+   rule: that of the arguments, 0: the tool has none. */
 static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint32_t rule)
 {
     specdec__build *b = s->build;
@@ -34546,7 +34587,7 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/compile: constraints from all their sources, and the words of errors.
+ * >>constraint/compile: compiles constraints from sources of all kinds, and writes the texts of their errors.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -34695,17 +34736,17 @@ static SPECDEC__UNUSED specdec_result specdec__compile_constraint(specdec__build
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/trie: the tokens of a vocabulary as a tree of bytes, and what masks prepare for the inside of strings.
+ * >>constraint/trie: the tokens of a vocabulary as a tree of bytes, and lists of tokens that may stand inside strings.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__TRIE_TOKEN_BYTES 255 /* most bytes of a token; longer ones are never allowed */
+#define SPECDEC__TRIE_TOKEN_BYTES 255 /* bytes of a token in a trie, at most; a mask never allows longer tokens */
 
-/* A node of a trie, in depth-first order: its children lie behind it, up to `next`. Entries of tokens at or below the
-   node begin at `first`, those that end at the node first. */
+/* A node of a trie of tokens, in depth-first order: its children lie behind it, up to `next`. Entries of tokens at or
+   below the node begin at `first`; those that end at the node come first. */
 typedef struct specdec__trie_node {
-    uint32_t next_and_byte; /* next << 8 | byte */
+    uint32_t next_and_byte;   /* index of the node behind all children << 8 | byte of this node */
     uint32_t first_and_kinds; /* index of the first entry << 8 | kinds of all bytes below the node */
 } specdec__trie_node;
 
@@ -34727,8 +34768,7 @@ struct specdec_token_trie {
     specdec__trie_tree rest;            /* trie of tokens with characters that are not plain, from the first such
                                            character on */
     uint32_t *plain;                    /* (words) mask of tokens that consist of plain characters */
-    uint32_t *short_plain;                    /* (words) mask of plain tokens of at most SPECDEC__LIVE_KINDS_BYTES
-                                           bytes */
+    uint32_t *short_plain;              /* (words) mask of plain tokens of at most SPECDEC__LIVE_KINDS_BYTES bytes */
     uint32_t *by_length;                /* (plain_count) plain tokens, in order of their number of characters */
     uint32_t
         length_begin[SPECDEC__TRIE_TOKEN_BYTES + 2]; /* index in by_length of the first token of so many characters */
@@ -34748,7 +34788,7 @@ static size_t specdec__trie_plain_character(const unsigned char *text, size_t si
     return length <= 0 || (length == 1 && specdec__byte_kind(text[0]) == SPECDEC__BYTE_KIND_OTHER) ? 0 : (size_t)length;
 }
 
-/* Does the entry of token a come before that of token c, in order of bytes? */
+/* Does the trie's entry of token a come before that of token c, in order of bytes? */
 static int specdec__trie_entry_before(const specdec_token_trie *t, uint32_t a, uint32_t c)
 {
     const unsigned char *x = t->text + t->offset[a] + t->entry_begin[a],
@@ -34788,7 +34828,7 @@ static specdec__bytes specdec__trie_entry_bytes(const specdec_token_trie *t, uin
     return out;
 }
 
-/* Counts the nodes of a trie or, if `fill`, writes them. Returns their number. */
+/* Counts the nodes of a trie or, if `fill`, writes them to tree->nodes. Returns their number. */
 static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__trie_tree *tree, int fill)
 {
     uint32_t path[SPECDEC__TRIE_TOKEN_BYTES + 1], count = 1, i;
@@ -34827,8 +34867,8 @@ static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__
     return count;
 }
 
-/* The kinds of bytes from each place of an entry to its end; kinds[0]: of the whole entry. Places inside a character
-   get KIND_OTHER. */
+/* Computes the kinds of bytes from each place of a trie's entry to its end; kinds[0]: of the whole entry. Places inside
+   a character get KIND_OTHER. */
 static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kinds)
 {
     size_t at = 0, i;
@@ -34856,7 +34896,7 @@ static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kind
     }
 }
 
-/* Computes for all nodes the kinds of bytes below them and their heights. */
+/* Computes for all nodes of a trie the kinds of bytes below them and their heights. */
 static void specdec__trie_mark_nodes(const specdec_token_trie *t, specdec__trie_tree *tree)
 {
     uint32_t path[SPECDEC__TRIE_TOKEN_BYTES + 2], i, depth = 0;
@@ -34925,8 +34965,8 @@ static size_t specdec__trie_read_tokens(const specdec__vocab *v, unsigned char *
     return sum;
 }
 
-/* Divides tokens into plain ones, by length, and those with entries in `rest`. from: (tokens) first byte that is not
-   plain. */
+/* Divides the vocabulary's tokens into plain ones, by length, and those with entries in `rest`. from: (tokens) receives
+   the first byte that is not plain. */
 static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned char *from)
 {
     uint32_t id, i, count[SPECDEC__TRIE_TOKEN_BYTES + 1];
@@ -34969,7 +35009,7 @@ static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned 
             t->by_length[count[t->plain_characters[id]]++] = id;
 }
 
-/* Builds the tries in an arena, which may only count the bytes. */
+/* Builds the tries of a vocabulary's tokens in an arena, which may only count the bytes. */
 static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const specdec__vocab *v, specdec__arena *arena)
 {
     unsigned char *from;
@@ -35011,44 +35051,44 @@ static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const spe
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/mask: which tokens may follow: a walk over the tree of tokens with the threads of a text.
+ * >>constraint/mask: computes which tokens may follow, by a walk over the trie of tokens with the threads of a text.
  * ================================================================================================================== */
 
 /* Limits of a walk over a trie: threads, new stack nodes, threads of the state that are walked one by one. */
 enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_NEW_NODES = 512, SPECDEC__MASK_SINGLE_THREADS = 8 };
 
-/* A trie node on the current path: its threads, the number of new stack nodes, and where its children end. */
+/* A trie node on the path of a walk: its threads, the number of new stack nodes, and where its children end. */
 typedef struct specdec__mask_level {
-    uint32_t children_end; /* index of the trie node behind the children */
-    uint16_t first_thread, thread_count; /* the node's threads among those of the path */
-    uint16_t new_count;                  /* new stack nodes in front of the node */
-    unsigned char has_set;  /* 1: byte_sets[depth] holds the bytes that its children may have */
-    unsigned char is_plain; /* 1: no byte of the path is KIND_OTHER */
+    uint32_t children_end;               /* index of the trie node behind the node's children */
+    uint16_t first_thread, thread_count; /* the node's threads, in specdec__mask_walk.threads */
+    uint16_t new_count;                  /* new stack nodes that the bytes in front of the node have added */
+    unsigned char has_set;               /* 1: specdec__mask_walk.byte_sets[depth] has the bytes that may follow */
+    unsigned char is_plain;              /* 1: no byte of the path is of KIND_OTHER */
 } specdec__mask_level;
 
 /* The working memory of computing a mask. */
 typedef struct specdec__mask_walk {
     specdec__automaton automaton;
-    const specdec_constraint_state *state;
-    const specdec_token_trie *trie;
-    const specdec__trie_tree *tree;
+    const specdec_constraint_state *state; /* the state of the text that the tokens may follow */
+    const specdec_token_trie *trie;        /* the tokens of the vocabulary */
+    const specdec__trie_tree *tree;        /* the trie that is walked: trie->all or trie->rest */
     uint32_t *mask; /* (words) a bit for each token, 1: it may follow */
     uint32_t plain_least, plain_most; /* only entries with least to most plain characters in front count */
-    uint32_t threads_most;            /* most threads behind one byte so far */
+    uint32_t threads_most;            /* the largest number of threads behind one byte so far */
     uint32_t short_plain_bytes;       /* plain tokens of up to so many bytes are in the mask already */
-    uint32_t byte_sets[4][8];         /* (256 bits each) of the first levels */
+    uint32_t byte_sets[4][8];         /* (256 bits each) bytes that may follow the first levels of the path */
     specdec__automaton_thread visits[SPECDEC__BYTE_VISITS]; /* states that the current byte visits */
     specdec__automaton_thread threads[SPECDEC__MASK_THREADS]; /* threads of all nodes on the path */
     specdec__stack_node new_nodes[SPECDEC__MASK_NEW_NODES]; /* stack nodes that all bytes of the path have added */
     specdec__mask_level levels[SPECDEC__TRIE_TOKEN_BYTES + 2]; /* trie nodes on the path */
     uint32_t key_states[SPECDEC__TRIE_TOKEN_BYTES + 2];        /* KEY states on the path */
-    uint32_t key_ends[SPECDEC__TRIE_TOKEN_BYTES + 2];          /* trie nodes behind their children */
-    unsigned char live_nodes[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_NEW_NODES]; /* 1: in use */
+    uint32_t key_ends[SPECDEC__TRIE_TOKEN_BYTES + 2];          /* trie nodes behind the children of these levels */
+    unsigned char live_nodes[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_NEW_NODES]; /* 1: stack node in use */
 } specdec__mask_walk;
 
 #define SPECDEC__MASK_SET(mask, token) ((mask)[(token) / 32] |= 1u << (token) % 32)
 
-/* Adds the bytes that threads may read to a set of 256 bits. */
+/* Adds the bytes that `count` threads may read next to a set of 256 bits. */
 static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__automaton_thread *threads,
                                           uint32_t count, uint32_t set[8])
 {
@@ -35104,7 +35144,7 @@ static SPECDEC__NOINLINE int specdec__constraint_allows_bytes(const specdec_cons
     return 1;
 }
 
-/* The bytes that may follow, as a mask of 256 bits, which may have some bits too many. */
+/* Computes the bytes that may follow a text, as a mask of 256 bits, which may have some bits too many. */
 static SPECDEC__NOINLINE void specdec__mask_next_bytes(const specdec_constraint *constraint,
                                                        const specdec_constraint_state *state, uint32_t mask[8])
 {
@@ -35120,7 +35160,7 @@ static SPECDEC__NOINLINE void specdec__mask_next_bytes(const specdec_constraint 
     specdec__automaton_next_bytes(&m, state->thread, state->thread_count, mask);
 }
 
-/* Returns the only byte that may follow; -1: no byte may; 256: several may. */
+/* Returns the only byte that may follow a text; -1: no byte may; 256: several may. */
 static int specdec__mask_only_byte(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     uint32_t mask[8], i;
@@ -35139,7 +35179,8 @@ static int specdec__mask_only_byte(const specdec_constraint *c, const specdec_co
     return found;
 }
 
-/* Returns the byte that must follow because the text is not complete and only one byte may follow; -1: no byte must. */
+/* Returns the byte that must follow a text, as the text is not complete and no other byte may follow; -1: there is
+   none. */
 static SPECDEC__UNUSED int specdec__mask_forced_byte(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     const int byte = specdec__mask_only_byte(c, state);
@@ -35147,7 +35188,8 @@ static SPECDEC__UNUSED int specdec__mask_forced_byte(const specdec_constraint *c
     return byte < 0 || byte > 255 || specdec__constraint_is_complete(c, state) ? -1 : byte;
 }
 
-/* Adds tokens below a trie node one by one, read from the text's own state: for walks that ran out of memory. */
+/* Adds the tokens below a trie node to the mask one by one, each read from the text's own state: for walks that ran out
+   of memory. */
 static void specdec__mask_test_tokens(specdec__mask_walk *w, uint32_t node, uint32_t end)
 {
     uint32_t entry = w->tree->nodes[node].first_and_kinds >> 8;
@@ -35161,7 +35203,7 @@ static void specdec__mask_test_tokens(specdec__mask_walk *w, uint32_t node, uint
     }
 }
 
-/* Adds the tokens of entries [from, to) to the mask. */
+/* Adds the tokens of the entries [from, to) of the trie to the mask. */
 SPECDEC__INLINE void specdec__mask_add_entries(specdec__mask_walk *w, uint32_t from, uint32_t to)
 {
     for (; from < to; from++) {
@@ -35190,7 +35232,8 @@ SPECDEC__INLINE int specdec__mask_allows_kinds(const specdec__mask_walk *w, cons
            (record[3] == UINT32_MAX || record[3] - specdec__automaton_node(&w->automaton, at->node)->counter >= height);
 }
 
-/* Reads a plain character inside a string with length limits, as specdec__automaton_read_byte does, but faster. */
+/* Reads a plain character inside a string with length limits, as specdec__automaton_read_byte does, but faster. Returns
+   the number of threads behind it: 1, or 0 where the string is full. */
 static uint32_t specdec__mask_count_character(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
     specdec__automaton *m = &w->automaton;
@@ -35207,8 +35250,8 @@ static uint32_t specdec__mask_count_character(specdec__mask_walk *w, const specd
     return 1;
 }
 
-/* Reads a byte with the threads of a trie node on the path; the threads behind the byte are stored behind them. Returns
-   their number; UINT32_MAX: out of memory. */
+/* Reads a byte with the threads of a trie node on the path; the threads behind the byte are stored behind the node's.
+   Returns their number; UINT32_MAX: out of memory. */
 SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const specdec__mask_level *level, uint32_t byte)
 {
     const specdec__automaton_thread *threads = w->threads + level->first_thread;
@@ -35250,8 +35293,8 @@ SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const sp
     return m->next_count;
 }
 
-/* Adds the tokens of the trie nodes i to end - 1, all children of one node, by a depth-first walk from the threads of
-   level 0. */
+/* Adds the tokens of the trie nodes i to end - 1, all children of one node, to the mask, by a depth-first walk from the
+   threads of level 0. */
 static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__trie_tree *tree, uint32_t i, uint32_t end)
 {
     const specdec__trie_node *nodes = tree->nodes;
@@ -35340,7 +35383,7 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
     }
 }
 
-/* Adds tokens that consist of at most `most` plain characters. */
+/* Adds the tokens that consist of at most `most` plain characters to the mask. */
 static void specdec__mask_add_plain(specdec__mask_walk *w, uint32_t most)
 {
     const specdec_token_trie *t = w->trie;
@@ -35355,8 +35398,8 @@ static void specdec__mask_add_plain(specdec__mask_walk *w, uint32_t most)
         SPECDEC__MASK_SET(w->mask, t->by_length[i]);
 }
 
-/* Adds the tokens that a thread allows inside a string with length limits. Entries are grouped by the number of plain
-   characters in front: all numbers of a group lead to one counter. In front of the quote the stack node of the
+/* Adds the tokens that a thread allows inside a string with length limits to the mask. Entries are grouped by the
+   number of plain characters in front: all of a group lead to one counter. In front of the quote the stack node of the
    repetition is pushed first. */
 static void specdec__mask_add_counted_string(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
@@ -35406,7 +35449,7 @@ static void specdec__mask_add_counted_string(specdec__mask_walk *w, const specde
     m->new_count = 0;
 }
 
-/* Adds the tokens that threads allow, by a walk over a whole trie. */
+/* Adds the tokens that `count` threads allow to the mask, by a walk over a whole trie. */
 static void specdec__mask_walk_trie(specdec__mask_walk *w, const specdec__automaton_thread *threads, uint32_t count,
                                     const specdec__trie_tree *tree)
 {
@@ -35419,7 +35462,7 @@ static void specdec__mask_walk_trie(specdec__mask_walk *w, const specdec__automa
     specdec__mask_walk_children(w, tree, 1, tree->count);
 }
 
-/* May any unlisted key follow a KEY state, read by the state of unlimited strings? */
+/* May any unlisted key follow a KEY state, so that the state of unlimited strings reads it? */
 static int specdec__mask_allows_any_key(const specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
     const specdec__automaton *m = &w->automaton;
@@ -35432,8 +35475,8 @@ static int specdec__mask_allows_any_key(const specdec__mask_walk *w, const specd
                                            specdec__automaton_stack_height(m, at->node));
 }
 
-/* Computes the tokens at and below a trie node anew, from the thread in threads[0], which stands in front of its
-   byte. */
+/* Computes anew which tokens at and below a trie node may follow, from the thread in w->threads[0], which stands in
+   front of the node's byte. */
 static void specdec__mask_recompute_node(specdec__mask_walk *w, uint32_t node)
 {
     const specdec__trie_tree *tree = &w->trie->all;
@@ -35456,8 +35499,8 @@ static void specdec__mask_recompute_node(specdec__mask_walk *w, uint32_t node)
         specdec__mask_walk_children(w, tree, node + 1, next);
 }
 
-/* Adds the tokens that a thread allows at a key, where listed and unlisted keys may follow: first those of an unlimited
-   string; then tokens that begin like a listed key are computed anew. */
+/* Adds the tokens that a thread allows at an object's key, where listed and unlisted keys may follow, to the mask:
+   first those of an unlimited string; then tokens that begin like a listed key are computed anew. */
 static void specdec__mask_add_key(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
     specdec__automaton *m = &w->automaton;
@@ -35503,8 +35546,9 @@ static void specdec__mask_add_key(specdec__mask_walk *w, const specdec__automato
     }
 }
 
-/* Adds all tokens that may follow, except end-of-text tokens. Threads inside strings are walked one by one, with the
-   tries for strings; if threads would be dropped in a walk with all of them, that walk is made instead. */
+/* Adds all tokens that may follow the text, except end-of-text tokens, to the mask. Threads inside strings are walked
+   one by one, with the tries for strings; if threads would be left out in a walk with all of them, that walk is made
+   instead. */
 static void specdec__mask_add_threads(specdec__mask_walk *w)
 {
     const specdec_constraint_state *state = w->state;
@@ -35559,7 +35603,8 @@ static void specdec__mask_add_threads(specdec__mask_walk *w)
     specdec__mask_walk_trie(w, state->thread, state->thread_count, &w->trie->all);
 }
 
-/* Computes the mask of a state: bit i is 1 if token i may follow. memory: sizeof(specdec__mask_walk) */
+/* Computes which tokens may follow a text with this state: bit i of mask is 1 if token i may. memory:
+   sizeof(specdec__mask_walk) bytes. */
 static SPECDEC__UNUSED void specdec__mask_compute(const specdec_constraint *c, const specdec_constraint_state *state,
                                                   const specdec_token_trie *trie, uint32_t *mask, void *memory)
 {
@@ -58004,14 +58049,14 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 7
+#define SPECDEC__WIRE_MAGIC 0x50445053u /* first word of every message: "SPDP" */
+#define SPECDEC__WIRE_VERSION 7         /* version of the messages' format */
 #define SPECDEC__WIRE_URGENT_WORDS 96   /* words of an urgent message, at most */
 #define SPECDEC__WIRE_MAX_RUNS 32       /* sent runs that are not answered, at most */
 #define SPECDEC__WIRE_MAX_RANKS 64      /* ranks of a cluster, at most */
 #define SPECDEC__WIRE_WAIT_SECONDS 0.05 /* seconds that a rank waits for a message before it looks at the clock */
 #define SPECDEC__WIRE_MAX_TOKENS 64     /* tokens of a sequence in one message to the draft rank, at most */
-#define SPECDEC__WIRE_LOAD_SILENCES 8   /* how many specdec_cluster.silence a rank may load, or make no progress */
+#define SPECDEC__WIRE_LOAD_SILENCES 8   /* times specdec_cluster.silence: seconds for loading, or without progress */
 #define SPECDEC__WIRE_LOADING_FLAG 0x80000000u /* in the first word of ALIVE: the sender still loads its model */
 #define SPECDEC__REMOTE_DRAFTS_PER_SEQUENCE 2048 /* draft tokens stored by rank 0, for each of the first 8 sequences */
 #define SPECDEC__REMOTE_DRAFT_CHILDREN 15 /* children of a draft token, at most */
@@ -58252,7 +58297,7 @@ typedef struct specdec__wire_reader {
     int bad;                 /* 1: a word was missing, or out of its range */
 } specdec__wire_reader;
 
-/* Returns the next word; 0 if there is none. */
+/* Returns the next word of a message that is read; 0 if there is none. */
 static uint32_t specdec__wire_read_word(specdec__wire_reader *in)
 {
     uint32_t word = 0;
@@ -58267,7 +58312,8 @@ static uint32_t specdec__wire_read_word(specdec__wire_reader *in)
     return word;
 }
 
-/* Returns the next word as an integer in [low, high]; low if it is missing or out of range. */
+/* Returns the next word of a message that is read as an integer in [low, high]; low if it is missing or out of
+   range. */
 static int specdec__wire_read_int(specdec__wire_reader *in, int low, int high)
 {
     const int value = (int)specdec__wire_read_word(in);
@@ -58284,8 +58330,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Returns the draft rank of a cluster, which has the draft model alone: the last rank but 0 without layers. 0 if there
-   is none. */
+/* Returns the number of a cluster's draft rank, which has the draft model alone: the last rank but 0 without layers; 0:
+   there is none. */
 static int specdec__cluster_draft_rank(const specdec_cluster *cluster)
 {
     int i = cluster->ranks - 1;
@@ -58295,13 +58341,13 @@ static int specdec__cluster_draft_rank(const specdec_cluster *cluster)
     return i;
 }
 
-/* Whether this rank is the draft rank. */
+/* Returns whether this rank is the draft rank of the cluster. */
 static int specdec__cluster_is_draft_rank(const specdec_cluster *cluster)
 {
     return cluster->rank && cluster->rank == specdec__cluster_draft_rank(cluster);
 }
 
-/* Refuses layers [from, end) for a rank if one of them reads the keys of a layer before `from`. */
+/* Refuses layers [from, end) of the model for a rank if one of them reads the keys of a layer before `from`. */
 static specdec_result specdec__cluster_check_shared_keys(const specdec__model *m, int from, int end,
                                                          specdec_error *error)
 {
@@ -58412,16 +58458,16 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Returns the number of this rank. */
+/* Returns the number of this rank in the cluster. */
 static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
 
-/* Returns the rank with layers next to a rank: behind it (step 1) or before it (step -1). */
+/* Returns the rank with layers of the target that is next to `rank`: behind it (step 1) or before it (step -1). */
 static int specdec__link_adjacent_stage(const specdec__link *link, int rank, int step)
 {
     return rank + step + (link->draft_rank_number && rank + step == link->draft_rank_number ? step : 0);
 }
 
-/* Returns the last rank with layers. */
+/* Returns the last rank with layers of the target. */
 static int specdec__link_last_stage(const specdec__link *link)
 {
     return specdec__link_adjacent_stage(link, link->cluster.ranks, -1);
@@ -58498,7 +58544,7 @@ static void specdec__link_send_urgent(specdec__link *link, int to, int kind, uin
     specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
 }
 
-/* Sends this rank's progress (ALIVE) to a rank. Until rank 0 has answered, it is sent READY instead. */
+/* Sends this rank's progress (the message ALIVE) to a rank. Until rank 0 has answered, it is sent READY instead. */
 static void specdec__link_send_alive(specdec__link *link, int to)
 {
     const uint32_t loading = link->model_loaded ? 0 : SPECDEC__WIRE_LOADING_FLAG;
@@ -58510,7 +58556,7 @@ static void specdec__link_send_alive(specdec__link *link, int to)
                                   loading | link->layer | (uint64_t)link->sent_count[to] << 32, NULL);
 }
 
-/* Sends ALIVE to all other ranks. */
+/* Sends this rank's progress (the message ALIVE) to all other ranks. */
 static void specdec__link_send_alive_all(specdec__link *link)
 {
     int i;
@@ -58540,7 +58586,7 @@ static void specdec__link_reject_message(specdec__link *link, int rank, const ch
     specdec__link_send_failed(link);
 }
 
-/* Marks a run as cancelled. If this rank computes the run, it ends between two layers. */
+/* Handles the message CANCEL: marks a run as cancelled. If this rank computes the run, it ends between two layers. */
 static void specdec__link_handle_cancel(specdec__link *link, uint32_t run)
 {
     link->cancelled_runs[run % SPECDEC__WIRE_MAX_RUNS] = run;
@@ -58548,7 +58594,7 @@ static void specdec__link_handle_cancel(specdec__link *link, uint32_t run)
         SPECDEC__STORE(&link->cancel_run, 1);
 }
 
-/* Handles FAILED: another rank has ended with an error. */
+/* Handles the message FAILED: another rank has ended with an error. */
 static void specdec__link_handle_failed(specdec__link *link, int rank, const unsigned char *words, int count)
 {
     const uint32_t length = specdec__wire_get(words, 0);
@@ -58567,7 +58613,7 @@ static void specdec__remote_draft_invalidate(specdec__remote_sequence *sequence)
     sequence->epoch_unsent = 1;
 }
 
-/* Returns the draft token with a number. NULL if it is not stored, or was overwritten. */
+/* Returns the draft token with a number; NULL: it is not stored, or was overwritten. */
 static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *link, uint32_t number)
 {
     specdec__remote_draft *draft = &link->draft_tokens[number % (uint32_t)link->draft_token_count];
@@ -58575,7 +58621,7 @@ static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *li
     return number && draft->number == number ? draft : NULL;
 }
 
-/* Stores a draft token in the ring, over an old one. word: token | share << 24. */
+/* Stores a draft token of the draft rank in the ring, over an old one. word: token | share << 24. */
 static void specdec__remote_draft_store(specdec__link *link, uint32_t number, uint32_t word)
 {
     specdec__remote_draft *draft = &link->draft_tokens[number % (uint32_t)link->draft_token_count];
@@ -58586,8 +58632,9 @@ static void specdec__remote_draft_store(specdec__link *link, uint32_t number, ui
     draft->share = (unsigned char)(word >> 24);
 }
 
-/* Adds a measured time to an exponential mean. A time above four times the mean counts as four times the mean. */
-static void specdec__remote_draft_add_time(double *mean, double seconds)
+/* Adds a measured time to an exponential mean, in seconds. A time above four times the mean counts as four times the
+   mean. */
+static void specdec__remote_draft_add_arrival_time(double *mean, double seconds)
 {
     seconds = *mean > 0 && seconds > 4 * *mean ? 4 * *mean : seconds;
     *mean += (seconds - *mean) * (*mean > 0 ? 0.25 : 1);
@@ -58601,9 +58648,9 @@ static void specdec__remote_draft_measure_arrival(specdec__link *link, const spe
     const double now = specdec__os_seconds();
 
     if (first_count && first_count == sequence->sent_count)
-        specdec__remote_draft_add_time(&link->draft_latency, now - sequence->sent_at);
+        specdec__remote_draft_add_arrival_time(&link->draft_latency, now - sequence->sent_at);
     if (!first_count)
-        specdec__remote_draft_add_time(&link->draft_interval, now - link->draft_arrival_at);
+        specdec__remote_draft_add_arrival_time(&link->draft_interval, now - link->draft_arrival_at);
     link->draft_arrival_at = now;
 }
 
@@ -58654,8 +58701,8 @@ static int specdec__remote_draft_receive(specdec__link *link, const unsigned cha
     return !in.bad;
 }
 
-/* Handles ALIVE: stores a rank's progress. Progress beyond the runs that rank 0 has sent is ignored, so that a faulty
-   rank cannot make rank 0 wait for ever. */
+/* Handles the message ALIVE: stores a rank's progress. Progress beyond the runs that rank 0 has sent is ignored, so
+   that a faulty rank cannot make rank 0 wait for ever. */
 static void specdec__link_handle_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
 {
     specdec__wire_progress *p = &link->progress[rank];
@@ -58779,7 +58826,7 @@ static void specdec__link_poll(specdec__link *link)
     specdec__link_keep_alive(link);
 }
 
-/* Returns the rank from which this one receives messages that are not urgent. */
+/* Returns the rank from which this rank receives messages that are not urgent. */
 static int specdec__link_previous_rank(const specdec__link *link)
 {
     const int own = specdec__link_rank(link);
@@ -58789,8 +58836,8 @@ static int specdec__link_previous_rank(const specdec__link *link)
     return own == link->draft_rank_number ? 0 : specdec__link_adjacent_stage(link, own, -1);
 }
 
-/* Whether this rank waits for a message: rank 0 for READY of other ranks or the answer to a run, another rank for a
-   message that ALIVE says was sent. */
+/* Returns whether this rank waits for a message: rank 0 for READY of other ranks or the answer to a run, another rank
+   for a message that ALIVE says was sent. */
 static int specdec__link_expects_message(const specdec__link *link)
 {
     if (specdec__link_rank(link))
@@ -58799,7 +58846,7 @@ static int specdec__link_expects_message(const specdec__link *link)
                            : link->ready_count < link->cluster.ranks - 1;
 }
 
-/* Returns the rank that rank 0 waits for. what: set to a verb, the step that this rank has not made. */
+/* Returns the rank for which rank 0 waits. *what: set to a verb, the step that this rank has not made. */
 static int specdec__link_find_stalled_rank(const specdec__link *link, const char **what)
 {
     const int last = link->connected ? specdec__link_last_stage(link) : link->cluster.ranks - 1;
@@ -58833,8 +58880,9 @@ static void specdec__link_fail_stalled(specdec__link *link)
     specdec__link_send_failed(link);
 }
 
-/* Waits for a message, at most `seconds`, and adds the time to link->stalled_seconds if a message is expected. A wait
-   counts at most two WAIT_SECONDS, so that a machine that was suspended does not end the cluster. */
+/* Waits for a message of any rank, at most `seconds`, and adds the time to link->stalled_seconds if a message is
+   expected. A wait counts at most two SPECDEC__WIRE_WAIT_SECONDS, so that a machine that was suspended does not end the
+   cluster. */
 static void specdec__link_wait(specdec__link *link, double seconds)
 {
     const int awaits = specdec__link_expects_message(link);
@@ -58851,7 +58899,7 @@ static void specdec__link_wait(specdec__link *link, double seconds)
         specdec__link_fail_stalled(link);
 }
 
-/* Counts a repacked matrix while the model loads, and sends ALIVE when it is due. */
+/* Counts a matrix that was repacked while the model loads, and sends ALIVE when it is due. */
 static void specdec__link_report_loading(specdec__link *link)
 {
     link->layer++;
@@ -58970,7 +59018,7 @@ static void specdec__link_cancel_run(specdec__link *link, specdec__wire_run *run
     run->cancelled = 1;
 }
 
-/* Removes the oldest run from link->sent_runs. */
+/* Removes the oldest of the runs that rank 0 has sent from link->sent_runs. */
 static void specdec__link_remove_oldest_run(specdec__link *link)
 {
     memmove(link->sent_runs, link->sent_runs + 1, (size_t)--link->sent_run_count * sizeof *link->sent_runs);
@@ -58991,7 +59039,7 @@ static void specdec__link_abandon_run(specdec__link *link, specdec__wire_run *ru
     specdec__link_remove_abandoned_runs(link);
 }
 
-/* Receives the answer to the oldest run that has none. Returns 0 if it has not arrived. */
+/* Receives the answer to the oldest sent run that has none. Returns 0 if it has not arrived. */
 static int specdec__link_receive_answer(specdec__link *link)
 {
     specdec__wire_run *run = &link->sent_runs[0];
@@ -59057,7 +59105,7 @@ static specdec_result specdec__link_take_run(specdec__link *link, specdec_error 
     return result;
 }
 
-/* Whether a sequence of the context's batch was cancelled, or the sequence whose caller waits for the step. */
+/* Returns whether a sequence of the context's batch was cancelled, or the sequence whose caller waits for the step. */
 static int specdec__link_cancelled(const specdec__link *link)
 {
     const specdec__batch *batch = link->context->batch;
@@ -59072,7 +59120,7 @@ static int specdec__link_cancelled(const specdec__link *link)
     return 0;
 }
 
-/* Whether any sequence was cancelled. */
+/* Returns whether any sequence of the engine was cancelled. */
 static int specdec__link_any_cancelled(const specdec__link *link)
 {
     int i, any = SPECDEC__LOAD(link->context->pool->cancel);
@@ -59149,7 +59197,7 @@ static specdec_result specdec__link_begin_run(specdec__context *c, specdec_error
 }
 
 /* The hook behind rank 0's last layer: sends the batch to the next rank, waits for its wanted rows and computes their
-   logits. Does not wait if several runs may overlap, or no row is wanted. A batch that ended early is sent as a
+   logits. It does not wait if several runs may overlap, or no row is wanted. A batch that ended early is sent as a
    cancelled run. */
 static specdec_result specdec__link_send_run(specdec__context *c, specdec_result result, specdec_error *error)
 {
@@ -59173,7 +59221,8 @@ static specdec_result specdec__link_send_run(specdec__context *c, specdec_result
     return result || link->overlaps_runs || !c->row_count ? result : specdec__link_await_run(link, link->run, error);
 }
 
-/* The hooks of a forward pass: of ranks that serve, and of rank 0 if it is not the only rank with layers. */
+/* The hooks of a forward pass in a cluster: of ranks that serve, and of rank 0 if it is not the only rank with
+   layers. */
 static const specdec__forward_hooks specdec__link_hooks[] = {
     {specdec__link_between_layers, NULL, NULL},
     {specdec__link_between_layers, specdec__link_begin_run, specdec__link_send_run}};
@@ -59186,7 +59235,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Reserves n->first_number slots in a view. Returns 0 if rank 0 has reserved another number of slots
+/* Reserves n->first_number slots in a view of the cache. Returns 0 if rank 0 has reserved another number of slots
    (n->second_number). */
 static int specdec__obey_reserve(specdec__link *link, const specdec__kv_event *n)
 {
@@ -59194,7 +59243,7 @@ static int specdec__obey_reserve(specdec__link *link, const specdec__kv_event *n
            specdec__view_reserve(n->view, &link->context->kv, n->first_number) == n->second_number;
 }
 
-/* Frees the reserved slots of a view. */
+/* Frees the reserved slots of a view of the cache. Returns 1. */
 static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_free_reserved(n->view, &link->context->kv);
@@ -59227,7 +59276,7 @@ static int specdec__obey_commit(specdec__link *link, const specdec__kv_event *n)
     return 1;
 }
 
-/* Truncates a view to n->first_number keys. */
+/* Truncates a view of the cache to n->first_number keys. Returns 1. */
 static int specdec__obey_truncate(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_truncate(n->view, &link->context->kv, n->first_number);
@@ -59277,7 +59326,8 @@ static int specdec__obey_kv_order(specdec__link *link, int kind, specdec__wire_r
     return !in->bad && specdec__obey_table[kind].obey(link, &news);
 }
 
-/* Whether nodes of a run may descend from a node of an earlier run: the node and its ancestors were computed. */
+/* Returns whether nodes of a run may descend from a node of an earlier run: the node and its ancestors were
+   computed. */
 static int specdec__link_node_is_computed(const specdec__link *link, const specdec__view *view, int node)
 {
     const specdec__context *c = link->context;
@@ -59317,8 +59367,8 @@ static int specdec__link_read_nodes(specdec__link *link, int done, int n, specde
     return 1;
 }
 
-/* Runs a batch through this rank's layers. x: the received rows, or NULL on the first rank with layers and for a
-   cancelled run. *empty: 1 if the run is cancelled and has no result. Returns 0 if the cluster has failed. */
+/* Runs a batch through this rank's layers. x: the received rows of activations, or NULL on the first rank with layers
+   and for a cancelled run. *empty: 1 if the run is cancelled and has no result. Returns 0 if the cluster has failed. */
 static int specdec__link_run_layers(specdec__link *link, const specdec__batch *batch, const unsigned char *x,
                                     int *empty)
 {
@@ -59382,7 +59432,7 @@ static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int 
     return specdec__link_run_layers(link, &batch, x, empty);
 }
 
-/* Returns the microseconds of the run under way on the slowest rank so far, at most 10^9. */
+/* Returns how long the run under way took on the slowest rank so far, in microseconds, at most 10^9. */
 static uint32_t specdec__link_slowest_microseconds(const specdec__link *link)
 {
     return link->slowest_seconds < 1000 ? (uint32_t)(1e6 * link->slowest_seconds) : 1000000000u;
@@ -59406,7 +59456,7 @@ static void specdec__link_send_answer(specdec__link *link, int empty)
 /* Sends the orders of the received message to the next rank, with the rows that this rank has computed; the last rank
    answers rank 0 instead. run_at: word index of the order to run a batch; -1: the message has none. empty: 1 if that
    run was cancelled. */
-static void specdec__link_pass_on(specdec__link *link, int run_at, int empty)
+static void specdec__link_pass_message_on(specdec__link *link, int run_at, int empty)
 {
     specdec__context *c = link->context;
     const int words = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
@@ -59455,7 +59505,7 @@ static int specdec__link_obey_order(specdec__link *link, int at, int words, int 
 }
 
 /* Obeys all orders of the received message, and passes the message on. */
-static void specdec__link_obey(specdec__link *link)
+static void specdec__link_obey_message(specdec__link *link)
 {
     const int words = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
     const int rows = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
@@ -59469,7 +59519,7 @@ static void specdec__link_obey(specdec__link *link)
         specdec__link_reject_message(link, specdec__link_adjacent_stage(link, specdec__link_rank(link), -1),
                                      "orders that make no sense");
     else
-        specdec__link_pass_on(link, run_at, empty);
+        specdec__link_pass_message_on(link, run_at, empty);
 }
 
 /* Serves as a rank with layers: obeys messages of the rank before this one until the cluster ends, or an error. */
@@ -59488,7 +59538,7 @@ static specdec_result specdec__link_serve(specdec__link *link)
             continue;
         }
         start = specdec__os_seconds();
-        specdec__link_obey(link);
+        specdec__link_obey_message(link);
         link->working_seconds += specdec__os_seconds() - start;
     }
     return SPECDEC_DONE;
@@ -59556,7 +59606,7 @@ static void specdec__remote_draft_send_sampling(specdec__link *link, int view, c
 
 /* Truncates a sequence on the draft rank to its first `length` tokens. The order is sent with the next tokens; where no
    token is left, at once. */
-static void specdec__remote_draft_truncate(specdec__link *link, int view, int length)
+static void specdec__remote_draft_truncate_sequence(specdec__link *link, int view, int length)
 {
     specdec__remote_sequence *sequence = &link->draft_sequences[view];
 
@@ -59572,7 +59622,7 @@ static void specdec__remote_draft_truncate(specdec__link *link, int view, int le
 
 /* Makes a sequence on the draft rank begin with the first `length` tokens of sequence `other`. The draft rank must have
    no token of it. */
-static void specdec__remote_draft_fork(specdec__link *link, int view, int other, int length)
+static void specdec__remote_draft_fork_sequence(specdec__link *link, int view, int other, int length)
 {
     specdec__remote_sequence *sequence = &link->draft_sequences[view];
     uint32_t words[2];
@@ -59587,7 +59637,7 @@ static void specdec__remote_draft_fork(specdec__link *link, int view, int other,
 }
 
 /* Returns the draft token that is the last of a sequence's first `count` tokens: follows these tokens from the stored
-   root to its descendants, which become the root. NULL if it has not arrived, or no path of draft tokens is equal to
+   root to its descendants, which become the root; NULL: it has not arrived, or no path of draft tokens is equal to
    these tokens. */
 static const specdec__remote_draft *specdec__remote_draft_find_root(specdec__link *link, int view,
                                                                     const int32_t *tokens,
@@ -59622,8 +59672,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Returns a hash of what must be equal on all ranks with layers: the model's facts and some bytes of its weights; type
-   and number of keys; distance of checkpoints; the layers of each rank. */
+/* Returns a hash of the facts that must be equal on all ranks with layers: the model's properties and some bytes of its
+   weights; type and number of keys; distance of checkpoints; the layers of each rank. */
 static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__kv_demand *room,
                                           const specdec_cluster *cluster)
 {
@@ -59653,8 +59703,8 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     return hash;
 }
 
-/* Returns a hash of what must be equal on rank 0 and the draft rank: number and length of sequences, as configured, and
-   the vocabulary's tokens up to the largest power of two (tokens behind that may be padding). */
+/* Returns a hash of the facts that must be equal on rank 0 and the draft rank: number and length of sequences, as
+   configured, and the vocabulary's tokens up to the largest power of two (tokens behind that may be padding). */
 static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int sequences, int length)
 {
     unsigned char numbers[2 * 4];
@@ -59674,7 +59724,7 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
     return hash;
 }
 
-/* Takes rank 0's memory for draft tokens of the draft rank from the arena. */
+/* Takes rank 0's memory for draft tokens that the draft rank sends from the arena. */
 static void specdec__link_lay_out_draft_tokens(specdec__link *link, const specdec__kv_demand *room,
                                                specdec__arena *arena)
 {
@@ -59901,7 +59951,7 @@ static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
     specdec__link_cancel_run(link, &link->sent_runs[link->sent_run_count - pipe->count + at]);
 }
 
-/* The functions of this lane. */
+/* The functions of the lane of a target whose layers lie on several ranks. */
 static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_wait, specdec__ranks_take,
                                                        specdec__ranks_cancel};
 
@@ -59919,22 +59969,22 @@ SPECDEC__FOR_SIZE
 
 /* The state of this drafter. */
 typedef struct specdec__draft_remote {
-    const specdec__context *target; /* its link stores the draft tokens that have arrived */
-    int vocab;                      /* of the target: other tokens are not proposed */
+    const specdec__context *target; /* the target's context; its link stores the draft tokens that have arrived */
+    int vocab;                      /* number of tokens of the target's vocabulary; other tokens are not proposed */
     uint32_t *numbers;              /* (sequences, capacity): the numbers of candidates on the draft rank; 0: none */
-    int capacity;
-    double until;                   /* clock, seconds: draft tokens are waited for until then; 0: not at all */
+    int capacity;                   /* candidates of a sequence, at most */
+    double until;                   /* time in seconds until which draft tokens are waited for; 0: not at all */
 } specdec__draft_remote;
 
 SPECDEC__STATIC_ASSERT(remote_draft_holds_children, SPECDEC__GROWN_CHILDREN <= SPECDEC__REMOTE_DRAFT_CHILDREN);
 
-/* Returns the connection to the other ranks. */
+/* Returns the connection of this rank to the other ranks. */
 static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 {
     return (specdec__link *)((const specdec__draft_remote *)d->state)->target->hooks_argument;
 }
 
-/* Returns the numbers of the candidates of sequence `at` on the draft rank (candidates). */
+/* Returns the numbers that the candidates of sequence `at` have on the draft rank (capacity). */
 static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
@@ -59942,7 +59992,7 @@ static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at
     return m->numbers + (size_t)at * (size_t)m->capacity;
 }
 
-/* Returns the draft token of a candidate. NULL until its children have arrived. */
+/* Returns the draft token of the draft rank that a candidate is; NULL: its children have not arrived. */
 static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d,
                                                                const specdec__draft_request *request, int candidate)
 {
@@ -59954,15 +60004,15 @@ static const specdec__remote_draft *specdec__draft_remote_find(const specdec__dr
     return parent && parent->count ? parent : NULL;
 }
 
-/* Whether the children of a candidate have arrived. */
+/* Returns whether the children of a candidate have arrived from the draft rank. */
 static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__draft_request *request,
                                             int candidate)
 {
     return specdec__draft_remote_find(d, request, candidate) != NULL;
 }
 
-/* Returns the seconds until more draft tokens are expected, from the mean times measured so far. 0 if twice the mean
-   time has passed. */
+/* Returns the seconds until more draft tokens are expected, from the mean times measured so far; 0: twice the mean time
+   has passed. */
 static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, const specdec__draft_request *request)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
@@ -59976,8 +60026,8 @@ static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, c
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
 }
 
-/* Sets until when draft tokens behind the root are waited for: twice the usual time, at most request->wait_seconds,
-   after the last token was sent. */
+/* Sets the time until which draft tokens behind the root are waited for: twice the usual time, at most
+   request->wait_seconds, after the last token was sent to the draft rank. */
 static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__draft_request *request)
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
@@ -59988,8 +60038,10 @@ static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__draf
     m->until = specdec__draft_remote_can_extend(d, request, 0) ? 0 : link->draft_sequences[request->at].sent_at + wait;
 }
 
-/* Waits until the children of a candidate have arrived, at most until m->until. */
-static void specdec__draft_remote_await(specdec__drafter *d, const specdec__draft_request *request, int candidate)
+/* Waits until the children of a candidate have arrived from the draft rank, at most until the time `until` of the
+   drafter's state. */
+static void specdec__draft_remote_await_children(specdec__drafter *d, const specdec__draft_request *request,
+                                                 int candidate)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
     specdec__link *link = specdec__draft_remote_link(d);
@@ -60002,7 +60054,7 @@ static void specdec__draft_remote_await(specdec__drafter *d, const specdec__draf
     }
 }
 
-/* Returns child number `rank` (from 1) of a draft token, the most probable one first. NULL if there is none, or the
+/* Returns child number `rank` (from 1) of a draft token, the most probable one first; NULL: there is none, or the
    target's vocabulary lacks its token. */
 static const specdec__remote_draft *specdec__draft_remote_child(const specdec__drafter *d,
                                                                 const specdec__remote_draft *parent, int rank)
@@ -60030,7 +60082,7 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const spec
         const specdec__remote_draft *parent, *child;
 
         if (drafts->tree.ranks[i] == 1 && (!above || drafts->tokens[above] >= 0))
-            specdec__draft_remote_await(d, request, above);
+            specdec__draft_remote_await_children(d, request, above);
         parent = specdec__draft_remote_find(d, request, above);
         child = parent ? specdec__draft_remote_child(d, parent, drafts->tree.ranks[i]) : NULL;
 
@@ -60075,7 +60127,7 @@ static specdec_result specdec__draft_remote_extend(specdec__drafter *d, const sp
         best = frontier->probability[chosen[i]] > frontier->probability[chosen[best]] ? i : best;
     if (!chosen[0])
         specdec__draft_remote_begin(d, request);
-    specdec__draft_remote_await(d, request, chosen[best]);
+    specdec__draft_remote_await_children(d, request, chosen[best]);
     for (i = 0; i < frontier->count; i++)
         specdec__draft_remote_append_children(d, request, drafts, chosen[i]);
     drafts->extended_count += chosen[0] ? frontier->count : 0;
@@ -60101,16 +60153,16 @@ static void specdec__draft_remote_keep(specdec__drafter *d, int at, specdec__dra
 static void specdec__draft_remote_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     (void)text;
-    specdec__remote_draft_truncate(specdec__draft_remote_link(d), at, length);
+    specdec__remote_draft_truncate_sequence(specdec__draft_remote_link(d), at, length);
 }
 
 /* Makes sequence `at` begin with the first `length` tokens of sequence `of` on the draft rank. */
 static void specdec__draft_remote_share(specdec__drafter *d, int at, int of, int length)
 {
-    specdec__remote_draft_fork(specdec__draft_remote_link(d), at, of, length);
+    specdec__remote_draft_fork_sequence(specdec__draft_remote_link(d), at, of, length);
 }
 
-/* Returns the cost of a level, 0: drafting takes time only on the draft rank. */
+/* Returns the cost of a level of the draft tree, 0: drafting takes time only on the draft rank. */
 static double specdec__draft_remote_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -60118,8 +60170,8 @@ static double specdec__draft_remote_cost(const specdec__drafter *d, const specde
     return 0;
 }
 
-/* Returns the tokens of a sequence that this drafter has still to prefill, 0: the draft rank prefills them when they
-   arrive. */
+/* Returns the number of a sequence's tokens that this drafter has still to prefill, 0: the draft rank prefills them
+   when they arrive. */
 static int specdec__draft_remote_unread_count(const specdec__drafter *d, int at, int count)
 {
     (void)d;
@@ -60150,7 +60202,7 @@ static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int
     specdec__remote_draft_send_tokens(link, at, text, count);
 }
 
-/* Takes this drafter's memory from the arena. */
+/* Takes the remote drafter's memory from the arena. */
 static specdec_result specdec__draft_remote_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                  specdec__arena *arena, specdec_error *error)
 {
@@ -60168,7 +60220,7 @@ static specdec_result specdec__draft_remote_init(specdec__drafter *d, const spec
     return SPECDEC_OK;
 }
 
-/* A draft model on another rank. */
+/* Writes the row of functions of this drafter: a draft model on another rank. */
 static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
 {
     kind->size = 8;
@@ -60192,13 +60244,13 @@ SPECDEC__FOR_SPEED
  * >>cluster/draft_rank: a rank that has only the draft model: obeys rank 0, drafts, and sends draft tokens.
  * ================================================================================================================== */
 
-#define SPECDEC__DRAFT_RANK_LEAST_SHARE 0.02f /* draft tokens less probable behind their parent are left out */
-#define SPECDEC__DRAFT_RANK_MAX_EXPANDED 32 /* expanded draft tokens of a sequence that may be accepted, at most */
+#define SPECDEC__DRAFT_RANK_LEAST_SHARE 0.02f /* probability behind the parent below which draft tokens are left out */
+#define SPECDEC__DRAFT_RANK_MAX_EXPANDED 32   /* expanded draft tokens of a sequence that may be accepted, at most */
 
 /* A sequence of rank 0, on the draft rank. */
 typedef struct specdec__draft_rank_sequence {
     uint32_t *numbers; /* (candidates) the number of each candidate's draft token on rank 0; 0: not sent */
-    uint32_t epoch;    /* epoch of rank 0's last order; a new epoch drops all draft tokens */
+    uint32_t epoch;    /* epoch of rank 0's last order; a new epoch cancels all draft tokens of the sequence */
     int root_unsent;   /* 1: the root was not sent to rank 0 yet */
     int full_at;       /* token count at which the cache had no room for draft tokens */
 } specdec__draft_rank_sequence;
@@ -60213,7 +60265,7 @@ typedef struct specdec__draft_rank {
 
 SPECDEC__FOR_SIZE
 
-/* Takes the memory of a rank that only drafts from an arena. */
+/* Takes the memory of a rank that only drafts from an arena, and sets it up. */
 static void specdec__draft_rank_lay_out(specdec__engine *e, specdec__arena *arena)
 {
     const int candidates = specdec__engine_candidate_limit(e, &e->drafters[0].kind);
@@ -60234,13 +60286,13 @@ static void specdec__draft_rank_lay_out(specdec__engine *e, specdec__arena *aren
     e->link->draft_rank = draft_rank;
 }
 
-/* Returns a sequence's proposal: its token tree. */
+/* Returns a sequence's proposal, the token tree of the draft model. */
 static specdec__proposal *specdec__draft_rank_proposal(const specdec *t)
 {
     return &t->engine->drafters[0].proposals[t->at];
 }
 
-/* Truncates a sequence to its first `count` tokens, and drops all its draft tokens. */
+/* Truncates a sequence to its first `count` tokens, and removes all its draft tokens. */
 static void specdec__draft_rank_truncate(specdec *t, int count)
 {
     specdec__drafter *d = &t->engine->drafters[0];
@@ -60253,8 +60305,8 @@ static void specdec__draft_rank_truncate(specdec *t, int count)
     t->engine->link->draft_rank->sequences[t->at].full_at = 0;
 }
 
-/* Begins a tree behind the sequence, or continues with the draft tokens that were kept. */
-static void specdec__draft_rank_begin(specdec *t)
+/* Begins a tree of draft tokens behind the sequence's last token, or continues with the draft tokens that were kept. */
+static void specdec__draft_rank_begin_tree(specdec *t)
 {
     specdec__engine *e = t->engine;
     specdec__proposal *p = specdec__draft_rank_proposal(t);
@@ -60267,7 +60319,7 @@ static void specdec__draft_rank_begin(specdec *t)
 
 /* Accepts the draft tokens that are equal to the n tokens that a sequence has just received from rank 0, keeps the
    draft tokens behind them, and measures the acceptance. */
-static void specdec__draft_rank_settle(specdec *t, int n)
+static void specdec__draft_rank_accept_tokens(specdec *t, int n)
 {
     specdec__engine *e = t->engine;
     specdec__proposal *p = specdec__draft_rank_proposal(t);
@@ -60291,10 +60343,11 @@ static void specdec__draft_rank_settle(specdec *t, int n)
             numbers[p->drafts.moved[i]] = numbers[i];
     p->request.count = 0;
     if (p->frontier.valid_at)
-        specdec__draft_rank_begin(t);
+        specdec__draft_rank_begin_tree(t);
 }
 
-/* Obeys the order (from, tokens...): tokens of a sequence. Returns 0 if the order is not valid. */
+/* Obeys rank 0's order (from, tokens...): the tokens of a sequence from number `from` on. Returns 0 if the order is not
+   valid. */
 static int specdec__draft_rank_obey_tokens(specdec *t, specdec__wire_reader *in)
 {
     const specdec__proposal *p = specdec__draft_rank_proposal(t);
@@ -60311,11 +60364,11 @@ static int specdec__draft_rank_obey_tokens(specdec *t, specdec__wire_reader *in)
         t->tokens[t->count++] = token < (uint32_t)vocab ? (int32_t)token : 0;
     }
     if (n && p->request.count && p->request.count == from)
-        specdec__draft_rank_settle(t, n);
+        specdec__draft_rank_accept_tokens(t, n);
     return 1;
 }
 
-/* Obeys the order that sets the sampling of a sequence. Returns 0 if the order is not valid. */
+/* Obeys rank 0's order that sets the sampling of a sequence. Returns 0 if the order is not valid. */
 static int specdec__draft_rank_obey_sampling(specdec *t, specdec__wire_reader *in)
 {
     uint32_t words[SPECDEC__SAMPLE_WORDS];
@@ -60340,8 +60393,8 @@ static int specdec__draft_rank_obey_sampling(specdec *t, specdec__wire_reader *i
     return 1;
 }
 
-/* Obeys the order (other, count): a sequence begins with the first tokens of another one. Returns 0 if the order is not
-   valid. */
+/* Obeys rank 0's order (other, count): a sequence begins with the first `count` tokens of another one. Returns 0 if the
+   order is not valid. */
 static int specdec__draft_rank_obey_fork(specdec *t, specdec__wire_reader *in)
 {
     specdec__drafter *d = &t->engine->drafters[0];
@@ -60365,8 +60418,8 @@ static const struct {
 } specdec__draft_rank_table[] = {{specdec__draft_rank_obey_tokens}, {specdec__draft_rank_obey_sampling},
                                  {specdec__draft_rank_obey_fork}};
 
-/* Obeys an order of rank 0. */
-static void specdec__draft_rank_obey(specdec__engine *e)
+/* Obeys the order of rank 0 that was received into link->inbox; an order that is not valid ends the cluster. */
+static void specdec__draft_rank_obey_order(specdec__engine *e)
 {
     specdec__link *link = e->link;
     specdec__wire_reader in = {link->inbox + 4 * SPECDEC__WIRE_HEADER_WORDS, 0, 0};
@@ -60393,9 +60446,9 @@ static void specdec__draft_rank_obey(specdec__engine *e)
         specdec__link_reject_message(link, 0, "orders that make no sense");
 }
 
-/* Keeps, of the candidates from `from` on, each parent's first child and all children that are probable enough. The
-   other candidates are neither sent nor extended. */
-static void specdec__draft_rank_prune(specdec__draft_tree *drafts, int from)
+/* Keeps, of the candidates of a tree from number `from` on, each parent's first child and all children that are
+   probable enough. The other candidates are neither sent nor extended. */
+static void specdec__draft_rank_prune_candidates(specdec__draft_tree *drafts, int from)
 {
     int i, n = from;
 
@@ -60412,7 +60465,7 @@ static void specdec__draft_rank_prune(specdec__draft_tree *drafts, int from)
 }
 
 /* Sends rank 0 the children of the `count` chosen candidates. These children are the candidates from `from` on. */
-static void specdec__draft_rank_send(specdec *t, int count, int from)
+static void specdec__draft_rank_send_children(specdec *t, int count, int from)
 {
     specdec__engine *e = t->engine;
     const specdec__proposal *p = specdec__draft_rank_proposal(t);
@@ -60447,9 +60500,9 @@ static void specdec__draft_rank_send(specdec *t, int count, int from)
     specdec__link_send(e->link, 0, SPECDEC__WIRE_DRAFT_TOKENS, message, at, 0, 0);
 }
 
-/* Expands the most probable draft tokens of a sequence by a draft run, and sends their children. Returns 0 if no draft
-   token is probable enough, or there is no room. */
-static int specdec__draft_rank_extend(specdec *t)
+/* Expands the most probable draft tokens of a sequence by a draft run, and sends their children to rank 0. Returns 0 if
+   no draft token is probable enough, or there is no room. */
+static int specdec__draft_rank_extend_tree(specdec *t)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
@@ -60462,7 +60515,7 @@ static int specdec__draft_rank_extend(specdec *t)
     if (!t->count || own->full_at == t->count)
         return 0;
     if (p->request.count != t->count)
-        specdec__draft_rank_begin(t);
+        specdec__draft_rank_begin_tree(t);
     for (i = 1; i < p->drafts.tree.n; i++)
         expanded += p->drafts.extended[i];
     if (expanded + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_MAX_EXPANDED, a->nodes))
@@ -60478,13 +60531,13 @@ static int specdec__draft_rank_extend(specdec *t)
         p->frontier.valid_at = p->request.count = 0;
         return 0;
     }
-    specdec__draft_rank_prune(&p->drafts, from);
+    specdec__draft_rank_prune_candidates(&p->drafts, from);
     specdec__tune_set_paths(known, &p->drafts, &p->frontier, from, a->levels);
-    specdec__draft_rank_send(t, count, from);
+    specdec__draft_rank_send_children(t, count, from);
     return 1;
 }
 
-/* Returns the next sequence whose root was not expanded yet, after the current one. NULL if there is none. */
+/* Returns the next sequence, after the current one, whose root was not expanded yet; NULL: there is none. */
 static specdec *specdec__draft_rank_next_sequence(const specdec__engine *e)
 {
     const specdec__draft_rank *g = e->link->draft_rank;
@@ -60502,12 +60555,12 @@ static specdec *specdec__draft_rank_next_sequence(const specdec__engine *e)
 }
 
 /* Makes a draft run for the current sequence; for another sequence if one waits and the current one has had tree_depth
-   runs. Returns 0 if there is nothing to draft. */
+   runs. Returns 0 if no sequence has draft tokens to expand. */
 static int specdec__draft_rank_run_step(specdec__engine *e)
 {
     specdec__draft_rank *g = e->link->draft_rank;
     specdec *next = g->sequence && g->runs < e->config.tree_depth ? NULL : specdec__draft_rank_next_sequence(e);
-    int drafted = g->sequence && !next && specdec__draft_rank_extend(g->sequence);
+    int drafted = g->sequence && !next && specdec__draft_rank_extend_tree(g->sequence);
 
     next = drafted || next ? next : specdec__draft_rank_next_sequence(e);
     if (next) {
@@ -60515,7 +60568,7 @@ static int specdec__draft_rank_run_step(specdec__engine *e)
             specdec__draft_rank_proposal(g->sequence)->frontier.valid_at = 0;
         g->sequence = next;
         g->runs = 0;
-        drafted = specdec__draft_rank_extend(next);
+        drafted = specdec__draft_rank_extend_tree(next);
     }
     g->runs += drafted;
     e->link->runs += drafted;
@@ -60535,7 +60588,7 @@ static specdec_result specdec__draft_rank_serve(specdec__engine *e)
             return link->failed.code;
         SPECDEC__STORE(&link->cancel_run, 0);
         if (specdec__link_receive(link, 0, SPECDEC__WIRE_ORDERS))
-            specdec__draft_rank_obey(e);
+            specdec__draft_rank_obey_order(e);
         else if (!link->failed.code && specdec__draft_rank_run_step(e))
             link->working_seconds += specdec__os_seconds() - start;
         else if (!link->failed.code)
@@ -60552,7 +60605,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Replaces the drafter kind of a draft model by that of a remote one, on rank 0 of a cluster with a draft rank. */
+/* Replaces the functions of a draft model's drafter by those of a remote one, on rank 0 of a cluster with a draft
+   rank. */
 static void specdec__cluster_drafter_kind(const specdec_config *c, specdec_drafting drafting,
                                           specdec__drafter_kind *kind)
 {
@@ -60595,8 +60649,8 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->draft_rank_number, SPECDEC__PIPE_RUNS);
 }
 
-/* The progress hook while weights are repacked: sends ALIVE to the other ranks, then calls the caller's hook. Returns
-   what that returns. */
+/* The progress hook of an engine while weights are repacked: sends ALIVE to the other ranks, then calls the caller's
+   hook. Returns what the caller's hook returns. */
 static int specdec__cluster_report_loading(void *user_data, const char *what, int done, int total)
 {
     const specdec__engine *e = (const specdec__engine *)user_data;
@@ -60607,7 +60661,7 @@ static int specdec__cluster_report_loading(void *user_data, const char *what, in
     return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
 }
 
-/* Connects the ranks, after loading. Rank 0 has a lane if any other rank has layers. */
+/* Connects the ranks, after loading. Rank 0 gets a lane for several runs if any other rank has layers. */
 static specdec_result specdec__cluster_start(specdec__engine *e, specdec_error *error)
 {
     specdec__link *link = e->link;
@@ -60621,7 +60675,7 @@ static specdec_result specdec__cluster_start(specdec__engine *e, specdec_error *
    sequence does not take part. */
 static void specdec__cluster_set_caller_cancel(specdec__engine *e, int *cancel) { e->link->caller_cancel = cancel; }
 
-/* Serves rank 0 until the cluster ends, and stores counts in the sequence's statistics. */
+/* Serves rank 0 with orders and runs until the cluster ends, and stores counts in the sequence's statistics. */
 static specdec_result specdec__cluster_serve(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -60638,10 +60692,10 @@ static specdec_result specdec__cluster_serve(specdec *t)
     return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 
-/* Ends the cluster. */
+/* Ends the cluster of an engine: see specdec__link_end. */
 static void specdec__cluster_end(specdec__engine *e) { specdec__link_end(e->link); }
 
-/* The tables of rank 0, of other ranks with layers, and of the draft rank. */
+/* The tables of functions (specdec__remote) of rank 0, of other ranks with layers, and of the draft rank. */
 static const specdec__remote specdec__cluster_remotes[] = {
     {0, specdec__cluster_choose_layers, specdec__cluster_drafter_kind, specdec__cluster_lay_out,
      specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel, NULL,
@@ -60652,8 +60706,9 @@ static const specdec__remote specdec__cluster_remotes[] = {
     {1, NULL, specdec__cluster_drafter_kind, specdec__cluster_lay_out, specdec__cluster_report_loading,
      specdec__cluster_start, specdec__cluster_set_caller_cancel, specdec__cluster_serve, specdec__cluster_end}};
 
-/* Checks config.cluster, adapts the rest of the configuration to this rank, and chooses its table. */
-static specdec_result specdec__cluster_join(specdec__engine *e, specdec_error *error)
+/* Checks config.cluster, adapts the rest of the configuration to this rank, and chooses its row of
+   specdec__cluster_remotes. */
+static specdec_result specdec__cluster_choose_table(specdec__engine *e, specdec_error *error)
 {
     const specdec_cluster *cluster = e->config.cluster;
     specdec_result result = cluster ? specdec__cluster_check(&e->config, error) : SPECDEC_OK;
@@ -60753,7 +60808,7 @@ static specdec_result specdec__engine_join_cluster(specdec__engine *e, specdec_e
 {
     if (!SPECDEC__CLUSTER && e->config.cluster)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
-    return SPECDEC__CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK;
+    return SPECDEC__CLUSTER ? specdec__cluster_choose_table(e, error) : SPECDEC_OK;
 }
 
 /* Lays out all that an engine needs in an arena; e->config is set. */

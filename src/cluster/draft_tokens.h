@@ -64,7 +64,7 @@ static void specdec__remote_draft_send_sampling(specdec__link *link, int view, c
 
 /* Truncates a sequence on the draft rank to its first `length` tokens. The order is sent with the next tokens; where no
    token is left, at once. */
-static void specdec__remote_draft_truncate(specdec__link *link, int view, int length)
+static void specdec__remote_draft_truncate_sequence(specdec__link *link, int view, int length)
 {
     specdec__remote_sequence *sequence = &link->draft_sequences[view];
 
@@ -80,7 +80,7 @@ static void specdec__remote_draft_truncate(specdec__link *link, int view, int le
 
 /* Makes a sequence on the draft rank begin with the first `length` tokens of sequence `other`. The draft rank must have
    no token of it. */
-static void specdec__remote_draft_fork(specdec__link *link, int view, int other, int length)
+static void specdec__remote_draft_fork_sequence(specdec__link *link, int view, int other, int length)
 {
     specdec__remote_sequence *sequence = &link->draft_sequences[view];
     uint32_t words[2];
@@ -95,7 +95,7 @@ static void specdec__remote_draft_fork(specdec__link *link, int view, int other,
 }
 
 /* Returns the draft token that is the last of a sequence's first `count` tokens: follows these tokens from the stored
-   root to its descendants, which become the root. NULL if it has not arrived, or no path of draft tokens is equal to
+   root to its descendants, which become the root; NULL: it has not arrived, or no path of draft tokens is equal to
    these tokens. */
 static const specdec__remote_draft *specdec__remote_draft_find_root(specdec__link *link, int view,
                                                                     const int32_t *tokens,

@@ -10,16 +10,16 @@
 
 SPECDEC__FOR_SIZE
 
-/* Returns the number of this rank. */
+/* Returns the number of this rank in the cluster. */
 static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
 
-/* Returns the rank with layers next to a rank: behind it (step 1) or before it (step -1). */
+/* Returns the rank with layers of the target that is next to `rank`: behind it (step 1) or before it (step -1). */
 static int specdec__link_adjacent_stage(const specdec__link *link, int rank, int step)
 {
     return rank + step + (link->draft_rank_number && rank + step == link->draft_rank_number ? step : 0);
 }
 
-/* Returns the last rank with layers. */
+/* Returns the last rank with layers of the target. */
 static int specdec__link_last_stage(const specdec__link *link)
 {
     return specdec__link_adjacent_stage(link, link->cluster.ranks, -1);
@@ -96,7 +96,7 @@ static void specdec__link_send_urgent(specdec__link *link, int to, int kind, uin
     specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
 }
 
-/* Sends this rank's progress (ALIVE) to a rank. Until rank 0 has answered, it is sent READY instead. */
+/* Sends this rank's progress (the message ALIVE) to a rank. Until rank 0 has answered, it is sent READY instead. */
 static void specdec__link_send_alive(specdec__link *link, int to)
 {
     const uint32_t loading = link->model_loaded ? 0 : SPECDEC__WIRE_LOADING_FLAG;
@@ -108,7 +108,7 @@ static void specdec__link_send_alive(specdec__link *link, int to)
                                   loading | link->layer | (uint64_t)link->sent_count[to] << 32, NULL);
 }
 
-/* Sends ALIVE to all other ranks. */
+/* Sends this rank's progress (the message ALIVE) to all other ranks. */
 static void specdec__link_send_alive_all(specdec__link *link)
 {
     int i;
@@ -138,7 +138,7 @@ static void specdec__link_reject_message(specdec__link *link, int rank, const ch
     specdec__link_send_failed(link);
 }
 
-/* Marks a run as cancelled. If this rank computes the run, it ends between two layers. */
+/* Handles the message CANCEL: marks a run as cancelled. If this rank computes the run, it ends between two layers. */
 static void specdec__link_handle_cancel(specdec__link *link, uint32_t run)
 {
     link->cancelled_runs[run % SPECDEC__WIRE_MAX_RUNS] = run;
@@ -146,7 +146,7 @@ static void specdec__link_handle_cancel(specdec__link *link, uint32_t run)
         SPECDEC__STORE(&link->cancel_run, 1);
 }
 
-/* Handles FAILED: another rank has ended with an error. */
+/* Handles the message FAILED: another rank has ended with an error. */
 static void specdec__link_handle_failed(specdec__link *link, int rank, const unsigned char *words, int count)
 {
     const uint32_t length = specdec__wire_get(words, 0);
@@ -165,7 +165,7 @@ static void specdec__remote_draft_invalidate(specdec__remote_sequence *sequence)
     sequence->epoch_unsent = 1;
 }
 
-/* Returns the draft token with a number. NULL if it is not stored, or was overwritten. */
+/* Returns the draft token with a number; NULL: it is not stored, or was overwritten. */
 static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *link, uint32_t number)
 {
     specdec__remote_draft *draft = &link->draft_tokens[number % (uint32_t)link->draft_token_count];
@@ -173,7 +173,7 @@ static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *li
     return number && draft->number == number ? draft : NULL;
 }
 
-/* Stores a draft token in the ring, over an old one. word: token | share << 24. */
+/* Stores a draft token of the draft rank in the ring, over an old one. word: token | share << 24. */
 static void specdec__remote_draft_store(specdec__link *link, uint32_t number, uint32_t word)
 {
     specdec__remote_draft *draft = &link->draft_tokens[number % (uint32_t)link->draft_token_count];
@@ -184,8 +184,9 @@ static void specdec__remote_draft_store(specdec__link *link, uint32_t number, ui
     draft->share = (unsigned char)(word >> 24);
 }
 
-/* Adds a measured time to an exponential mean. A time above four times the mean counts as four times the mean. */
-static void specdec__remote_draft_add_time(double *mean, double seconds)
+/* Adds a measured time to an exponential mean, in seconds. A time above four times the mean counts as four times the
+   mean. */
+static void specdec__remote_draft_add_arrival_time(double *mean, double seconds)
 {
     seconds = *mean > 0 && seconds > 4 * *mean ? 4 * *mean : seconds;
     *mean += (seconds - *mean) * (*mean > 0 ? 0.25 : 1);
@@ -199,9 +200,9 @@ static void specdec__remote_draft_measure_arrival(specdec__link *link, const spe
     const double now = specdec__os_seconds();
 
     if (first_count && first_count == sequence->sent_count)
-        specdec__remote_draft_add_time(&link->draft_latency, now - sequence->sent_at);
+        specdec__remote_draft_add_arrival_time(&link->draft_latency, now - sequence->sent_at);
     if (!first_count)
-        specdec__remote_draft_add_time(&link->draft_interval, now - link->draft_arrival_at);
+        specdec__remote_draft_add_arrival_time(&link->draft_interval, now - link->draft_arrival_at);
     link->draft_arrival_at = now;
 }
 
@@ -252,8 +253,8 @@ static int specdec__remote_draft_receive(specdec__link *link, const unsigned cha
     return !in.bad;
 }
 
-/* Handles ALIVE: stores a rank's progress. Progress beyond the runs that rank 0 has sent is ignored, so that a faulty
-   rank cannot make rank 0 wait for ever. */
+/* Handles the message ALIVE: stores a rank's progress. Progress beyond the runs that rank 0 has sent is ignored, so
+   that a faulty rank cannot make rank 0 wait for ever. */
 static void specdec__link_handle_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
 {
     specdec__wire_progress *p = &link->progress[rank];
@@ -377,7 +378,7 @@ static void specdec__link_poll(specdec__link *link)
     specdec__link_keep_alive(link);
 }
 
-/* Returns the rank from which this one receives messages that are not urgent. */
+/* Returns the rank from which this rank receives messages that are not urgent. */
 static int specdec__link_previous_rank(const specdec__link *link)
 {
     const int own = specdec__link_rank(link);
@@ -387,8 +388,8 @@ static int specdec__link_previous_rank(const specdec__link *link)
     return own == link->draft_rank_number ? 0 : specdec__link_adjacent_stage(link, own, -1);
 }
 
-/* Whether this rank waits for a message: rank 0 for READY of other ranks or the answer to a run, another rank for a
-   message that ALIVE says was sent. */
+/* Returns whether this rank waits for a message: rank 0 for READY of other ranks or the answer to a run, another rank
+   for a message that ALIVE says was sent. */
 static int specdec__link_expects_message(const specdec__link *link)
 {
     if (specdec__link_rank(link))
@@ -397,7 +398,7 @@ static int specdec__link_expects_message(const specdec__link *link)
                            : link->ready_count < link->cluster.ranks - 1;
 }
 
-/* Returns the rank that rank 0 waits for. what: set to a verb, the step that this rank has not made. */
+/* Returns the rank for which rank 0 waits. *what: set to a verb, the step that this rank has not made. */
 static int specdec__link_find_stalled_rank(const specdec__link *link, const char **what)
 {
     const int last = link->connected ? specdec__link_last_stage(link) : link->cluster.ranks - 1;
@@ -431,8 +432,9 @@ static void specdec__link_fail_stalled(specdec__link *link)
     specdec__link_send_failed(link);
 }
 
-/* Waits for a message, at most `seconds`, and adds the time to link->stalled_seconds if a message is expected. A wait
-   counts at most two WAIT_SECONDS, so that a machine that was suspended does not end the cluster. */
+/* Waits for a message of any rank, at most `seconds`, and adds the time to link->stalled_seconds if a message is
+   expected. A wait counts at most two SPECDEC__WIRE_WAIT_SECONDS, so that a machine that was suspended does not end the
+   cluster. */
 static void specdec__link_wait(specdec__link *link, double seconds)
 {
     const int awaits = specdec__link_expects_message(link);
@@ -449,7 +451,7 @@ static void specdec__link_wait(specdec__link *link, double seconds)
         specdec__link_fail_stalled(link);
 }
 
-/* Counts a repacked matrix while the model loads, and sends ALIVE when it is due. */
+/* Counts a matrix that was repacked while the model loads, and sends ALIVE when it is due. */
 static void specdec__link_report_loading(specdec__link *link)
 {
     link->layer++;

@@ -85,7 +85,7 @@ static void specdec__link_cancel_run(specdec__link *link, specdec__wire_run *run
     run->cancelled = 1;
 }
 
-/* Removes the oldest run from link->sent_runs. */
+/* Removes the oldest of the runs that rank 0 has sent from link->sent_runs. */
 static void specdec__link_remove_oldest_run(specdec__link *link)
 {
     memmove(link->sent_runs, link->sent_runs + 1, (size_t)--link->sent_run_count * sizeof *link->sent_runs);
@@ -106,7 +106,7 @@ static void specdec__link_abandon_run(specdec__link *link, specdec__wire_run *ru
     specdec__link_remove_abandoned_runs(link);
 }
 
-/* Receives the answer to the oldest run that has none. Returns 0 if it has not arrived. */
+/* Receives the answer to the oldest sent run that has none. Returns 0 if it has not arrived. */
 static int specdec__link_receive_answer(specdec__link *link)
 {
     specdec__wire_run *run = &link->sent_runs[0];
@@ -172,7 +172,7 @@ static specdec_result specdec__link_take_run(specdec__link *link, specdec_error 
     return result;
 }
 
-/* Whether a sequence of the context's batch was cancelled, or the sequence whose caller waits for the step. */
+/* Returns whether a sequence of the context's batch was cancelled, or the sequence whose caller waits for the step. */
 static int specdec__link_cancelled(const specdec__link *link)
 {
     const specdec__batch *batch = link->context->batch;
@@ -187,7 +187,7 @@ static int specdec__link_cancelled(const specdec__link *link)
     return 0;
 }
 
-/* Whether any sequence was cancelled. */
+/* Returns whether any sequence of the engine was cancelled. */
 static int specdec__link_any_cancelled(const specdec__link *link)
 {
     int i, any = SPECDEC__LOAD(link->context->pool->cancel);
@@ -264,7 +264,7 @@ static specdec_result specdec__link_begin_run(specdec__context *c, specdec_error
 }
 
 /* The hook behind rank 0's last layer: sends the batch to the next rank, waits for its wanted rows and computes their
-   logits. Does not wait if several runs may overlap, or no row is wanted. A batch that ended early is sent as a
+   logits. It does not wait if several runs may overlap, or no row is wanted. A batch that ended early is sent as a
    cancelled run. */
 static specdec_result specdec__link_send_run(specdec__context *c, specdec_result result, specdec_error *error)
 {
@@ -288,7 +288,8 @@ static specdec_result specdec__link_send_run(specdec__context *c, specdec_result
     return result || link->overlaps_runs || !c->row_count ? result : specdec__link_await_run(link, link->run, error);
 }
 
-/* The hooks of a forward pass: of ranks that serve, and of rank 0 if it is not the only rank with layers. */
+/* The hooks of a forward pass in a cluster: of ranks that serve, and of rank 0 if it is not the only rank with
+   layers. */
 static const specdec__forward_hooks specdec__link_hooks[] = {
     {specdec__link_between_layers, NULL, NULL},
     {specdec__link_between_layers, specdec__link_begin_run, specdec__link_send_run}};

@@ -138,7 +138,7 @@ static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
     specdec__link_cancel_run(link, &link->sent_runs[link->sent_run_count - pipe->count + at]);
 }
 
-/* The functions of this lane. */
+/* The functions of the lane of a target whose layers lie on several ranks. */
 static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_wait, specdec__ranks_take,
                                                        specdec__ranks_cancel};
 

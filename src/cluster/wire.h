@@ -28,14 +28,14 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 7
+#define SPECDEC__WIRE_MAGIC 0x50445053u /* first word of every message: "SPDP" */
+#define SPECDEC__WIRE_VERSION 7         /* version of the messages' format */
 #define SPECDEC__WIRE_URGENT_WORDS 96   /* words of an urgent message, at most */
 #define SPECDEC__WIRE_MAX_RUNS 32       /* sent runs that are not answered, at most */
 #define SPECDEC__WIRE_MAX_RANKS 64      /* ranks of a cluster, at most */
 #define SPECDEC__WIRE_WAIT_SECONDS 0.05 /* seconds that a rank waits for a message before it looks at the clock */
 #define SPECDEC__WIRE_MAX_TOKENS 64     /* tokens of a sequence in one message to the draft rank, at most */
-#define SPECDEC__WIRE_LOAD_SILENCES 8   /* how many specdec_cluster.silence a rank may load, or make no progress */
+#define SPECDEC__WIRE_LOAD_SILENCES 8   /* times specdec_cluster.silence: seconds for loading, or without progress */
 #define SPECDEC__WIRE_LOADING_FLAG 0x80000000u /* in the first word of ALIVE: the sender still loads its model */
 #define SPECDEC__REMOTE_DRAFTS_PER_SEQUENCE 2048 /* draft tokens stored by rank 0, for each of the first 8 sequences */
 #define SPECDEC__REMOTE_DRAFT_CHILDREN 15 /* children of a draft token, at most */
@@ -276,7 +276,7 @@ typedef struct specdec__wire_reader {
     int bad;                 /* 1: a word was missing, or out of its range */
 } specdec__wire_reader;
 
-/* Returns the next word; 0 if there is none. */
+/* Returns the next word of a message that is read; 0 if there is none. */
 static uint32_t specdec__wire_read_word(specdec__wire_reader *in)
 {
     uint32_t word = 0;
@@ -291,7 +291,8 @@ static uint32_t specdec__wire_read_word(specdec__wire_reader *in)
     return word;
 }
 
-/* Returns the next word as an integer in [low, high]; low if it is missing or out of range. */
+/* Returns the next word of a message that is read as an integer in [low, high]; low if it is missing or out of
+   range. */
 static int specdec__wire_read_int(specdec__wire_reader *in, int low, int high)
 {
     const int value = (int)specdec__wire_read_word(in);

@@ -11,7 +11,7 @@
    open at once: then the state of a text consists of several threads (as in R. Pike's matcher of regular expressions).
    A thread is a state and a node of a stack; threads share stack nodes.
 
-   Word 0 of a record is its header: kind, flags, need, number of edges, live kinds of bytes. The words behind the
+   Word 0 of a record is its header: kind, flags, stack need, number of edges, live kinds of bytes. The words behind the
    header, for each kind of record:
    PLAIN         number of calls; edges {low | high << 8, target}; calls {rule, state behind the call, 0: the caller's}
    KEY           object; first leaf | number of leaves << 16; state that reads unlisted keys, or 0; edges
@@ -65,28 +65,28 @@ SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
     return byte == '_' ? 8 : byte == '-' ? 16 : 32;
 }
 
-/* Words of an object (JSON). LEAST, MOST: numbers of members; KEYS, COMMA: states in front of the first key, and behind
-   a comma; OTHER: state for unlisted keys; END: state behind the closing brace; AFTER: state AFTER_MEMBER; COUNTS: 1 if
-   members are counted. Arrays behind these words: (count + 1) index of the first required property from i on, (count)
-   SET states of the properties, (leaves) properties in the order of the tree of keys. */
+/* Words that describe the objects of a rule (JSON). LEAST, MOST: numbers of members; KEYS, COMMA: states in front of
+   the first key, and behind a comma; OTHER: state for unlisted keys; END: state behind the closing brace; AFTER: state
+   AFTER_MEMBER; COUNTS: 1 if members are counted. Arrays behind these words: (count + 1) index of the first required
+   property from i on, (count) SET states of the properties, (leaves) properties in the order of the tree of keys. */
 enum {
     SPECDEC__OBJECT_COUNT, SPECDEC__OBJECT_LEAST, SPECDEC__OBJECT_MOST, SPECDEC__OBJECT_KEYS, SPECDEC__OBJECT_COMMA,
     SPECDEC__OBJECT_OTHER, SPECDEC__OBJECT_END, SPECDEC__OBJECT_AFTER, SPECDEC__OBJECT_COUNTS_MEMBERS,
     SPECDEC__OBJECT_WORDS
 };
-#define SPECDEC__OBJECT_UNLISTED UINT32_MAX /* in a SET record: the key names no property of the schema */
+#define SPECDEC__OBJECT_UNLISTED UINT32_MAX /* a property's index in a SET record: the schema lists no such key */
 
-/* Words of an array (JSON). LEAST, MOST: numbers of items; CAP: the counter stops here; END: state behind the closing
-   bracket; AFTER, BEFORE: states AFTER_ITEM, BEFORE_ITEM. Behind these words: (count + 1) rules of the items; the last
-   one is the rule of all further items, UINT32_MAX: no further items. */
+/* Words that describe the arrays of a rule (JSON). LEAST, MOST: numbers of items; CAP: the counter stops here; END:
+   state behind the closing bracket; AFTER, BEFORE: states AFTER_ITEM, BEFORE_ITEM. Behind these words: (count + 1)
+   rules of the items; the last one is the rule of all further items, UINT32_MAX: no further items. */
 enum {
     SPECDEC__ARRAY_COUNT, SPECDEC__ARRAY_LEAST, SPECDEC__ARRAY_MOST, SPECDEC__ARRAY_CAP, SPECDEC__ARRAY_END,
     SPECDEC__ARRAY_AFTER, SPECDEC__ARRAY_BEFORE, SPECDEC__ARRAY_WORDS
 };
 
-/* Limits of an automaton. */
+/* Limits of the automaton of a constraint. */
 enum {
-    SPECDEC__AUTOMATON_THREADS = 32, /* most threads of a state; further alternatives are dropped */
+    SPECDEC__AUTOMATON_THREADS = 32, /* most threads of a text's state; further alternatives are left out */
     SPECDEC__STACK_NODES = 64,  /* most stack nodes of a state */
     SPECDEC__STACK_NEW = 32,    /* most stack nodes that reading one byte may add */
     SPECDEC__STACK_HEIGHT = 48, /* levels of the stack: how deep a text may nest */
@@ -109,7 +109,7 @@ struct specdec_constraint {
     uint32_t argument_kind_count;               /* number of these kinds; each has SPECDEC__ARGUMENT_KIND_WORDS words */
 };
 
-/* One of the alternatives that are open in a text. */
+/* A thread: one of the alternatives that are open in a text, a state with its stack. */
 typedef struct specdec__automaton_thread {
     uint32_t state, node; /* a state of a rule; number of the stack's top node, 0: the stack is empty */
 } specdec__automaton_thread;
@@ -132,16 +132,16 @@ struct specdec_constraint_state {
 /* The working memory of reading one byte: stack nodes of the state, and behind them the nodes that are new. */
 typedef struct specdec__automaton {
     const specdec_constraint *constraint;
-    const uint32_t *words;
-    const specdec__rule *rules;
+    const uint32_t *words;                   /* (constraint->word_count) records of all states, objects and arrays */
+    const specdec__rule *rules;              /* (constraint->rule_count) */
     const specdec__stack_node *state_nodes;  /* (state_node_count) stack nodes of the state */
     specdec__stack_node *new_nodes;          /* (new_count of new_room) nodes behind those of the state */
     specdec__automaton_thread *next_threads; /* (next_count) threads behind the byte */
     specdec__automaton_thread *visits;       /* (visit_count of SPECDEC__BYTE_VISITS) states that the byte visits */
-    uint32_t state_node_count, new_count; /* numbers of stack nodes */
-    uint32_t first_new, new_room; /* new nodes below this one belong to earlier bytes */
-    uint32_t next_count, visit_count; /* numbers of threads behind the byte, and of visited states */
-    uint32_t dropped; /* not 0: an alternative was dropped for lack of room */
+    uint32_t state_node_count, new_count;    /* numbers of stack nodes of the state, and of new ones */
+    uint32_t first_new, new_room;            /* new nodes of earlier bytes; new nodes that there is room for */
+    uint32_t next_count, visit_count;        /* numbers of threads behind the byte, and of visited states */
+    uint32_t dropped;                        /* not 0: an alternative was left out for lack of room */
 } specdec__automaton;
 
 /* Returns the rules of a constraint, which lie behind its header. */
@@ -150,25 +150,26 @@ SPECDEC__INLINE const specdec__rule *specdec__constraint_rules(const specdec_con
     return (const specdec__rule *)(const void *)(c + 1);
 }
 
-/* Returns the array of words, which lies behind the rules. */
+/* Returns a constraint's array of words, which lies behind its rules. */
 SPECDEC__INLINE const uint32_t *specdec__constraint_words(const specdec_constraint *c)
 {
     return (const uint32_t *)(const void *)(specdec__constraint_rules(c) + c->rule_count);
 }
 
-/* Returns a stack node by its number; new nodes are numbered behind those of the state. */
+/* Returns a stack node by its number; new nodes are numbered behind those of the text's state. */
 SPECDEC__INLINE const specdec__stack_node *specdec__automaton_node(const specdec__automaton *m, uint32_t node)
 {
     return node < m->state_node_count ? &m->state_nodes[node] : &m->new_nodes[node - m->state_node_count];
 }
 
-/* Returns the levels of the stack whose top is a node; 0: an empty stack. */
+/* Returns the number of levels of the stack whose top is a node; 0: an empty stack. */
 SPECDEC__INLINE uint32_t specdec__automaton_stack_height(const specdec__automaton *m, uint32_t node)
 {
     return node ? specdec__automaton_node(m, node)->height : 0;
 }
 
-/* Pushes a node on top of `parent` and returns its number; UINT32_MAX: no room. Equal nodes of one step are shared. */
+/* Pushes a stack node on top of the node `parent` and returns its number; UINT32_MAX: no room. Equal nodes that one
+   byte adds are shared. */
 static uint32_t specdec__automaton_push_node(specdec__automaton *m, uint32_t back, uint32_t counter, uint32_t parent)
 {
     const uint32_t height = specdec__automaton_stack_height(m, parent) + 1;
@@ -192,7 +193,7 @@ static uint32_t specdec__automaton_push_node(specdec__automaton *m, uint32_t bac
     return m->state_node_count + m->new_count++;
 }
 
-/* Adds a state and its stack node to the list of pairs that this byte visits, once. */
+/* Adds a state and its stack node to the list of pairs that the current byte visits, unless they are in it. */
 static void specdec__automaton_visit_state(specdec__automaton *m, uint32_t state, uint32_t node)
 {
     uint32_t i;
@@ -210,7 +211,7 @@ static void specdec__automaton_visit_state(specdec__automaton *m, uint32_t state
     m->visits[m->visit_count++].node = node;
 }
 
-/* Does a state keep the stack node that returned to it, as its counter lies there? */
+/* Does the state with this header keep the stack node that returned to it, as its counter lies there? */
 SPECDEC__INLINE int specdec__record_keeps_node(uint32_t header)
 {
     const uint32_t kind = SPECDEC__RECORD_KIND(header);
@@ -219,13 +220,13 @@ SPECDEC__INLINE int specdec__record_keeps_node(uint32_t header)
            kind == SPECDEC__RECORD_AFTER_REPEAT;
 }
 
-/* Can a rule only end in this state: no edges, no calls? */
+/* Can a rule do nothing but end in this state: has its record no edges and no calls? */
 SPECDEC__INLINE int specdec__record_only_ends(const uint32_t *record)
 {
     return (record[0] & ~(255u << 8)) == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END) && !record[1];
 }
 
-/* Can a rule only go on by an edge in this state: no calls, no end? */
+/* Can a rule continue only by an edge in this state: has its record no calls, and may it not end? */
 SPECDEC__INLINE int specdec__record_only_edges(const uint32_t *record)
 {
     return SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN && !record[1] &&
@@ -257,7 +258,8 @@ static void specdec__automaton_add_thread(specdec__automaton *m, uint32_t state,
     m->next_threads[m->next_count++].node = node;
 }
 
-/* Ends the rule that was called by a stack node: its return state is visited. Returns 0 when the stack is empty. */
+/* Ends the rule that a stack node has called: visits the state to which the rule returns. Returns 0 when the stack is
+   empty. */
 static int specdec__automaton_end_rule(specdec__automaton *m, uint32_t node)
 {
     const specdec__stack_node *top;
@@ -270,7 +272,7 @@ static int specdec__automaton_end_rule(specdec__automaton *m, uint32_t node)
     return 1;
 }
 
-/* Returns the edge for a byte, by binary search among `count` edges in order of their bytes; NULL: none. */
+/* Returns the edge for a byte, by binary search among `count` edges in order of their bytes; NULL: there is none. */
 SPECDEC__INLINE const uint32_t *specdec__record_find_edge(const uint32_t *edge, uint32_t count, uint32_t byte)
 {
     while (count > 4) { /* invariant: the edge, if there is one, is among the `count` edges from `edge` on */
@@ -289,8 +291,8 @@ SPECDEC__INLINE const uint32_t *specdec__record_find_edge(const uint32_t *edge, 
     return NULL;
 }
 
-/* Is a listed property allowed as the next member, by the counter of the object's stack node? `height`: levels of the
-   stack; its value must have room there. */
+/* May a listed property be the next member of an object, by the counter of the object's stack node? `height`: levels of
+   the stack; the property's value must have room there. */
 static int specdec__object_allows_property(const specdec__automaton *m, const uint32_t *object, uint32_t property,
                                            uint32_t counter, uint32_t height)
 {
@@ -314,7 +316,7 @@ static int specdec__object_allows_property(const specdec__automaton *m, const ui
     return 1;
 }
 
-/* Is an unlisted key allowed as the next member? */
+/* May an unlisted key be the next member of an object? counter, height: as in specdec__object_allows_property. */
 static int specdec__object_allows_unlisted(const specdec__automaton *m, const uint32_t *object, uint32_t counter,
                                            uint32_t height)
 {
@@ -328,7 +330,7 @@ static int specdec__object_allows_unlisted(const specdec__automaton *m, const ui
     return height + (need < 1 ? 1 : need) <= SPECDEC__STACK_HEIGHT;
 }
 
-/* Is any key allowed whose first bytes lead to this KEY state? */
+/* May any key of an object follow whose first bytes lead to this KEY state? */
 static int specdec__object_allows_key(const specdec__automaton *m, uint32_t key, uint32_t node)
 {
     const uint32_t *record = m->words + key, *object = m->words + record[1];
@@ -345,7 +347,8 @@ static int specdec__object_allows_key(const specdec__automaton *m, uint32_t key,
            specdec__object_allows_unlisted(m, object, counter, height);
 }
 
-/* Reads a byte of a key: along the tree of listed keys, or, where the byte leaves the tree, as an unlisted key. */
+/* Reads a byte of an object's key: along the tree of listed keys, or, where the byte leaves the tree, as an unlisted
+   key. */
 static void specdec__automaton_read_key(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
@@ -370,13 +373,14 @@ static void specdec__automaton_read_key(specdec__automaton *m, const specdec__au
     }
 }
 
-/* Is this byte white space, and is white space free in this constraint? */
+/* Is this byte white space that the constraint allows between the tokens of JSON? */
 SPECDEC__INLINE int specdec__automaton_skips_space(const specdec__automaton *m, uint32_t byte)
 {
     return m->constraint->allows_space && (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r');
 }
 
-/* Reads a byte at the beginning of an object or behind a member: white space, a quote or comma, the closing brace. */
+/* Reads a byte at the beginning of an object or behind a member: white space, a quote or comma, or the closing
+   brace. */
 static void specdec__automaton_read_object(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
@@ -412,7 +416,8 @@ SPECDEC__INLINE uint32_t specdec__array_item_rule(const uint32_t *array, uint32_
     return i >= array[SPECDEC__ARRAY_MOST] ? UINT32_MAX : array[SPECDEC__ARRAY_WORDS + (i < count ? i : count)];
 }
 
-/* Reads a byte in an array: white space, the closing bracket, a comma, or the first byte of an item. */
+/* Reads a byte between the items of an array: white space, the closing bracket, a comma, or the first byte of an
+   item. */
 static void specdec__automaton_read_array(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *array = m->words + record[1];
@@ -440,7 +445,8 @@ static void specdec__automaton_read_array(specdec__automaton *m, const specdec__
     }
 }
 
-/* Visits what may follow in a counted repetition: its body once more, and, behind enough bodies, its end. */
+/* Visits the states that may follow in a counted repetition: its body once more, and, after enough repetitions, the
+   state behind it. */
 static void specdec__automaton_repeat_body(specdec__automaton *m, const specdec__automaton_thread *at)
 {
     const uint32_t *record = m->words + at->state;
@@ -484,7 +490,8 @@ static void specdec__automaton_read_plain(specdec__automaton *m, const specdec__
         specdec__automaton_end_rule(m, at->node);
 }
 
-/* Counts the member whose key was read, in a new stack node of its object, then visits the state behind the key. */
+/* Counts the object's member whose key was read, in a new stack node of the object, then visits the state behind the
+   key. */
 static void specdec__automaton_count_member(specdec__automaton *m, const specdec__automaton_thread *at)
 {
     const uint32_t *record = m->words + at->state;
@@ -499,7 +506,7 @@ static void specdec__automaton_count_member(specdec__automaton *m, const specdec
         m, record[1], specdec__automaton_push_node(m, node->return_state, index | seen << 16, node->parent));
 }
 
-/* Reads a byte with all threads; the threads behind it are written to m->next_threads. */
+/* Reads a byte with `count` threads; the threads behind the byte are written to m->next_threads. */
 static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__automaton_thread *threads,
                                          uint32_t count, uint32_t byte)
 {
@@ -524,7 +531,7 @@ static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__a
     }
 }
 
-/* Marks the stack nodes that threads use in live (state_node_count + new_count). Returns how many are marked. */
+/* Marks the stack nodes that `count` threads use: live[node] becomes 1, all others 0. Returns how many are marked. */
 static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const specdec__automaton_thread *threads,
                                               uint32_t count, unsigned char *live)
 {
@@ -539,7 +546,7 @@ static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const
     return marked;
 }
 
-/* Drops the last threads until the stack nodes of the first ones fit into a state. */
+/* Removes the last of m->next_threads until the stack nodes of the others fit into a text's state. */
 static void specdec__automaton_drop_threads(specdec__automaton *m, unsigned char *live)
 {
     while (specdec__automaton_mark_nodes(m, m->next_threads, m->next_count, live) >= SPECDEC__STACK_NODES) {
@@ -548,7 +555,7 @@ static void specdec__automaton_drop_threads(specdec__automaton *m, unsigned char
     }
 }
 
-/* Stores the threads in m->next_threads and their stack nodes in a state, which may be the one that was read. */
+/* Stores m->next_threads and their stack nodes as a text's state, which may be the one that was read. */
 static void specdec__automaton_store_state(specdec__automaton *m, specdec_constraint_state *state)
 {
     unsigned char live[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
@@ -577,7 +584,7 @@ static void specdec__automaton_store_state(specdec__automaton *m, specdec_constr
     state->dropped |= m->dropped;
 }
 
-/* Prepares the working memory for reading a byte in a state. */
+/* Fills in the working memory for reading a byte after a text whose state is given. */
 static void specdec__automaton_load_state(specdec__automaton *m, const specdec_constraint *c,
                                           const specdec_constraint_state *state)
 {
@@ -589,7 +596,7 @@ static void specdec__automaton_load_state(specdec__automaton *m, const specdec_c
     m->state_node_count = state->node_count;
 }
 
-/* Is the text complete in this state, so that it may end? */
+/* Is the text with this state complete, so that it may end? */
 static int specdec__constraint_is_complete(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
@@ -619,8 +626,8 @@ static int specdec__constraint_is_complete(const specdec_constraint *c, const sp
     return 0;
 }
 
-/* Reads a byte: the state becomes that behind the byte. Returns 0, and changes nothing, when the byte is not
-   allowed. */
+/* Reads a byte of a text: the state becomes that behind the byte. Returns 0, and changes nothing, when the byte may not
+   follow. */
 static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_constraint_state *state,
                                          unsigned char byte)
 {
@@ -655,7 +662,7 @@ static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_co
     return 1;
 }
 
-/* The state of an empty text: one thread at the start of the root rule. */
+/* Writes the state of an empty text: one thread at the start of the root rule. */
 static SPECDEC__UNUSED void specdec__constraint_first_state(const specdec_constraint *c,
                                                             specdec_constraint_state *state)
 {
@@ -664,7 +671,7 @@ static SPECDEC__UNUSED void specdec__constraint_first_state(const specdec_constr
     state->thread[0].state = specdec__constraint_rules(c)[c->root_rule].start;
 }
 
-/* Adds the bytes that a state may read to a set of 256 bits; the set may hold bytes that are then refused. */
+/* Adds the bytes that may follow in a state of a rule to a set of 256 bits; some of them may then be refused. */
 static void specdec__record_first_bytes(const specdec__automaton *m, uint32_t state, uint32_t set[8])
 {
     const uint32_t *record = m->words + state, kind = SPECDEC__RECORD_KIND(record[0]);

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/build: from expressions over characters to states: syntax tree, Thompson's NFA, subset construction.
+ * >>constraint/build: builds states from expressions over characters: syntax tree, Thompson's NFA, subset construction.
  * ================================================================================================================== */
 
 #pragma once
@@ -11,64 +11,62 @@ SPECDEC__FOR_SIZE
 /* A growing array of 32-bit items. When it is full, a larger copy takes its place; the old memory stays unused. */
 typedef struct specdec__vector {
     uint32_t *data; /* (count of capacity) items */
-    uint32_t count, capacity;
+    uint32_t count, capacity; /* items in use; items that there is room for */
 } specdec__vector;
 
-/* What a constraint is built from, in the caller's block: words grow from its front, scratch memory from its back. */
+/* A constraint that is being built in the caller's block: words are added at its front, scratch memory at its back. */
 typedef struct specdec__build {
-    unsigned char *base;
-    size_t size, scratch_at; /* size in bytes; offset where scratch memory begins */
+    unsigned char *base;     /* the caller's block */
+    size_t size, scratch_at; /* bytes of the block; offset in it where scratch memory begins */
     uint32_t *words;         /* (word_count) words, behind the constraint's header */
     uint32_t word_count;
-    specdec__vector rules;                        /* (rules) first state of each rule; 0: not built yet */
-    specdec__vector nullable;                     /* (rules) not 0: the rule matches the empty text */
+    specdec__vector rules;                        /* first state of each rule; 0: not built yet */
+    specdec__vector nullable;                     /* for each rule, not 0: it matches the empty text */
     specdec__vector states;                       /* indices of all records among the words */
     specdec__vector tree;                         /* (SPECDEC__SYNTAX_WORDS a node) syntax trees */
     specdec__vector ranges;                       /* (2) first and last character of each range of a set */
-    specdec__vector nfa;                          /* (3) type | low byte << 8 | high byte << 16; next state; second next
-                                                     state, label or rule */
-    uint32_t repeat_limit;                        /* states above which a repetition is counted at run time instead of
-                                                     copied; 0: never */
-    int json_strings;                             /* 1: characters are spelled as in a JSON string, some with an
-                                                     escape */
-    int raw_strings;                              /* 1: listed strings are spelled without escapes */
+    specdec__vector nfa;   /* 3 words an NFA state: type | low byte << 8 | high byte << 16; next state; second next
+                                 state, label or rule */
+    uint32_t repeat_limit; /* NFA states above which a repetition is counted at run time, not copied; 0: no limit */
+    int json_strings;      /* 1: characters are spelled as in a JSON string, some with an escape */
+    int raw_strings;       /* 1: listed strings are spelled without escapes */
     uint32_t argument_kinds, argument_kind_count; /* as in struct specdec_constraint */
-    uint64_t work;                                /* units of work so far, limited by BUILD_WORK_MOST against hostile
-                                                     sources */
-    uint32_t string_body, string_character, string_quote; /* any JSON string: state inside it; rule of one character;
-                                                             state in front of its quote */
-    uint32_t crowded_state;                       /* state that was refused, as it has too many alternatives */
-    int failed;                                   /* 0, SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
-    const char *error_text;                       /* reason of the failure */
-    size_t error_at;                              /* byte offset of the error in the source */
+    uint64_t work;             /* units of work so far, at most SPECDEC__BUILD_WORK_MOST, against hostile sources */
+    uint32_t string_body;      /* state inside any JSON string */
+    uint32_t string_character; /* rule of one character of any JSON string */
+    uint32_t string_quote;     /* state in front of the opening quote of any JSON string */
+    uint32_t crowded_state;    /* state that was refused, as it has too many alternatives */
+    int failed;                /* 0, SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
+    const char *error_text;    /* reason of the failure */
+    size_t error_at;           /* byte offset of the error in the constraint's source text */
 } specdec__build;
 
-/* Kinds of nodes of a syntax tree. */
+/* Kinds of nodes of the syntax tree of an expression over characters. */
 enum {
     SPECDEC__SYNTAX_EMPTY, SPECDEC__SYNTAX_SET, SPECDEC__SYNTAX_ALL, SPECDEC__SYNTAX_ANY, SPECDEC__SYNTAX_REPEAT,
     SPECDEC__SYNTAX_RULE, SPECDEC__SYNTAX_BEGIN, SPECDEC__SYNTAX_END,
     SPECDEC__SYNTAX_COUNTED /* node of a rule by itself: repetitions of the rule before it, counted at run time */
 };
 
-/* Words of a tree's node: kind; first child; next sibling; two numbers A and B: a SET's first range and number of
-   ranges, a REPEAT's least and most, the RULE's number. Children of ALL (a concatenation) are in reverse order. */
+/* Words of a syntax tree's node: kind; first child; next sibling; two numbers A and B: a SET's first range and number
+   of ranges, a REPEAT's least and most, the RULE's number. Children of ALL (a concatenation) are in reverse order. */
 enum {
     SPECDEC__SYNTAX_KIND, SPECDEC__SYNTAX_CHILD, SPECDEC__SYNTAX_NEXT, SPECDEC__SYNTAX_A, SPECDEC__SYNTAX_B,
     SPECDEC__SYNTAX_WORDS
 };
 
-/* Types of NFA states. */
+/* Types of states of the NFA (nondeterministic finite automaton). */
 enum {
     SPECDEC__NFA_BYTE, SPECDEC__NFA_SPLIT, SPECDEC__NFA_CALL, SPECDEC__NFA_ACCEPT, SPECDEC__NFA_BEGIN, SPECDEC__NFA_END
 };
 
 #define SPECDEC__BUILD_WORK_MOST 30000000u /* units of work that building a constraint may take */
-#define SPECDEC__NFA_STATES_MOST 60000u /* NFA states of one expression */
-#define SPECDEC__DFA_STATES_MOST 8000u /* states of one DFA */
-#define SPECDEC__BRACKETS_MOST 100   /* nesting of brackets in a source */
-#define SPECDEC__LAST_CODE_POINT 0x10ffffu
+#define SPECDEC__NFA_STATES_MOST 60000u /* NFA states of one expression, at most */
+#define SPECDEC__DFA_STATES_MOST 8000u /* states of one DFA, at most */
+#define SPECDEC__BRACKETS_MOST 100   /* brackets within each other in a constraint's source, at most */
+#define SPECDEC__LAST_CODE_POINT 0x10ffffu /* the last code point of Unicode */
 
-/* Stores an error, unless an earlier one is stored. Returns 0. */
+/* Stores the error of a build and its text, unless an earlier one is stored. Returns 0. */
 static int specdec__build_fail(specdec__build *b, int code, const char *why)
 {
     if (!b->failed) {
@@ -78,7 +76,7 @@ static int specdec__build_fail(specdec__build *b, int code, const char *why)
     return 0;
 }
 
-/* Adds to the units of work. Returns 0 when the build has failed or the work is above its limit. */
+/* Adds to the build's units of work. Returns 0 when the build has failed or the work is above its limit. */
 static int specdec__build_count_work(specdec__build *b, size_t amount)
 {
     b->work += amount;
@@ -87,7 +85,7 @@ static int specdec__build_count_work(specdec__build *b, size_t amount)
     return !b->failed;
 }
 
-/* Scratch memory for `count` items of 32 bits, not zeroed; NULL: the block is full. */
+/* Takes scratch memory for `count` items of 32 bits, not zeroed; NULL: the block is full. */
 static uint32_t *specdec__build_reserve_scratch(specdec__build *b, size_t count)
 {
     const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
@@ -119,7 +117,7 @@ static uint32_t specdec__vector_extend(specdec__build *b, specdec__vector *v, ui
     return v->count - count;
 }
 
-/* Appends an item to a vector. */
+/* Appends an item to a vector; a full block makes the build fail. */
 static void specdec__vector_push(specdec__build *b, specdec__vector *v, uint32_t item)
 {
     const uint32_t at = specdec__vector_extend(b, v, 1);
@@ -128,7 +126,7 @@ static void specdec__vector_push(specdec__build *b, specdec__vector *v, uint32_t
         v->data[at] = item;
 }
 
-/* Appends `count` zeroed words. Returns the index of the first one; 0: the block is full. */
+/* Appends `count` zeroed words to the constraint. Returns the index of the first one; 0: the block is full. */
 static uint32_t specdec__build_add_words(specdec__build *b, uint32_t count)
 {
     const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
@@ -143,7 +141,8 @@ static uint32_t specdec__build_add_words(specdec__build *b, uint32_t count)
     return at;
 }
 
-/* Appends a record of `count` words with a header. Returns its state; 0: the block is full. */
+/* Appends the record of a state, `count` words with this header, to the constraint. Returns the state, the record's
+   index; 0: the block is full. */
 static uint32_t specdec__build_add_state(specdec__build *b, uint32_t header, uint32_t count)
 {
     const uint32_t at = specdec__build_add_words(b, count);
@@ -155,7 +154,7 @@ static uint32_t specdec__build_add_state(specdec__build *b, uint32_t header, uin
     return at;
 }
 
-/* Adds a rule that is not built yet. Returns its number. */
+/* Adds a rule that is not built yet to the constraint. Returns the rule's number. */
 static uint32_t specdec__build_add_rule(specdec__build *b)
 {
     specdec__vector_push(b, &b->rules, 0);
@@ -182,7 +181,7 @@ static uint32_t specdec__syntax_add_node(specdec__build *b, uint32_t kind, uint3
     return at;
 }
 
-/* Makes a node the first child of `parent`. */
+/* Makes a node of a syntax tree the first child of the node `parent`. */
 static void specdec__syntax_prepend_child(specdec__build *b, uint32_t parent, uint32_t child)
 {
     if (!b->failed) {
@@ -191,20 +190,20 @@ static void specdec__syntax_prepend_child(specdec__build *b, uint32_t parent, ui
     }
 }
 
-/* Adds the characters low to high to the ranges of the set that is being made. */
+/* Adds the characters low to high to the ranges of the character set that is being made. */
 static void specdec__syntax_add_range(specdec__build *b, uint32_t low, uint32_t high)
 {
     specdec__vector_push(b, &b->ranges, low);
     specdec__vector_push(b, &b->ranges, high);
 }
 
-/* Returns a SET node of the ranges from index `from` to the last one. */
+/* Adds a SET node, of the ranges from index `from` to the last one, to the syntax trees. Returns its index. */
 static uint32_t specdec__syntax_add_set(specdec__build *b, uint32_t from)
 {
     return specdec__syntax_add_node(b, SPECDEC__SYNTAX_SET, 0, from, (b->ranges.count - from) / 2);
 }
 
-/* Returns a SET node of one range of characters. */
+/* Adds a SET node of one range of characters, low to high, to the syntax trees. Returns its index. */
 static uint32_t specdec__syntax_add_character(specdec__build *b, uint32_t low, uint32_t high)
 {
     const uint32_t from = b->ranges.count;
@@ -247,7 +246,8 @@ static void specdec__syntax_negate_ranges(specdec__build *b, uint32_t from)
 
 /* ---- The NFA (K. Thompson 1968), built from its end: a function gets the next state and returns the first one. */
 
-/* Adds a state to the NFA. Returns its index; UINT32_MAX: failed. */
+/* Adds a state to the NFA: its head (type and bytes), the next state, and a second next state, label or rule. Returns
+   its index; 0: the build failed. */
 static uint32_t specdec__nfa_add_state(specdec__build *b, uint32_t head, uint32_t next, uint32_t other)
 {
     const uint32_t at = specdec__vector_extend(b, &b->nfa, 3);
@@ -262,13 +262,15 @@ static uint32_t specdec__nfa_add_state(specdec__build *b, uint32_t head, uint32_
     return at;
 }
 
-/* Returns an NFA state that leads to two states without a byte. If one of them is UINT32_MAX, no state is added. */
+/* Adds an NFA state that leads to two states without reading a byte. Returns its index. If `one` is UINT32_MAX, it adds
+   no state and returns `other`. */
 static uint32_t specdec__nfa_add_split(specdec__build *b, uint32_t one, uint32_t other)
 {
     return one == UINT32_MAX ? other : specdec__nfa_add_state(b, SPECDEC__NFA_SPLIT, one, other);
 }
 
-/* Returns a BYTE state; an equal one that was added from index `from` on is used again. */
+/* Adds a BYTE state, which reads a byte from low to high, to the NFA; an equal one that was added from index `from` on
+   is used again. Returns its index. */
 static uint32_t specdec__nfa_add_byte(specdec__build *b, uint32_t from, uint32_t low, uint32_t high, uint32_t next)
 {
     const uint32_t head = SPECDEC__NFA_BYTE | low << 8 | high << 16;
@@ -307,8 +309,9 @@ static uint32_t specdec__utf8_encode(uint32_t code, unsigned char out[4])
     return 4;
 }
 
-/* Adds the characters low to high, as UTF-8, to the alternatives in `all`. The range is cut so that in each part all
-   bytes behind the first different one take all their values. */
+/* Adds states that read the characters low to high, as UTF-8, to the alternatives that begin in state `all`. Returns
+   the first state of all alternatives. The range is cut so that in each part all bytes behind the first different one
+   take all their values. */
 static uint32_t specdec__nfa_add_utf8(specdec__build *b, uint32_t from, uint32_t all, uint32_t low, uint32_t high,
                                       uint32_t next)
 {
@@ -345,8 +348,8 @@ static uint32_t specdec__nfa_add_utf8(specdec__build *b, uint32_t from, uint32_t
     return all;
 }
 
-/* Adds a character's escapes in a JSON string, \u00XX and, if it has one, the short form, to the alternatives in
-   `all`. */
+/* Adds states that read a character's escapes in a JSON string, \u00XX and, if it has one, the short form, to the
+   alternatives that begin in state `all`. Returns the first state of all alternatives. */
 static uint32_t specdec__nfa_add_escape(specdec__build *b, uint32_t from, uint32_t all, uint32_t code, uint32_t next)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
@@ -373,7 +376,8 @@ static uint32_t specdec__nfa_add_escape(specdec__build *b, uint32_t from, uint32
     return all;
 }
 
-/* Returns one character of a set of ranges; without ranges, a state that nothing matches. */
+/* Adds states that read one character of a set of `count` ranges; without ranges, a state that nothing matches. Returns
+   the first state. */
 static uint32_t specdec__nfa_add_set(specdec__build *b, uint32_t ranges, uint32_t count, uint32_t next)
 {
     const uint32_t from = b->nfa.count;
@@ -402,7 +406,8 @@ static uint32_t specdec__nfa_add_set(specdec__build *b, uint32_t ranges, uint32_
 
 static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t next);
 
-/* Returns a repetition of a tree, as copies: `least` of them, then optional ones or a loop. */
+/* Adds states of a syntax tree's repetition, as copies: `least` of them, then optional ones or a loop. Returns the
+   first state. */
 static uint32_t specdec__nfa_add_repeat(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -422,7 +427,7 @@ static uint32_t specdec__nfa_add_repeat(specdec__build *b, uint32_t tree, uint32
     return at;
 }
 
-/* The NFA of a syntax tree, followed by the state `next`. Returns its first state. */
+/* Adds the NFA states of a syntax tree, followed by the state `next`. Returns the first state. */
 static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -482,7 +487,7 @@ static void specdec__dfa_set_classes(specdec__dfa *d, const unsigned char *borde
     }
 }
 
-/* Returns the last byte of a class. */
+/* Returns the last byte of a class of bytes. */
 static uint32_t specdec__dfa_class_last(const specdec__dfa *d, uint32_t class_of_bytes)
 {
     return class_of_bytes + 1 < d->classes ? (uint32_t)d->class_first[class_of_bytes + 1] - 1 : 255;
@@ -516,7 +521,7 @@ static void specdec__dfa_add_closure(specdec__build *b, specdec__dfa *d, uint32_
     }
 }
 
-/* Returns the labels of a set of NFA states: bits of the ACCEPT states reached if the text ends here. */
+/* Returns the labels of a set of NFA states: bits of the ACCEPT states that are reached if the text ends here. */
 static uint32_t specdec__dfa_set_labels(specdec__build *b, specdec__dfa *d, uint32_t from, uint32_t count, int first)
 {
     uint32_t i, label = 0, ends = 0;
@@ -572,7 +577,8 @@ static void specdec__dfa_store_set(specdec__build *b, specdec__dfa *d, uint32_t 
     d->set_table.data[hash & (d->set_table.count - 1)] = state;
 }
 
-/* Returns the state of the set in d->current, whose members are marked; a set that is new gets a new state. */
+/* Returns the DFA state of the set of NFA states in d->current, whose members are marked; a new set gets a new
+   state. */
 static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int first)
 {
     const uint32_t count = d->current.count;
@@ -610,7 +616,7 @@ static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int 
     return b->failed ? 0 : state;
 }
 
-/* Returns the state behind a byte (type BYTE), or behind the call of a rule (type CALL). */
+/* Returns the DFA state behind a byte (type BYTE), or behind the call of a rule (type CALL). */
 static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint32_t state, uint32_t type,
                                         uint32_t what)
 {
@@ -630,7 +636,7 @@ static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint
     return specdec__dfa_find_state(b, d, 0);
 }
 
-/* An empty DFA, with state 0 only. */
+/* Initialises a DFA, with state 0 only, which rejects. */
 static void specdec__dfa_begin(specdec__build *b, specdec__dfa *d)
 {
     memset(d, 0, sizeof *d);
@@ -687,8 +693,8 @@ static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start
 /* How a product of two DFAs accepts: where both do, where the first does and the second does not, where either does. */
 enum { SPECDEC__DFA_BOTH, SPECDEC__DFA_WITHOUT, SPECDEC__DFA_EITHER };
 
-/* The product of two DFAs without calls: a state is a pair of states, kept in d->sets. Returns 0 when the build
-   failed. */
+/* Builds the product of two DFAs without calls: a state is a pair of states, kept in d->sets. how: SPECDEC__DFA_BOTH to
+   _EITHER. Returns 0 when the build failed. */
 static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specdec__dfa *x, const specdec__dfa *y,
                                 int how)
 {
@@ -778,7 +784,7 @@ static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
     return !b->failed && alive.data[1];
 }
 
-/* Are two states in one block, and do all classes lead them to equal blocks? */
+/* Are two states of a DFA in one block, and do all classes of bytes lead them to equal blocks? */
 static int specdec__dfa_states_equal(const specdec__dfa *d, const uint32_t *block, uint32_t a, uint32_t c)
 {
     const uint32_t *x = d->next.data + (size_t)a * d->classes, *y = d->next.data + (size_t)c * d->classes;
@@ -790,8 +796,9 @@ static int specdec__dfa_states_equal(const specdec__dfa *d, const uint32_t *bloc
     return block[a] == block[c];
 }
 
-/* Splits blocks of states by the blocks that their classes lead to (Moore's partition refinement). Returns the number
-   of blocks. now: (states) new block of each, in order of first states; slots: (mask + 1) hash table of blocks. */
+/* Splits blocks of equal DFA states by the blocks that their classes of bytes lead to (Moore's partition refinement).
+   Returns the number of blocks. now: (states) new block of each, in order of first states; slots: (mask + 1) hash table
+   of blocks. */
 static uint32_t specdec__dfa_split_blocks(const specdec__dfa *d, const uint32_t *block, uint32_t *now, uint32_t *first,
                                           uint32_t *slots, uint32_t mask)
 {
@@ -929,7 +936,8 @@ static uint32_t specdec__dfa_write_records(specdec__build *b, specdec__dfa *d, c
     return place[1];
 }
 
-/* Turns calls whose return state only ends the caller's rule into tail calls, which need no level of the stack. */
+/* Turns calls of rules whose return state only ends the caller's rule into tail calls, which need no level of the
+   stack. */
 static void specdec__build_tail_calls(specdec__build *b)
 {
     uint32_t i, j;
@@ -949,7 +957,7 @@ static void specdec__build_tail_calls(specdec__build *b)
     }
 }
 
-/* Builds a rule from a syntax tree. Returns 0 when the build failed. */
+/* Builds the states of a rule from a syntax tree. Returns 0 when the build failed. */
 static int specdec__build_rule_from_tree(specdec__build *b, uint32_t rule, uint32_t tree)
 {
     specdec__dfa d;

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/finish: what follows from all rules: which match nothing, what they begin with, how deep they go.
+ * >>constraint/finish: computes properties of all rules: which match nothing, how they begin, how deep they nest.
  * ================================================================================================================== */
 
 #pragma once
@@ -10,9 +10,9 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__CONSTRAINT_MAGIC UINT64_C(0x3153544e4f434453) /* "SDCONTS1" in little-endian order */
+#define SPECDEC__CONSTRAINT_MAGIC UINT64_C(0x3153544e4f434453) /* first bytes of a constraint: "SDCONTS1" */
 
-/* Can a tree match the empty text? */
+/* Can a syntax tree match the empty text? */
 static int specdec__syntax_is_nullable(specdec__build *b, uint32_t tree)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -39,7 +39,7 @@ static int specdec__syntax_is_nullable(specdec__build *b, uint32_t tree)
     }
 }
 
-/* Computes which rules match the empty text. trees: (rules) syntax tree of each, 0: the rule has none. */
+/* Computes which rules match the empty text, into b->nullable. trees: (rules) syntax tree of each, 0: it has none. */
 static void specdec__build_nullable(specdec__build *b, const specdec__vector *trees)
 {
     uint32_t i, changed = 1;
@@ -95,10 +95,10 @@ static void specdec__build_rules(specdec__build *b, const specdec__vector *trees
     }
 }
 
-/* ---- Need: levels of the stack, above those of the state itself, until its rule ends. */
+/* ---- Stack need: levels of the stack that a text takes from a state to the end of the state's rule. */
 
-/* Returns the need of an object: its most demanding required member, or the least demanding one that reaches
-   `least`. */
+/* Returns the stack need of an object: that of its most demanding required member, or of the least demanding one that
+   reaches the least number of members. */
 static uint32_t specdec__stack_need_of_object(const specdec__build *b, const uint32_t *object)
 {
     const uint32_t count = object[SPECDEC__OBJECT_COUNT], *first = object + SPECDEC__OBJECT_WORDS;
@@ -126,13 +126,13 @@ static uint32_t specdec__stack_need_of_object(const specdec__build *b, const uin
     return need < 254 ? need + 1 : 255;
 }
 
-/* Returns the need of a rule: that of its first state; 255: not built. */
+/* Returns the stack need of a rule: that of its first state; 255: the rule is not built. */
 static uint32_t specdec__stack_need_of_rule(const specdec__build *b, uint32_t rule)
 {
     return SPECDEC__RECORD_STACK_NEED(b->words[b->rules.data[rule]]);
 }
 
-/* Returns the need of an array: its most demanding item among the least items. */
+/* Returns the stack need of an array: that of the most demanding of the items that it must have. */
 static uint32_t specdec__stack_need_of_array(const specdec__build *b, const uint32_t *array)
 {
     uint32_t i, need = 0;
@@ -148,7 +148,7 @@ static uint32_t specdec__stack_need_of_array(const specdec__build *b, const uint
     return need < 254 ? need + 1 : 255;
 }
 
-/* Returns the need of a PLAIN state: the least of its end, its edges and its calls. */
+/* Returns the stack need of a PLAIN state: the least of the needs of its end, its edges and its calls. */
 static uint32_t specdec__stack_need_of_plain(const specdec__build *b, const uint32_t *record)
 {
     const uint32_t edges = SPECDEC__RECORD_EDGES(record[0]);
@@ -173,7 +173,7 @@ static uint32_t specdec__stack_need_of_plain(const specdec__build *b, const uint
     return need;
 }
 
-/* Returns the need of a state, from the needs of the states behind it. */
+/* Returns the stack need of a state, from the needs of the states that may follow it. */
 static uint32_t specdec__stack_need_of_state(const specdec__build *b, uint32_t state)
 {
     const uint32_t *record = b->words + state;
@@ -191,7 +191,7 @@ static uint32_t specdec__stack_need_of_state(const specdec__build *b, uint32_t s
     }
 }
 
-/* Computes the needs of all states, from 255 down, until none changes. */
+/* Computes the stack needs of all states, from 255 down, until none changes. */
 static void specdec__build_stack_needs(specdec__build *b)
 {
     uint32_t i, changed = 1;
@@ -209,7 +209,7 @@ static void specdec__build_stack_needs(specdec__build *b)
         }
 }
 
-/* Removes calls of rules that match no text. */
+/* Removes calls of rules that match no text from all states. */
 static void specdec__build_remove_unmatchable_calls(specdec__build *b)
 {
     uint32_t i, k, kept;
@@ -254,7 +254,7 @@ static void specdec__build_refuse_crowded_states(specdec__build *b, const specde
 
 /* ---- Live kinds: kinds of bytes that may follow in any order, SPECDEC__LIVE_KINDS_BYTES of them. */
 
-/* Returns the edge of a state for a byte; NULL: none. */
+/* Returns the edge of a state for a byte; NULL: there is none. */
 static const uint32_t *specdec__build_find_edge(const specdec__build *b, uint32_t state, uint32_t byte)
 {
     const uint32_t *record = b->words + state;
@@ -293,7 +293,7 @@ static uint32_t specdec__live_kinds_behind_utf8(const specdec__build *b, uint32_
     return live;
 }
 
-/* Returns the live kinds of a state as far as the states behind it have them, too. */
+/* Returns the kinds of bytes that are live in a state and stay live in the states that such bytes lead to. */
 static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
 {
     uint32_t live = SPECDEC__RECORD_LIVE_KINDS(b->words[state]), byte = 0x20, next = 0, target = 0;
@@ -375,7 +375,7 @@ static void specdec__build_live_kinds(specdec__build *b)
 
 /* ---- First bytes of rules. */
 
-/* Adds the bytes that a state may read to the first bytes of rule `out`. Returns 1 if the set has changed. */
+/* Adds the bytes that may follow in a state to the first bytes of rule `out`. Returns 1 if the set has changed. */
 static int specdec__rule_add_first_bytes(const specdec__build *b, specdec__rule *rules, uint32_t state,
                                          specdec__rule *out)
 {
@@ -399,7 +399,8 @@ static int specdec__rule_add_first_bytes(const specdec__build *b, specdec__rule 
     return memcmp(before, out->first, sizeof before) != 0;
 }
 
-/* Writes header, rules and words of the constraint to the front of the block. Returns 0 when the build failed. */
+/* Writes header, rules and words of the finished constraint to the front of the block. root: number of the rule of a
+   whole text. Returns 0 when the build failed. */
 static int specdec__build_finish(specdec__build *b, uint32_t root, int allows_space)
 {
     const size_t header = sizeof(specdec_constraint), size = b->rules.count * sizeof(specdec__rule);
@@ -446,7 +447,7 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int allows_sp
     return 1;
 }
 
-/* Begins to build a constraint in a block. Returns 0 when the block is too small for a header. */
+/* Initialises the build of a constraint in a block of memory. Returns 0 when the block is too small for a header. */
 static int specdec__build_begin(specdec__build *b, void *memory, size_t bytes)
 {
     memset(b, 0, sizeof *b);

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/mask: which tokens may follow: a walk over the tree of tokens with the threads of a text.
+ * >>constraint/mask: computes which tokens may follow, by a walk over the trie of tokens with the threads of a text.
  * ================================================================================================================== */
 
 #pragma once
@@ -10,38 +10,38 @@
 /* Limits of a walk over a trie: threads, new stack nodes, threads of the state that are walked one by one. */
 enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_NEW_NODES = 512, SPECDEC__MASK_SINGLE_THREADS = 8 };
 
-/* A trie node on the current path: its threads, the number of new stack nodes, and where its children end. */
+/* A trie node on the path of a walk: its threads, the number of new stack nodes, and where its children end. */
 typedef struct specdec__mask_level {
-    uint32_t children_end; /* index of the trie node behind the children */
-    uint16_t first_thread, thread_count; /* the node's threads among those of the path */
-    uint16_t new_count;                  /* new stack nodes in front of the node */
-    unsigned char has_set;  /* 1: byte_sets[depth] holds the bytes that its children may have */
-    unsigned char is_plain; /* 1: no byte of the path is KIND_OTHER */
+    uint32_t children_end;               /* index of the trie node behind the node's children */
+    uint16_t first_thread, thread_count; /* the node's threads, in specdec__mask_walk.threads */
+    uint16_t new_count;                  /* new stack nodes that the bytes in front of the node have added */
+    unsigned char has_set;               /* 1: specdec__mask_walk.byte_sets[depth] has the bytes that may follow */
+    unsigned char is_plain;              /* 1: no byte of the path is of KIND_OTHER */
 } specdec__mask_level;
 
 /* The working memory of computing a mask. */
 typedef struct specdec__mask_walk {
     specdec__automaton automaton;
-    const specdec_constraint_state *state;
-    const specdec_token_trie *trie;
-    const specdec__trie_tree *tree;
+    const specdec_constraint_state *state; /* the state of the text that the tokens may follow */
+    const specdec_token_trie *trie;        /* the tokens of the vocabulary */
+    const specdec__trie_tree *tree;        /* the trie that is walked: trie->all or trie->rest */
     uint32_t *mask; /* (words) a bit for each token, 1: it may follow */
     uint32_t plain_least, plain_most; /* only entries with least to most plain characters in front count */
-    uint32_t threads_most;            /* most threads behind one byte so far */
+    uint32_t threads_most;            /* the largest number of threads behind one byte so far */
     uint32_t short_plain_bytes;       /* plain tokens of up to so many bytes are in the mask already */
-    uint32_t byte_sets[4][8];         /* (256 bits each) of the first levels */
+    uint32_t byte_sets[4][8];         /* (256 bits each) bytes that may follow the first levels of the path */
     specdec__automaton_thread visits[SPECDEC__BYTE_VISITS]; /* states that the current byte visits */
     specdec__automaton_thread threads[SPECDEC__MASK_THREADS]; /* threads of all nodes on the path */
     specdec__stack_node new_nodes[SPECDEC__MASK_NEW_NODES]; /* stack nodes that all bytes of the path have added */
     specdec__mask_level levels[SPECDEC__TRIE_TOKEN_BYTES + 2]; /* trie nodes on the path */
     uint32_t key_states[SPECDEC__TRIE_TOKEN_BYTES + 2];        /* KEY states on the path */
-    uint32_t key_ends[SPECDEC__TRIE_TOKEN_BYTES + 2];          /* trie nodes behind their children */
-    unsigned char live_nodes[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_NEW_NODES]; /* 1: in use */
+    uint32_t key_ends[SPECDEC__TRIE_TOKEN_BYTES + 2];          /* trie nodes behind the children of these levels */
+    unsigned char live_nodes[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_NEW_NODES]; /* 1: stack node in use */
 } specdec__mask_walk;
 
 #define SPECDEC__MASK_SET(mask, token) ((mask)[(token) / 32] |= 1u << (token) % 32)
 
-/* Adds the bytes that threads may read to a set of 256 bits. */
+/* Adds the bytes that `count` threads may read next to a set of 256 bits. */
 static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__automaton_thread *threads,
                                           uint32_t count, uint32_t set[8])
 {
@@ -97,7 +97,7 @@ static SPECDEC__NOINLINE int specdec__constraint_allows_bytes(const specdec_cons
     return 1;
 }
 
-/* The bytes that may follow, as a mask of 256 bits, which may have some bits too many. */
+/* Computes the bytes that may follow a text, as a mask of 256 bits, which may have some bits too many. */
 static SPECDEC__NOINLINE void specdec__mask_next_bytes(const specdec_constraint *constraint,
                                                        const specdec_constraint_state *state, uint32_t mask[8])
 {
@@ -113,7 +113,7 @@ static SPECDEC__NOINLINE void specdec__mask_next_bytes(const specdec_constraint 
     specdec__automaton_next_bytes(&m, state->thread, state->thread_count, mask);
 }
 
-/* Returns the only byte that may follow; -1: no byte may; 256: several may. */
+/* Returns the only byte that may follow a text; -1: no byte may; 256: several may. */
 static int specdec__mask_only_byte(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     uint32_t mask[8], i;
@@ -132,7 +132,8 @@ static int specdec__mask_only_byte(const specdec_constraint *c, const specdec_co
     return found;
 }
 
-/* Returns the byte that must follow because the text is not complete and only one byte may follow; -1: no byte must. */
+/* Returns the byte that must follow a text, as the text is not complete and no other byte may follow; -1: there is
+   none. */
 static SPECDEC__UNUSED int specdec__mask_forced_byte(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     const int byte = specdec__mask_only_byte(c, state);
@@ -140,7 +141,8 @@ static SPECDEC__UNUSED int specdec__mask_forced_byte(const specdec_constraint *c
     return byte < 0 || byte > 255 || specdec__constraint_is_complete(c, state) ? -1 : byte;
 }
 
-/* Adds tokens below a trie node one by one, read from the text's own state: for walks that ran out of memory. */
+/* Adds the tokens below a trie node to the mask one by one, each read from the text's own state: for walks that ran out
+   of memory. */
 static void specdec__mask_test_tokens(specdec__mask_walk *w, uint32_t node, uint32_t end)
 {
     uint32_t entry = w->tree->nodes[node].first_and_kinds >> 8;
@@ -154,7 +156,7 @@ static void specdec__mask_test_tokens(specdec__mask_walk *w, uint32_t node, uint
     }
 }
 
-/* Adds the tokens of entries [from, to) to the mask. */
+/* Adds the tokens of the entries [from, to) of the trie to the mask. */
 SPECDEC__INLINE void specdec__mask_add_entries(specdec__mask_walk *w, uint32_t from, uint32_t to)
 {
     for (; from < to; from++) {
@@ -183,7 +185,8 @@ SPECDEC__INLINE int specdec__mask_allows_kinds(const specdec__mask_walk *w, cons
            (record[3] == UINT32_MAX || record[3] - specdec__automaton_node(&w->automaton, at->node)->counter >= height);
 }
 
-/* Reads a plain character inside a string with length limits, as specdec__automaton_read_byte does, but faster. */
+/* Reads a plain character inside a string with length limits, as specdec__automaton_read_byte does, but faster. Returns
+   the number of threads behind it: 1, or 0 where the string is full. */
 static uint32_t specdec__mask_count_character(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
     specdec__automaton *m = &w->automaton;
@@ -200,8 +203,8 @@ static uint32_t specdec__mask_count_character(specdec__mask_walk *w, const specd
     return 1;
 }
 
-/* Reads a byte with the threads of a trie node on the path; the threads behind the byte are stored behind them. Returns
-   their number; UINT32_MAX: out of memory. */
+/* Reads a byte with the threads of a trie node on the path; the threads behind the byte are stored behind the node's.
+   Returns their number; UINT32_MAX: out of memory. */
 SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const specdec__mask_level *level, uint32_t byte)
 {
     const specdec__automaton_thread *threads = w->threads + level->first_thread;
@@ -243,8 +246,8 @@ SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const sp
     return m->next_count;
 }
 
-/* Adds the tokens of the trie nodes i to end - 1, all children of one node, by a depth-first walk from the threads of
-   level 0. */
+/* Adds the tokens of the trie nodes i to end - 1, all children of one node, to the mask, by a depth-first walk from the
+   threads of level 0. */
 static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__trie_tree *tree, uint32_t i, uint32_t end)
 {
     const specdec__trie_node *nodes = tree->nodes;
@@ -333,7 +336,7 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
     }
 }
 
-/* Adds tokens that consist of at most `most` plain characters. */
+/* Adds the tokens that consist of at most `most` plain characters to the mask. */
 static void specdec__mask_add_plain(specdec__mask_walk *w, uint32_t most)
 {
     const specdec_token_trie *t = w->trie;
@@ -348,8 +351,8 @@ static void specdec__mask_add_plain(specdec__mask_walk *w, uint32_t most)
         SPECDEC__MASK_SET(w->mask, t->by_length[i]);
 }
 
-/* Adds the tokens that a thread allows inside a string with length limits. Entries are grouped by the number of plain
-   characters in front: all numbers of a group lead to one counter. In front of the quote the stack node of the
+/* Adds the tokens that a thread allows inside a string with length limits to the mask. Entries are grouped by the
+   number of plain characters in front: all of a group lead to one counter. In front of the quote the stack node of the
    repetition is pushed first. */
 static void specdec__mask_add_counted_string(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
@@ -399,7 +402,7 @@ static void specdec__mask_add_counted_string(specdec__mask_walk *w, const specde
     m->new_count = 0;
 }
 
-/* Adds the tokens that threads allow, by a walk over a whole trie. */
+/* Adds the tokens that `count` threads allow to the mask, by a walk over a whole trie. */
 static void specdec__mask_walk_trie(specdec__mask_walk *w, const specdec__automaton_thread *threads, uint32_t count,
                                     const specdec__trie_tree *tree)
 {
@@ -412,7 +415,7 @@ static void specdec__mask_walk_trie(specdec__mask_walk *w, const specdec__automa
     specdec__mask_walk_children(w, tree, 1, tree->count);
 }
 
-/* May any unlisted key follow a KEY state, read by the state of unlimited strings? */
+/* May any unlisted key follow a KEY state, so that the state of unlimited strings reads it? */
 static int specdec__mask_allows_any_key(const specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
     const specdec__automaton *m = &w->automaton;
@@ -425,8 +428,8 @@ static int specdec__mask_allows_any_key(const specdec__mask_walk *w, const specd
                                            specdec__automaton_stack_height(m, at->node));
 }
 
-/* Computes the tokens at and below a trie node anew, from the thread in threads[0], which stands in front of its
-   byte. */
+/* Computes anew which tokens at and below a trie node may follow, from the thread in w->threads[0], which stands in
+   front of the node's byte. */
 static void specdec__mask_recompute_node(specdec__mask_walk *w, uint32_t node)
 {
     const specdec__trie_tree *tree = &w->trie->all;
@@ -449,8 +452,8 @@ static void specdec__mask_recompute_node(specdec__mask_walk *w, uint32_t node)
         specdec__mask_walk_children(w, tree, node + 1, next);
 }
 
-/* Adds the tokens that a thread allows at a key, where listed and unlisted keys may follow: first those of an unlimited
-   string; then tokens that begin like a listed key are computed anew. */
+/* Adds the tokens that a thread allows at an object's key, where listed and unlisted keys may follow, to the mask:
+   first those of an unlimited string; then tokens that begin like a listed key are computed anew. */
 static void specdec__mask_add_key(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
     specdec__automaton *m = &w->automaton;
@@ -496,8 +499,9 @@ static void specdec__mask_add_key(specdec__mask_walk *w, const specdec__automato
     }
 }
 
-/* Adds all tokens that may follow, except end-of-text tokens. Threads inside strings are walked one by one, with the
-   tries for strings; if threads would be dropped in a walk with all of them, that walk is made instead. */
+/* Adds all tokens that may follow the text, except end-of-text tokens, to the mask. Threads inside strings are walked
+   one by one, with the tries for strings; if threads would be left out in a walk with all of them, that walk is made
+   instead. */
 static void specdec__mask_add_threads(specdec__mask_walk *w)
 {
     const specdec_constraint_state *state = w->state;
@@ -552,7 +556,8 @@ static void specdec__mask_add_threads(specdec__mask_walk *w)
     specdec__mask_walk_trie(w, state->thread, state->thread_count, &w->trie->all);
 }
 
-/* Computes the mask of a state: bit i is 1 if token i may follow. memory: sizeof(specdec__mask_walk) */
+/* Computes which tokens may follow a text with this state: bit i of mask is 1 if token i may. memory:
+   sizeof(specdec__mask_walk) bytes. */
 static SPECDEC__UNUSED void specdec__mask_compute(const specdec_constraint *c, const specdec_constraint_state *state,
                                                   const specdec_token_trie *trie, uint32_t *mask, void *memory)
 {

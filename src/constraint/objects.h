@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/objects: what a shape's facts say of objects; the shapes of a conjunction; schemas as constraints.
+ * >>constraint/objects: builds the rules of objects, of shapes and of conjunctions, and so the constraint of a schema.
  * ================================================================================================================== */
 
 #pragma once
@@ -18,7 +18,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Most terms of a member's conjunction; most properties of an object. */
+/* Most terms of the conjunction of a member's value; most properties of an object that a schema may list. */
 enum { SPECDEC__TERMS_MOST = 64, SPECDEC__PROPERTIES_MOST = 20000 };
 
 /* The members of an object, collected from all facts of a shape. */
@@ -27,18 +27,18 @@ typedef struct specdec__members {
     specdec__vector required; /* (names) not 0: the member is required */
     specdec__vector texts;    /* (2 * names) offset in text, and size, of the spelled names */
     specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
-    unsigned char *text; /* the spelled names, one after the other */
+    unsigned char *text;      /* (text_size) the spelled names, one after the other */
     size_t text_size;
-    uint32_t patterns; /* number of patternProperties */
+    uint32_t patterns;                              /* number of patternProperties */
     uint32_t pattern_name[SPECDEC__PATTERNS_MOST];  /* JSON node of each pattern */
-    uint32_t pattern_owner[SPECDEC__PATTERNS_MOST]; /* schema that has it */
-    specdec__dfa pattern[SPECDEC__PATTERNS_MOST]; /* DFA of each pattern */
-    specdec__dfa allowed;        /* names that propertyNames allows */
+    uint32_t pattern_owner[SPECDEC__PATTERNS_MOST]; /* JSON node of the schema that has each pattern */
+    specdec__dfa pattern[SPECDEC__PATTERNS_MOST];   /* DFA of each pattern */
+    specdec__dfa allowed;                           /* DFA of the names that propertyNames allows */
     int names_limited;           /* 1: propertyNames refuses some names */
-    uint32_t least, most, owner; /* numbers of members allowed; schema to name in errors */
+    uint32_t least, most, owner; /* least and most members; JSON node of the schema to name in errors */
 } specdec__members;
 
-/* Finds a name among an object's listed names. Returns 1 + the index of the name; 0: the name is not listed. */
+/* Finds the name at a JSON node among an object's listed names. Returns 1 + the name's index; 0: it is not listed. */
 static uint32_t specdec__members_find_name(specdec__schema *s, const specdec__members *m, uint32_t name)
 {
     const specdec__json_node *node = specdec__schema_json_node(s, name);
@@ -126,7 +126,7 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
     return !s->build->failed;
 }
 
-/* Builds the DFAs of a schema's patternProperties. */
+/* Builds the DFAs of the patternProperties of a schema (JSON node owner). */
 static void specdec__members_build_patterns(specdec__schema *s, specdec__members *m, uint32_t owner)
 {
     const uint32_t patterns = specdec__schema_get_member(s, owner, "patternProperties");
@@ -152,7 +152,7 @@ static void specdec__members_build_patterns(specdec__schema *s, specdec__members
     }
 }
 
-/* Collects the members from all facts about objects. Returns 0 when no object obeys the facts. */
+/* Collects the members of an object from all facts about objects. Returns 0 when no object obeys the facts. */
 static int specdec__members_collect(specdec__schema *s, specdec__members *m)
 {
     specdec__dfa one;
@@ -202,7 +202,7 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
     return !s->build->failed && m->least <= m->most;
 }
 
-/* Spells all listed names as in a JSON string. */
+/* Spells all listed names of an object as in a JSON string, into m->text. */
 static void specdec__members_spell_names(specdec__schema *s, specdec__members *m)
 {
     uint32_t i;
@@ -219,7 +219,7 @@ static void specdec__members_spell_names(specdec__schema *s, specdec__members *m
     m->text = s->build->base;
 }
 
-/* Does name a come before name c, in order of their bytes? */
+/* Does the listed name number a come before number c, in order of their bytes? */
 static int specdec__members_name_before(const specdec__members *m, uint32_t a, uint32_t c)
 {
     const uint32_t one = m->texts.data[2 * a + 1], two = m->texts.data[2 * c + 1];
@@ -230,7 +230,7 @@ static int specdec__members_name_before(const specdec__members *m, uint32_t a, u
 
 SPECDEC__HEAP(specdec__members_sink, uint32_t, specdec__members, specdec__members_name_before)
 
-/* Sorts the listed names by their bytes into m->sorted (heap sort). */
+/* Sorts the listed names of an object by their bytes into m->sorted (heap sort). */
 static void specdec__members_sort_names(specdec__schema *s, specdec__members *m)
 {
     uint32_t i, count = m->names.count;
@@ -251,9 +251,9 @@ static void specdec__members_sort_names(specdec__schema *s, specdec__members *m)
     /* The root of the heap is the last name: it has filled the list from the end. */
 }
 
-/* The rule of a member's value: the conjunction of all schemas that apply to its name. place: index of the name;
-   UINT32_MAX: an unlisted name that matches the patterns in the bits of `matched`. Returns UINT32_MAX when the member
-   is forbidden. */
+/* Returns the rule of a member's value: the conjunction of all schemas that apply to its name. place: index of the
+   name; UINT32_MAX: an unlisted name that matches the patterns in the bits of `matched`. UINT32_MAX: the member is
+   forbidden. */
 static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__members *m, uint32_t place,
                                             uint32_t matched)
 {
@@ -302,8 +302,8 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
     return specdec__schema_conjunction_rule(s, term, count);
 }
 
-/* Returns a SET state, behind the closing quote of a key: counts the member, and leads to the state in front of its
-   value. rule UINT32_MAX: the member is forbidden, so the state leads nowhere. */
+/* Adds a SET state, behind the closing quote of a key: it counts the member, and leads to the state in front of its
+   value. rule UINT32_MAX: the member is forbidden, so the state leads nowhere. Returns the state. */
 static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t index, uint32_t rule)
 {
     const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN, 2)
@@ -317,8 +317,8 @@ static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t inde
     return state;
 }
 
-/* Builds the states that read unlisted keys. Returns the OTHER of the object. *d and *place: the DFA that reads such
-   keys from their first byte on, and its states. */
+/* Builds the states that read unlisted keys of an object. Returns the word OTHER of the object. *d and *place: the DFA
+   that reads such keys from their first byte on, and its states. */
 static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__members *m, specdec__dfa *d,
                                               uint32_t **place)
 {
@@ -380,15 +380,16 @@ static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__membe
     return specdec__dfa_write_records(b, d, ends, place);
 }
 
-/* A node of the tree of listed keys: byte, first child, next sibling, first leaf, number of leaves, 1 + the leaf that
-   ends here, state of the DFA of unlisted keys, KEY state of the node. */
+/* Words of a node of the tree of an object's listed keys: byte; first child; next sibling; first leaf; number of
+   leaves; 1 + the leaf that ends here; state of the DFA of unlisted keys; KEY state of the node. */
 enum {
     SPECDEC__NAME_TREE_BYTE, SPECDEC__NAME_TREE_CHILD, SPECDEC__NAME_TREE_NEXT, SPECDEC__NAME_TREE_FIRST,
     SPECDEC__NAME_TREE_LEAVES, SPECDEC__NAME_TREE_END, SPECDEC__NAME_TREE_UNLISTED, SPECDEC__NAME_TREE_KEY_STATE,
     SPECDEC__NAME_TREE_WORDS
 };
 
-/* Adds a node to the tree of listed keys. Returns its index. */
+/* Adds a node for a byte of listed keys to their tree. from: first leaf; other: state of the DFA of unlisted keys.
+   Returns its index. */
 static uint32_t specdec__members_add_name_node(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
                                                uint32_t other)
 {
@@ -403,7 +404,8 @@ static uint32_t specdec__members_add_name_node(specdec__schema *s, specdec__vect
     return at;
 }
 
-/* Builds the tree of listed keys. Names come in sorted order, so a new byte is always behind the last child. */
+/* Builds the tree of an object's listed keys. Names come in sorted order, so a new byte is always behind the last
+   child. */
 static void specdec__members_build_name_tree(specdec__schema *s, const specdec__members *m, const specdec__dfa *other,
                                              specdec__vector *tree)
 {
@@ -441,7 +443,8 @@ static void specdec__members_build_name_tree(specdec__schema *s, const specdec__
     }
 }
 
-/* Builds the KEY states of the tree of listed keys. sets: (names) SET state of each. Returns the first KEY state. */
+/* Builds the KEY states of the tree of an object's listed keys. sets: (names) SET state of each. Returns the first KEY
+   state. */
 static uint32_t specdec__members_add_key_states(specdec__schema *s, const specdec__members *m, uint32_t object,
                                                 specdec__vector *tree, const uint32_t *sets, const uint32_t *place)
 {
@@ -481,7 +484,7 @@ static uint32_t specdec__members_add_key_states(specdec__schema *s, const specde
 
 /* ---- Members in the style of tool arguments that are no JSON, in the order in which the schema lists them. */
 
-/* Can a name be written without quotes and escapes? */
+/* Can the name of a tool's argument be written without quotes and escapes? */
 static int specdec__argument_name_fits(const specdec__schema *s, const unsigned char *text, size_t size)
 {
     const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
@@ -515,8 +518,8 @@ static uint32_t specdec__argument_value_kind(specdec__schema *s, uint32_t rule)
     return !(types & ~SPECDEC__TYPE_STRING) ? 1 : !(types & SPECDEC__TYPE_STRING) ? 2 : 0;
 }
 
-/* Stores the kind of an argument of the current tool, for the splitter, which reads answers. size 0: the kind of all
-   arguments that the schema does not list. */
+/* Stores the kind (1: string, 2: other JSON) of an argument of the current tool, for the splitter, which reads answers.
+   size 0: the kind of all arguments that the schema does not list. */
 static void specdec__argument_store_kind(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
                                          uint32_t rule)
 {
@@ -534,7 +537,7 @@ static void specdec__argument_store_kind(specdec__schema *s, const unsigned char
 }
 
 /* Returns the kind of a stored argument (1: string, 2: other JSON); 0 where another argument with its hash has another
-   kind. */
+   kind. note: index of the argument in s->argument_kinds. */
 static uint32_t specdec__argument_stored_kind(specdec__schema *s, uint32_t note)
 {
     const uint32_t *own = s->argument_kinds.data + note;
@@ -548,7 +551,7 @@ static uint32_t specdec__argument_stored_kind(specdec__schema *s, uint32_t note)
     return kind;
 }
 
-/* Could a reader take a string of this rule for a number, array or other value, as the kind is unknown? */
+/* Could a reader take a string of this rule for a number, array or other value, as the argument's kind is unknown? */
 static int specdec__argument_is_ambiguous(specdec__schema *s, uint32_t rule)
 {
     uint32_t i;
@@ -559,21 +562,22 @@ static int specdec__argument_is_ambiguous(specdec__schema *s, uint32_t rule)
     return 0;
 }
 
-/* Appends a literal text to the concatenation `all`. */
+/* Appends a literal text to the concatenation `all`, a syntax tree. */
 static void specdec__argument_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
     specdec__syntax_prepend_child(s->build, all,
                                   specdec__syntax_add_text(s->build, (const unsigned char *)text, strlen(text)));
 }
 
-/* Appends up to two characters of white space, which some models write here. */
+/* Appends up to two characters of white space, which some models write here, to the concatenation `all`. */
 static void specdec__argument_append_space(specdec__schema *s, uint32_t all)
 {
     specdec__syntax_prepend_child(s->build, all,
                                   specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
-/* Appends the marks behind a name and around its value, which is a raw string (rule text) or other JSON (rule rest). */
+/* Appends the marks behind an argument's name and around its value, which is a raw string (rule text) or other JSON
+   (rule rest), to the concatenation `all`. */
 static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
 {
     specdec__build *b = s->build;
@@ -608,8 +612,8 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
     specdec__syntax_prepend_child(b, all, any);
 }
 
-/* Builds the rule of a member, with its name and marks. place: as in specdec__members_value_rule. Returns 0 when the
-   member may not be written. */
+/* Builds the rule of an argument, with its name and marks. place: as in specdec__members_value_rule. Returns the rule;
+   0: the argument may not be written. */
 static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
 {
     specdec__build *b = s->build;
@@ -657,7 +661,8 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
     return specdec__build_rule_from_tree(b, rule, all) ? rule : 0;
 }
 
-/* Returns the tree of a member behind another one: a comma where the form has commas, then the member. */
+/* Returns the syntax tree of an argument behind another one: a comma where the form of calls has commas, then the rule
+   `member`. */
 static uint32_t specdec__argument_member_tree(specdec__schema *s, uint32_t member)
 {
     specdec__build *b = s->build;
@@ -671,8 +676,8 @@ static uint32_t specdec__argument_member_tree(specdec__schema *s, uint32_t membe
     return all;
 }
 
-/* The tree of the members of an object. Required ones must be written; unlisted names may be written only where no name
-   is listed. *empty: an object without members is allowed. Returns 0 when there is no such object. */
+/* Returns the syntax tree of the members of an object. Required ones must be written; unlisted names may be written
+   only where no name is listed. *empty: an object without members is allowed. 0: there is no such object. */
 static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__members *m, int *empty)
 {
     specdec__build *b = s->build;
@@ -756,7 +761,7 @@ static void specdec__argument_add_objects(specdec__schema *s, specdec__members *
     specdec__schema_add_alternative(s, b->rules.data[rule]);
 }
 
-/* Adds the JSON objects that obey all facts to the current rule. */
+/* Adds the JSON objects that obey all facts of the shape to the current rule. */
 static void specdec__schema_add_objects(specdec__schema *s)
 {
     specdec__build *b = s->build;
@@ -895,7 +900,7 @@ static void specdec__schema_add_shape(specdec__schema *s)
         specdec__schema_add_objects(s);
 }
 
-/* Removes the type object from a shape that both requires and forbids a member. */
+/* Removes the type object from a shape whose facts both require and forbid a member. */
 static void specdec__schema_prune_types(specdec__schema *s)
 {
     uint32_t i, k;
@@ -1010,7 +1015,7 @@ static void specdec__schema_add_raw_literals(specdec__schema *s)
         specdec__schema_add_alternative(s, specdec__dfa_write_records(b, &d, NULL, NULL));
 }
 
-/* Begins a conjunction: sets types and raw strings by its style. */
+/* Sets the types and the spelling of strings that a conjunction's style has, before the conjunction is built. */
 static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conjunction)
 {
     static const uint32_t types[] = {SPECDEC__TYPE_ALL, SPECDEC__TYPE_OBJECT, SPECDEC__TYPE_STRING,
@@ -1028,7 +1033,7 @@ static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conj
     s->may_be_empty = 0;
 }
 
-/* Builds the rule of a conjunction. */
+/* Builds the rule of a conjunction: of all its shapes. */
 static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conjunction)
 {
     specdec__build *b = s->build;
@@ -1081,7 +1086,7 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
     b->rules.data[rule] = start;
 }
 
-/* Names the keyword in an error that names none yet, with the first schema of a conjunction. */
+/* Sets the keyword and, as schema, the first one of a conjunction in an error that names no keyword yet. */
 static void specdec__schema_set_error_keyword(specdec__schema *s, uint32_t conjunction, const char *key)
 {
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);
@@ -1092,8 +1097,8 @@ static void specdec__schema_set_error_keyword(specdec__schema *s, uint32_t conju
     s->error_key = key;
 }
 
-/* Parses the JSON of the schemas (NULL: any value), and builds the rules that all conjunctions use. Returns 0 when it
-   failed. */
+/* Parses the JSON of the schemas (text NULL: any value), and builds the rules that all conjunctions use. compact: no
+   white space is allowed. Returns 0 when it failed. */
 static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
                                        int compact)
 {
@@ -1157,7 +1162,7 @@ static int specdec__schema_build_conjunctions(specdec__schema *s)
     return 1;
 }
 
-/* Builds the constraint of a JSON schema. text NULL: any JSON value. */
+/* Builds the constraint of a JSON schema. text NULL: any JSON value; compact: no white space is allowed. */
 static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
                                     int compact)
 {

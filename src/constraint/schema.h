@@ -87,7 +87,7 @@ static const struct specdec__keyword {
     {"$dynamicRef", SPECDEC__KEY_NEVER, 255}, {"$recursiveRef", SPECDEC__KEY_NEVER, 255},
     {"extends", SPECDEC__KEY_NEVER, 255}, {"disallow", SPECDEC__KEY_NEVER, 255}};
 
-/* Styles: how the values of a conjunction are written. */
+/* Styles: how the values of a conjunction are written, as JSON or as arguments of tool calls. */
 enum {
     SPECDEC__STYLE_JSON,
     SPECDEC__STYLE_ARGUMENTS, /* an object as the arguments of a call, without brackets around it */
@@ -107,51 +107,51 @@ enum {
 /* Most branches within each other; most shapes of a conjunction; most patternProperties of an object. */
 enum { SPECDEC__BRANCH_DEPTH_MOST = 48, SPECDEC__SHAPES_MOST = 512, SPECDEC__PATTERNS_MOST = 12 };
 
-/* A keyword of a schema, or its negation. */
+/* A fact: a keyword of a schema, or its negation, that the values of a shape must obey. */
 typedef struct specdec__fact {
     uint32_t kind;  /* SPECDEC__KEY_... or SPECDEC__FACT_... */
     uint32_t node;  /* JSON node of the keyword's value */
     uint32_t owner; /* JSON node of the schema that has the keyword */
-    uint32_t more;  /* 1: the keyword is negated. Of FACT_MEMBER, branches: a term, that of the member or branch */
+    uint32_t more;  /* 1: the keyword is negated. Of FACT_MEMBER and branches: the term of the member or branch */
 } specdec__fact;
 
-/* Compiles JSON schemas: their parsed text, the conjunctions found so far, and the shape that is being made. */
+/* JSON schemas that are being compiled: their parsed text, the conjunctions found so far, the shape that is being
+   made. */
 typedef struct specdec__schema {
     specdec__build *build; /* the constraint that is being built */
     specdec__json json;    /* the parsed text of the schemas */
-    int legacy_refs; /* JSON Schema up to draft 7: keywords beside $ref are ignored */
-    int allows_space;
-    uint32_t error_node;                         /* JSON node of the error */
-    const char *error_key;                       /* its keyword */
+    int legacy_refs;       /* 1: JSON Schema up to draft 7: keywords beside $ref are ignored */
+    int allows_space;      /* 1: white space is allowed between the tokens of JSON */
+    uint32_t error_node;   /* JSON node of the schema that has caused the error */
+    const char *error_key; /* keyword that has caused the error */
     specdec__vector terms;                       /* terms of all conjunctions, one after the other */
-    specdec__vector conjunctions;                /* (SPECDEC__CONJUNCTION_WORDS) */
-    specdec__vector facts, branches;             /* (4) of the current shape, as specdec__fact */
-    specdec__vector pending_terms, split_terms;  /* terms of the current shape: to be taken apart; taken apart */
+    specdec__vector conjunctions;                /* SPECDEC__CONJUNCTION_WORDS words for each conjunction */
+    specdec__vector facts, branches;             /* of the current shape; 4 words each, as specdec__fact */
+    specdec__vector pending_terms, split_terms;  /* terms of the current shape: to be split into facts; already split */
     uint32_t types;               /* SPECDEC__TYPE_... bits that the current shape allows */
     uint32_t branch_index, depth; /* the branch whose options are tried; branches within each other */
-    uint32_t shapes, keywords_seen; /* shapes so far; bits of keywords that are handled together */
+    uint32_t shapes;              /* shapes of the current conjunction so far */
+    uint32_t keywords_seen;       /* bits of keywords of the current schema that are handled together */
     /* the rule that is being built: */
     uint32_t free_types;          /* SPECDEC__TYPE_... bits of types that a shape allows without restriction */
     specdec__vector literals;     /* nodes of listed values (enum, const) */
-    specdec__vector alternatives; /* first state of each */
+    specdec__vector alternatives; /* first state of each alternative of the rule */
     uint32_t number_rule, integer_rule; /* rules of any JSON number, any integer */
     specdec__dfa string_dfa;      /* any JSON string, between its quotes */
-    uint32_t *string_states;      /* the states of string_dfa */
-    uint32_t space_tree;          /* white space between tokens of JSON */
+    uint32_t *string_states;      /* state of the constraint for each state of string_dfa */
+    uint32_t space_tree;          /* syntax tree of white space between tokens of JSON */
     uint32_t end_state;           /* a state in which a rule can only end */
     specdec__vector documents;    /* nodes of schemas that are documents of their own: references in them begin there */
-    specdec__vector value_states; /* (2 * rules) states in front of a value of each rule: behind the colon, in front of
-                                     it */
+    specdec__vector value_states; /* for each rule, states behind and in front of the colon before a value; 0: none */
     /* tool calls in forms other than JSON: */
-    const specdec__calls *calls;       /* the form of calls */
-    uint32_t style, child_style, tool; /* of the current conjunction; child_style: of members and items */
+    const specdec__calls *calls;       /* how the model writes tool calls */
+    uint32_t style, child_style, tool; /* style of the current conjunction, of its members and items; its tool's name */
     uint32_t raw_string_rule;          /* rule of any raw string with its marks; 0: not built yet */
-    int ambiguous, may_be_empty;       /* a string could be read as another value; no arguments are allowed */
-    specdec__vector argument_kinds; /* (SPECDEC__ARGUMENT_KIND_WORDS + 1) kinds of arguments, each with the rule of its
-                                          strings */
+    int ambiguous, may_be_empty;       /* 1: a string could be read as another value; 1: a call may have no arguments */
+    specdec__vector argument_kinds;    /* SPECDEC__ARGUMENT_KIND_WORDS words for each argument, and its strings' rule */
 } specdec__schema;
 
-/* Refuses a schema because of a keyword. Returns 0. */
+/* Refuses the schema at JSON node owner because of a keyword: stores the error. Returns 0. */
 static int specdec__schema_fail_keyword(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
 {
     if (!s->build->failed) {
@@ -161,20 +161,20 @@ static int specdec__schema_fail_keyword(specdec__schema *s, uint32_t owner, cons
     return specdec__build_fail(s->build, code, why);
 }
 
-/* Returns a JSON node of the schema's text. */
+/* Returns a JSON node of the schema's text by its index. */
 static const specdec__json_node *specdec__schema_json_node(const specdec__schema *s, uint32_t node)
 {
     return &s->json.nodes[node];
 }
 
-/* Returns the value of an object's member; 0: there is no such member. */
+/* Returns the JSON node of the value of an object's member; 0: there is no such member. */
 static uint32_t specdec__schema_get_member(const specdec__schema *s, uint32_t object, const char *name)
 {
     return (uint32_t)specdec__json_find_member(&s->json, object, name);
 }
 
-/* Steps *at to the next name of an object or the next item of an array; *at is 0 before the first. Returns 0 behind the
-   last. */
+/* Steps *at to the next name of a JSON object or the next item of an array; *at is 0 before the first. Returns its
+   node; 0 behind the last. */
 static uint32_t specdec__schema_next_child(const specdec__schema *s, uint32_t parent, uint32_t *at)
 {
     const specdec__json_node *node = specdec__schema_json_node(s, parent);
@@ -186,7 +186,8 @@ static uint32_t specdec__schema_next_child(const specdec__schema *s, uint32_t pa
     return *at < node->next ? *at : 0;
 }
 
-/* Are two JSON values equal by the rules of JSON Schema? Numbers are compared by value, objects in any order. */
+/* Are the values at two JSON nodes equal by the rules of JSON Schema? Numbers are compared by value, objects in any
+   order. */
 static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
 {
     const specdec__json_node *x = specdec__schema_json_node(s, a), *y = specdec__schema_json_node(s, c);
@@ -237,7 +238,8 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
     return 1;
 }
 
-/* Returns the value of an object's member whose name equals the string at node `name`; 0: there is no such member. */
+/* Returns the JSON node of the value of an object's member whose name equals the string at node `name`; 0: there is no
+   such member. */
 static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, uint32_t name)
 {
     uint32_t at = 0, found = 0;
@@ -250,8 +252,8 @@ static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, u
     return found;
 }
 
-/* Returns the count in a fact, such as maxItems, at most UINT32_MAX - 1. A fact without a count that is not negative
-   fails. */
+/* Returns the count in a fact, such as maxItems, at most UINT32_MAX - 1. A value that is no count, or negative, is an
+   error. */
 static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fact *fact)
 {
     int64_t value;
@@ -263,7 +265,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
     return value < UINT32_MAX - 1 ? (uint32_t)value : UINT32_MAX - 1;
 }
 
-/* Returns the SPECDEC__TYPE_... bit of a value. */
+/* Returns the SPECDEC__TYPE_... bit of the value at a JSON node. */
 static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 {
     static const unsigned char types[] = {1, 2, 4, 0, 32, 64, 128};
@@ -276,7 +278,7 @@ static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
                                                                                    : SPECDEC__TYPE_INTEGER;
 }
 
-/* Returns the SPECDEC__TYPE_... bits of a type's name or of a list of such names. */
+/* Returns the SPECDEC__TYPE_... bits of the type's name, or list of such names, at a JSON node. */
 static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
 {
     static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object", "any"};
@@ -299,7 +301,8 @@ static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
 
 /* ---- References. */
 
-/* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from a schema. *found: 0 when it leads nowhere. */
+/* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from the schema at a JSON node. Returns the node that
+   it leads to; *found: 0 when it leads nowhere. */
 static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node, const unsigned char *at, size_t size,
                                                int *found)
 {
@@ -351,7 +354,7 @@ static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node
     return node;
 }
 
-/* Returns the node of a schema's $id (or id); 0: it has none. */
+/* Returns the JSON node of a schema's $id (or id); 0: it has none. */
 static uint32_t specdec__schema_get_id(const specdec__schema *s, uint32_t node)
 {
     uint32_t id = specdec__schema_get_member(s, node, "$id");
@@ -361,7 +364,8 @@ static uint32_t specdec__schema_get_id(const specdec__schema *s, uint32_t node)
     return id && specdec__schema_json_node(s, id)->kind == SPECDEC__JSON_STRING ? id : 0;
 }
 
-/* Returns the schema whose $id ends like a reference (its last path segment), or (anchor) whose $anchor is the text. */
+/* Returns the JSON node of the schema whose $id ends like a reference (its last path segment), or (anchor) whose
+   $anchor is the text; 0: there is none. */
 static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char *text, size_t size, int anchor)
 {
     uint32_t node, best = UINT32_MAX;
@@ -412,8 +416,8 @@ static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
     return 0;
 }
 
-/* Returns the innermost schema around a node that has an $id or is a document of its own, where fragments begin; 0: the
-   whole text. */
+/* Returns the innermost schema around a JSON node that has an $id or is a document of its own, where fragments of
+   references begin; 0: the whole text. */
 static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
 {
     uint32_t at, base = 0;
@@ -433,7 +437,7 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
     return base;
 }
 
-/* Returns the schema that a $ref names. */
+/* Returns the JSON node of the schema that a $ref names. */
 static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uint32_t ref)
 {
     const specdec__bytes raw = specdec__json_raw_text(&s->json, ref);
@@ -468,7 +472,7 @@ static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uin
 
 /* ---- Facts, branches and terms of a shape. */
 
-/* Appends a fact or branch to a vector. */
+/* Appends a fact or branch, four words, to a vector. */
 static void specdec__schema_push_fact(specdec__schema *s, specdec__vector *v, uint32_t kind, uint32_t node,
                                       uint32_t owner, uint32_t more)
 {
@@ -488,7 +492,7 @@ static void specdec__schema_add_fact(specdec__schema *s, uint32_t kind, uint32_t
     specdec__schema_push_fact(s, &s->facts, kind, node, owner, more);
 }
 
-/* Returns fact or branch i of a vector. */
+/* Returns fact or branch number i of a vector. */
 static specdec__fact specdec__schema_get_fact(const specdec__vector *v, uint32_t i)
 {
     specdec__fact fact;
@@ -500,13 +504,13 @@ static specdec__fact specdec__schema_get_fact(const specdec__vector *v, uint32_t
     return fact;
 }
 
-/* Adds a schema, or its negation, to the terms that are to be taken apart. */
+/* Adds a schema, or its negation, to the terms of the shape that are still to be split into facts. */
 static void specdec__schema_add_term(specdec__schema *s, uint32_t node, uint32_t negated)
 {
     specdec__vector_push(s->build, &s->pending_terms, node << 1 | negated);
 }
 
-/* Returns the row of the keyword whose name is at a node; NULL: the name is no keyword but a note. */
+/* Returns the row of specdec__keywords whose name is at a JSON node; NULL: the name is no keyword but a note. */
 static const struct specdec__keyword *specdec__schema_find_keyword(const specdec__schema *s, uint32_t name)
 {
     const specdec__bytes raw = specdec__json_raw_text(&s->json, name);
@@ -540,7 +544,7 @@ static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
     return 1;
 }
 
-/* Takes apart a keyword of a schema that must hold: into a fact, a branch, a term, or types. */
+/* Turns a keyword of a schema that must hold into a fact, a branch, a term, or types of the shape. */
 static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
                                          const struct specdec__keyword *key)
 {
@@ -595,7 +599,8 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
     }
 }
 
-/* Takes a term apart. A negated schema becomes a branch, whose options negate one of its keywords each. */
+/* Splits a term into the facts, branches and terms of its keywords. A negated schema becomes a branch, whose options
+   negate one of its keywords each. */
 static void specdec__schema_split_term(specdec__schema *s, uint32_t term)
 {
     const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_json_node(s, node)->kind;
@@ -635,7 +640,7 @@ static void specdec__schema_split_term(specdec__schema *s, uint32_t term)
 /* ---- Branches. A function applies option i of a branch: it adds the terms and facts that the option needs, and
    returns 1; it returns 0 when there are fewer options. An option that no value can meet sets s->types = 0. */
 
-/* Option i: schema i of an array, as it stands or negated (anyOf; not allOf). */
+/* Applies option i of a branch: schema i of an array must hold, as it stands or negated (anyOf; not allOf). */
 static int specdec__schema_apply_any_of(specdec__schema *s, uint32_t array, uint32_t i, uint32_t negated)
 {
     uint32_t at = 0;
@@ -650,7 +655,8 @@ static int specdec__schema_apply_any_of(specdec__schema *s, uint32_t array, uint
 
 static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth);
 
-/* Option i of oneOf: schema i holds, and all others are negated, except those that can never hold together with it. */
+/* Applies option i of oneOf: schema i holds, and all others are negated, except those that can never hold together with
+   it. */
 static int specdec__schema_apply_one_of(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     uint32_t at = 0, mine = 0, k = 0;
@@ -667,8 +673,8 @@ static int specdec__schema_apply_one_of(specdec__schema *s, const specdec__fact 
     return 1;
 }
 
-/* Option 0: the schema of `if` holds, and `then`; option 1: `if` is negated, and `else` holds. negated: `then` or
-   `else` is negated. */
+/* Applies option i of if, then and else. Option 0: the schema of `if` holds, and `then`; option 1: `if` is negated, and
+   `else` holds. negated: `then` or `else` is negated. */
 static int specdec__schema_apply_if(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
 {
     const uint32_t then = specdec__schema_get_member(s, branch->owner, i ? "else" : "then");
@@ -683,8 +689,8 @@ static int specdec__schema_apply_if(specdec__schema *s, const specdec__fact *bra
     return 1;
 }
 
-/* A member requires other members or a schema. Option 0: it is absent; 1: its requirements hold. negated: the member is
-   present, and a requirement does not hold. */
+/* Applies option i of a keyword by which a member requires other members or a schema. Option 0: the member is absent;
+   1: its requirements hold. negated: the member is present, and a requirement does not hold. */
 static int specdec__schema_apply_dependent(specdec__schema *s, const specdec__fact *branch, uint32_t i,
                                            uint32_t negated)
 {
@@ -721,7 +727,8 @@ static int specdec__schema_apply_dependent(specdec__schema *s, const specdec__fa
     return i == 1;
 }
 
-/* Option i of a negated oneOf: 0: no schema holds; others: two schemas hold, one option for each pair. */
+/* Applies option i of a negated oneOf. Option 0: no schema holds; others: two schemas hold, one option for each
+   pair. */
 static int specdec__schema_apply_not_one_of(specdec__schema *s, uint32_t array, uint32_t i)
 {
     const uint32_t count = specdec__schema_json_node(s, array)->count;
@@ -830,7 +837,7 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
     }
 }
 
-/* Option i of a negated schema: one of its keywords is negated. The options of all keywords come one after the
+/* Applies option i of a negated schema: one of its keywords is negated. The options of all keywords come one after the
    other. */
 static int specdec__schema_apply_not_schema(specdec__schema *s, uint32_t owner, uint32_t i)
 {
@@ -861,7 +868,7 @@ static int specdec__schema_apply_not_schema(specdec__schema *s, uint32_t owner, 
     return 0;
 }
 
-/* Applies option i of a branch. Returns 0 when the branch has fewer options. */
+/* Applies option i of a branch to the shape that is being made. Returns 0 when the branch has fewer options. */
 static int specdec__schema_apply_option(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     switch (branch->kind) {
@@ -897,7 +904,7 @@ static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node,
     return types;
 }
 
-/* Returns the schema at the end of a chain of $ref, where a schema has no other keyword. */
+/* Returns the schema at the end of a chain of $ref, followed as long as a schema has no other keyword. */
 static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
 {
     int i;
@@ -913,7 +920,7 @@ static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
     return node;
 }
 
-/* Is a value in a schema's enum or const? Returns 1 also when the schema has neither. */
+/* Is a value in a schema's enum or const? Returns 1 also when the schema has neither of them. */
 static int specdec__schema_lists_value(specdec__schema *s, uint32_t node, uint32_t value)
 {
     const uint32_t single = specdec__schema_get_member(s, node, "const"),
@@ -930,7 +937,7 @@ static int specdec__schema_lists_value(specdec__schema *s, uint32_t node, uint32
     return 0;
 }
 
-/* Does a schema require a member? */
+/* Does a schema require a member with this name? */
 static int specdec__schema_requires_member(specdec__schema *s, uint32_t node, uint32_t name)
 {
     const uint32_t list = specdec__schema_get_member(s, node, "required");
@@ -1004,20 +1011,20 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
 
 /* ---- Conjunctions. */
 
-/* Returns the words of conjunction i. */
+/* Returns the words, SPECDEC__CONJUNCTION_FIRST ..., of conjunction number i. */
 static const uint32_t *specdec__schema_conjunction(const specdec__schema *s, uint32_t i)
 {
     return s->conjunctions.data + (size_t)i * SPECDEC__CONJUNCTION_WORDS;
 }
 
-/* Returns the number of conjunctions. */
+/* Returns the number of conjunctions that were found so far. */
 static uint32_t specdec__schema_conjunction_count(const specdec__schema *s)
 {
     return s->conjunctions.count / SPECDEC__CONJUNCTION_WORDS;
 }
 
-/* Returns the rule of a conjunction of terms in the style s->child_style. A new conjunction is noted and built later.
-   Sorts the terms in place. */
+/* Returns the rule of a conjunction of `count` terms in the style s->child_style. A new conjunction is added to the
+   list, and built later. Sorts the terms in place. */
 static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *term, uint32_t count)
 {
     const uint32_t tool = s->child_style == SPECDEC__STYLE_ARGUMENTS ? s->tool : 0;

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/strings: what may stand inside a JSON string, as DFAs: patterns, formats, lengths, listed texts.
+ * >>constraint/strings: DFAs of the texts that may stand inside a JSON string: by pattern, format, length or list.
  * ================================================================================================================== */
 
 #pragma once
@@ -61,7 +61,7 @@ static const struct specdec__format {
     {"regex", NULL}, {"iri", NULL}, {"iri-reference", NULL}, {"idn-email", NULL}, {"idn-hostname", NULL},
     {"relative-json-pointer", NULL}};
 
-/* Builds the DFA of a tree, with characters spelled as in a JSON string. Returns 0 when the build failed. */
+/* Builds the DFA of a syntax tree, with characters spelled as in a JSON string. Returns 0 when the build failed. */
 static int specdec__strings_tree_dfa(specdec__build *b, specdec__dfa *d, uint32_t tree)
 {
     uint32_t start;
@@ -74,7 +74,8 @@ static int specdec__strings_tree_dfa(specdec__build *b, specdec__dfa *d, uint32_
     return !b->failed && specdec__dfa_build(b, d, start) && (specdec__dfa_trim(b, d) || !b->failed);
 }
 
-/* The least and most characters of texts that a tree matches; *most UINT32_MAX: no limit. */
+/* Computes how many characters the texts that a syntax tree matches have: least and most; *most UINT32_MAX: no
+   limit. */
 static void specdec__syntax_text_lengths(specdec__build *b, uint32_t tree, uint32_t *least, uint32_t *most)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -105,7 +106,7 @@ static void specdec__syntax_text_lengths(specdec__build *b, uint32_t tree, uint3
     *most = top < UINT32_MAX ? (uint32_t)top : UINT32_MAX;
 }
 
-/* Returns a tree that matches one text, byte by byte. */
+/* Returns a syntax tree that matches one text, byte by byte. */
 static uint32_t specdec__syntax_add_text(specdec__build *b, const unsigned char *text, size_t size)
 {
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -120,7 +121,7 @@ static uint32_t specdec__syntax_add_text(specdec__build *b, const unsigned char 
     return all;
 }
 
-/* Builds the DFA of strings of least to most characters. Returns 0 when the build failed. */
+/* Builds the DFA of JSON strings of least to most characters. Returns 0 when the build failed. */
 static int specdec__strings_length_dfa(specdec__build *b, specdec__dfa *d, uint32_t least, uint32_t most)
 {
     const uint32_t one = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
@@ -128,8 +129,8 @@ static int specdec__strings_length_dfa(specdec__build *b, specdec__dfa *d, uint3
     return specdec__strings_tree_dfa(b, d, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, one, least, most));
 }
 
-/* Intersects *d with another DFA, or with its complement (without). *any is 0 while *d is not set: then *d becomes the
-   other DFA or its complement. */
+/* Intersects *d with another DFA, or (without = 1) with its complement. *any is 0 while *d is not set: then *d becomes
+   the other DFA or its complement. Returns 0 when the build failed. */
 static int specdec__strings_intersect(specdec__build *b, specdec__dfa *d, int *any, const specdec__dfa *other,
                                       int without)
 {
@@ -193,7 +194,7 @@ static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, u
         b->nullable.data[i] = 0;
 }
 
-/* Builds a string of least to most characters, counted at run time. Returns its first state. */
+/* Builds states that read a JSON string of least to most characters, counted at run time. Returns the first state. */
 static uint32_t specdec__strings_add_counted(specdec__build *b, uint32_t least, uint32_t most)
 {
     const uint32_t rule = specdec__build_add_rule(b);

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/tools: calls of tools: the union of their schemas, in the form in which a model writes calls.
+ * >>constraint/tools: compiles the constraint of tool calls: of any of the tools, in a model's form of calls.
  * ================================================================================================================== */
 
 #pragma once
@@ -17,7 +17,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Appends a literal part of JSON to the concatenation `all`. If white space is free, it may stand around all
+/* Appends a literal part of JSON to the concatenation `all`. Where white space is allowed, it may stand around all
    punctuation outside strings; else only where the text has a space. */
 static void specdec__tools_append_json(specdec__schema *s, uint32_t all, const char *text)
 {
@@ -40,7 +40,8 @@ static void specdec__tools_append_json(specdec__schema *s, uint32_t all, const c
     }
 }
 
-/* Returns the schema of a tool's arguments; 0: none, so its arguments are {}. *name: node of the tool's name. */
+/* Returns the JSON node of the schema of a tool's arguments; 0: it has none, so its arguments are {}. *name: node of
+   the tool's name. */
 static uint32_t specdec__tools_arguments_schema(specdec__schema *s, uint32_t tool, uint32_t *name)
 {
     uint32_t function = specdec__schema_get_member(s, tool, "function"), parameters;
@@ -62,7 +63,7 @@ static int specdec__tools_has_own_style(const specdec__calls *row)
            row->form == SPECDEC__CALLS_BRACES;
 }
 
-/* Is a tool among the chosen ones? No choices: all are. */
+/* Is the tool whose name is at a JSON node among the chosen ones? Without choices all are. */
 static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, const char *const *choices, int count)
 {
     int i;
@@ -73,7 +74,7 @@ static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, con
     return !count;
 }
 
-/* Appends a literal text to the concatenation `all`. */
+/* Appends a literal text to the concatenation `all`, a syntax tree. */
 static void specdec__tools_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
     specdec__syntax_prepend_child(s->build, all,
@@ -93,14 +94,14 @@ static void specdec__tools_append_regex(specdec__schema *s, uint32_t all, const 
     specdec__syntax_prepend_child(s->build, all, specdec__regex_parse(s->build, &source, &none, 1));
 }
 
-/* Appends up to two characters of white space. */
+/* Appends up to two characters of white space to the concatenation `all`. */
 static void specdec__tools_append_space(specdec__schema *s, uint32_t all)
 {
     specdec__syntax_prepend_child(s->build, all,
                                   specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
-/* Appends what a form of calls writes between its mark and the name of the tool. */
+/* Appends the text that a form of calls has between its mark and the name of the tool to the concatenation `all`. */
 static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
@@ -115,7 +116,8 @@ static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
         specdec__tools_append_regex(s, all, "(\\[[ \\n]?)?");
 }
 
-/* Appends what a form of calls writes between the name of the tool and its arguments. */
+/* Appends the text that a form of calls has between the name of the tool and its arguments to the concatenation
+   `all`. */
 static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
@@ -129,7 +131,7 @@ static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
         specdec__tools_append_space(s, all);
 }
 
-/* Appends what a form of calls writes behind the arguments. */
+/* Appends the text that a form of calls has behind the arguments to the concatenation `all`. */
 static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
@@ -148,8 +150,8 @@ static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
     }
 }
 
-/* Returns the tree of a call of a tool, from behind the mark that begins calls to the end of the arguments. rule: that
-   of the arguments, 0: the tool has none. */
+/* Returns the syntax tree of a call of a tool, from behind the mark that begins calls to the end of the arguments.
+   rule: that of the arguments, 0: the tool has none. */
 static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint32_t rule)
 {
     specdec__build *b = s->build;

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/trie: the tokens of a vocabulary as a tree of bytes, and what masks prepare for the inside of strings.
+ * >>constraint/trie: the tokens of a vocabulary as a tree of bytes, and lists of tokens that may stand inside strings.
  * ================================================================================================================== */
 
 #pragma once
@@ -11,12 +11,12 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__TRIE_TOKEN_BYTES 255 /* most bytes of a token; longer ones are never allowed */
+#define SPECDEC__TRIE_TOKEN_BYTES 255 /* bytes of a token in a trie, at most; a mask never allows longer tokens */
 
-/* A node of a trie, in depth-first order: its children lie behind it, up to `next`. Entries of tokens at or below the
-   node begin at `first`, those that end at the node first. */
+/* A node of a trie of tokens, in depth-first order: its children lie behind it, up to `next`. Entries of tokens at or
+   below the node begin at `first`; those that end at the node come first. */
 typedef struct specdec__trie_node {
-    uint32_t next_and_byte; /* next << 8 | byte */
+    uint32_t next_and_byte;   /* index of the node behind all children << 8 | byte of this node */
     uint32_t first_and_kinds; /* index of the first entry << 8 | kinds of all bytes below the node */
 } specdec__trie_node;
 
@@ -38,8 +38,7 @@ struct specdec_token_trie {
     specdec__trie_tree rest;            /* trie of tokens with characters that are not plain, from the first such
                                            character on */
     uint32_t *plain;                    /* (words) mask of tokens that consist of plain characters */
-    uint32_t *short_plain;                    /* (words) mask of plain tokens of at most SPECDEC__LIVE_KINDS_BYTES
-                                           bytes */
+    uint32_t *short_plain;              /* (words) mask of plain tokens of at most SPECDEC__LIVE_KINDS_BYTES bytes */
     uint32_t *by_length;                /* (plain_count) plain tokens, in order of their number of characters */
     uint32_t
         length_begin[SPECDEC__TRIE_TOKEN_BYTES + 2]; /* index in by_length of the first token of so many characters */
@@ -59,7 +58,7 @@ static size_t specdec__trie_plain_character(const unsigned char *text, size_t si
     return length <= 0 || (length == 1 && specdec__byte_kind(text[0]) == SPECDEC__BYTE_KIND_OTHER) ? 0 : (size_t)length;
 }
 
-/* Does the entry of token a come before that of token c, in order of bytes? */
+/* Does the trie's entry of token a come before that of token c, in order of bytes? */
 static int specdec__trie_entry_before(const specdec_token_trie *t, uint32_t a, uint32_t c)
 {
     const unsigned char *x = t->text + t->offset[a] + t->entry_begin[a],
@@ -99,7 +98,7 @@ static specdec__bytes specdec__trie_entry_bytes(const specdec_token_trie *t, uin
     return out;
 }
 
-/* Counts the nodes of a trie or, if `fill`, writes them. Returns their number. */
+/* Counts the nodes of a trie or, if `fill`, writes them to tree->nodes. Returns their number. */
 static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__trie_tree *tree, int fill)
 {
     uint32_t path[SPECDEC__TRIE_TOKEN_BYTES + 1], count = 1, i;
@@ -138,8 +137,8 @@ static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__
     return count;
 }
 
-/* The kinds of bytes from each place of an entry to its end; kinds[0]: of the whole entry. Places inside a character
-   get KIND_OTHER. */
+/* Computes the kinds of bytes from each place of a trie's entry to its end; kinds[0]: of the whole entry. Places inside
+   a character get KIND_OTHER. */
 static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kinds)
 {
     size_t at = 0, i;
@@ -167,7 +166,7 @@ static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kind
     }
 }
 
-/* Computes for all nodes the kinds of bytes below them and their heights. */
+/* Computes for all nodes of a trie the kinds of bytes below them and their heights. */
 static void specdec__trie_mark_nodes(const specdec_token_trie *t, specdec__trie_tree *tree)
 {
     uint32_t path[SPECDEC__TRIE_TOKEN_BYTES + 2], i, depth = 0;
@@ -236,8 +235,8 @@ static size_t specdec__trie_read_tokens(const specdec__vocab *v, unsigned char *
     return sum;
 }
 
-/* Divides tokens into plain ones, by length, and those with entries in `rest`. from: (tokens) first byte that is not
-   plain. */
+/* Divides the vocabulary's tokens into plain ones, by length, and those with entries in `rest`. from: (tokens) receives
+   the first byte that is not plain. */
 static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned char *from)
 {
     uint32_t id, i, count[SPECDEC__TRIE_TOKEN_BYTES + 1];
@@ -280,7 +279,7 @@ static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned 
             t->by_length[count[t->plain_characters[id]]++] = id;
 }
 
-/* Builds the tries in an arena, which may only count the bytes. */
+/* Builds the tries of a vocabulary's tokens in an arena, which may only count the bytes. */
 static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const specdec__vocab *v, specdec__arena *arena)
 {
     unsigned char *from;

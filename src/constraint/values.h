@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/values: what a shape's facts say of strings, numbers, arrays and listed values, as rules.
+ * >>constraint/values: builds the rules of strings, numbers, arrays and listed values that obey the facts of a shape.
  * ================================================================================================================== */
 
 #pragma once
@@ -15,14 +15,14 @@
 
 SPECDEC__FOR_SIZE
 
-/* Adds an alternative to the rule that is being built: its first state. */
+/* Adds an alternative, by its first state, to the rule that is being built. */
 static void specdec__schema_add_alternative(specdec__schema *s, uint32_t state)
 {
     if (state && !s->build->failed)
         specdec__vector_push(s->build, &s->alternatives, state);
 }
 
-/* Returns a state with one edge: the byte leads to `target`. */
+/* Adds a state with one edge: the byte leads to `target`. Returns the state. */
 static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byte, uint32_t target)
 {
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
@@ -34,8 +34,8 @@ static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byt
     return state;
 }
 
-/* Returns a state in which white space may stand if it is free, followed by a byte that leads to `target`; byte < 0:
-   followed by a tail call of rule `target`. */
+/* Adds a state in which white space may stand if the constraint allows it, followed by a byte that leads to `target`;
+   byte < 0: followed by a tail call of rule `target`. Returns the state. */
 static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, uint32_t target)
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
@@ -60,7 +60,7 @@ static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, u
 }
 
 /* Returns the state in front of a value that a rule describes; colon = 1: the state in front of the colon before the
-   value. */
+   value. It is added when it is asked for first. */
 static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t rule, int colon)
 {
     uint32_t at;
@@ -80,7 +80,8 @@ static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t 
 
 /* ---- Strings. */
 
-/* Returns the text of a JSON string as the model must write it: with JSON's escapes; without escapes in raw strings. */
+/* Returns the text of the JSON string at a node as the model must write it, *size bytes: with JSON's escapes; without
+   escapes in raw strings. */
 static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
@@ -112,7 +113,7 @@ static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t 
     return out;
 }
 
-/* Returns the tree of a pattern or format. 0 without an error: the format's name is an annotation. */
+/* Returns the syntax tree of a pattern or format. 0 without an error: the format's name is an annotation. */
 static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec__fact *fact, int format)
 {
     specdec__source source;
@@ -155,7 +156,8 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
     return tree;
 }
 
-/* Builds the DFA of one listed string, or of a list's strings. Returns 0 when the build failed. */
+/* Builds the DFA of the string at a JSON node, or (list = 1) of all strings of an array. Returns 0 when the build
+   failed. */
 static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
 {
     specdec__build *b = s->build;
@@ -182,8 +184,8 @@ static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint3
     return !b->failed && specdec__dfa_build(b, d, start);
 }
 
-/* Intersects *d with the strings that obey a fact. Lengths are not in *d but collected in length: least, most, and the
-   least and most that patterns already imply. Returns 0 when no string obeys the fact. */
+/* Intersects *d with the strings that obey a fact. Lengths are not in *d but collected in length[4]: least, most, and
+   the least and most that patterns already imply. Returns 0 when no string obeys the fact. */
 static int specdec__schema_apply_string_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d, int *any,
                                              uint32_t *length)
 {
@@ -234,7 +236,7 @@ static void specdec__schema_limit_length(specdec__schema *s, specdec__dfa *d, in
 
 /* ---- Raw strings: without quotes and escapes, between the marks of tool calls. */
 
-/* Returns the mark in front of a raw string, in the current style. */
+/* Returns the mark in front of a raw string, in the current style of values. */
 static const char *specdec__raw_open_mark(const specdec__schema *s)
 {
     return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
@@ -285,7 +287,7 @@ static uint32_t specdec__nfa_add_text(specdec__build *b, const char *text, uint3
     return next;
 }
 
-/* Removes the texts that a regular expression matches from *d. Returns 0 when no text is left. */
+/* Removes the texts that a regular expression matches from the DFA *d. Returns 0 when no text is left. */
 static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, const char *text)
 {
     specdec__dfa other, old = *d;
@@ -298,7 +300,8 @@ static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, cons
 #define SPECDEC__RAW_SPACE "[ \\t\\n\\r]*"
 #define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
 
-/* Raw strings that the splitter would read as a number, array or other value (specdec__answer_read_value_byte). */
+/* A regular expression of raw strings that the splitter would read as a number, array or other value
+   (specdec__answer_read_value_byte). */
 static const char specdec__raw_ambiguous_regex[] =
     SPECDEC__RAW_SPACE "(-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?|true|false|null)" SPECDEC__RAW_SPACE
     "|" SPECDEC__RAW_SPACE "[\\[{]" SPECDEC__RAW_ANY "|" SPECDEC__RAW_SPACE "[-+.eE0-9]{48}" SPECDEC__RAW_ANY;
@@ -360,7 +363,7 @@ static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int an
         specdec__schema_add_alternative(s, specdec__dfa_write_records(s->build, d, NULL, NULL));
 }
 
-/* Returns the rule of any raw string with its marks. */
+/* Returns the rule of any raw string with the marks around it. */
 static uint32_t specdec__raw_any_rule(specdec__schema *s)
 {
     specdec__dfa d;
@@ -567,7 +570,7 @@ static void specdec__schema_item_schemas(const specdec__schema *s, uint32_t owne
         *first = 0;
 }
 
-/* Returns the rule of item i: the conjunction of the schemas that all facts have for it. */
+/* Returns the rule of item i of an array: the conjunction of the schemas that all facts have for it. */
 static uint32_t specdec__schema_item_rule(specdec__schema *s, uint32_t i)
 {
     uint32_t term[64], count = 0, f;
@@ -722,7 +725,7 @@ static void specdec__literal_append_byte(specdec__schema *s, uint32_t all, unsig
     specdec__syntax_prepend_child(s->build, all, specdec__syntax_add_character(s->build, byte, byte));
 }
 
-/* Returns the tree of null, false or true (kind 0, 1, 2) in the current style. */
+/* Returns the syntax tree of null, false or true (kind 0, 1, 2) in the current style of values. */
 static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
 {
     static const char *const words[] = {"null", "false", "true", "None", "False", "True"};
@@ -732,7 +735,7 @@ static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
     return specdec__syntax_add_text(s->build, (const unsigned char *)word, strlen(word));
 }
 
-/* Returns the tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
+/* Returns the syntax tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
 static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->build;
@@ -752,8 +755,8 @@ static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
     return b->failed ? 0 : any;
 }
 
-/* Returns the tree of a listed value; 0: it cannot be written in this style. Arrays and objects keep the schema's
-   order. */
+/* Returns the syntax tree of a listed value; 0: it cannot be written in this style. Arrays and objects keep the
+   schema's order. */
 static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->build;
