@@ -16093,7 +16093,7 @@ static specdec__bytes specdec__vocab_token_text(const specdec__vocab *v, uint32_
 }
 
 /* Returns the byte that a token's text names, <0x00> to <0xFF>; -1: the text is not of that form. */
-static int specdec__vocab_byte_of_text(specdec__bytes text)
+static int specdec__vocab_byte_of_hex_text(specdec__bytes text)
 {
     int value = 0, i;
 
@@ -16170,7 +16170,7 @@ static int specdec__vocab_type_of_text(const specdec__vocab *v, uint32_t id, spe
         return SPECDEC__TOKEN_CONTROL;
     if (i == v->unknown)
         return SPECDEC__TOKEN_UNKNOWN;
-    if (!SPECDEC__VOCAB_IS_BYTES(v->model) && specdec__vocab_byte_of_text(text) >= 0)
+    if (!SPECDEC__VOCAB_IS_BYTES(v->model) && specdec__vocab_byte_of_hex_text(text) >= 0)
         return SPECDEC__TOKEN_BYTE;
     return SPECDEC__TOKEN_NORMAL;
 }
@@ -17084,7 +17084,7 @@ static size_t specdec__text_skip_kind(const unsigned char *text, size_t length, 
 
 /* Returns the number of bytes of a contraction ('s 't 'm 'd 're 've 'll) at the beginning of a text; 0: none. fold:
    also in upper case. */
-static size_t specdec__text_contraction(const unsigned char *text, size_t length, int fold)
+static size_t specdec__text_contraction_bytes(const unsigned char *text, size_t length, int fold)
 {
     int a = length > 1 && text[0] == '\'' ? text[1] : 0, b = length > 2 ? text[2] : 0;
 
@@ -17099,7 +17099,7 @@ static size_t specdec__text_contraction(const unsigned char *text, size_t length
 
 /* Returns the number of bytes of \s+(?!\S)|\s+ at the beginning of a text: white space, but its last character belongs
    to a following word. */
-static size_t specdec__text_white_space(const unsigned char *text, size_t length)
+static size_t specdec__text_white_space_bytes(const unsigned char *text, size_t length)
 {
     size_t at = 0, last = 0;
 
@@ -17121,7 +17121,7 @@ typedef size_t specdec__text_word_function(const unsigned char *text, size_t len
    's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ (GPT-2). */
 static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t contraction = specdec__text_contraction(text, length, 0), from = text[0] == ' ';
+    size_t contraction = specdec__text_contraction_bytes(text, length, 0), from = text[0] == ' ';
     specdec__text_character c;
 
     (void)digits;
@@ -17129,7 +17129,7 @@ static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length, 
         return contraction;
     c = specdec__text_character_at(text, length, from);
     if (c.kind == SPECDEC__TEXT_SPACE || c.kind == SPECDEC__TEXT_END)
-        return specdec__text_white_space(text, length);
+        return specdec__text_white_space_bytes(text, length);
     return specdec__text_skip_kind(text, length, from, c.kind, SIZE_MAX);
 }
 
@@ -17155,14 +17155,14 @@ static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t l
 }
 
 /* Returns the number of bytes of \s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text; 0: no match. */
-static size_t specdec__text_word_spaces(const unsigned char *text, size_t length)
+static size_t specdec__text_word_of_white_space(const unsigned char *text, size_t length)
 {
     size_t end;
 
     for (end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
         if (text[end - 1] == '\r' || text[end - 1] == '\n')
             return end;
-    return specdec__text_white_space(text, length);
+    return specdec__text_white_space_bytes(text, length);
 }
 
 /* Returns the number of bytes of \p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of
@@ -17179,7 +17179,7 @@ static size_t specdec__text_word_without_letters(const unsigned char *text, size
             end++;
         return end;
     }
-    return specdec__text_word_spaces(text, length);
+    return specdec__text_word_of_white_space(text, length);
 }
 
 /* Returns the number of bytes of [^\r\n\p{L}\p{N}]? at the beginning of a text: a character that may precede the
@@ -17195,7 +17195,7 @@ static size_t specdec__text_letter_prefix_bytes(specdec__text_character c)
    the alternatives of specdec__text_word_without_letters (Llama 3: digits 3, Qwen 2: digits 1). */
 static size_t specdec__text_word_llama3(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t contraction = specdec__text_contraction(text, length, 1);
+    size_t contraction = specdec__text_contraction_bytes(text, length, 1);
     size_t from = specdec__text_letter_prefix_bytes(specdec__text_character_at(text, length, 0));
     size_t end = specdec__text_skip_kind(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
 
@@ -17284,7 +17284,7 @@ static size_t specdec__text_word_gpt4o(const unsigned char *text, size_t length,
 {
     size_t end = specdec__text_cased_word(text, length, 0);
 
-    return end ? end + specdec__text_contraction(text + end, length - end, 1)
+    return end ? end + specdec__text_contraction_bytes(text + end, length - end, 1)
                : specdec__text_word_without_letters(text, length, digits, 1);
 }
 
@@ -17302,8 +17302,8 @@ SPECDEC__FOR_SIZE
 typedef size_t specdec__text_match_function(const unsigned char *text, size_t length);
 /* A stage of a pre-tokenizer: one regular expression by which text is split. */
 typedef struct specdec__text_stage {
-    specdec__text_match_function *match; /* NULL: end of the list */
-    int lookahead;                      /* SPECDEC__STAGE_PLAIN to _ENDS */
+    specdec__text_match_function *match; /* matches the stage's regular expression; NULL: end of the list of stages */
+    int lookahead;                       /* SPECDEC__STAGE_PLAIN to _ENDS */
 } specdec__text_stage;
 
 /* Lookahead: how far a stage's regular expression looks behind a match, so that a part of a text can be split without
@@ -17432,10 +17432,12 @@ SPECDEC__TEXT_STAGE(numbers, specdec__text_skip_kind(text, length, 0, SPECDEC__T
 /* \s?\p{L}+; \s?\p{P}+; [\p{P}$+<=>^~|`]+; \s?[letters]+; \s?[signs]+; \s+$ */
 SPECDEC__TEXT_STAGE(letters, specdec__text_match_spaced_run(text, length, specdec__text_is_letter))
 SPECDEC__TEXT_STAGE(punctuation, specdec__text_match_spaced_run(text, length, specdec__text_is_punctuation))
-SPECDEC__TEXT_STAGE(falcons, specdec__text_class_run_end(text, length, 0, specdec__text_is_falcon_sign))
-SPECDEC__TEXT_STAGE(llm_letters, specdec__text_match_spaced_run(text, length, specdec__text_is_deepseek_llm_letter))
-SPECDEC__TEXT_STAGE(llm_signs, specdec__text_match_spaced_run(text, length, specdec__text_is_deepseek_llm_sign))
-SPECDEC__TEXT_STAGE(trailing,
+SPECDEC__TEXT_STAGE(falcon_signs, specdec__text_class_run_end(text, length, 0, specdec__text_is_falcon_sign))
+SPECDEC__TEXT_STAGE(deepseek_llm_letters,
+                    specdec__text_match_spaced_run(text, length, specdec__text_is_deepseek_llm_letter))
+SPECDEC__TEXT_STAGE(deepseek_llm_signs,
+                    specdec__text_match_spaced_run(text, length, specdec__text_is_deepseek_llm_sign))
+SPECDEC__TEXT_STAGE(trailing_space,
                     specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length ? length : 0)
 /* [\u4E00-\u9FA5\u3040-\u30FF]+; [\u0800-\u9FA5\uAC00-\uD7FF]+ */
 SPECDEC__TEXT_STAGE(east_asian, specdec__text_class_run_end(text, length, 0, specdec__text_is_east_asian))
@@ -17443,12 +17445,12 @@ SPECDEC__TEXT_STAGE(asian, specdec__text_class_run_end(text, length, 0, specdec_
 /* Whole pre-tokenizers as stages: GPT-2's; Llama 3's with numbers of any length; GPT-4o's with numbers of 1 or 3
    digits. */
 SPECDEC__TEXT_STAGE(gpt2, specdec__text_word_gpt2(text, length, 0))
-SPECDEC__TEXT_STAGE(modern, specdec__text_word_llama3(text, length, SIZE_MAX))
+SPECDEC__TEXT_STAGE(llama3, specdec__text_word_llama3(text, length, SIZE_MAX))
 SPECDEC__TEXT_STAGE(gpt4o_1, specdec__text_word_gpt4o(text, length, 1))
 SPECDEC__TEXT_STAGE(gpt4o_3, specdec__text_word_gpt4o(text, length, 3))
 
 /* Matches [0-9]{3} at the beginning of a text. Returns the number of bytes; 0: no match. */
-static size_t specdec__text_stage_triple(const unsigned char *text, size_t length)
+static size_t specdec__text_stage_three_digits(const unsigned char *text, size_t length)
 {
     size_t at;
 
@@ -17501,7 +17503,7 @@ static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length
 
 /* Matches [!-/:-@[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
    (DeepSeek V3) at the beginning of a text. Returns the number of bytes; 0: no match. */
-static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
+static size_t specdec__text_stage_deepseek_v3(const unsigned char *text, size_t length)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
     const int bare = c.kind == SPECDEC__TEXT_LETTER || specdec__text_is_sign(&c) || specdec__text_is_newline(&c);
@@ -17518,7 +17520,7 @@ static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
     end = specdec__text_class_run_end(text, length, from, specdec__text_is_sign);
     if (end > from)
         return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
-    return specdec__text_word_spaces(text, length);
+    return specdec__text_word_of_white_space(text, length);
 }
 
 /* Returns the number of bytes of the first word of a text by
@@ -17527,7 +17529,7 @@ static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
 static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length, size_t digits)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
-    size_t from = specdec__text_letter_prefix_bytes(c), end = specdec__text_contraction(text, length, 1);
+    size_t from = specdec__text_letter_prefix_bytes(c), end = specdec__text_contraction_bytes(text, length, 1);
 
     if (end)
         return end;
@@ -17541,7 +17543,7 @@ static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length
     end = specdec__text_class_run_end(text, length, from, specdec__text_is_other_sign);
     if (end > from)
         return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
-    return specdec__text_word_spaces(text, length);
+    return specdec__text_word_of_white_space(text, length);
 }
 
 /* Returns the number of bytes of the first word of a text by
@@ -17588,7 +17590,7 @@ static size_t specdec__text_digits_before_groups(const unsigned char *text, size
 
 /* Matches \d{1,3}(?=(?:\d{3})*\b) (Tiny Aya) at the beginning of a text: groups of three digits from the end of a
    number that no letter follows. Returns the number of bytes; 0: no match. */
-static size_t specdec__text_stage_threes(const unsigned char *text, size_t length)
+static size_t specdec__text_stage_tiny_aya_digits(const unsigned char *text, size_t length)
 {
     size_t count, first = specdec__text_digits_before_groups(text, length, &count), end;
     specdec__text_character c;
@@ -17604,7 +17606,7 @@ static size_t specdec__text_stage_threes(const unsigned char *text, size_t lengt
 
 /* Matches (?=(\d{3})+(?!\d)) behind \p{N}+ (SuperBPE): groups of three digits from the end of a number, whatever
    follows. Returns the number of bytes; 0: no match. */
-static size_t specdec__text_stage_groups(const unsigned char *text, size_t length)
+static size_t specdec__text_stage_superbpe_digits(const unsigned char *text, size_t length)
 {
     size_t count, first = specdec__text_digits_before_groups(text, length, &count);
 
@@ -17613,8 +17615,8 @@ static size_t specdec__text_stage_groups(const unsigned char *text, size_t lengt
 
 /* Returns the number of bytes of the first piece of a text after one stage: its match, or the text in front of a match.
    *exact becomes 1 when the piece ends there whatever follows the text. */
-static size_t specdec__text_stage_piece(const specdec__text_stage *stage, const unsigned char *text, size_t length,
-                                        int *exact)
+static size_t specdec__text_first_piece_of_stage(const specdec__text_stage *stage, const unsigned char *text,
+                                                 size_t length, int *exact)
 {
     size_t at = 0, size = 0, seen;
 
@@ -17642,7 +17644,7 @@ static size_t specdec__text_stage_piece(const specdec__text_stage *stage, const 
    be long and its first stage match nowhere, only a part of the text is split first, and a longer part if its end could
    matter: no expression looks further than to the first character behind a word that is not white space (or number or
    letter: FAR, CASED). */
-static size_t specdec__text_word_staged(const specdec__text_stage *stages, const unsigned char *text, size_t length)
+static size_t specdec__text_word_by_stages(const specdec__text_stage *stages, const unsigned char *text, size_t length)
 {
     size_t window, limit, end, at;
     int i, exact, reaches = 0, cased = 0;
@@ -17650,7 +17652,7 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
     for (window = 16;; window = specdec__size_multiply(window, 2)) {
         limit = window < length ? window : length;
         for (i = 0, exact = 0, end = limit; stages[i].match; i++) {
-            end = specdec__text_stage_piece(stages + i, text, end, &exact);
+            end = specdec__text_first_piece_of_stage(stages + i, text, end, &exact);
             reaches |= stages[i].lookahead == SPECDEC__STAGE_FAR;
             cased |= stages[i].lookahead == SPECDEC__STAGE_CASED;
         }
@@ -17676,30 +17678,31 @@ static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, 
     if (end)
         return end;
     end = specdec__text_cased_word(text, length, 1);
-    return end ? end + specdec__text_contraction(text + end, length - end, 1)
+    return end ? end + specdec__text_contraction_bytes(text + end, length - end, 1)
                : specdec__text_word_without_letters(text, length, digits, 0);
 }
 
 /* A row of a list of stages. The lists below belong to pre-tokenizers of several stages. */
 #define SPECDEC__STAGE(name, kind) {specdec__text_stage_##name, SPECDEC__STAGE_##kind}
 static const specdec__text_stage specdec__text_deepseek_llm[] = {
-    SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(llm_letters, EXACT), SPECDEC__STAGE(llm_signs, EXACT),
-    SPECDEC__STAGE(trailing, ENDS), SPECDEC__STAGE(asian, EXACT), SPECDEC__STAGE(numbers, EXACT), {NULL, 0}};
+    SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(deepseek_llm_letters, EXACT),
+    SPECDEC__STAGE(deepseek_llm_signs, EXACT), SPECDEC__STAGE(trailing_space, ENDS), SPECDEC__STAGE(asian, EXACT),
+    SPECDEC__STAGE(numbers, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_deepseek_coder[] = {
     SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(letters, EXACT), SPECDEC__STAGE(punctuation, EXACT),
     SPECDEC__STAGE(asian, EXACT), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_deepseek_v3[] = {
-    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(east_asian, EXACT), SPECDEC__STAGE(v3, PLAIN), {NULL, 0}};
+    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(east_asian, EXACT), SPECDEC__STAGE(deepseek_v3, PLAIN), {NULL, 0}};
 static const specdec__text_stage specdec__text_falcon[] = {
-    SPECDEC__STAGE(falcons, EXACT), SPECDEC__STAGE(gpt2, PLAIN), SPECDEC__STAGE(triple, EXACT), {NULL, 0}};
+    SPECDEC__STAGE(falcon_signs, EXACT), SPECDEC__STAGE(gpt2, PLAIN), SPECDEC__STAGE(three_digits, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_minicpm5[] = {
-    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(modern, PLAIN), {NULL, 0}};
+    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(llama3, PLAIN), {NULL, 0}};
 static const specdec__text_stage specdec__text_youtu[] = {
     SPECDEC__STAGE(youtu, EXACT), SPECDEC__STAGE(gpt4o_1, CASED), {NULL, 0}};
 static const specdec__text_stage specdec__text_tiny_aya[] = {
-    SPECDEC__STAGE(threes, FAR), SPECDEC__STAGE(gpt4o_3, CASED), {NULL, 0}};
+    SPECDEC__STAGE(tiny_aya_digits, FAR), SPECDEC__STAGE(gpt4o_3, CASED), {NULL, 0}};
 static const specdec__text_stage specdec__text_superbpe[] = {
-    SPECDEC__STAGE(numbers, EXACT), SPECDEC__STAGE(groups, FAR), {NULL, 0}};
+    SPECDEC__STAGE(numbers, EXACT), SPECDEC__STAGE(superbpe_digits, FAR), {NULL, 0}};
 static const specdec__text_stage specdec__text_poro[] = {SPECDEC__STAGE(poro, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_viking[] = {
     SPECDEC__STAGE(poro, EXACT), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
@@ -17815,7 +17818,7 @@ static const struct {
 static size_t specdec__pre_tokenizer_first_word(const specdec__pre_tokenizer *words, const unsigned char *text,
                                                 size_t length)
 {
-    return words->stages ? specdec__text_word_staged(words->stages, text, length)
+    return words->stages ? specdec__text_word_by_stages(words->stages, text, length)
                          : words->first_word(text, length, words->digits);
 }
 
@@ -17900,8 +17903,8 @@ static int32_t specdec__vocab_find_token_by_file_text(const specdec__vocab *v, s
 /* A stretch: plain text that is tokenized at once, perhaps with a space in front that is not in the text. */
 typedef struct specdec__text_stretch {
     const unsigned char *text; /* bytes of the stretch, without the added space */
-    size_t length; /* bytes, the added space included */
-    size_t prefix; /* 1: byte 0 is an added space; else 0 */
+    size_t length;             /* bytes of the stretch, the added space included */
+    size_t prefix;             /* 1: byte 0 is an added space; else 0 */
 } specdec__text_stretch;
 
 /* Returns byte `at` of a stretch of plain text. */
@@ -17930,8 +17933,8 @@ static int specdec__text_stretch_equals(const specdec__text_stretch *run, size_t
 
 /* Returns the id of the token that spells the bytes [from, from + length) of a stretch of plain text; -1: there is
    none. */
-static int32_t specdec__vocab_find_stretch(const specdec__vocab *v, const specdec__text_stretch *run, size_t from,
-                                           size_t length)
+static int32_t specdec__vocab_find_token_of_stretch(const specdec__vocab *v, const specdec__text_stretch *run,
+                                                    size_t from, size_t length)
 {
     unsigned char spelled[3];
     uint32_t hash = 0, entry;
@@ -17974,7 +17977,7 @@ static uint32_t specdec__vocab_merge_rank(const specdec__vocab *v, uint32_t left
 
 /* Stores an entry in a hash table with linear probing. Returns 0 when it would be SPECDEC__VOCAB_PROBES_MOST entries
    away from its hash: then a hostile file has made hashes collide, and building the table would take quadratic time. */
-static int specdec__vocab_table_put(uint32_t *slots, uint32_t mask, uint32_t hash, uint32_t entry)
+static int specdec__vocab_store_in_hash_table(uint32_t *slots, uint32_t mask, uint32_t hash, uint32_t entry)
 {
     int i;
 
@@ -18019,7 +18022,8 @@ static specdec_result specdec__vocab_read_id(const specdec__vocab *v, const spec
 }
 
 /* Reads tokenizer.ggml.model into v->model, and sets that tokenizer's defaults of special tokens and flags. */
-static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+static specdec_result specdec__vocab_read_tokenizer_model(specdec__vocab *v, const specdec__gguf *gguf,
+                                                          specdec_error *error)
 {
     specdec__bytes model;
     specdec_result result = specdec__gguf_get_string(gguf, "tokenizer.ggml.model", &model, error);
@@ -18260,12 +18264,12 @@ static int specdec__vocab_has_inner_space(specdec__bytes text)
 
 /* Returns the single byte that a token with this text stands for; -1: it stands for more or less than one. Byte-level
    BPE spells it as one character, other tokenizers as <0x41>. */
-static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes text)
+static int specdec__vocab_single_byte_of_text(const specdec__vocab *v, specdec__bytes text)
 {
     specdec__text_character c;
 
     if (!SPECDEC__VOCAB_IS_BYTES(v->model))
-        return specdec__vocab_byte_of_text(text);
+        return specdec__vocab_byte_of_hex_text(text);
     c = specdec__text_character_at(text.data, text.size, 0);
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
 }
@@ -18341,7 +18345,7 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
         v->text_offset[id] = (uint32_t)c.offset;
         text = specdec__cursor_string(&c);
         type = specdec__vocab_type_of_text(v, id, text);
-        byte = specdec__vocab_single_byte(v, text);
+        byte = specdec__vocab_single_byte_of_text(v, text);
         if (byte >= 0 && v->byte_token[byte] < 0)
             v->byte_token[byte] = (int32_t)id;
         if (text.size && specdec__vocab_type_is_special(type))
@@ -18350,8 +18354,8 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
             (type == SPECDEC__TOKEN_BYTE && !SPECDEC__VOCAB_IS_BYTES(v->model)) ||
             specdec__vocab_find_token_by_file_text(v, text, NULL) >= 0)
             continue;
-        if (!specdec__vocab_table_put(v->token_table, v->token_table_mask,
-                                      specdec__vocab_hash_finish(specdec__vocab_hash_bytes(0, text)), id + 1))
+        if (!specdec__vocab_store_in_hash_table(v->token_table, v->token_table_mask,
+                                                specdec__vocab_hash_finish(specdec__vocab_hash_bytes(0, text)), id + 1))
             return 0;
     }
     return 1;
@@ -18436,8 +18440,8 @@ static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_va
             continue;
         pair[0] = (uint32_t)a;
         pair[1] = (uint32_t)b;
-        if (!specdec__vocab_table_put(v->merge_table, v->merge_table_mask, specdec__vocab_pair_hash(pair[0], pair[1]),
-                                      rank + 1))
+        if (!specdec__vocab_store_in_hash_table(v->merge_table, v->merge_table_mask,
+                                                specdec__vocab_pair_hash(pair[0], pair[1]), rank + 1))
             return 0;
     }
     return 1;
@@ -18454,7 +18458,7 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
 
     memset(v, 0, sizeof *v);
     memset(&source, 0, sizeof source);
-    result = specdec__vocab_read_kind(v, gguf, error);
+    result = specdec__vocab_read_tokenizer_model(v, gguf, error);
     if (!result)
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.tokens", SPECDEC_GGUF_STRING, &source.tokens, error);
     if (result)
@@ -18582,8 +18586,7 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__token_sink {
     int32_t *tokens;        /* (capacity) ids of tokens */
     size_t capacity, count; /* tokens that there is room for; tokens so far, which may be more */
-    int after_unknown;      /* 1: the last token is the unknown token, which SPM writes once for unknown characters in a
-                               row */
+    int after_unknown;      /* 1: the last token is the unknown token, which SPM never writes twice in a row */
 } specdec__token_sink;
 
 /* Appends a token to the array that receives the tokens of a text. */
@@ -18598,18 +18601,18 @@ static void specdec__text_append_token(specdec__token_sink *sink, int32_t id)
 /* The state of merging the symbols of a stretch of n bytes; a symbol is identified by the offset of its first byte.
    It takes 12.5 bytes of memory for each byte of the stretch. */
 typedef struct specdec__text_merger {
-    const specdec__vocab *vocab;
+    const specdec__vocab *vocab;   /* has scores (SPM) or ranks (BPE) of merges */
     specdec__text_stretch stretch; /* the plain text whose symbols are merged */
     uint32_t *symbol_bytes; /* (n) bytes of a symbol, stored at its first and its last byte */
     uint32_t *symbol_token; /* (n) token id of a symbol, or none */
     uint32_t *merge_key;    /* (n) priority of merging a symbol with the next one, lower first; none at other offsets */
     uint32_t *tournament;   /* (2 * blocks) offsets: best of each block from index blocks on, best of all at index 1 */
-    size_t blocks; /* number of blocks of SPECDEC__TEXT_MERGE_BLOCK bytes */
+    size_t blocks;          /* number of blocks of SPECDEC__TEXT_MERGE_BLOCK bytes of the stretch */
 } specdec__text_merger;
 
 /* Returns the priority of an SPM token's score as a key: higher scores give lower keys, but never
    SPECDEC__TEXT_NONE. */
-static uint32_t specdec__text_score_key(const specdec__vocab *v, uint32_t id)
+static uint32_t specdec__text_merge_key_of_score(const specdec__vocab *v, uint32_t id)
 {
     uint32_t bits = specdec__load_u32(v->scores + (size_t)id * 4);
 
@@ -18631,8 +18634,9 @@ static uint32_t specdec__text_pair_merge_key(const specdec__text_merger *m, size
             return SPECDEC__TEXT_NONE;
         return specdec__vocab_merge_rank(m->vocab, m->symbol_token[at], m->symbol_token[next]);
     }
-    id = specdec__vocab_find_stretch(m->vocab, &m->stretch, at, (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
-    return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_score_key(m->vocab, (uint32_t)id);
+    id = specdec__vocab_find_token_of_stretch(m->vocab, &m->stretch, at,
+                                              (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
+    return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_merge_key_of_score(m->vocab, (uint32_t)id);
 }
 
 /* Returns that one of two offsets whose merge key is lower; of equal keys the left one. */
@@ -18683,7 +18687,7 @@ static void specdec__text_create_symbols(specdec__text_merger *m)
             } else {
                 size = 1;
             }
-            id = specdec__vocab_find_stretch(m->vocab, &m->stretch, at, size);
+            id = specdec__vocab_find_token_of_stretch(m->vocab, &m->stretch, at, size);
         }
         for (node = at; node < at + size; node++)
             m->merge_key[node] = SPECDEC__TEXT_NONE;
@@ -18707,7 +18711,7 @@ static void specdec__text_merge_symbols(specdec__text_merger *m)
         size_t next = at + m->symbol_bytes[at], size = (size_t)m->symbol_bytes[at] + m->symbol_bytes[next];
 
         m->symbol_bytes[at] = m->symbol_bytes[at + size - 1] = (uint32_t)size;
-        m->symbol_token[at] = (uint32_t)specdec__vocab_find_stretch(m->vocab, &m->stretch, at, size);
+        m->symbol_token[at] = (uint32_t)specdec__vocab_find_token_of_stretch(m->vocab, &m->stretch, at, size);
         specdec__text_set_merge_key(m, next, SPECDEC__TEXT_NONE);
         specdec__text_set_merge_key(m, at, specdec__text_pair_merge_key(m, at));
         if (at) {
@@ -18761,7 +18765,7 @@ static specdec_result specdec__text_tokenize_stretch(const specdec__vocab *v, co
 
     if (v->pre_tokenizer && (v->pre_tokenizer->whole_words == SPECDEC__WORDS_WHOLE ||
                              (v->pre_tokenizer->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
-        int32_t id = specdec__vocab_find_stretch(v, run, 0, n);
+        int32_t id = specdec__vocab_find_token_of_stretch(v, run, 0, n);
 
         if (id >= 0) {
             specdec__text_append_token(sink, id);
@@ -18856,8 +18860,8 @@ static size_t specdec__text_find_token_text(const unsigned char *text, size_t fr
 
 /* Returns the first offset in [from, end) of a text at which the special token `id` is recognised; end: there is none.
    Bytes whose bit in plain is 1 (NULL: no bytes) only spell user-defined tokens. */
-static size_t specdec__text_find_special(const specdec__vocab *v, uint32_t id, const unsigned char *text, size_t from,
-                                         size_t end, int flags, const unsigned char *plain)
+static size_t specdec__text_find_special_token(const specdec__vocab *v, uint32_t id, const unsigned char *text,
+                                               size_t from, size_t end, int flags, const unsigned char *plain)
 {
     const int anywhere = specdec__vocab_token_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
     const specdec__bytes what = specdec__vocab_token_text(v, id);
@@ -18876,8 +18880,8 @@ static size_t specdec__text_find_special(const specdec__vocab *v, uint32_t id, c
 }
 
 /* Splits a text at special tokens, the longest one first, then the next longest in the remaining parts, and tokenizes
-   the parts between them. plain: see specdec__text_find_special. Frames grow from the beginning of scratch; the memory
-   behind them is for merging. */
+   the parts between them. plain: see specdec__text_find_special_token. Frames grow from the beginning of scratch; the
+   memory behind them is for merging. */
 static specdec_result specdec__text_tokenize_with_specials(const specdec__vocab *v, const unsigned char *text,
                                                            size_t length, int flags, const unsigned char *plain,
                                                            specdec__token_sink *sink, uint32_t *scratch, size_t words,
@@ -18908,7 +18912,7 @@ static specdec_result specdec__text_tokenize_with_specials(const specdec__vocab 
         } else {
             uint32_t id = v->specials[frame->next_special];
             specdec__bytes what = specdec__vocab_token_text(v, id);
-            size_t found = specdec__text_find_special(v, id, text, at, frame->end, flags, plain);
+            size_t found = specdec__text_find_special_token(v, id, text, at, frame->end, flags, plain);
 
             if (found == frame->end) {
                 frame->next_special++;
@@ -19026,7 +19030,7 @@ static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab 
                              v->count);
     text = specdec__vocab_token_text(v, (uint32_t)id);
     type = specdec__vocab_token_type(v, (uint32_t)id);
-    byte = type == SPECDEC__TOKEN_BYTE ? specdec__vocab_byte_of_text(text) : -1;
+    byte = type == SPECDEC__TOKEN_BYTE ? specdec__vocab_byte_of_hex_text(text) : -1;
     if (specdec__vocab_type_is_special(type))
         *needed = type == SPECDEC__TOKEN_USER_DEFINED || show_special ? text.size : 0;
     else
@@ -19136,8 +19140,7 @@ typedef struct specdec__stop_scan {
     int held_string;                              /* number of the stop string whose beginning is held back */
     size_t held;                                  /* bytes held back */
     int stopped;                                  /* 1 + the number of the stop string that was found; 0: none */
-    size_t taken_bytes;                           /* bytes received from the found stop string's beginning on; 0: none
-                                                     was found, or they were cut off */
+    size_t taken_bytes;                           /* bytes received from the beginning of the found stop string on */
     size_t bytes;                                 /* bytes of all stop strings together */
     specdec__bytes strings[SPECDEC_STOP_STRINGS]; /* (count) the stop strings, in the caller's memory or copied */
 } specdec__stop_scan;
@@ -19176,8 +19179,8 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy_strings(specdec
 }
 
 /* Do the bytes that are held back, followed by the byte `next`, end with the first `length` bytes of a stop string? */
-static int specdec__stop_matches(const specdec__stop_scan *scan, specdec__bytes string, size_t length,
-                                 unsigned char next)
+static int specdec__stop_held_bytes_match(const specdec__stop_scan *scan, specdec__bytes string, size_t length,
+                                          unsigned char next)
 {
     if (string.data[length - 1] != next)
         return 0;
@@ -19195,14 +19198,15 @@ static size_t specdec__stop_read_byte(specdec__stop_scan *scan, unsigned char ne
     for (i = 0; i < scan->count; i++) {
         specdec__bytes string = scan->strings[i];
 
-        if (string.size > all || !specdec__stop_matches(scan, string, string.size, next) || string.size <= longest)
+        if (string.size > all || !specdec__stop_held_bytes_match(scan, string, string.size, next) ||
+            string.size <= longest)
             continue;
         longest = string.size;
         scan->stopped = i + 1;
     }
     for (i = 0; i < scan->count && !scan->stopped; i++)
         for (length = all < scan->strings[i].size ? all : scan->strings[i].size - 1; length > longest; length--)
-            if (specdec__stop_matches(scan, scan->strings[i], length, next)) {
+            if (specdec__stop_held_bytes_match(scan, scan->strings[i], length, next)) {
                 longest = length;
                 of = i;
             }
@@ -19594,7 +19598,7 @@ static int specdec__answer_match_marks(const specdec_splitter *s, const char *co
 }
 
 /* Removes the first of the bytes that the splitter holds back and returns it. */
-static int specdec__answer_shift_byte(specdec_splitter *s)
+static int specdec__answer_remove_first_held_byte(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
@@ -19724,7 +19728,7 @@ static int specdec__answer_read_quoted_byte(specdec_splitter *s, int c)
 
 /* Returns the role of a call's member by its name, which was collected: 1: name of the call, 2: arguments, 3: an object
    with both, 0: ignored. */
-static int specdec__answer_member_role(const specdec_splitter *s)
+static int specdec__answer_call_member_role(const specdec_splitter *s)
 {
     static const struct { const char *name; int role; } members[] = {
         {"name", 1}, {"tool_name", 1}, {"function", 3}, {"arguments", 2}, {"parameters", 2}, {"args", 2}};
@@ -19800,7 +19804,7 @@ static void specdec__answer_read_object_byte(specdec_splitter *s, int c)
         if (c != '\\')
             specdec__answer_collect_byte(s, c);
     } else if (s->phase == 2 && c == ':') {
-        s->phase = 3 + specdec__answer_member_role(s);
+        s->phase = 3 + specdec__answer_call_member_role(s);
         s->depth = 0;
     } else if (s->phase == 0 && c == '"') {
         s->phase = 1;
@@ -19816,7 +19820,7 @@ static void specdec__answer_read_object_byte(specdec_splitter *s, int c)
 /* ---- Calls whose arguments are names and values between marks. */
 
 /* Updates the flags IN_STRING and AFTER_BACKSLASH by a byte of JSON. */
-static void specdec__answer_track_string(specdec_splitter *s, int c)
+static void specdec__answer_update_string_flags(specdec_splitter *s, int c)
 {
     if (s->flags & SPECDEC__ANSWER_AFTER_BACKSLASH)
         s->flags &= ~SPECDEC__ANSWER_AFTER_BACKSLASH;
@@ -19923,7 +19927,7 @@ static void specdec__answer_read_value_byte(specdec_splitter *s, int c)
         return;
     }
     specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
-    specdec__answer_track_string(s, c);
+    specdec__answer_update_string_flags(s, c);
 }
 
 /* Ends an argument's value between marks; one of unknown kind is JSON if it parses as JSON, else a string. */
@@ -19956,7 +19960,7 @@ static void specdec__answer_emit_comma(specdec_splitter *s)
 }
 
 /* Emits a collected word, which has ended: a member's name, a number, or a constant such as True. */
-static void specdec__answer_emit_word(specdec_splitter *s)
+static void specdec__answer_emit_literal_word(specdec_splitter *s)
 {
     static const char *const words[] = {"True", "true", "False", "false", "None", "null"};
     int i;
@@ -20041,16 +20045,16 @@ static void specdec__answer_read_literal_byte(specdec_splitter *s, int c)
         s->flags |= SPECDEC__ANSWER_IN_STRING;
         s->phase = c;
     } else if (member && (c == ':' || (c == '=' && !s->depth))) {
-        specdec__answer_emit_word(s);
+        specdec__answer_emit_literal_word(s);
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, ": ");
         s->flags &= ~SPECDEC__ANSWER_MEMBER_NAME;
     } else if (c == ',') {
-        specdec__answer_emit_word(s);
+        specdec__answer_emit_literal_word(s);
         s->flags |= SPECDEC__ANSWER_NEEDS_COMMA | (s->stack >> s->depth & 1 ? SPECDEC__ANSWER_MEMBER_NAME : 0);
     } else if (c == '[' || c == '{' || (c == '(' && python)) {
         specdec__answer_read_bracket(s, 1, c == '{');
     } else if (c == ']' || c == '}' || (c == ')' && python)) {
-        specdec__answer_emit_word(s);
+        specdec__answer_emit_literal_word(s);
         specdec__answer_read_bracket(s, 0, 0);
     } else if (!specdec__answer_is_space(c)) {
         if (s->noted == SPECDEC__ANSWER_ARGUMENT_NAME_MOST && !member && /* a long number is handed out in parts */
@@ -20068,7 +20072,7 @@ static void specdec__answer_read_literal_byte(specdec_splitter *s, int c)
 
 /* Returns the value behind a word of a Harmony message's header, up to a space or the next mark, and its number of
    bytes in *size; NULL: the word is absent. */
-static const char *specdec__answer_header_value(const specdec_splitter *s, const char *word, int *size)
+static const char *specdec__answer_message_header_value(const specdec_splitter *s, const char *word, int *size)
 {
     const int length = (int)strlen(word);
     int i;
@@ -20084,11 +20088,11 @@ static const char *specdec__answer_header_value(const specdec_splitter *s, const
 }
 
 /* Decides by the header of a Harmony message, which has ended, what the message is: content, a thought or a call. */
-static void specdec__answer_end_header(specdec_splitter *s)
+static void specdec__answer_end_message_header(specdec_splitter *s)
 {
     int size = 0, channel_size = 0;
-    const char *to = specdec__answer_header_value(s, "to=functions.", &size);
-    const char *channel = specdec__answer_header_value(s, "<|channel|>", &channel_size);
+    const char *to = specdec__answer_message_header_value(s, "to=functions.", &size);
+    const char *channel = specdec__answer_message_header_value(s, "<|channel|>", &channel_size);
     const int thought = channel && channel_size == 8 && memcmp(channel, "analysis", 8) == 0;
 
     s->flags = 0;
@@ -20106,9 +20110,9 @@ static void specdec__answer_end_header(specdec_splitter *s)
 /* ---- Reading bytes. */
 
 /* Emits the bytes that were held back, as text: they turned out to be no mark. */
-static void specdec__answer_emit_held(specdec_splitter *s)
+static void specdec__answer_emit_held_bytes(specdec_splitter *s)
 {
-    const int c = specdec__answer_shift_byte(s);
+    const int c = specdec__answer_remove_first_held_byte(s);
     const char byte = (char)c;
 
     if (specdec__answer_is_space(c) && s->flags & SPECDEC__ANSWER_SKIP_SPACE)
@@ -20131,7 +20135,7 @@ static int specdec__answer_holds_only_space(const specdec_splitter *s)
 }
 
 /* Enters the splitter's state behind a mark that begins a call or, if section = 1, all calls of the answer. */
-static void specdec__answer_handle_mark(specdec_splitter *s, int section)
+static void specdec__answer_enter_state_behind_mark(specdec_splitter *s, int section)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
 
@@ -20179,12 +20183,12 @@ static void specdec__answer_read_text(specdec_splitter *s)
         if (found == -1 || (found == -2 && specdec__answer_holds_only_space(s)))
             return;
         if (found == -2) {
-            specdec__answer_emit_held(s);
+            specdec__answer_emit_held_bytes(s);
             continue;
         }
         s->held = 0;
         if (found == 2 || found == 3) {
-            specdec__answer_handle_mark(s, found == 2);
+            specdec__answer_enter_state_behind_mark(s, found == 2);
         } else if (found < 2 || found < 8) {
             s->flags = found ? SPECDEC__ANSWER_SKIP_SPACE : SPECDEC__ANSWER_SKIP_SPACE | SPECDEC__ANSWER_IN_THOUGHT;
         } else {
@@ -20219,7 +20223,7 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
         if (found >= 0) {
             s->held = 0;
             if (found >= 2) {
-                specdec__answer_handle_mark(s, found == 3);
+                specdec__answer_enter_state_behind_mark(s, found == 3);
             } else if (found == 1 || !row->section_end) {
                 s->state = SPECDEC__ANSWER_TEXT;
                 s->flags = SPECDEC__ANSWER_SKIP_SPACE;
@@ -20227,7 +20231,7 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
             return;
         }
         if (specdec__answer_is_space(c) || (list && (c == ',' || c == '[' || c == ']' || c == ';'))) {
-            specdec__answer_shift_byte(s);
+            specdec__answer_remove_first_held_byte(s);
         } else if (row->form == SPECDEC__CALLS_JSON && c == '{') {
             if (!s->started) { /* the next object of a list */
                 specdec__answer_mark_constraint_start(s, 1);
@@ -20252,7 +20256,7 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
 }
 
 /* Turns the text behind a mark back into content, as it names no known tool and nothing of the call was emitted. */
-static void specdec__answer_undo_call(specdec_splitter *s)
+static void specdec__answer_turn_call_into_text(specdec_splitter *s)
 {
     const int name = s->state == SPECDEC__ANSWER_NAME, object = s->state == SPECDEC__ANSWER_OBJECT && s->phase < 3;
 
@@ -20280,7 +20284,7 @@ static void specdec__answer_read_name(specdec_splitter *s)
     while (s->held && s->state == SPECDEC__ANSWER_NAME) {
         c = (unsigned char)s->hold[0];
         if (!s->noted && specdec__answer_is_space(c)) { /* white space in front of a name is dropped */
-            specdec__answer_shift_byte(s);
+            specdec__answer_remove_first_held_byte(s);
             continue;
         }
         if (!*row->name_end && s->noted && (specdec__answer_is_space(c) || c == '<')) {
@@ -20295,12 +20299,12 @@ static void specdec__answer_read_name(specdec_splitter *s)
         if (found == -1)
             return;
         if (found == 0 && !s->noted) {
-            specdec__answer_undo_call(s);
+            specdec__answer_turn_call_into_text(s);
         } else if (found == 0) {
             specdec__answer_emit_name(s);
         } else if (found == 1) {
             s->held = s->noted = 0;
-        } else if (!specdec__answer_collect_byte(s, specdec__answer_shift_byte(s))) {
+        } else if (!specdec__answer_collect_byte(s, specdec__answer_remove_first_held_byte(s))) {
             const char last = (char)c;
 
             specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
@@ -20311,7 +20315,7 @@ static void specdec__answer_read_name(specdec_splitter *s)
 }
 
 /* Reads names and values of arguments, and the marks around them, from the held bytes. */
-static void specdec__answer_read_pairs(specdec_splitter *s)
+static void specdec__answer_read_argument_pairs(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
@@ -20333,7 +20337,7 @@ static void specdec__answer_read_pairs(specdec_splitter *s)
         if (found == -1 || (space && found == -2 && specdec__answer_holds_only_space(s)))
             return;
         if (found == -2) {
-            const int c = specdec__answer_shift_byte(s);
+            const int c = specdec__answer_remove_first_held_byte(s);
 
             if (s->state == SPECDEC__ANSWER_KEY)
                 specdec__answer_collect_byte(s, c);
@@ -20360,7 +20364,7 @@ static void specdec__answer_read_pairs(specdec_splitter *s)
 }
 
 /* Reads arguments in Python's or Gemma's syntax from the held bytes; Gemma's strings stand between marks. */
-static void specdec__answer_read_literals(specdec_splitter *s)
+static void specdec__answer_read_literal_arguments(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     int fits;
@@ -20378,16 +20382,16 @@ static void specdec__answer_read_literals(specdec_splitter *s)
             continue;
         }
         if (s->flags & SPECDEC__ANSWER_IN_STRING && row->value_begin)
-            specdec__answer_emit_escaped(s, specdec__answer_shift_byte(s));
+            specdec__answer_emit_escaped(s, specdec__answer_remove_first_held_byte(s));
         else if (s->flags & SPECDEC__ANSWER_IN_STRING)
-            specdec__answer_read_string_byte(s, specdec__answer_shift_byte(s));
+            specdec__answer_read_string_byte(s, specdec__answer_remove_first_held_byte(s));
         else
-            specdec__answer_read_literal_byte(s, specdec__answer_shift_byte(s));
+            specdec__answer_read_literal_byte(s, specdec__answer_remove_first_held_byte(s));
     }
 }
 
 /* Reads arguments that are JSON from the held bytes. */
-static void specdec__answer_read_arguments(specdec_splitter *s)
+static void specdec__answer_read_json_arguments(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
@@ -20398,7 +20402,7 @@ static void specdec__answer_read_arguments(specdec_splitter *s)
         specdec__answer_read_between_calls(s);
         return;
     }
-    if (specdec__answer_read_json_byte(s, specdec__answer_shift_byte(s)))
+    if (specdec__answer_read_json_byte(s, specdec__answer_remove_first_held_byte(s)))
         specdec__answer_end_call(s);
 }
 
@@ -20414,7 +20418,7 @@ static void specdec__answer_read_messages(specdec_splitter *s)
             return;
         if (found == -2) {
             const char byte = s->hold[0];
-            const int c = specdec__answer_shift_byte(s);
+            const int c = specdec__answer_remove_first_held_byte(s);
 
             if (s->state == SPECDEC__ANSWER_BODY) {
                 if (s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL && !(s->flags & SPECDEC__ANSWER_VALUE_BEGUN)) {
@@ -20428,7 +20432,7 @@ static void specdec__answer_read_messages(specdec_splitter *s)
                                                                                       : SPECDEC_PART_CONTENT,
                                            &byte, 1);
                 if (s->kinds_known && s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL)
-                    specdec__answer_track_string(s, c);
+                    specdec__answer_update_string_flags(s, c);
             } else if (specdec__answer_collect_byte(s, c)) {
                 if (s->noted >= 13 && memcmp(s->note + s->noted - 13, "to=functions.", 13) == 0)
                     specdec__answer_mark_constraint_start(s, 1);
@@ -20443,7 +20447,7 @@ static void specdec__answer_read_messages(specdec_splitter *s)
         }
         s->held = 0;
         if (!found && s->state == SPECDEC__ANSWER_HEADER) {
-            specdec__answer_end_header(s);
+            specdec__answer_end_message_header(s);
         } else if (found) {
             if (s->state == SPECDEC__ANSWER_BODY && s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL && found != 1)
                 specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
@@ -20454,17 +20458,17 @@ static void specdec__answer_read_messages(specdec_splitter *s)
 }
 
 /* Processes the bytes that the splitter holds back, after a byte was added to them. */
-static void specdec__answer_read_held(specdec_splitter *s)
+static void specdec__answer_process_held_bytes(specdec_splitter *s)
 {
     switch (s->state) {
     case SPECDEC__ANSWER_TEXT: specdec__answer_read_text(s); break;
     case SPECDEC__ANSWER_BETWEEN: specdec__answer_read_between_calls(s); break;
-    case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_shift_byte(s)); break;
+    case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_remove_first_held_byte(s)); break;
     case SPECDEC__ANSWER_NAME: specdec__answer_read_name(s); break;
-    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_read_arguments(s); break;
-    case SPECDEC__ANSWER_LITERAL: specdec__answer_read_literals(s); break;
+    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_read_json_arguments(s); break;
+    case SPECDEC__ANSWER_LITERAL: specdec__answer_read_literal_arguments(s); break;
     case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_read_messages(s); break;
-    default: specdec__answer_read_pairs(s); break;
+    default: specdec__answer_read_argument_pairs(s); break;
     }
 }
 
@@ -20473,11 +20477,11 @@ static void specdec__answer_finish_answer(specdec_splitter *s)
 {
     while (s->held && (s->state == SPECDEC__ANSWER_TEXT || s->state == SPECDEC__ANSWER_BODY)) {
         if (s->state == SPECDEC__ANSWER_TEXT) {
-            specdec__answer_emit_held(s);
+            specdec__answer_emit_held_bytes(s);
         } else {
             const char byte = s->hold[0];
 
-            specdec__answer_shift_byte(s);
+            specdec__answer_remove_first_held_byte(s);
             specdec__answer_emit_bytes(s,
                                        s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL ? SPECDEC_PART_ARGUMENTS
                                        : s->flags & SPECDEC__ANSWER_IN_THOUGHT    ? SPECDEC_PART_THOUGHT
@@ -20512,11 +20516,11 @@ static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specde
         s->taken = s->queued = s->out = 0;
         while (s->length && (s->out < 64 || (*s->input & 0xc0) == 0x80) && s->out < 128 && s->queued < 4) {
             if (s->held == (int)sizeof s->hold) /* longer than any mark */
-                specdec__answer_emit_held(s);
+                specdec__answer_emit_held_bytes(s);
             s->hold[s->held++] = *s->input++;
             s->length--;
             s->since++;
-            specdec__answer_read_held(s);
+            specdec__answer_process_held_bytes(s);
         }
         if (s->ended && !s->length && !s->queued) {
             s->ended = 0;
@@ -20534,7 +20538,7 @@ static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specde
 }
 
 /* Does the text of a control token occur in the marks that a splitter looks for, so that it must be shown? */
-static SPECDEC__UNUSED int specdec__answer_shows_token(const specdec_splitter *s, specdec__bytes token)
+static SPECDEC__UNUSED int specdec__answer_marks_contain_token(const specdec_splitter *s, specdec__bytes token)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
@@ -20625,8 +20629,8 @@ enum {
 
 /* A value of a template: a number, string, list, dict, function, or another kind of SPECDEC__TEMPLATE_... */
 typedef struct specdec__template_value {
-    uint8_t kind; /* SPECDEC__TEMPLATE_... */
-    uint8_t safe;  /* a string from the filter `safe`: text appended to it is escaped */
+    uint8_t kind;   /* SPECDEC__TEMPLATE_UNDEFINED to _KEYWORD */
+    uint8_t safe;   /* 1: a string from the filter `safe`: text appended to it is escaped */
     uint16_t spare; /* unused */
     uint32_t size;  /* bytes of a string; items of a list; members of a dict; see the kinds */
     union {
@@ -20639,7 +20643,7 @@ typedef struct specdec__template_value {
 /* A variable of a scope, or an attribute of a namespace: a list of names and values. */
 typedef struct specdec__template_binding {
     struct specdec__template_binding *next; /* the next one of the same scope or namespace; NULL: none */
-    specdec__template_value name, value;
+    specdec__template_value name, value;    /* a string; the value of the variable or attribute */
 } specdec__template_binding;
 
 /* A scope: variables of a loop's iteration, of a macro or of the template. Names are looked up in it, then in its
@@ -20651,11 +20655,11 @@ typedef struct specdec__template_scope {
 
 /* A loop over a list, with the variables of Jinja's `loop`. */
 typedef struct specdec__template_loop {
-    const specdec__template_value *items; /* (count) the list */
-    size_t index, count;                 /* number of the iteration, from 0; number of iterations */
-    size_t depth;                        /* always 1, as recursive loops are not supported */
-    specdec__template_value *kept_items; /* (kept_count) items that met the condition, in a loop that only filters */
-    size_t kept_count;
+    const specdec__template_value *items; /* (count) items of the list */
+    size_t index, count;                  /* number of the iteration, from 0; number of iterations */
+    size_t depth;                         /* always 1, as recursive loops are not supported */
+    specdec__template_value *kept_items;  /* (kept_count) items that met the condition, in a loop that only filters */
+    size_t kept_count;                    /* items that met the condition so far */
     int completed;                        /* 1: an iteration was completed, so the loop's `else` is skipped */
     int changed_called;                   /* 1: loop.changed was called */
     specdec__template_value last_changed; /* the arguments of the last call of loop.changed */
@@ -20665,8 +20669,8 @@ typedef struct specdec__template_loop {
    text (for errors); argument: a number, the length of a jump, or the place of a constant in memory, in units of 8
    bytes. */
 typedef struct specdec__template_instruction {
-    uint32_t op : 8, source : 24;
-    int32_t argument;
+    uint32_t op : 8, source : 24; /* operation; byte offset in the template's text */
+    int32_t argument;             /* number, length of a jump, or place of a constant */
 } specdec__template_instruction;
 
 /* A name in the template's text; equal names are stored once (interned). */
@@ -20683,21 +20687,21 @@ typedef struct specdec__template_macro {
 
 /* A macro as a value: its code, and the scope in which it was defined. */
 typedef struct specdec__template_closure {
-    const specdec__template_macro *macro;
-    specdec__template_scope *scope;
-    size_t entry; /* index of the macro's first instruction */
+    const specdec__template_macro *macro; /* the compiled macro */
+    specdec__template_scope *scope;       /* the scope in which it was defined */
+    size_t entry;                         /* index of the macro's first instruction */
 } specdec__template_closure;
 
 /* A frame at run time: a loop, a macro, a captured block or a scope. */
 typedef struct specdec__template_frame {
-    int kind;                             /* 'f': for, 'm': macro, 'c': capture, 's': scope */
-    size_t return_instruction;                   /* 'm': index of the instruction to return to */
+    int kind;                             /* 'f': loop, 'm': macro, 'c': captured block, 's': scope */
+    size_t return_instruction;            /* of a macro: index of the instruction to return to */
     size_t memory_base;                   /* bytes of memory in use when the frame began */
     size_t memory_floor;                  /* bytes of memory in use with the frame's variables */
-    size_t output_base;                   /* 'm', 'c': bytes of output when the frame began */
+    size_t output_base;                   /* of a macro or captured block: bytes of output when the frame began */
     size_t stack_base;                    /* values on the stack when the frame began */
     specdec__template_scope *outer_scope; /* scope to return to */
-    specdec__template_loop *loop;
+    specdec__template_loop *loop;         /* of a loop: its list and iteration; else NULL */
 } specdec__template_frame;
 
 /* A block of the template's text that is being compiled, until its end tag (see text/template_parse). */
@@ -20746,11 +20750,11 @@ typedef struct specdec__template {
     specdec__template_macro *macro;    /* the macro that is being compiled */
     specdec__template_name *names[64]; /* hash table of interned names */
     int open_blocks, frame_count, value_count; /* numbers of items in block, frame and stack */
-    specdec__template_scope *scope;    /* the innermost scope */
-    specdec__template_scope root;      /* the scope of the whole template */
-    specdec__template_block block[SPECDEC__TEMPLATE_MAX_BLOCKS];
-    specdec__template_frame frame[SPECDEC__TEMPLATE_MAX_FRAMES];
-    specdec__template_value stack[SPECDEC__TEMPLATE_MAX_VALUES];
+    specdec__template_scope *scope;            /* the innermost scope */
+    specdec__template_scope root;              /* the scope of the whole template */
+    specdec__template_block block[SPECDEC__TEMPLATE_MAX_BLOCKS]; /* (open_blocks) blocks that have no end tag yet */
+    specdec__template_frame frame[SPECDEC__TEMPLATE_MAX_FRAMES]; /* (frame_count) frames, the innermost one last */
+    specdec__template_value stack[SPECDEC__TEMPLATE_MAX_VALUES]; /* (value_count) operands of instructions */
 } specdec__template;
 
 /* Arguments of a call in a template: positional ones, and named ones. */
@@ -20847,8 +20851,8 @@ static const specdec__template_value *specdec__template_list_items(const specdec
 
 /* Stores a template's error, unless an earlier one is stored; then the template stops. culprit: text for the message.
    Returns an undefined value. */
-static specdec__template_value specdec__template_fail_with(specdec__template *t, const char *why,
-                                                           specdec__bytes culprit)
+static specdec__template_value specdec__template_fail_with_culprit(specdec__template *t, const char *why,
+                                                                   specdec__bytes culprit)
 {
     if (!t->failed) {
         t->failed = why;
@@ -20860,7 +20864,7 @@ static specdec__template_value specdec__template_fail_with(specdec__template *t,
 /* Stores a template's error without further text. Returns an undefined value. */
 static specdec__template_value specdec__template_fail(specdec__template *t, const char *why)
 {
-    return specdec__template_fail_with(t, why, specdec__template_as_bytes(NULL, 0));
+    return specdec__template_fail_with_culprit(t, why, specdec__template_as_bytes(NULL, 0));
 }
 
 /* Counts an instruction that reads or writes `bytes` bytes as work of the template; too much work is an error. */
@@ -21066,7 +21070,7 @@ static size_t specdec__template_find_string(const specdec__template_value *in, s
 }
 
 /* Is a value a string equal to this text? */
-static int specdec__template_string_is(const specdec__template_value *value, const char *text)
+static int specdec__template_string_equals(const specdec__template_value *value, const char *text)
 {
     return value->kind == SPECDEC__TEMPLATE_STRING && value->size == strlen(text) &&
            memcmp(value->as.data, text, value->size) == 0;
@@ -21713,7 +21717,8 @@ static specdec__template_value specdec__template_list_value(const specdec__templ
 }
 
 /* Returns the items over which a loop over a value runs, as a list; a value without items is an error. */
-static specdec__template_value specdec__template_iterate(specdec__template *t, const specdec__template_value *value)
+static specdec__template_value specdec__template_items_to_iterate(specdec__template *t,
+                                                                  const specdec__template_value *value)
 {
     specdec__template_value *out;
     size_t at, next, count = 0;
@@ -22151,7 +22156,7 @@ static specdec__template_value specdec__template_method_join(specdec__template *
 {
     const specdec__template_value nothing = specdec__template_undefined_value();
     const specdec__template_value *of = specdec__template_get_argument(call, 0, NULL);
-    const specdec__template_value list = specdec__template_iterate(t, of ? of : &nothing);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, of ? of : &nothing);
 
     (void)unused;
     return specdec__template_join_list(t, &list, self, 0);
@@ -22475,8 +22480,8 @@ static specdec__template_value specdec__template_undefined_name(const specdec__t
 static specdec__template_value specdec__template_fail_undefined(specdec__template *t,
                                                                 const specdec__template_value *value)
 {
-    return specdec__template_fail_with(t, "it uses what is not defined",
-                                       specdec__template_as_bytes(value->as.data, value->as.data ? value->size : 0));
+    return specdec__template_fail_with_culprit(
+        t, "it uses what is not defined", specdec__template_as_bytes(value->as.data, value->as.data ? value->size : 0));
 }
 
 /* Returns the method of a value with a name, bound to the value; undefined: the value has no method of this name. */
@@ -22488,7 +22493,7 @@ static specdec__template_value specdec__template_bind_method(specdec__template *
 
     for (i = 0; i < SPECDEC__COUNT(specdec__template_methods); i++)
         if (specdec__template_methods[i].kinds >> self->kind & 1 &&
-            specdec__template_string_is(name, specdec__template_methods[i].name)) {
+            specdec__template_string_equals(name, specdec__template_methods[i].name)) {
             own = specdec__template_new_list(t, 1);
             if (!own)
                 break;
@@ -22510,19 +22515,20 @@ static specdec__template_value specdec__template_loop_attribute(const specdec__t
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(numbers); i++)
-        if (specdec__template_string_is(name, numbers[i].name))
+        if (specdec__template_string_equals(name, numbers[i].name))
             return specdec__template_integer_value(numbers[i].value);
-    if (specdec__template_string_is(name, "first"))
+    if (specdec__template_string_equals(name, "first"))
         return specdec__template_bool_value(!index);
-    if (specdec__template_string_is(name, "last"))
+    if (specdec__template_string_equals(name, "last"))
         return specdec__template_bool_value(index + 1 == count);
-    if (specdec__template_string_is(name, "previtem") && index > 0)
+    if (specdec__template_string_equals(name, "previtem") && index > 0)
         return loop->items[index - 1];
-    if (specdec__template_string_is(name, "nextitem") && index + 1 < count)
+    if (specdec__template_string_equals(name, "nextitem") && index + 1 < count)
         return loop->items[index + 1];
-    if (specdec__template_string_is(name, "cycle") || specdec__template_string_is(name, "changed"))
+    if (specdec__template_string_equals(name, "cycle") || specdec__template_string_equals(name, "changed"))
         return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, self->as.data,
-                                             specdec__template_string_is(name, "cycle") ? UINT32_MAX : UINT32_MAX - 1);
+                                             specdec__template_string_equals(name, "cycle") ? UINT32_MAX
+                                                                                            : UINT32_MAX - 1);
     return specdec__template_undefined_name(name);
 }
 
@@ -22554,7 +22560,7 @@ static specdec__template_value specdec__template_get_attribute(specdec__template
     }
     if (self->kind == SPECDEC__TEMPLATE_LOOP)
         return specdec__template_loop_attribute(self, name);
-    if (self->kind == SPECDEC__TEMPLATE_MACRO && specdec__template_string_is(name, "name"))
+    if (self->kind == SPECDEC__TEMPLATE_MACRO && specdec__template_string_equals(name, "name"))
         return ((const specdec__template_closure *)self->as.data)->macro->name;
     method = specdec__template_bind_method(t, self, name);
     if (method.kind != SPECDEC__TEMPLATE_UNDEFINED || self->kind != SPECDEC__TEMPLATE_DICT || items)
@@ -22618,7 +22624,7 @@ static specdec__template_value specdec__template_get_slice(specdec__template *t,
         return specdec__template_substring(
             self, from, bounds[1] > bounds[0] ? specdec__template_character_offset(self, (size_t)bounds[1]) : from);
     }
-    list = specdec__template_iterate(t, self);
+    list = specdec__template_items_to_iterate(t, self);
     out = specdec__template_new_list(t, (size_t)count);
     for (i = bounds[0]; out && !t->failed && (bounds[2] > 0 ? i < bounds[1] : i > bounds[1]); size++) {
         out[size] = specdec__template_list_items(&list)[i];
@@ -22759,7 +22765,7 @@ static int specdec__template_find_test(const specdec__template_value *name)
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__template_tests); i++)
-        if (specdec__template_string_is(name, specdec__template_tests[i].name))
+        if (specdec__template_string_equals(name, specdec__template_tests[i].name))
             return (int)i;
     return SPECDEC__COUNT(specdec__template_tests);
 }
@@ -23068,7 +23074,7 @@ static specdec__template_value specdec__template_filter_json(specdec__template *
         form.item_separator = specdec__template_string_value(",");
     }
     if (separators && separators->kind != SPECDEC__TEMPLATE_NONE) {
-        const specdec__template_value list = specdec__template_iterate(t, separators);
+        const specdec__template_value list = specdec__template_items_to_iterate(t, separators);
 
         if (list.size != 2 || specdec__template_list_items(&list)[0].kind != SPECDEC__TEMPLATE_STRING ||
             specdec__template_list_items(&list)[1].kind != SPECDEC__TEMPLATE_STRING)
@@ -23169,7 +23175,7 @@ static specdec__template_value specdec__template_filter_round(specdec__template 
     (void)unused;
     if (!specdec__template_is_number(value) || precision < 0 || precision > 15)
         return specdec__template_fail(t, "round needs a number");
-    if (value->kind != SPECDEC__TEMPLATE_DOUBLE && specdec__template_string_is(&method, "common"))
+    if (value->kind != SPECDEC__TEMPLATE_DOUBLE && specdec__template_string_equals(&method, "common"))
         return specdec__template_integer_value(value->as.integer);
     for (i = 0; i < precision; i++)
         scale *= 10;
@@ -23178,9 +23184,9 @@ static specdec__template_value specdec__template_filter_round(specdec__template 
         return *value;
     whole = (double)(int64_t)number;
     whole -= whole > number;
-    if (specdec__template_string_is(&method, "ceil"))
+    if (specdec__template_string_equals(&method, "ceil"))
         whole += whole < number;
-    else if (specdec__template_string_is(&method, "common"))
+    else if (specdec__template_string_equals(&method, "common"))
         whole += number - whole > 0.5 || (!(number - whole < 0.5) && (int64_t)whole % 2);
     return specdec__template_double_value(whole / scale);
 }
@@ -23211,7 +23217,7 @@ static specdec__template_value specdec__template_filter_first_last(specdec__temp
                                                                    const specdec__template_value *value,
                                                                    const specdec__template_call *call, int last)
 {
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
 
     (void)call;
     if (last && value->kind == SPECDEC__TEMPLATE_ITERATOR)
@@ -23224,7 +23230,8 @@ static specdec__template_value specdec__template_filter_first_last(specdec__temp
 static specdec__template_value specdec__template_filter_list(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int reverse)
 {
-    specdec__template_value list = specdec__template_iterate(t, value), none = specdec__template_string_value("");
+    specdec__template_value list = specdec__template_items_to_iterate(t, value),
+                            none = specdec__template_string_value("");
     specdec__template_value *out;
     size_t i;
 
@@ -23285,7 +23292,7 @@ static specdec__template_call specdec__template_arguments_from(const specdec__te
 static specdec__template_value specdec__template_iterate_if_true(specdec__template *t,
                                                                  const specdec__template_value *value)
 {
-    return specdec__template_is_true(value) ? specdec__template_iterate(t, value)
+    return specdec__template_is_true(value) ? specdec__template_items_to_iterate(t, value)
                                             : specdec__template_list_value(NULL, 0);
 }
 
@@ -23347,7 +23354,7 @@ static specdec__template_value specdec__template_filter_join(specdec__template *
 {
     const specdec__template_value *between = specdec__template_get_argument(call, 0, "d");
     const specdec__template_value *attribute = specdec__template_get_argument(call, 1, "attribute");
-    const specdec__template_value list = specdec__template_iterate(t, value),
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value),
                                   empty = specdec__template_string_value("");
     specdec__template_value *out, joined, text;
     size_t i;
@@ -23413,7 +23420,7 @@ static specdec__template_value specdec__template_filter_sort(specdec__template *
 
     if (dict && value->kind != SPECDEC__TEMPLATE_DICT)
         return specdec__template_fail(t, "it sorts what is no dict");
-    list = dict ? specdec__template_dict_view(t, value, 2) : specdec__template_iterate(t, value);
+    list = dict ? specdec__template_dict_view(t, value, 2) : specdec__template_items_to_iterate(t, value);
     out = specdec__template_new_list(t, list.size);
     keys = specdec__template_new_list(t, list.size);
     if (!out || !keys)
@@ -23423,7 +23430,7 @@ static specdec__template_value specdec__template_filter_sort(specdec__template *
 
         out[i] = *item;
         if (dict)
-            item = specdec__template_list_items(item) + specdec__template_string_is(&by, "value");
+            item = specdec__template_list_items(item) + specdec__template_string_equals(&by, "value");
         keys[i] = specdec__template_sort_key(t, item, attribute, cases);
     }
     specdec__template_sort(t, out, keys, list.size, reverse);
@@ -23435,7 +23442,7 @@ static specdec__template_value specdec__template_filter_unique_min_max(specdec__
                                                                        const specdec__template_value *value,
                                                                        const specdec__template_call *call, int how)
 {
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
     const int cases = specdec__template_flag_argument(call, 0, "case_sensitive", 0);
     const specdec__template_value *attribute = specdec__template_get_argument(call, 1, "attribute");
     specdec__template_value *out = specdec__template_new_list(t, list.size),
@@ -23500,7 +23507,7 @@ static specdec__template_value specdec__template_filter_sum(specdec__template *t
 {
     const specdec__template_value *attribute = specdec__template_get_argument(call, 0, "attribute");
     const specdec__template_value *start = specdec__template_get_argument(call, 1, "start");
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
     specdec__template_value out = start ? *start : specdec__template_integer_value(0), item;
     size_t i;
 
@@ -23520,7 +23527,7 @@ static specdec__template_value specdec__template_filter_groupby(specdec__templat
     const specdec__template_value *attribute = specdec__template_get_argument(call, 0, "attribute");
     const specdec__template_value *otherwise = specdec__template_get_argument(call, 1, "default");
     const int cases = specdec__template_flag_argument(call, 2, "case_sensitive", 0);
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
     specdec__template_value *items = specdec__template_new_list(t, list.size),
                             *keys = specdec__template_new_list(t, list.size);
     specdec__template_value *out = specdec__template_new_list(t, 3 * (size_t)list.size);
@@ -23555,7 +23562,7 @@ static specdec__template_value specdec__template_filter_batch(specdec__template 
 {
     const int64_t number = specdec__template_integer_argument(t, call, 0, slices ? "slices" : "linecount", 0);
     const specdec__template_value *fill = specdec__template_get_argument(call, 1, "fill_with");
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
     size_t count, i, at = 0;
     specdec__template_value *out;
 
@@ -23727,7 +23734,7 @@ static int specdec__template_find_filter(const specdec__template_value *name)
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__template_filters); i++)
-        if (specdec__template_string_is(name, specdec__template_filters[i].name))
+        if (specdec__template_string_equals(name, specdec__template_filters[i].name))
             return (int)i;
     return SPECDEC__COUNT(specdec__template_filters);
 }
@@ -23819,7 +23826,7 @@ static void specdec__template_fail_syntax(specdec__template *t, const char *why)
     const size_t from = t->token.from < t->text.size ? t->token.from : t->text.size, left = t->text.size - from;
 
     t->source = from;
-    specdec__template_fail_with(t, why, specdec__template_as_bytes(t->text.data + from, left < 24 ? left : 24));
+    specdec__template_fail_with_culprit(t, why, specdec__template_as_bytes(t->text.data + from, left < 24 ? left : 24));
 }
 
 /* Reads an escape of a string literal, behind its backslash, into out[4]. Returns the number of bytes; *at moves behind
@@ -23954,7 +23961,7 @@ static void specdec__template_lex_number(specdec__template *t)
 
 /* Reads the end of the current tag, such as -%}, if it is here, and sets t->strip_behind. Returns whether it is
    here. */
-static int specdec__template_lex_end(specdec__template *t)
+static int specdec__template_lex_tag_end(specdec__template *t)
 {
     const int c = specdec__template_text_byte(t, t->parsed);
     const int marked = c == '-' || (c == '+' && t->tag == '%');
@@ -23986,7 +23993,7 @@ static void specdec__template_lex_token(specdec__template *t)
     if (t->parsed >= t->text.size) {
         specdec__template_fail_syntax(t, "a tag has no end");
         t->token.kind = SPECDEC__TEMPLATE_TAG_END;
-    } else if (specdec__template_lex_end(t)) {
+    } else if (specdec__template_lex_tag_end(t)) {
         return;
     } else if (c == '"' || c == '\'') {
         specdec__template_lex_string(t);
@@ -24033,7 +24040,7 @@ static specdec__template_token specdec__template_peek_token(specdec__template *t
 /* Is the current token of the tag this name? */
 static int specdec__template_token_is_name(const specdec__template *t, const char *name)
 {
-    return t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_is(&t->token.value, name);
+    return t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_equals(&t->token.value, name);
 }
 
 /* Reads the next token if the current one is this operator. Returns whether it was. */
@@ -24207,7 +24214,7 @@ SPECDEC__FOR_SIZE
 static void specdec__template_compile_expression(specdec__template *t, int level);
 
 /* Compiles expressions between commas, up to the token `end`. Returns their number; *comma: 1 if there was a comma. */
-static int specdec__template_compile_list(specdec__template *t, int level, int end, int *comma)
+static int specdec__template_compile_expression_list(specdec__template *t, int level, int end, int *comma)
 {
     int count = 0;
 
@@ -24226,7 +24233,7 @@ static int specdec__template_compile_list(specdec__template *t, int level, int e
 static void specdec__template_compile_tuple(specdec__template *t, int level, int end)
 {
     int comma;
-    const int count = specdec__template_compile_list(t, level, end, &comma);
+    const int count = specdec__template_compile_expression_list(t, level, end, &comma);
 
     if (comma || (!count && end == ')'))
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_TUPLE, count);
@@ -24317,7 +24324,7 @@ static void specdec__template_compile_subscript(specdec__template *t)
 }
 
 /* Compiles the attributes, items and calls behind a value. */
-static void specdec__template_compile_postfix(specdec__template *t)
+static void specdec__template_compile_postfix_operators(specdec__template *t)
 {
     while (!t->failed) {
         if (t->token.kind == '(') {
@@ -24379,7 +24386,7 @@ static void specdec__template_compile_primary(specdec__template *t)
         specdec__template_compile_tuple(t, 0, ')');
         specdec__template_expect_operator(t, ')');
     } else if (specdec__template_accept_operator(t, '[')) {
-        const int count = specdec__template_compile_list(t, 0, ']', &comma);
+        const int count = specdec__template_compile_expression_list(t, 0, ']', &comma);
 
         specdec__template_expect_operator(t, ']');
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_LIST, count);
@@ -24430,7 +24437,7 @@ static void specdec__template_compile_test(specdec__template *t)
                t->token.kind == SPECDEC__TEMPLATE_QUOTED || t->token.kind == SPECDEC__TEMPLATE_LITERAL ||
                t->token.kind == '[' || t->token.kind == '{') {
         specdec__template_compile_primary(t);
-        specdec__template_compile_postfix(t);
+        specdec__template_compile_postfix_operators(t);
         arguments = 1;
     } else if (specdec__template_token_is_name(t, "is")) {
         specdec__template_fail_syntax(t, "a test is behind another one");
@@ -24441,7 +24448,7 @@ static void specdec__template_compile_test(specdec__template *t)
 }
 
 /* Compiles a value with signs in front, and attributes and calls behind it; filters = 1: also filters and tests. */
-static void specdec__template_compile_unary(specdec__template *t, int filters)
+static void specdec__template_compile_unary_expression(specdec__template *t, int filters)
 {
     char signs[SPECDEC__TEMPLATE_MAX_BRACKETS];
     int count = 0;
@@ -24455,7 +24462,7 @@ static void specdec__template_compile_unary(specdec__template *t, int filters)
         specdec__template_lex_token(t);
     }
     specdec__template_compile_primary(t);
-    specdec__template_compile_postfix(t);
+    specdec__template_compile_postfix_operators(t);
     while (count > 0)
         specdec__template_emit_code(t, signs[--count] == '-' ? SPECDEC__TEMPLATE_NEGATE : SPECDEC__TEMPLATE_PLUS, 0);
     while (filters && !t->failed) {
@@ -24497,7 +24504,7 @@ static int specdec__template_token_operator(specdec__template *t, int *op)
         if (specdec__template_token_is_name(t, "not")) {
             const specdec__template_token next = specdec__template_peek_token(t);
 
-            return next.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_is(&next.value, "in") ? 4 : 0;
+            return next.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_equals(&next.value, "in") ? 4 : 0;
         }
         return 0;
     }
@@ -24568,7 +24575,7 @@ static void specdec__template_compile_expression(specdec__template *t, int level
         specdec__template_compile_expression(t, 3);
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_NOT, 0);
     } else {
-        specdec__template_compile_unary(t, 1);
+        specdec__template_compile_unary_expression(t, 1);
     }
     while (!t->failed && (found = specdec__template_token_operator(t, &op)) != 0 && found >= level) {
         if (found == 4) {
@@ -25163,7 +25170,7 @@ static size_t specdec__template_match_raw_tag(const specdec__template *t, size_t
 }
 
 /* Compiles the text of a block {% raw %} from offset `from` on. Returns the offset behind its end tag. */
-static size_t specdec__template_compile_raw(specdec__template *t, size_t from)
+static size_t specdec__template_compile_raw_block(specdec__template *t, size_t from)
 {
     size_t at, end;
 
@@ -25211,7 +25218,7 @@ static size_t specdec__template_compile_tag(specdec__template *t, size_t tag)
     t->tag = t->text.data[tag + 1];
     raw = t->tag == '%' ? specdec__template_match_raw_tag(t, inside, "raw", &t->strip_behind) : 0;
     if (raw)
-        return specdec__template_compile_raw(t, raw);
+        return specdec__template_compile_raw_block(t, raw);
     t->parsed = inside;
     t->brackets = t->depth = 0;
     t->token.kind = 0;
@@ -25693,8 +25700,8 @@ static specdec__template_value specdec__template_call_raise(specdec__template *t
 
     if (!t->failed)
         t->raised = 1;
-    return specdec__template_fail_with(t, "the template refuses the conversation",
-                                       specdec__template_as_bytes(text.as.data, text.size));
+    return specdec__template_fail_with_culprit(t, "the template refuses the conversation",
+                                               specdec__template_as_bytes(text.as.data, text.size));
 }
 
 /* Appends a number with leading zeros, at least `digits` digits, to the string that is being built. */
@@ -25745,7 +25752,8 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
     size_t at;
 
     if (t->local_time == SPECDEC__TEMPLATE_NO_CLOCK)
-        return specdec__template_fail_with(t, "it asks for the date", specdec__template_as_bytes("strftime_now", 12));
+        return specdec__template_fail_with_culprit(t, "it asks for the date",
+                                                   specdec__template_as_bytes("strftime_now", 12));
     specdec__template_date_of_day(days, &year, &month, &day, &of_year);
     for (at = 0; at < format.size && !t->failed; at++) {
         const int plain = text[at] == '%' && at + 2 < format.size && text[at + 1] == '-';
@@ -25801,7 +25809,7 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
 
 /* Functions that every template may call, by name. */
 static const struct {
-    const char *name;
+    const char *name; /* of the function */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
 } specdec__template_functions[] = {{"raise_exception", specdec__template_call_raise},
                                    {"range", specdec__template_call_range},
@@ -25823,7 +25831,7 @@ static specdec__template_value specdec__template_load_name(specdec__template *t,
             return binding->value;
     }
     for (i = 0; i < SPECDEC__COUNT(specdec__template_functions); i++)
-        if (specdec__template_string_is(name, specdec__template_functions[i].name))
+        if (specdec__template_string_equals(name, specdec__template_functions[i].name))
             return specdec__template_sized_value(SPECDEC__TEMPLATE_FUNCTION, NULL, i);
     return specdec__template_undefined_name(name);
 }
@@ -25842,7 +25850,7 @@ static void specdec__template_expand_arguments(specdec__template *t, int32_t pac
     const specdec__template_value *from;
     size_t i;
 
-    more = specdec__template_iterate(t, &more);
+    more = specdec__template_items_to_iterate(t, &more);
     if (more_named.kind != SPECDEC__TEMPLATE_UNDEFINED && more_named.kind != SPECDEC__TEMPLATE_DICT)
         specdec__template_fail(t, "**arguments are no dict");
     value = specdec__template_new_list(t, (size_t)count + more.size);
@@ -25909,9 +25917,9 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
         for (k = 0; k < count && (names[k].as.data != name.as.data || names[k].size != name.size); k++)
             ;
         if (k < count ? k < (size_t)call->positional_count
-                      : !macro->kwargs && !(macro->caller && specdec__template_string_is(&name, "caller")))
+                      : !macro->kwargs && !(macro->caller && specdec__template_string_equals(&name, "caller")))
             specdec__template_fail(t, "a macro is given an argument twice, or one that it has not");
-        if (k < count || (macro->caller && specdec__template_string_is(&name, "caller"))) {
+        if (k < count || (macro->caller && specdec__template_string_equals(&name, "caller"))) {
             specdec__template_set_variable(t, t->scope, &name, call->named[2 * i + 1]);
             continue;
         }
@@ -25932,8 +25940,9 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
 }
 
 /* Returns the result of calling loop.cycle(...) or loop.changed(...) in a template. */
-static specdec__template_value specdec__template_loop_call(specdec__template *t, const specdec__template_value *self,
-                                                           const specdec__template_call *call)
+static specdec__template_value specdec__template_call_loop_method(specdec__template *t,
+                                                                  const specdec__template_value *self,
+                                                                  const specdec__template_call *call)
 {
     specdec__template_loop *loop = (specdec__template_loop *)(uintptr_t)self->as.data;
     const specdec__template_value list = specdec__template_list_value(call->positional, (size_t)call->positional_count);
@@ -25978,7 +25987,7 @@ static size_t specdec__template_call_value(specdec__template *t, int32_t packed,
     if (callee.kind == SPECDEC__TEMPLATE_FUNCTION)
         out = specdec__template_functions[callee.size].call(t, &call);
     else if (callee.kind == SPECDEC__TEMPLATE_METHOD && callee.size >= UINT32_MAX - 1)
-        out = specdec__template_loop_call(t, &callee, &call);
+        out = specdec__template_call_loop_method(t, &callee, &call);
     else if (callee.kind == SPECDEC__TEMPLATE_METHOD)
         out = specdec__template_methods[callee.size].call(t, specdec__template_list_items(&callee), &call,
                                                           specdec__template_methods[callee.size].how);
@@ -25996,7 +26005,7 @@ static size_t specdec__template_call_value(specdec__template *t, int32_t packed,
 static void specdec__template_begin_loop(specdec__template *t, int choose)
 {
     const specdec__template_value over = specdec__template_pop_value(t);
-    const specdec__template_value list = specdec__template_iterate(t, &over);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, &over);
     specdec__template_loop *loop = (specdec__template_loop *)specdec__template_take_memory(t, 1, sizeof *loop);
     specdec__template_value *chosen = choose ? specdec__template_new_list(t, list.size) : NULL;
     specdec__template_frame *frame = t->failed ? NULL : specdec__template_push_frame(t, choose ? 'h' : 'f', t->scope);
@@ -26055,7 +26064,7 @@ static void specdec__template_define_macro(specdec__template *t, int32_t place, 
 }
 
 /* Replaces `count` values on the template's stack by a list, tuple, dict or slice of them, by the instruction op. */
-static void specdec__template_make_value(specdec__template *t, int op, int32_t count)
+static void specdec__template_make_collection(specdec__template *t, int op, int32_t count)
 {
     const size_t values = (size_t)count * (op == SPECDEC__TEMPLATE_MAKE_DICT ? 2 : 1);
     specdec__template_value *own, out;
@@ -26083,7 +26092,7 @@ static void specdec__template_make_value(specdec__template *t, int op, int32_t c
 static void specdec__template_unpack_list(specdec__template *t, int32_t count)
 {
     const specdec__template_value value = specdec__template_pop_value(t);
-    const specdec__template_value list = specdec__template_iterate(t, &value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, &value);
 
     if ((size_t)count != list.size || value.kind == SPECDEC__TEMPLATE_UNDEFINED) {
         specdec__template_fail(t, "it gives another number of values to names");
@@ -26138,9 +26147,7 @@ static void specdec__template_run_value_instruction(specdec__template *t, int op
     case SPECDEC__TEMPLATE_STORE_ATTRIBUTE: specdec__template_store_attribute(t, constant); return;
     case SPECDEC__TEMPLATE_UNPACK: specdec__template_unpack_list(t, argument); return;
     case SPECDEC__TEMPLATE_MAKE_SLICE: case SPECDEC__TEMPLATE_MAKE_LIST: case SPECDEC__TEMPLATE_MAKE_TUPLE:
-    case SPECDEC__TEMPLATE_MAKE_DICT:
-        specdec__template_make_value(t, op, argument);
-        return;
+    case SPECDEC__TEMPLATE_MAKE_DICT: specdec__template_make_collection(t, op, argument); return;
     case SPECDEC__TEMPLATE_FILTER:
     case SPECDEC__TEMPLATE_TEST: specdec__template_run_filter_or_test(t, op, argument); return;
     default: break;
@@ -26403,7 +26410,8 @@ SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specd
             value = specdec__template_json_value(t, &j);
         t->limit = limit;
     } else {
-        specdec__template_fail_with(t, "a JSON text is none", specdec__template_as_bytes(j.failed, strlen(j.failed)));
+        specdec__template_fail_with_culprit(t, "a JSON text is none",
+                                            specdec__template_as_bytes(j.failed, strlen(j.failed)));
     }
     return value;
 }
@@ -26477,8 +26485,7 @@ typedef struct specdec__chat_format {
     int trim_roles;                           /* bit 1 << role: white space around messages of the role is dropped */
     int end_token_roles;                      /* bit 1 << role: the end-of-text token stands in front of `after` */
     const char *first_opening;                /* text in front of the conversation's first system or user message */
-    const char *later_opening;                /* text in front of later turns: a system message, or a user message that
-                                                 no system message precedes */
+    const char *later_opening;                /* text in front of later system messages, or user messages without one */
     const char *before[SPECDEC__CHAT_ROLES];  /* text in front of a message of a role */
     const char *after[SPECDEC__CHAT_ROLES];   /* text behind a message of a role */
     const char *model_turn;                   /* text that begins the model's turn */
@@ -26555,10 +26562,10 @@ static const specdec__chat_format specdec__chat_formats[] = {
 /* How conversations with a model are written: by a chat format, or by the model's chat template; with properties of the
    template that were found by running it. */
 typedef struct specdec__chat {
-    const specdec__chat_format *format; /* NULL: no format is known */
+    const specdec__chat_format *format; /* the chat format by which messages are written; NULL: none is known */
     int trim_roles;                     /* as in specdec__chat_format; the template may differ from the format here */
     int writes_bos;                     /* 1: the beginning-of-text token is written, whatever add_bos_token says */
-    int runs_template;                  /* 1: without a format; the template is run for each conversation */
+    int runs_template;                  /* 1: no format is known; the template is run for each conversation */
     int refuses_system;                 /* 1: system messages are refused: no format writes them as the template does */
     const specdec__calls *calls;        /* how tool calls are written; NULL: unknown */
     const specdec__thoughts *thoughts;  /* how thoughts are written; NULL: the model writes none */
@@ -26595,8 +26602,7 @@ typedef struct specdec__chat_work {
 /* A rendered conversation: its text, and which bytes of the text come from messages. */
 typedef struct specdec__chat_text {
     char *text;           /* (size) bytes of the rendered conversation */
-    unsigned char *marks; /* a bit for each byte of the text, 1: from a message, so it becomes no part of a control
-                             token; NULL: not recorded */
+    unsigned char *marks; /* a bit for each byte of text, 1: it comes from a message; NULL: not recorded */
     size_t size, needed;  /* bytes that text has room for; bytes of the whole conversation, which may be more */
 } specdec__chat_text;
 
@@ -27187,7 +27193,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Returns the bytes of a caller's text, whose length may be SPECDEC_WHOLE_STRING; empty for a NULL pointer. */
-static specdec__bytes specdec__text_bytes(specdec_text text)
+static specdec__bytes specdec__conversation_text_bytes(specdec_text text)
 {
     return specdec__template_as_bytes(text.bytes, !text.bytes ? 0 : text.length == SPECDEC_WHOLE_STRING
                                                                      ? strlen(text.bytes) : text.length);
@@ -27431,7 +27437,7 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *tex
 /* Is a text absent, or JSON whose value is of a kind (SPECDEC__JSON_...)? */
 static int specdec__conversation_check_json(specdec_text text, int kind)
 {
-    const specdec__bytes bytes = specdec__text_bytes(text);
+    const specdec__bytes bytes = specdec__conversation_text_bytes(text);
     specdec__json_node node;
     specdec__json j;
 
@@ -27447,7 +27453,8 @@ static int specdec__conversation_check_json(specdec_text text, int kind)
 static SPECDEC__UNUSED specdec_result specdec__conversation_check_input(const specdec_chat_input *input, size_t most,
                                                                         specdec_error *error)
 {
-    size_t all = specdec__size_add(specdec__text_bytes(input->tools).size, specdec__text_bytes(input->arguments).size);
+    size_t all = specdec__size_add(specdec__conversation_text_bytes(input->tools).size,
+                                   specdec__conversation_text_bytes(input->arguments).size);
     int i, k;
 
     if (!input->messages || input->count < 1)
@@ -27459,13 +27466,13 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_check_input(const sp
 
         if (!m->role || m->call_count < 0 || (m->call_count && !m->calls))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has no role, or no calls", i);
-        all = specdec__size_add(all, specdec__size_add(specdec__text_bytes(m->content).size,
-                                                       specdec__text_bytes(m->thoughts).size));
+        all = specdec__size_add(all, specdec__size_add(specdec__conversation_text_bytes(m->content).size,
+                                                       specdec__conversation_text_bytes(m->thoughts).size));
         for (k = 0; k < m->call_count; k++)
             if (!m->calls[k].name.bytes)
                 return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d: call %d has no name", i, k);
             else
-                all = specdec__size_add(all, specdec__text_bytes(m->calls[k].arguments).size);
+                all = specdec__size_add(all, specdec__conversation_text_bytes(m->calls[k].arguments).size);
     }
     if (!specdec__conversation_check_json(input->tools, SPECDEC__JSON_ARRAY) ||
         !specdec__conversation_check_json(input->arguments, SPECDEC__JSON_OBJECT))
@@ -27507,7 +27514,7 @@ static void specdec__dict_add_member(specdec__dict *m, const char *name, specdec
 /* Returns a text of a message as a template's string value; its bytes are marked as a message's. */
 static specdec__template_value specdec__conversation_string_value(specdec__template *t, specdec_text text)
 {
-    const specdec__bytes bytes = specdec__text_bytes(text);
+    const specdec__bytes bytes = specdec__conversation_text_bytes(text);
 
     return specdec__template_marked_string(t, bytes.data ? (const void *)bytes.data : "", bytes.size);
 }
@@ -27517,7 +27524,7 @@ static specdec__template_value specdec__conversation_string_value(specdec__templ
 static specdec__template_value specdec__conversation_arguments_value(specdec__template *t, specdec_text arguments,
                                                                      int way)
 {
-    specdec__bytes bytes = specdec__text_bytes(arguments);
+    specdec__bytes bytes = specdec__conversation_text_bytes(arguments);
     specdec__json j;
 
     memset(&j, 0, sizeof j);
@@ -27597,11 +27604,11 @@ static void specdec__conversation_define_template_names(specdec__template *t, co
                                   specdec__template_list_value(list, list ? (size_t)count : 0));
     tools = specdec__template_none_value();
     if (input->tool_choice != SPECDEC_TOOLS_NONE)
-        tools = specdec__template_read_json(t, specdec__text_bytes(input->tools));
+        tools = specdec__template_read_json(t, specdec__conversation_text_bytes(input->tools));
     if (tools.kind == SPECDEC__TEMPLATE_LIST && !tools.size)
         tools = specdec__template_none_value();
     specdec__template_define_name(t, specdec__template_string_value("tools"), tools);
-    arguments = specdec__template_read_json(t, specdec__text_bytes(input->arguments));
+    arguments = specdec__template_read_json(t, specdec__conversation_text_bytes(input->arguments));
     if (arguments.kind == SPECDEC__TEMPLATE_DICT)
         for (i = 0; i < (int)arguments.size; i++)
             specdec__template_define_name(t, specdec__template_list_items(&arguments)[2 * i],
@@ -27650,7 +27657,7 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
                              specdec__chat_text *out, specdec_error *error)
 {
     const specdec_chat_message *last = &input->messages[input->count - 1];
-    const int empty = input->continues && !specdec__text_bytes(last->content).size;
+    const int empty = input->continues && !specdec__conversation_text_bytes(last->content).size;
     const int open = input->continues && !empty, count = input->count - empty;
     const size_t used = (sizeof(specdec__template) + 7) & ~(size_t)7;
     specdec__template *t = (specdec__template *)(void *)w->memory;
@@ -27843,7 +27850,7 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_to_messages(const sp
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
     for (i = 0; i < input->count; i++) {
         const specdec_chat_message *m = &input->messages[i];
-        const specdec__bytes content = specdec__text_bytes(m->content);
+        const specdec__bytes content = specdec__conversation_text_bytes(m->content);
 
         for (role = 0; role < 3 && strcmp(m->role, roles[role]); role++)
             ;
@@ -28072,7 +28079,7 @@ static void specdec__automaton_visit_state(specdec__automaton *m, uint32_t state
 }
 
 /* Does the state with this header keep the stack node that returned to it, as its counter lies there? */
-SPECDEC__INLINE int specdec__record_keeps_node(uint32_t header)
+SPECDEC__INLINE int specdec__record_keeps_stack_node(uint32_t header)
 {
     const uint32_t kind = SPECDEC__RECORD_KIND(header);
 
@@ -28081,13 +28088,13 @@ SPECDEC__INLINE int specdec__record_keeps_node(uint32_t header)
 }
 
 /* Can a rule do nothing but end in this state: has its record no edges and no calls? */
-SPECDEC__INLINE int specdec__record_only_ends(const uint32_t *record)
+SPECDEC__INLINE int specdec__record_can_only_end(const uint32_t *record)
 {
     return (record[0] & ~(255u << 8)) == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END) && !record[1];
 }
 
 /* Can a rule continue only by an edge in this state: has its record no calls, and may it not end? */
-SPECDEC__INLINE int specdec__record_only_edges(const uint32_t *record)
+SPECDEC__INLINE int specdec__record_has_only_edges(const uint32_t *record)
 {
     return SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN && !record[1] &&
            !(record[0] & SPECDEC__RECORD_MAY_END);
@@ -28101,11 +28108,11 @@ static void specdec__automaton_add_thread(specdec__automaton *m, uint32_t state,
 
     if (specdec__automaton_stack_height(m, node) + SPECDEC__RECORD_STACK_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
         return;
-    while (node && specdec__record_only_ends(m->words + state)) {
+    while (node && specdec__record_can_only_end(m->words + state)) {
         const specdec__stack_node *top = specdec__automaton_node(m, node);
 
         state = top->return_state;
-        node = specdec__record_keeps_node(m->words[state]) ? node : top->parent;
+        node = specdec__record_keeps_stack_node(m->words[state]) ? node : top->parent;
     }
     for (i = 0; i < m->next_count; i++)
         if (m->next_threads[i].state == state && m->next_threads[i].node == node)
@@ -28128,7 +28135,7 @@ static int specdec__automaton_end_rule(specdec__automaton *m, uint32_t node)
         return 0;
     top = specdec__automaton_node(m, node);
     specdec__automaton_visit_state(m, top->return_state,
-                                   specdec__record_keeps_node(m->words[top->return_state]) ? node : top->parent);
+                                   specdec__record_keeps_stack_node(m->words[top->return_state]) ? node : top->parent);
     return 1;
 }
 
@@ -28307,7 +28314,7 @@ static void specdec__automaton_read_array(specdec__automaton *m, const specdec__
 
 /* Visits the states that may follow in a counted repetition: its body once more, and, after enough repetitions, the
    state behind it. */
-static void specdec__automaton_repeat_body(specdec__automaton *m, const specdec__automaton_thread *at)
+static void specdec__automaton_visit_repetition(specdec__automaton *m, const specdec__automaton_thread *at)
 {
     const uint32_t *record = m->words + at->state;
     const int begins = SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_REPEAT;
@@ -28385,7 +28392,8 @@ static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__a
         case SPECDEC__RECORD_SET: specdec__automaton_count_member(m, &at); break;
         case SPECDEC__RECORD_OBJECT:
         case SPECDEC__RECORD_AFTER_MEMBER: specdec__automaton_read_object(m, &at, byte); break;
-        case SPECDEC__RECORD_REPEAT: case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_repeat_body(m, &at); break;
+        case SPECDEC__RECORD_REPEAT:
+        case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_visit_repetition(m, &at); break;
         default: specdec__automaton_read_array(m, &at, byte);
         }
     }
@@ -28407,7 +28415,7 @@ static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const
 }
 
 /* Removes the last of m->next_threads until the stack nodes of the others fit into a text's state. */
-static void specdec__automaton_drop_threads(specdec__automaton *m, unsigned char *live)
+static void specdec__automaton_remove_excess_threads(specdec__automaton *m, unsigned char *live)
 {
     while (specdec__automaton_mark_nodes(m, m->next_threads, m->next_count, live) >= SPECDEC__STACK_NODES) {
         m->next_count--;
@@ -28423,7 +28431,7 @@ static void specdec__automaton_store_state(specdec__automaton *m, specdec_constr
     uint32_t i, kept = 1;
 
     if (m->new_count || m->state_node_count > 1) {
-        specdec__automaton_drop_threads(m, live);
+        specdec__automaton_remove_excess_threads(m, live);
         place[0] = 0;
         for (i = 1; i < m->state_node_count + m->new_count; i++) {
             specdec__stack_node node;
@@ -28498,13 +28506,13 @@ static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_co
     if (state->thread_count == 1) { /* fast path inside strings and words: one thread, whose stack does not change */
         const uint32_t *words = specdec__constraint_words(c), *record = words + state->thread[0].state;
 
-        if (specdec__record_only_edges(record)) {
+        if (specdec__record_has_only_edges(record)) {
             const uint32_t *edge = specdec__record_find_edge(record + 2, SPECDEC__RECORD_EDGES(record[0]), byte);
             const uint32_t node = state->thread[0].node, height = node ? state->node[node].height : 0;
 
             if (!edge || height + SPECDEC__RECORD_STACK_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
                 return 0;
-            if (!node || !specdec__record_only_ends(words + edge[1])) {
+            if (!node || !specdec__record_can_only_end(words + edge[1])) {
                 state->thread[0].state = edge[1];
                 return 1;
             }
@@ -28576,8 +28584,7 @@ typedef struct specdec__build {
     specdec__vector states;                       /* indices of all records among the words */
     specdec__vector tree;                         /* (SPECDEC__SYNTAX_WORDS a node) syntax trees */
     specdec__vector ranges;                       /* (2) first and last character of each range of a set */
-    specdec__vector nfa;   /* 3 words an NFA state: type | low byte << 8 | high byte << 16; next state; second next
-                                 state, label or rule */
+    specdec__vector nfa;   /* states of the NFA, 3 words each: see specdec__nfa_add_state */
     uint32_t repeat_limit; /* NFA states above which a repetition is counted at run time, not copied; 0: no limit */
     int json_strings;      /* 1: characters are spelled as in a JSON string, some with an escape */
     int raw_strings;       /* 1: listed strings are spelled without escapes */
@@ -28797,8 +28804,8 @@ static void specdec__syntax_negate_ranges(specdec__build *b, uint32_t from)
 
 /* ---- The NFA (K. Thompson 1968), built from its end: a function gets the next state and returns the first one. */
 
-/* Adds a state to the NFA: its head (type and bytes), the next state, and a second next state, label or rule. Returns
-   its index; 0: the build failed. */
+/* Adds a state to the NFA, 3 words: head (type | low byte << 8 | high byte << 16); next state; second next state, label
+   or rule. Returns its index; 0: the build failed. */
 static uint32_t specdec__nfa_add_state(specdec__build *b, uint32_t head, uint32_t next, uint32_t other)
 {
     const uint32_t at = specdec__vector_extend(b, &b->nfa, 3);
@@ -29016,13 +29023,11 @@ typedef struct specdec__dfa {
     unsigned char class_of[256];        /* class of each byte */
     specdec__vector next;               /* (states, classes) next state */
     specdec__vector label;              /* (states) bits of the labels that are accepted in the state */
-    specdec__vector calls;              /* (3) state, rule that it calls, state behind the call; in order of states */
-    specdec__vector sets;               /* while it is built: first index and number of NFA states in members, for each
-                                           state */
+    specdec__vector calls;              /* 3 words each: state, rule that it calls, state behind; in order of states */
+    specdec__vector sets;               /* (2 * states) first index and number of a state's NFA states in members */
     specdec__vector members, set_table; /* NFA states of all sets; hash table of the sets */
-    specdec__vector visited, current;   /* (NFA states) generation in which each was visited; NFA states of the current
-                                           set */
-    uint32_t generation;                /* increases with each set */
+    specdec__vector visited, current;   /* generation in which each NFA state was visited; those of the current set */
+    uint32_t generation;                /* number of the current set of NFA states */
 } specdec__dfa;
 
 /* Sets the classes of bytes from their borders: border[i] is 1 where a class begins at byte i. */
@@ -29303,7 +29308,7 @@ static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specde
 }
 
 /* Returns the state in which a DFA is after it has read a text from `state` on. */
-static uint32_t specdec__dfa_walk(const specdec__dfa *d, uint32_t state, const unsigned char *text, size_t size)
+static uint32_t specdec__dfa_read_text(const specdec__dfa *d, uint32_t state, const unsigned char *text, size_t size)
 {
     size_t i;
 
@@ -29314,7 +29319,7 @@ static uint32_t specdec__dfa_walk(const specdec__dfa *d, uint32_t state, const u
 
 /* Replaces states from which no accepting state can be reached by state 0, in a DFA without calls. Returns 0 when state
    1 is such a state, so that the DFA accepts no text. */
-static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
+static int specdec__dfa_remove_dead_states(specdec__build *b, specdec__dfa *d)
 {
     specdec__vector alive;
     uint32_t i, c, changed = 1;
@@ -29489,7 +29494,7 @@ static uint32_t specdec__dfa_write_records(specdec__build *b, specdec__dfa *d, c
 
 /* Turns calls of rules whose return state only ends the caller's rule into tail calls, which need no level of the
    stack. */
-static void specdec__build_tail_calls(specdec__build *b)
+static void specdec__build_make_tail_calls(specdec__build *b)
 {
     uint32_t i, j;
 
@@ -29535,9 +29540,9 @@ SPECDEC__FOR_SIZE
 
 /* A source text that is being parsed: a grammar or a regular expression. */
 typedef struct specdec__source {
-    const unsigned char *text;
-    size_t size, position; /* bytes of the text; bytes that were parsed */
-    int depth; /* number of open brackets */
+    const unsigned char *text; /* (size) the grammar or regular expression */
+    size_t size, position;     /* bytes of the text; bytes that were parsed */
+    int depth;                 /* number of open brackets */
 } specdec__source;
 
 /* Stores an error of the build at the current byte of the source. Returns 0. */
@@ -29947,7 +29952,7 @@ static int specdec__syntax_is_nullable(specdec__build *b, uint32_t tree)
 }
 
 /* Computes which rules match the empty text, into b->nullable. trees: (rules) syntax tree of each, 0: it has none. */
-static void specdec__build_nullable(specdec__build *b, const specdec__vector *trees)
+static void specdec__build_find_nullable_rules(specdec__build *b, const specdec__vector *trees)
 {
     uint32_t i, changed = 1;
 
@@ -29989,7 +29994,7 @@ static void specdec__build_rules(specdec__build *b, const specdec__vector *trees
 {
     uint32_t i;
 
-    specdec__build_nullable(b, trees);
+    specdec__build_find_nullable_rules(b, trees);
     for (i = 0; i < trees->count && !b->failed; i++) {
         const uint32_t *node = b->tree.data + trees->data[i];
 
@@ -30099,7 +30104,7 @@ static uint32_t specdec__stack_need_of_state(const specdec__build *b, uint32_t s
 }
 
 /* Computes the stack needs of all states, from 255 down, until none changes. */
-static void specdec__build_stack_needs(specdec__build *b)
+static void specdec__build_compute_stack_needs(specdec__build *b)
 {
     uint32_t i, changed = 1;
 
@@ -30201,7 +30206,7 @@ static uint32_t specdec__live_kinds_behind_utf8(const specdec__build *b, uint32_
 }
 
 /* Returns the kinds of bytes that are live in a state and stay live in the states that such bytes lead to. */
-static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
+static uint32_t specdec__live_kinds_of_state(const specdec__build *b, uint32_t state)
 {
     uint32_t live = SPECDEC__RECORD_LIVE_KINDS(b->words[state]), byte = 0x20, next = 0, target = 0;
     int form;
@@ -30252,7 +30257,7 @@ static int specdec__live_state_is_string(const specdec__build *b, uint32_t state
 
 /* Computes the live kinds of all states without calls. Each round extends them by one byte, and uses what it has
    already found for other states. */
-static void specdec__build_live_kinds(specdec__build *b)
+static void specdec__build_compute_live_kinds(specdec__build *b)
 {
     uint32_t i, round, changed = 1;
 
@@ -30268,7 +30273,7 @@ static void specdec__build_live_kinds(specdec__build *b)
         for (changed = 0, i = 0; i < b->states.count; i++) {
             uint32_t *header = b->words + b->states.data[i], before = SPECDEC__RECORD_LIVE_KINDS(*header), live;
 
-            if (!before || (live = specdec__live_kinds_of(b, b->states.data[i])) == before)
+            if (!before || (live = specdec__live_kinds_of_state(b, b->states.data[i])) == before)
                 continue;
             *header = (*header & ((1u << SPECDEC__RECORD_LIVE_SHIFT) - 1)) | live << SPECDEC__RECORD_LIVE_SHIFT;
             changed = 1;
@@ -30315,10 +30320,10 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int allows_sp
     specdec__rule *rules;
     uint32_t i, changed = 1;
 
-    specdec__build_tail_calls(b);
-    specdec__build_stack_needs(b);
+    specdec__build_make_tail_calls(b);
+    specdec__build_compute_stack_needs(b);
     specdec__build_remove_unmatchable_calls(b);
-    specdec__build_live_kinds(b);
+    specdec__build_compute_live_kinds(b);
     rules = (specdec__rule *)(void *)specdec__build_reserve_scratch(b, size / 4);
     if (b->failed)
         return 0;
@@ -30380,11 +30385,11 @@ SPECDEC__FOR_SIZE
 
 /* A GBNF grammar that is being parsed. Rules are numbered in the order in which their names first appear. */
 typedef struct specdec__gbnf {
-    specdec__source source;
-    specdec__vector names;       /* (3) offset and length of each name in the source; 1: its rule was defined */
-    specdec__vector rule_number; /* (names) number of the rule */
-    specdec__vector trees;       /* (rules) syntax tree of each rule */
-    specdec__vector name_table;  /* (power of two) hash table of names: 1 + index of a name, 0: free */
+    specdec__source source;      /* the grammar's text */
+    specdec__vector names;       /* 3 words each: offset and length of a name in the source; 1: its rule was defined */
+    specdec__vector rule_number; /* number of the rule of each name */
+    specdec__vector trees;       /* syntax tree of each rule */
+    specdec__vector name_table;  /* hash table of a power of two of entries: 1 + index of a name, 0: empty */
 } specdec__gbnf;
 
 /* Skips spaces and comments of a grammar; also line ends if `lines`. */
@@ -30733,7 +30738,7 @@ static void specdec__gbnf_build(specdec__build *b, const unsigned char *text, si
         specdec__source_fail(b, &g.source, "there is no rule root");
     if (b->failed)
         return;
-    specdec__build_nullable(b, &g.trees);
+    specdec__build_find_nullable_rules(b, &g.trees);
     specdec__gbnf_refuse_left_recursion(b, &g);
     specdec__build_rules(b, &g.trees);
     if (!b->failed)
@@ -30809,7 +30814,7 @@ static int specdec__strings_tree_dfa(specdec__build *b, specdec__dfa *d, uint32_
     start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
     start = specdec__nfa_add_tree(b, tree, start);
     b->json_strings = 0;
-    return !b->failed && specdec__dfa_build(b, d, start) && (specdec__dfa_trim(b, d) || !b->failed);
+    return !b->failed && specdec__dfa_build(b, d, start) && (specdec__dfa_remove_dead_states(b, d) || !b->failed);
 }
 
 /* Computes how many characters the texts that a syntax tree matches have: least and most; *most UINT32_MAX: no
@@ -30884,12 +30889,12 @@ static int specdec__strings_intersect(specdec__build *b, specdec__dfa *d, int *a
     *any = 1;
     old = *d;
     return specdec__dfa_product(b, d, &old, other, without ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH) &&
-           (specdec__dfa_trim(b, d) || !b->failed);
+           (specdec__dfa_remove_dead_states(b, d) || !b->failed);
 }
 
 /* Adds the states that every JSON constraint has: inside a string, a rule of any string, a rule of one character. body:
    receives the DFA between the quotes; place: its states. These strings may have any escape of JSON. */
-static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, uint32_t **place)
+static void specdec__strings_add_any_string_states(specdec__build *b, specdec__dfa *body, uint32_t **place)
 {
     static const char character[] =
         "[\\u{20}-\\u{21}\\u{23}-\\u{5b}\\u{5d}-\\u{10ffff}]|\\\\([\"\\\\/bfnrt]|u([0-9a-cA-CefEF][0-9a-fA-F]{3}"
@@ -30914,7 +30919,7 @@ static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, u
     ends[0] = end;
     specdec__dfa_write_records(b, body, ends, place);
     /* The first state and the state behind a character differ in their number only: they become one. */
-    start = b->failed ? 0 : specdec__dfa_walk(body, 1, (const unsigned char *)"a", 1);
+    start = b->failed ? 0 : specdec__dfa_read_text(body, 1, (const unsigned char *)"a", 1);
     if (b->failed)
         return;
     b->string_body = (*place)[start];
@@ -31274,7 +31279,7 @@ static int specdec__numbers_multiple_dfa(specdec__build *b, specdec__dfa *d, uin
     SPECDEC__NEXT(rest, '0') = rest;
     d->label.data[rest] = 1;
 #undef SPECDEC__NEXT
-    return specdec__dfa_trim(b, d) || !b->failed;
+    return specdec__dfa_remove_dead_states(b, d) || !b->failed;
 }
 
 SPECDEC__FOR_SPEED
@@ -31511,7 +31516,7 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
 
 /* Returns the JSON node of the value of an object's member whose name equals the string at node `name`; 0: there is no
    such member. */
-static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, uint32_t name)
+static uint32_t specdec__schema_find_equal_member(specdec__schema *s, uint32_t object, uint32_t name)
 {
     uint32_t at = 0, found = 0;
 
@@ -31677,7 +31682,7 @@ static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char 
 }
 
 /* Is a schema a document of its own within the text, such as the parameters of a tool? */
-static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
+static int specdec__schema_is_document(const specdec__schema *s, uint32_t node)
 {
     uint32_t i;
 
@@ -31699,7 +31704,7 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
             const uint32_t id = specdec__schema_get_id(s, at);
 
             if ((id && s->json.text[specdec__schema_json_node(s, id)->from + 1] != '#') ||
-                specdec__schema_is_root(s, at))
+                specdec__schema_is_document(s, at))
                 base = at;
         } else if (specdec__schema_json_node(s, at)->next <= node &&
                    specdec__schema_json_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
@@ -31798,7 +31803,7 @@ static const struct specdec__keyword *specdec__schema_find_keyword(const specdec
 }
 
 /* Does a schema by itself allow every value? */
-static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
+static int specdec__schema_allows_everything(const specdec__schema *s, uint32_t node)
 {
     uint32_t at = 0;
 
@@ -31816,8 +31821,8 @@ static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
 }
 
 /* Turns a keyword of a schema that must hold into a fact, a branch, a term, or types of the shape. */
-static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
-                                         const struct specdec__keyword *key)
+static void specdec__schema_handle_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
+                                           const struct specdec__keyword *key)
 {
     const uint32_t node = name + 1;
     const uint32_t value = specdec__schema_json_node(s, node)->kind;
@@ -31904,7 +31909,7 @@ static void specdec__schema_split_term(specdec__schema *s, uint32_t term)
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
 
         if (key)
-            specdec__schema_take_keyword(s, node, at, key);
+            specdec__schema_handle_keyword(s, node, at, key);
     }
 }
 
@@ -32079,7 +32084,7 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
     case SPECDEC__KEY_MEMBERS: case SPECDEC__KEY_ADDITIONAL_ITEMS: case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_NAMES:
         if (i)
             return 0;
-        if (specdec__schema_is_true(s, node))
+        if (specdec__schema_allows_everything(s, node))
             s->types = 0;
         else if (key->name[0] == 'p' && specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             s->types = 0;
@@ -32223,7 +32228,7 @@ static int specdec__schema_requires_member(specdec__schema *s, uint32_t node, ui
 }
 
 /* Does one of two schemas require a member that the other schema forbids? */
-static int specdec__schema_lacks_member(specdec__schema *s, uint32_t a, uint32_t c)
+static int specdec__schema_forbids_required_member(specdec__schema *s, uint32_t a, uint32_t c)
 {
     const uint32_t other = specdec__schema_get_member(s, c, "additionalProperties");
     const uint32_t list = specdec__schema_get_member(s, a, "required");
@@ -32235,7 +32240,7 @@ static int specdec__schema_lacks_member(specdec__schema *s, uint32_t a, uint32_t
         specdec__schema_json_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
     while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->build, 1))
-        if (!specdec__schema_get_equal(s, properties, at))
+        if (!specdec__schema_find_equal_member(s, properties, at))
             return 1;
     return 0;
 }
@@ -32266,12 +32271,12 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
     two = specdec__schema_get_member(s, c, "properties");
     if (types != SPECDEC__TYPE_OBJECT || depth > 2)
         return 0;
-    if (specdec__schema_lacks_member(s, a, c) || specdec__schema_lacks_member(s, c, a))
+    if (specdec__schema_forbids_required_member(s, a, c) || specdec__schema_forbids_required_member(s, c, a))
         return 1;
     at = 0;
     while (one && two && specdec__schema_json_node(s, one)->kind == SPECDEC__JSON_OBJECT &&
            specdec__schema_next_child(s, one, &at) && !s->build->failed) {
-        const uint32_t other = specdec__schema_get_equal(s, two, at);
+        const uint32_t other = specdec__schema_find_equal_member(s, two, at);
 
         if (other && (specdec__schema_requires_member(s, a, at) || specdec__schema_requires_member(s, c, at)) &&
             specdec__schema_is_disjoint(s, at + 1, other, depth + 1))
@@ -32304,7 +32309,7 @@ static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *t
     for (i = j = 0; i < count; i++) { /* sorts terms; drops duplicates and schemas that allow every value */
         const uint32_t one = term[i];
 
-        if (!(one & 1) && specdec__schema_is_true(s, one >> 1))
+        if (!(one & 1) && specdec__schema_allows_everything(s, one >> 1))
             continue;
         for (k = 0; k < j && term[k] < one; k++)
             ;
@@ -32621,7 +32626,8 @@ static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, cons
     specdec__dfa other, old = *d;
 
     return specdec__numbers_regex_dfa(s->build, &other, text, strlen(text)) &&
-           specdec__dfa_product(s->build, d, &old, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(s->build, d);
+           specdec__dfa_product(s->build, d, &old, &other, SPECDEC__DFA_WITHOUT) &&
+           specdec__dfa_remove_dead_states(s->build, d);
 }
 
 /* Regular expressions of white space and of any text, for raw strings. */
@@ -32668,7 +32674,7 @@ static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
     start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
     start = specdec__nfa_add_tree(b, all, start);
     return !b->failed && specdec__dfa_build(b, &other, start) &&
-           specdec__dfa_product(b, d, &made, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(b, d);
+           specdec__dfa_product(b, d, &made, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_remove_dead_states(b, d);
 }
 
 /* Adds the raw strings of *d, if *any, and of the collected lengths to the current rule. */
@@ -32683,7 +32689,7 @@ static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int an
         s->error_node = owner;
         s->error_key = "maxLength";
     }
-    if (s->build->failed || !specdec__dfa_trim(s->build, d))
+    if (s->build->failed || !specdec__dfa_remove_dead_states(s->build, d))
         return;
     if (s->ambiguous && !specdec__raw_remove_matches(s, d, specdec__raw_ambiguous_regex))
         return;
@@ -32692,7 +32698,7 @@ static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int an
 }
 
 /* Returns the rule of any raw string with the marks around it. */
-static uint32_t specdec__raw_any_rule(specdec__schema *s)
+static uint32_t specdec__raw_any_string_rule(specdec__schema *s)
 {
     specdec__dfa d;
     uint32_t rule;
@@ -32736,7 +32742,7 @@ static void specdec__schema_add_strings(specdec__schema *s)
         return;
     }
     specdec__schema_limit_length(s, &d, &any, length, owner);
-    if (s->build->failed || !specdec__dfa_trim(s->build, &d))
+    if (s->build->failed || !specdec__dfa_remove_dead_states(s->build, &d))
         return;
     place = specdec__dfa_write_records(s->build, &d, &s->end_state, NULL);
     specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '"', place));
@@ -32844,7 +32850,7 @@ static int specdec__schema_apply_number_fact(specdec__schema *s, const specdec__
 }
 
 /* Builds the rule of a regular expression over bytes. */
-static uint32_t specdec__schema_regex_rule(specdec__schema *s, const char *text)
+static uint32_t specdec__schema_build_regex_rule(specdec__schema *s, const char *text)
 {
     const uint32_t rule = specdec__build_add_rule(s->build);
     specdec__dfa d;
@@ -32877,7 +32883,7 @@ static void specdec__schema_add_numbers(specdec__schema *s)
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         specdec__schema_apply_number_fact(s, &fact, &d);
     }
-    if (!s->build->failed && specdec__dfa_trim(s->build, &d))
+    if (!s->build->failed && specdec__dfa_remove_dead_states(s->build, &d))
         specdec__schema_add_alternative(s, specdec__dfa_write_records(s->build, &d, NULL, NULL));
 }
 
@@ -32978,7 +32984,7 @@ static void specdec__schema_add_arrays(specdec__schema *s)
 /* ---- Listed values. */
 
 /* Does a listed value (enum, const) obey the other facts of its shape? */
-static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
+static int specdec__schema_value_obeys_facts(specdec__schema *s, uint32_t node)
 {
     static const char any_number[] = "-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?";
     const uint32_t type = specdec__schema_type_of(s, node);
@@ -33020,7 +33026,7 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
     if (type & SPECDEC__TYPE_NUMBER && !s->build->failed) {
         const specdec__bytes raw = specdec__json_raw_text(&s->json, node);
 
-        return d.label.data[specdec__dfa_walk(&d, 1, raw.data, raw.size)] != 0;
+        return d.label.data[specdec__dfa_read_text(&d, 1, raw.data, raw.size)] != 0;
     }
     if (type == SPECDEC__TYPE_STRING && !s->build->failed) {
         size_t size, k, count = 0;
@@ -33029,7 +33035,7 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
 
         if (!text || !plain)
             return 0;
-        if (any && !d.label.data[specdec__dfa_walk(&d, 1, text, size)])
+        if (any && !d.label.data[specdec__dfa_read_text(&d, 1, text, size)])
             return 0;
         size = specdec__json_string_value(&s->json, node, plain, size);
         for (k = 0; k < size; k++)
@@ -33071,7 +33077,7 @@ static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
     uint32_t rule;
     specdec__dfa d;
 
-    if (!specdec__schema_listed_dfa(s, &d, node, 0) || !specdec__dfa_trim(b, &d) ||
+    if (!specdec__schema_listed_dfa(s, &d, node, 0) || !specdec__dfa_remove_dead_states(b, &d) ||
         (s->ambiguous && !specdec__raw_remove_matches(s, &d, specdec__raw_ambiguous_regex)) ||
         !specdec__raw_add_marks(s, &d))
         return 0;
@@ -33392,9 +33398,10 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
         const size_t size = m->texts.data[2 * place + 1];
 
         for (i = 0; i < m->patterns; i++)
-            if (m->pattern[i].states > 1 && m->pattern[i].label.data[specdec__dfa_walk(&m->pattern[i], 1, text, size)])
+            if (m->pattern[i].states > 1 &&
+                m->pattern[i].label.data[specdec__dfa_read_text(&m->pattern[i], 1, text, size)])
                 matched |= 1u << i;
-        if (m->names_limited && !m->allowed.label.data[specdec__dfa_walk(&m->allowed, 1, text, size)])
+        if (m->names_limited && !m->allowed.label.data[specdec__dfa_read_text(&m->allowed, 1, text, size)])
             return UINT32_MAX;
     }
     for (f = 0; f < s->facts.count / 4 && !s->build->failed; f++) {
@@ -33411,7 +33418,9 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
             term[count++] = fact.more;
         if (fact.kind != SPECDEC__KEY_PROPERTIES)
             continue;
-        other = name ? specdec__schema_get_equal(s, specdec__schema_get_member(s, fact.owner, "properties"), name) : 0;
+        other = name ? specdec__schema_find_equal_member(s, specdec__schema_get_member(s, fact.owner, "properties"),
+                                                         name)
+                     : 0;
         if (other)
             term[count++] = other << 1;
         for (i = 0; i < m->patterns; i++)
@@ -33502,7 +33511,7 @@ static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__membe
         }
         d->label.data[i] = ends[k] ? 1u << k : 0;
     }
-    if (b->failed || none || !specdec__dfa_trim(b, d))
+    if (b->failed || none || !specdec__dfa_remove_dead_states(b, d))
         return 0;
     return specdec__dfa_write_records(b, d, ends, place);
 }
@@ -33559,7 +33568,7 @@ static void specdec__members_build_name_tree(specdec__schema *s, const specdec__
                 const uint32_t from = tree->data[at + SPECDEC__NAME_TREE_UNLISTED];
 
                 child = specdec__members_add_name_node(s, tree, text[k], i,
-                                                       from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
+                                                       from ? specdec__dfa_read_text(other, from, text + k, 1) : 0);
                 if (s->build->failed)
                     return;
                 tree->data[last ? last + SPECDEC__NAME_TREE_NEXT : at + SPECDEC__NAME_TREE_CHILD] = child;
@@ -33960,7 +33969,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
 /* ---- Shapes. */
 
 /* Refuses the schema if a keyword that is not supported applies to a type that the shape still allows. */
-static void specdec__schema_refuse_keywords(specdec__schema *s)
+static void specdec__schema_refuse_unsupported_keywords(specdec__schema *s)
 {
     uint32_t i;
 
@@ -33978,7 +33987,7 @@ static void specdec__schema_refuse_keywords(specdec__schema *s)
 }
 
 /* Adds the values of a shape, whose facts are complete, to the current rule. */
-static void specdec__schema_add_shape(specdec__schema *s)
+static void specdec__schema_add_shape_values(specdec__schema *s)
 {
     uint32_t i, at;
 
@@ -34008,14 +34017,14 @@ static void specdec__schema_add_shape(specdec__schema *s)
             }
             continue;
         }
-        if (!list && specdec__schema_value_obeys(s, fact.node))
+        if (!list && specdec__schema_value_obeys_facts(s, fact.node))
             specdec__vector_push(s->build, &s->literals, fact.node);
         while (list && specdec__schema_next_child(s, fact.node, &at) && !s->build->failed)
-            if (specdec__schema_value_obeys(s, at))
+            if (specdec__schema_value_obeys_facts(s, at))
                 specdec__vector_push(s->build, &s->literals, at);
         return;
     }
-    specdec__schema_refuse_keywords(s);
+    specdec__schema_refuse_unsupported_keywords(s);
     s->free_types |= s->types & (SPECDEC__TYPE_NULL | SPECDEC__TYPE_FALSE | SPECDEC__TYPE_TRUE);
     if (s->types & SPECDEC__TYPE_NUMBER && !s->build->failed)
         specdec__schema_add_numbers(s);
@@ -34066,7 +34075,7 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     if (!s->types || s->build->failed || !specdec__build_count_work(s->build, 16))
         return;
     if (s->branch_index == s->branches.count / 4) {
-        specdec__schema_add_shape(s);
+        specdec__schema_add_shape_values(s);
         return;
     }
     branch = specdec__schema_get_fact(&s->branches, s->branch_index);
@@ -34181,7 +34190,8 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
     specdec__schema_add_alternative(s, specdec__schema_add_literals(s));
     specdec__schema_add_raw_literals(s);
     if (s->free_types & SPECDEC__TYPE_STRING)
-        specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_any_rule(s)] : b->string_quote);
+        specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_any_string_rule(s)]
+                                                          : b->string_quote);
     if (s->free_types & SPECDEC__TYPE_FRACTION)
         specdec__schema_add_alternative(s, b->rules.data[s->number_rule]);
     else if (s->free_types & SPECDEC__TYPE_INTEGER)
@@ -34258,9 +34268,9 @@ static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, co
         for (k = 0; k + 8 < raw.size; k++)
             s->legacy_refs |= memcmp(raw.data + k, "draft-0", 7) == 0;
     }
-    specdec__strings_add_states(b, &s->string_dfa, &s->string_states);
-    s->number_rule = specdec__schema_regex_rule(s, "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
-    s->integer_rule = specdec__schema_regex_rule(s, "-?(0|[1-9]\\d*)");
+    specdec__strings_add_any_string_states(b, &s->string_dfa, &s->string_states);
+    s->number_rule = specdec__schema_build_regex_rule(s, "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
+    s->integer_rule = specdec__schema_build_regex_rule(s, "-?(0|[1-9]\\d*)");
     s->end_state = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END, 2);
     from = b->ranges.count;
     specdec__syntax_add_range(b, 9, 10);
@@ -34499,7 +34509,7 @@ static int specdec__tools_calls_are_list(const specdec__calls *row)
 }
 
 /* Writes the kinds of all tool arguments (1: string, 2: other JSON, 0: unknown) into the constraint. */
-static void specdec__tools_store_kinds(specdec__schema *s)
+static void specdec__tools_store_argument_kinds(specdec__schema *s)
 {
     specdec__build *b = s->build;
     const uint32_t count = s->argument_kinds.count / (SPECDEC__ARGUMENT_KIND_WORDS + 1);
@@ -34517,8 +34527,8 @@ static void specdec__tools_store_kinds(specdec__schema *s)
 }
 
 /* Gives a splitter the kinds of arguments that a constraint has stored; NULL: none. */
-static SPECDEC__UNUSED void specdec__tools_set_splitter_kinds(specdec_splitter *splitter,
-                                                              const specdec_constraint *calls)
+static SPECDEC__UNUSED void specdec__tools_set_splitter_argument_kinds(specdec_splitter *splitter,
+                                                                       const specdec_constraint *calls)
 {
     splitter->kinds_known = calls ? specdec__constraint_words(calls) + calls->argument_kinds : NULL;
     splitter->kind_count = calls ? (int)calls->argument_kind_count : 0;
@@ -34582,7 +34592,7 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     specdec__syntax_prepend_child(b, all, any);
     specdec__syntax_prepend_child(b, all,
                                   specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
-    specdec__tools_store_kinds(s);
+    specdec__tools_store_argument_kinds(s);
     if (specdec__build_rule_from_tree(b, root, all))
         specdec__build_finish(b, root, s->allows_space);
 }
@@ -34900,7 +34910,7 @@ static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kind
 }
 
 /* Computes for all nodes of a trie the kinds of bytes below them and their heights. */
-static void specdec__trie_mark_nodes(const specdec_token_trie *t, specdec__trie_tree *tree)
+static void specdec__trie_compute_node_kinds(const specdec_token_trie *t, specdec__trie_tree *tree)
 {
     uint32_t path[SPECDEC__TRIE_TOKEN_BYTES + 2], i, depth = 0;
     unsigned char kinds[SPECDEC__TRIE_TOKEN_BYTES + 2];
@@ -35033,7 +35043,7 @@ static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const spe
     memset(from, 0, v->count);
     specdec__trie_sort_entries(t, t->all.tokens, t->all.entries);
     t->all.count = specdec__trie_build_nodes(t, &t->all, 1);
-    specdec__trie_mark_nodes(t, &t->all);
+    specdec__trie_compute_node_kinds(t, &t->all);
     t->rest.nodes = t->all.nodes + t->all.count + 1;
     t->rest.heights = t->all.heights + t->all.count + 1;
     {
@@ -35048,7 +35058,7 @@ static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const spe
         }
     }
     specdec__trie_build_nodes(t, &t->rest, 1);
-    specdec__trie_mark_nodes(t, &t->rest);
+    specdec__trie_compute_node_kinds(t, &t->rest);
 }
 
 SPECDEC__FOR_SPEED
@@ -35113,7 +35123,8 @@ static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__
             break;
         case SPECDEC__RECORD_KEY: specdec__record_first_bytes(m, at.state, set); break;
         case SPECDEC__RECORD_SET: specdec__automaton_count_member(m, &at); break;
-        case SPECDEC__RECORD_REPEAT: case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_repeat_body(m, &at); break;
+        case SPECDEC__RECORD_REPEAT:
+        case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_visit_repetition(m, &at); break;
         default:
             for (j = 0; j < 128; j++)
                 if (j == '"' || j == '}' || j == ',' || j == ']' ||
@@ -35193,7 +35204,7 @@ static SPECDEC__UNUSED int specdec__mask_forced_byte(const specdec_constraint *c
 
 /* Adds the tokens below a trie node to the mask one by one, each read from the text's own state: for walks that ran out
    of memory. */
-static void specdec__mask_test_tokens(specdec__mask_walk *w, uint32_t node, uint32_t end)
+static void specdec__mask_test_tokens_one_by_one(specdec__mask_walk *w, uint32_t node, uint32_t end)
 {
     uint32_t entry = w->tree->nodes[node].first_and_kinds >> 8;
 
@@ -35264,14 +35275,14 @@ SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const sp
     if (level->thread_count == 1) {
         const uint32_t *record = m->words + threads->state;
 
-        if (specdec__record_only_edges(record)) {
+        if (specdec__record_has_only_edges(record)) {
             const uint32_t *edge = specdec__record_find_edge(record + 2, SPECDEC__RECORD_EDGES(record[0]), byte);
 
             if (!edge ||
                 specdec__automaton_stack_height(m, threads->node) + SPECDEC__RECORD_STACK_NEED(m->words[edge[1]]) >
                     SPECDEC__STACK_HEIGHT)
                 return 0;
-            if (!threads->node || !specdec__record_only_ends(m->words + edge[1])) {
+            if (!threads->node || !specdec__record_can_only_end(m->words + edge[1])) {
                 m->next_threads->state = edge[1];
                 m->next_threads->node = threads->node;
                 return level->first_thread + level->thread_count + 1u <=
@@ -35291,7 +35302,7 @@ SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const sp
         return specdec__mask_count_character(w, threads);
     specdec__automaton_read_byte(m, threads, level->thread_count, byte);
     if (m->state_node_count + m->new_count > SPECDEC__STACK_NODES)
-        specdec__automaton_drop_threads(m, w->live_nodes);
+        specdec__automaton_remove_excess_threads(m, w->live_nodes);
     w->threads_most = m->next_count > w->threads_most ? m->next_count : w->threads_most;
     return m->next_count;
 }
@@ -35335,7 +35346,7 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
             count = specdec__mask_read_byte(w, level, byte);
         }
         if (count == UINT32_MAX) {
-            specdec__mask_test_tokens(w, i, next);
+            specdec__mask_test_tokens_one_by_one(w, i, next);
             i = next;
             continue;
         }
@@ -35387,7 +35398,7 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
 }
 
 /* Adds the tokens that consist of at most `most` plain characters to the mask. */
-static void specdec__mask_add_plain(specdec__mask_walk *w, uint32_t most)
+static void specdec__mask_add_plain_tokens(specdec__mask_walk *w, uint32_t most)
 {
     const specdec_token_trie *t = w->trie;
     uint32_t i;
@@ -35404,7 +35415,7 @@ static void specdec__mask_add_plain(specdec__mask_walk *w, uint32_t most)
 /* Adds the tokens that a thread allows inside a string with length limits to the mask. Entries are grouped by the
    number of plain characters in front: all of a group lead to one counter. In front of the quote the stack node of the
    repetition is pushed first. */
-static void specdec__mask_add_counted_string(specdec__mask_walk *w, const specdec__automaton_thread *at)
+static void specdec__mask_add_counted_string_tokens(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
     specdec__automaton *m = &w->automaton;
     const uint32_t *record = m->words + at->state, *call = record + 2 + 2 * SPECDEC__RECORD_EDGES(record[0]);
@@ -35422,7 +35433,7 @@ static void specdec__mask_add_counted_string(specdec__mask_walk *w, const specde
         parent = w->state->node[at->node].parent;
         done = w->state->node[at->node].counter;
     }
-    specdec__mask_add_plain(w, most == UINT32_MAX ? SPECDEC__TRIE_TOKEN_BYTES : most - done);
+    specdec__mask_add_plain_tokens(w, most == UINT32_MAX ? SPECDEC__TRIE_TOKEN_BYTES : most - done);
     for (p = 0; p <= SPECDEC__TRIE_TOKEN_BYTES && (most == UINT32_MAX || done + p <= most); p = last + 1) {
         uint32_t any = w->trie->rest_lengths[p];
 
@@ -35504,14 +35515,14 @@ static void specdec__mask_recompute_node(specdec__mask_walk *w, uint32_t node)
 
 /* Adds the tokens that a thread allows at an object's key, where listed and unlisted keys may follow, to the mask:
    first those of an unlimited string; then tokens that begin like a listed key are computed anew. */
-static void specdec__mask_add_key(specdec__mask_walk *w, const specdec__automaton_thread *at)
+static void specdec__mask_add_key_tokens(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
     specdec__automaton *m = &w->automaton;
     const uint32_t *record = m->words + at->state;
     const specdec__trie_node *nodes = w->trie->all.nodes;
     uint32_t i = 1, depth = 0, end = w->trie->all.count;
 
-    specdec__mask_add_plain(w, SPECDEC__TRIE_TOKEN_BYTES);
+    specdec__mask_add_plain_tokens(w, SPECDEC__TRIE_TOKEN_BYTES);
     w->plain_least = 0;
     w->plain_most = SPECDEC__TRIE_TOKEN_BYTES;
     m->new_count = m->first_new = 0;
@@ -35552,7 +35563,7 @@ static void specdec__mask_add_key(specdec__mask_walk *w, const specdec__automato
 /* Adds all tokens that may follow the text, except end-of-text tokens, to the mask. Threads inside strings are walked
    one by one, with the tries for strings; if threads would be left out in a walk with all of them, that walk is made
    instead. */
-static void specdec__mask_add_threads(specdec__mask_walk *w)
+static void specdec__mask_add_tokens_of_threads(specdec__mask_walk *w)
 {
     const specdec_constraint_state *state = w->state;
     specdec__automaton_thread others[SPECDEC__AUTOMATON_THREADS];
@@ -35564,7 +35575,7 @@ static void specdec__mask_add_threads(specdec__mask_walk *w)
                 key = i;
         w->threads_most = 1;
         if (key != UINT32_MAX) { /* first, as it also takes tokens away */
-            specdec__mask_add_key(w, &state->thread[key]);
+            specdec__mask_add_key_tokens(w, &state->thread[key]);
             sum += w->threads_most;
         }
         for (i = 0; i < state->thread_count; i++) {
@@ -35575,11 +35586,11 @@ static void specdec__mask_add_threads(specdec__mask_walk *w)
                 continue;
             w->threads_most = 1;
             if (header & SPECDEC__RECORD_IN_STRING) {
-                specdec__mask_add_plain(w, SPECDEC__TRIE_TOKEN_BYTES);
+                specdec__mask_add_plain_tokens(w, SPECDEC__TRIE_TOKEN_BYTES);
                 specdec__mask_walk_trie(w, at, 1, &w->trie->rest);
             } else if (header & SPECDEC__RECORD_COUNTED_STRING &&
                        SPECDEC__RECORD_KIND(header) != SPECDEC__RECORD_REPEAT) {
-                specdec__mask_add_counted_string(w, at);
+                specdec__mask_add_counted_string_tokens(w, at);
             } else if (SPECDEC__RECORD_KIND(header) == SPECDEC__RECORD_PLAIN &&
                        SPECDEC__RECORD_LIVE_KINDS(header) == SPECDEC__BYTE_KINDS_PLAIN) {
                 uint32_t k;
@@ -35625,7 +35636,7 @@ static SPECDEC__UNUSED void specdec__mask_compute(const specdec_constraint *c, c
     w->mask = mask;
     w->short_plain_bytes = 0;
     memset(mask, 0, (size_t)trie->words * 4);
-    specdec__mask_add_threads(w);
+    specdec__mask_add_tokens_of_threads(w);
     for (i = 0; i < v->end_token_count; i++) {
         const uint32_t token = (uint32_t)v->end_tokens[i];
 
@@ -53886,7 +53897,7 @@ static specdec_result specdec__stream_decode_token(const specdec *t, specdec__te
     const specdec__vocab *v = &t->model->vocab;
     const int mark = t->parts && !t->settings.show_special &&
                      specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)token)) &&
-                     specdec__answer_shows_token(&t->splitter, specdec__vocab_token_text(v, (uint32_t)token));
+                     specdec__answer_marks_contain_token(&t->splitter, specdec__vocab_token_text(v, (uint32_t)token));
 
     stream->show_special = t->settings.show_special || mark;
     return specdec__text_decoder_push(stream, v, token, t->token_text, t->text_room, more, error);
@@ -58670,7 +58681,7 @@ static void specdec__link_handle_failed(specdec__link *link, int rank, const uns
 }
 
 /* Marks a sequence as having no valid draft tokens: the draft rank begins again behind the next tokens it is sent. */
-static void specdec__remote_draft_invalidate(specdec__remote_sequence *sequence)
+static void specdec__remote_draft_invalidate_sequence(specdec__remote_sequence *sequence)
 {
     sequence->epoch++;
     sequence->epoch_unsent = 1;
@@ -58720,7 +58731,7 @@ static void specdec__remote_draft_measure_arrival(specdec__link *link, const spe
 /* Stores the draft tokens of a message from the draft rank. Draft tokens of an earlier epoch, repeated ones and late
    ones are ignored. If a parent is missing, the draft rank is asked to begin a new tree. Returns 0 if the message is
    not valid. */
-static int specdec__remote_draft_receive(specdec__link *link, const unsigned char *words, int count)
+static int specdec__remote_draft_receive_message(specdec__link *link, const unsigned char *words, int count)
 {
     specdec__wire_reader in = {words, count, 0};
     const int view = specdec__wire_read_int(&in, 0, link->view_count - 1);
@@ -58759,7 +58770,7 @@ static int specdec__remote_draft_receive(specdec__link *link, const unsigned cha
     }
     link->next_draft_number = late ? link->next_draft_number : number;
     if (valid && lost)
-        specdec__remote_draft_invalidate(sequence);
+        specdec__remote_draft_invalidate_sequence(sequence);
     link->draft_arrived |= valid;
     return !in.bad;
 }
@@ -58819,7 +58830,7 @@ static void specdec__link_handle_urgent(specdec__link *link, const unsigned char
         break;
     case SPECDEC__WIRE_FAILED: specdec__link_handle_failed(link, rank, first, words); break;
     case SPECDEC__WIRE_DRAFT_TOKENS:
-        if (!link->draft_tokens || !is_draft_rank || !specdec__remote_draft_receive(link, first, words))
+        if (!link->draft_tokens || !is_draft_rank || !specdec__remote_draft_receive_message(link, first, words))
             specdec__link_reject_message(link, rank, "draft tokens that make no sense");
         break;
     default: break;
@@ -58868,7 +58879,7 @@ static void specdec__link_check_cancel(specdec__link *link)
 }
 
 /* Receives and handles all urgent messages that have arrived, then does the periodic checks. */
-static void specdec__link_poll(specdec__link *link)
+static void specdec__link_handle_urgent_messages(specdec__link *link)
 {
     unsigned char message[4 * SPECDEC__WIRE_URGENT_WORDS];
     size_t size;
@@ -58966,18 +58977,18 @@ static void specdec__link_wait(specdec__link *link, double seconds)
 static void specdec__link_report_loading(specdec__link *link)
 {
     link->layer++;
-    specdec__link_poll(link);
+    specdec__link_handle_urgent_messages(link);
 }
 
 /* The hook of a forward pass between two layers: handles urgent messages, among them the one that cancels the run. */
-static void specdec__link_between_layers(specdec__context *c)
+static void specdec__link_hook_between_layers(specdec__context *c)
 {
     specdec__link *link = (specdec__link *)c->hooks_argument;
 
     if (link->cluster.layer)
         link->cluster.layer(link->cluster.user_data, c->n);
     link->layer++;
-    specdec__link_poll(link);
+    specdec__link_handle_urgent_messages(link);
 }
 
 /* Receives the next message of a rank into link->inbox. Returns 0 if none has arrived. */
@@ -59169,7 +59180,7 @@ static specdec_result specdec__link_take_run(specdec__link *link, specdec_error 
 }
 
 /* Returns whether a sequence of the context's batch was cancelled, or the sequence whose caller waits for the step. */
-static int specdec__link_cancelled(const specdec__link *link)
+static int specdec__link_step_is_cancelled(const specdec__link *link)
 {
     const specdec__batch *batch = link->context->batch;
     int i;
@@ -59184,7 +59195,7 @@ static int specdec__link_cancelled(const specdec__link *link)
 }
 
 /* Returns whether any sequence of the engine was cancelled. */
-static int specdec__link_any_cancelled(const specdec__link *link)
+static int specdec__link_any_sequence_cancelled(const specdec__link *link)
 {
     int i, any = SPECDEC__LOAD(link->context->pool->cancel);
 
@@ -59202,7 +59213,7 @@ static specdec_result specdec__link_await_run(specdec__link *link, uint32_t run,
     for (;;) {
         while (link->sent_run_count && !link->sent_runs[0].returned && specdec__link_receive_answer(link))
             continue;
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
             return specdec__fail(error, link->failed.code, "%s", link->failed.text);
         if (!link->sent_run_count || link->sent_runs[0].number > run)
@@ -59210,7 +59221,7 @@ static specdec_result specdec__link_await_run(specdec__link *link, uint32_t run,
         last = &link->sent_runs[link->sent_run_count - 1];
         if (link->sent_runs[0].number == run && link->sent_runs[0].returned)
             break;
-        if (specdec__link_cancelled(link)) {
+        if (specdec__link_step_is_cancelled(link)) {
             if (last->number == run && last->rows)
                 specdec__link_abandon_run(link, last);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
@@ -59251,12 +59262,14 @@ static specdec_result specdec__link_begin_run(specdec__context *c, specdec_error
     specdec__link *link = (specdec__link *)c->hooks_argument;
     const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_MAX_RUNS / 2 - 2);
 
-    while (!link->failed.code && !link->overlaps_runs && link->sent_run_count > most && !specdec__link_cancelled(link))
+    while (!link->failed.code && !link->overlaps_runs && link->sent_run_count > most &&
+           !specdec__link_step_is_cancelled(link))
         specdec__link_await_run(link, link->sent_runs[0].number, NULL);
     if (link->failed.code)
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    return !link->overlaps_runs && specdec__link_cancelled(link)
-               ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled") : SPECDEC_OK;
+    return !link->overlaps_runs && specdec__link_step_is_cancelled(link)
+               ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled")
+               : SPECDEC_OK;
 }
 
 /* The hook behind rank 0's last layer: sends the batch to the next rank, waits for its wanted rows and computes their
@@ -59268,7 +59281,7 @@ static specdec_result specdec__link_send_run(specdec__context *c, specdec_result
     specdec__wire_run *run = &link->sent_runs[link->sent_run_count++];
     const double now = specdec__os_seconds();
 
-    if (!result && !link->overlaps_runs && specdec__link_cancelled(link))
+    if (!result && !link->overlaps_runs && specdec__link_step_is_cancelled(link))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     specdec__link_store_run_order(link, result != SPECDEC_OK);
     specdec__link_send_orders(link, c->model->layers && !result ? c->n : 0);
@@ -59287,8 +59300,8 @@ static specdec_result specdec__link_send_run(specdec__context *c, specdec_result
 /* The hooks of a forward pass in a cluster: of ranks that serve, and of rank 0 if it is not the only rank with
    layers. */
 static const specdec__forward_hooks specdec__link_hooks[] = {
-    {specdec__link_between_layers, NULL, NULL},
-    {specdec__link_between_layers, specdec__link_begin_run, specdec__link_send_run}};
+    {specdec__link_hook_between_layers, NULL, NULL},
+    {specdec__link_hook_between_layers, specdec__link_begin_run, specdec__link_send_run}};
 
 SPECDEC__FOR_SPEED
 
@@ -59300,14 +59313,14 @@ SPECDEC__FOR_SIZE
 
 /* Reserves n->first_number slots in a view of the cache. Returns 0 if rank 0 has reserved another number of slots
    (n->second_number). */
-static int specdec__obey_reserve(specdec__link *link, const specdec__kv_event *n)
+static int specdec__obey_reserve_slots(specdec__link *link, const specdec__kv_event *n)
 {
     return n->first_number <= link->context->max_nodes &&
            specdec__view_reserve(n->view, &link->context->kv, n->first_number) == n->second_number;
 }
 
 /* Frees the reserved slots of a view of the cache. Returns 1. */
-static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_event *n)
+static int specdec__obey_free_reserved_slots(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_free_reserved(n->view, &link->context->kv);
     link->node_count = 0;
@@ -59316,7 +59329,7 @@ static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_event 
 
 /* Commits the first n->first_number nodes of a path. If n->renumbered is not 0, nodes of the next run may descend from
    the other nodes of the path. Returns 0 if the order is not valid. */
-static int specdec__obey_commit(specdec__link *link, const specdec__kv_event *n)
+static int specdec__obey_commit_nodes(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__context *c = link->context;
     const int count = n->first_number + specdec__max_int(n->second_number, 0), known = n->renumbered;
@@ -59340,7 +59353,7 @@ static int specdec__obey_commit(specdec__link *link, const specdec__kv_event *n)
 }
 
 /* Truncates a view of the cache to n->first_number keys. Returns 1. */
-static int specdec__obey_truncate(specdec__link *link, const specdec__kv_event *n)
+static int specdec__obey_truncate_view(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_truncate(n->view, &link->context->kv, n->first_number);
     link->node_count = 0;
@@ -59348,7 +59361,7 @@ static int specdec__obey_truncate(specdec__link *link, const specdec__kv_event *
 }
 
 /* Lets an empty view share the first n->second_number keys of another view. Returns 0 if the order is not valid. */
-static int specdec__obey_share(specdec__link *link, const specdec__kv_event *n)
+static int specdec__obey_share_keys(specdec__link *link, const specdec__kv_event *n)
 {
     if (!n->source_view || n->source_view == n->view || n->view->length || n->first_number ||
         n->second_number > n->source_view->length)
@@ -59362,8 +59375,9 @@ static int specdec__obey_share(specdec__link *link, const specdec__kv_event *n)
 /* Functions that obey an order to change a view, by kind: each returns 0 if the order is not valid. */
 static const struct {
     int (*obey)(specdec__link *link, const specdec__kv_event *news);
-} specdec__obey_table[SPECDEC__KV_EVENTS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
-                                             {specdec__obey_truncate}, {specdec__obey_share}};
+} specdec__obey_table[SPECDEC__KV_EVENTS] = {{specdec__obey_reserve_slots}, {specdec__obey_free_reserved_slots},
+                                             {specdec__obey_commit_nodes},
+                                             {specdec__obey_truncate_view}, {specdec__obey_share_keys}};
 
 /* Obeys the order of a message that changes a view of the cache. Returns 0 if the order is not valid. */
 static int specdec__obey_kv_order(specdec__link *link, int kind, specdec__wire_reader *in)
@@ -59468,7 +59482,7 @@ static int specdec__link_run_layers(specdec__link *link, const specdec__batch *b
 
 /* Obeys the order to run a batch: reads its nodes and computes this rank's layers. rows: received rows of activations.
    *empty: as in specdec__link_run_layers. Returns 0 if the order is not valid. */
-static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
+static int specdec__obey_run_order(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
 {
     specdec__context *c = link->context;
     const unsigned char *x;
@@ -59558,7 +59572,7 @@ static int specdec__link_obey_order(specdec__link *link, int at, int words, int 
     at += 1 + in.left;
     if (kind == SPECDEC__WIRE_ORDER_RUN) {
         *run_at = at - 1 - in.left;
-        valid = at == words && specdec__obey_run(link, &in, rows, empty);
+        valid = at == words && specdec__obey_run_order(link, &in, rows, empty);
     } else if (kind == SPECDEC__WIRE_ORDER_END) {
         link->ended = 1;
     } else {
@@ -59592,7 +59606,7 @@ static specdec_result specdec__link_serve(specdec__link *link)
     double start;
 
     while (!link->ended) {
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
             return link->failed.code;
         if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
@@ -59711,14 +59725,14 @@ static const specdec__remote_draft *specdec__remote_draft_find_root(specdec__lin
     uint32_t i;
 
     if (!root && sequence->count)
-        specdec__remote_draft_invalidate(sequence);
+        specdec__remote_draft_invalidate_sequence(sequence);
     for (; root && sequence->count && sequence->count < count; root = child) {
         if (!root->count)
             return NULL;
         for (i = 0, child = NULL; i < root->count && !child; i++) {
             child = specdec__remote_draft_find(link, root->first + i);
             if (!child)
-                specdec__remote_draft_invalidate(sequence);
+                specdec__remote_draft_invalidate_sequence(sequence);
             child = child && child->token == tokens[sequence->count] ? child : NULL;
         }
         sequence->count = child ? sequence->count + 1 : 0;
@@ -59852,7 +59866,7 @@ static specdec_result specdec__link_connect_ranks(specdec__link *link, const spe
         specdec__link_send_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
     } else {
         while (link->ready_count < others && !link->failed.code) {
-            specdec__link_poll(link);
+            specdec__link_handle_urgent_messages(link);
             specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
             if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready_count, others))
                 specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
@@ -59936,7 +59950,7 @@ static int specdec__ranks_poll_state(specdec__ranks *ranks)
 
     while (specdec__link_receive_answer(link))
         continue;
-    specdec__link_poll(link);
+    specdec__link_handle_urgent_messages(link);
     if (link->failed.code)
         return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_RETURNED | SPECDEC__PIPE_FREE | SPECDEC__PIPE_DRAFTED;
     state |= link->draft_arrived ? SPECDEC__PIPE_DRAFTED : 0;
@@ -59963,7 +59977,8 @@ static int specdec__ranks_wait(specdec__pipe *pipe, int until)
 
         if (!until || state & until || (pipe->wake_at > 0 && now >= pipe->wake_at) ||
             SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
-            (until == SPECDEC__PIPE_RETURNED && specdec__link_any_cancelled(link))) /* no other run is awaited */
+            (until == SPECDEC__PIPE_RETURNED &&
+             specdec__link_any_sequence_cancelled(link))) /* no other run is awaited */
             return state;
         if (until & SPECDEC__PIPE_FREE && pipe->free_at - now < pause)
             pause = pipe->free_at - now;
@@ -59985,7 +60000,7 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
     double start, own;
 
     while (!(specdec__ranks_poll_state(ranks) & SPECDEC__PIPE_RETURNED)) {
-        if (specdec__link_any_cancelled(link)) {
+        if (specdec__link_any_sequence_cancelled(link)) {
             specdec__link_abandon_run(link, &link->sent_runs[link->sent_run_count - pipe->count]);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
         }
@@ -60056,8 +60071,8 @@ static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at
 }
 
 /* Returns the draft token of the draft rank that a candidate is; NULL: its children have not arrived. */
-static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d,
-                                                               const specdec__draft_request *request, int candidate)
+static const specdec__remote_draft *
+specdec__draft_remote_find_draft_token(const specdec__drafter *d, const specdec__draft_request *request, int candidate)
 {
     specdec__link *link = specdec__draft_remote_link(d);
     const specdec__remote_draft *parent =
@@ -60071,7 +60086,7 @@ static const specdec__remote_draft *specdec__draft_remote_find(const specdec__dr
 static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__draft_request *request,
                                             int candidate)
 {
-    return specdec__draft_remote_find(d, request, candidate) != NULL;
+    return specdec__draft_remote_find_draft_token(d, request, candidate) != NULL;
 }
 
 /* Returns the seconds until more draft tokens are expected, from the mean times measured so far; 0: twice the mean time
@@ -60113,7 +60128,7 @@ static void specdec__draft_remote_await_children(specdec__drafter *d, const spec
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
            !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, request, candidate)) {
         specdec__link_wait(link, left);
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
     }
 }
 
@@ -60146,7 +60161,7 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const spec
 
         if (drafts->tree.ranks[i] == 1 && (!above || drafts->tokens[above] >= 0))
             specdec__draft_remote_await_children(d, request, above);
-        parent = specdec__draft_remote_find(d, request, above);
+        parent = specdec__draft_remote_find_draft_token(d, request, above);
         child = parent ? specdec__draft_remote_child(d, parent, drafts->tree.ranks[i]) : NULL;
 
         numbers[i] = child ? child->number : 0;
@@ -60159,7 +60174,7 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const spec
 static void specdec__draft_remote_append_children(specdec__drafter *d, const specdec__draft_request *request,
                                                   specdec__draft_tree *drafts, int candidate)
 {
-    const specdec__remote_draft *parent = specdec__draft_remote_find(d, request, candidate), *child;
+    const specdec__remote_draft *parent = specdec__draft_remote_find_draft_token(d, request, candidate), *child;
     const int most = specdec__min_int(SPECDEC__GROWN_CHILDREN, drafts->tree.capacity - drafts->tree.n);
     int i;
 
@@ -60198,7 +60213,7 @@ static specdec_result specdec__draft_remote_extend(specdec__drafter *d, const sp
 }
 
 /* Makes a candidate the root of a tree: its descendants are kept, with their numbers on the draft rank. */
-static void specdec__draft_remote_keep(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
+static void specdec__draft_remote_keep_subtree(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
     uint32_t *numbers = specdec__draft_remote_numbers(d, at);
     const int known = drafts->tree.n;
@@ -60213,14 +60228,14 @@ static void specdec__draft_remote_keep(specdec__drafter *d, int at, specdec__dra
 }
 
 /* Truncates a sequence (at: its number) on the draft rank. */
-static void specdec__draft_remote_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+static void specdec__draft_remote_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     (void)text;
     specdec__remote_draft_truncate_sequence(specdec__draft_remote_link(d), at, length);
 }
 
 /* Makes sequence `at` begin with the first `length` tokens of sequence `of` on the draft rank. */
-static void specdec__draft_remote_share(specdec__drafter *d, int at, int of, int length)
+static void specdec__draft_remote_share_tokens(specdec__drafter *d, int at, int of, int length)
 {
     specdec__remote_draft_fork_sequence(specdec__draft_remote_link(d), at, of, length);
 }
@@ -60291,11 +60306,11 @@ static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
     kind->init = specdec__draft_remote_init;
     kind->fill_tree = specdec__draft_remote_fill;
     kind->extend = specdec__draft_remote_extend;
-    kind->truncate_sequence = specdec__draft_remote_truncate;
-    kind->share_prefix = specdec__draft_remote_share;
+    kind->truncate_sequence = specdec__draft_remote_truncate_sequence;
+    kind->share_prefix = specdec__draft_remote_share_tokens;
     kind->level_cost = specdec__draft_remote_cost;
     kind->count_behind = specdec__draft_remote_unread_count;
-    kind->keep_subtree = specdec__draft_remote_keep;
+    kind->keep_subtree = specdec__draft_remote_keep_subtree;
     kind->prepare = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
     kind->seconds_until_more = specdec__draft_remote_arrival_seconds;
@@ -60646,7 +60661,7 @@ static specdec_result specdec__draft_rank_serve(specdec__engine *e)
     while (!link->ended) {
         const double start = specdec__os_seconds();
 
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
             return link->failed.code;
         SPECDEC__STORE(&link->cancel_run, 0);
@@ -62047,7 +62062,7 @@ static specdec_result specdec__conversation_render_text(specdec *t, const specde
     }
     if (!SPECDEC__CHATS || !chat->format)
         return specdec__chat_refuse_unknown_format(chat, &t->error);
-    if (specdec__text_bytes(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
+    if (specdec__conversation_text_bytes(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "chat format \"%s\" knows no tools",
                              chat->format->name);
     if ((result = specdec__conversation_to_messages(input, arena, &messages, &t->error)) != SPECDEC_OK ||
@@ -62062,14 +62077,14 @@ static specdec_result specdec__conversation_render_text(specdec *t, const specde
 static specdec_result specdec__conversation_begin_call(specdec *t, const specdec_chat_input *input,
                                                        specdec__chat_text *out, size_t *begun)
 {
-    const specdec__bytes name = specdec__text_bytes(input->tool);
+    const specdec__bytes name = specdec__conversation_text_bytes(input->tool);
     const specdec__calls *calls = t->engine->chat.calls;
     const size_t before = out->needed;
 
     *begun = 0;
     if (input->tool_choice != SPECDEC_TOOLS_REQUIRED)
         return SPECDEC_OK;
-    if (!calls || !specdec__text_bytes(input->tools).size)
+    if (!calls || !specdec__conversation_text_bytes(input->tools).size)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              calls ? "a tool is required, but there are none"
                                    : "a tool is required, but how this model calls tools is not known");
@@ -62178,7 +62193,7 @@ static void specdec__part_set_marks(const specdec *t, specdec__masker *m)
         return;
     for (i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_MARKS; i++)
         if (!specdec__vocab_is_end_token(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
-            specdec__answer_shows_token(&t->splitter, specdec__vocab_token_text(v, v->specials[i])))
+            specdec__answer_marks_contain_token(&t->splitter, specdec__vocab_token_text(v, v->specials[i])))
             m->marks[m->mark_count++] = (int32_t)v->specials[i];
 }
 
@@ -62198,7 +62213,7 @@ static void specdec__part_switch_constraint(specdec *t)
         specdec__constraint_first_state(calls, state);
         if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
             specdec_constraint_advance(calls, state, s->input - since, since) < since) {
-            specdec__answer_undo_call(s);
+            specdec__answer_turn_call_into_text(s);
             return;
         }
     }
@@ -62229,7 +62244,7 @@ static specdec_result specdec__call_next_part(specdec *t, int work, specdec_part
         t->parts = 1;
     }
     if (SPECDEC__CONSTRAINTS)
-        specdec__tools_set_splitter_kinds(&t->splitter, t->settings.calls);
+        specdec__tools_set_splitter_argument_kinds(&t->splitter, t->settings.calls);
     for (;;) {
         if (specdec__answer_next_part(&t->splitter, part))
             return SPECDEC_OK;

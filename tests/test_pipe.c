@@ -1074,7 +1074,7 @@ static int is_guessed(specdec *t)
     const specdec__remote_draft *guess;
 
     for (;;) {
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
         guess = specdec__remote_draft_find_root(link, t->at, t->tokens, t->count);
         if ((guess && guess->count) || specdec__os_seconds() - start > 0.3)
             return guess && guess->count;

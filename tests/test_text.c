@@ -309,7 +309,7 @@ static size_t slow_merge(const specdec__vocab *v, const specdec__text_stretch *r
             size = sequence > 0 ? (size_t)sequence : 1;
         }
         starts[n] = at;
-        ids[n++] = specdec__vocab_find_stretch(v, run, at, size);
+        ids[n++] = specdec__vocab_find_token_of_stretch(v, run, at, size);
         at += size;
     }
     starts[n] = at;
@@ -318,7 +318,7 @@ static size_t slow_merge(const specdec__vocab *v, const specdec__text_stretch *r
         int32_t best_id = -1;
 
         for (i = 0, best = n; i + 1 < n; i++) {
-            int32_t id = specdec__vocab_find_stretch(v, run, starts[i], starts[i + 2] - starts[i]);
+            int32_t id = specdec__vocab_find_token_of_stretch(v, run, starts[i], starts[i + 2] - starts[i]);
             double value;
             if (id < 0)
                 continue;
@@ -355,7 +355,7 @@ static int is_whole(const specdec__vocab *v, const specdec__text_stretch *run)
     const int kind = v->pre_tokenizer ? v->pre_tokenizer->whole_words : SPECDEC__WORDS_MERGED;
 
     return kind && (kind == SPECDEC__WORDS_WHOLE || run->text[0] == '\n') &&
-           specdec__vocab_find_stretch(v, run, 0, run->length) >= 0;
+           specdec__vocab_find_token_of_stretch(v, run, 0, run->length) >= 0;
 }
 
 /* Compares one text without special tokens; SPM is merged whole here, and words of characters, never cut at spaces. */
@@ -375,7 +375,7 @@ static int agrees_with_slow(const subject *s, const char *text, size_t length)
         run.length = (v->model == SPECDEC__VOCAB_SPM ? length : specdec__pre_tokenizer_first_word(v->pre_tokenizer, run.text,
                                                                                                   length - at)) + run.prefix;
         if (is_whole(v, &run)) {
-            same = done < count && tokens[done++] == specdec__vocab_find_stretch(v, &run, 0, run.length);
+            same = done < count && tokens[done++] == specdec__vocab_find_token_of_stretch(v, &run, 0, run.length);
             at += run.length;
             continue;
         }
@@ -1014,7 +1014,7 @@ static void test_far_lookups(void)
             CHECK_EQUAL_INT(specdec__vocab_merge_rank(&s.v, 5, 6), within ? 0 : SPECDEC__TEXT_NONE);
         } else {
             CHECK_EQUAL_INT(specdec__vocab_find_token_by_file_text(&s.v, text, NULL), within ? 259 + 5 : -1);
-            CHECK_EQUAL_INT(specdec__vocab_find_stretch(&s.v, &run, 0, 3), within ? 259 + 5 : -1);
+            CHECK_EQUAL_INT(specdec__vocab_find_token_of_stretch(&s.v, &run, 0, 3), within ? 259 + 5 : -1);
         }
     }
     close_subject(&s);

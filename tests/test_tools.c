@@ -118,7 +118,7 @@ static int take(const specdec_constraint *c, const specdec__calls *row, const ch
     specdec_part part;
 
     specdec__answer_begin_splitter(&s, row, NULL, 0);
-    specdec__tools_set_splitter_kinds(&s, c);
+    specdec__tools_set_splitter_argument_kinds(&s, c);
     while (!ended) {
         piece = 1 + random_below(9);
         piece = piece < size - at ? piece : size - at;

@@ -354,7 +354,7 @@ static specdec_result specdec__draft_rank_serve(specdec__engine *e)
     while (!link->ended) {
         const double start = specdec__os_seconds();
 
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
             return link->failed.code;
         SPECDEC__STORE(&link->cancel_run, 0);

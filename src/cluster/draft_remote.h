@@ -46,8 +46,8 @@ static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at
 }
 
 /* Returns the draft token of the draft rank that a candidate is; NULL: its children have not arrived. */
-static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d,
-                                                               const specdec__draft_request *request, int candidate)
+static const specdec__remote_draft *
+specdec__draft_remote_find_draft_token(const specdec__drafter *d, const specdec__draft_request *request, int candidate)
 {
     specdec__link *link = specdec__draft_remote_link(d);
     const specdec__remote_draft *parent =
@@ -61,7 +61,7 @@ static const specdec__remote_draft *specdec__draft_remote_find(const specdec__dr
 static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__draft_request *request,
                                             int candidate)
 {
-    return specdec__draft_remote_find(d, request, candidate) != NULL;
+    return specdec__draft_remote_find_draft_token(d, request, candidate) != NULL;
 }
 
 /* Returns the seconds until more draft tokens are expected, from the mean times measured so far; 0: twice the mean time
@@ -103,7 +103,7 @@ static void specdec__draft_remote_await_children(specdec__drafter *d, const spec
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
            !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, request, candidate)) {
         specdec__link_wait(link, left);
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
     }
 }
 
@@ -136,7 +136,7 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const spec
 
         if (drafts->tree.ranks[i] == 1 && (!above || drafts->tokens[above] >= 0))
             specdec__draft_remote_await_children(d, request, above);
-        parent = specdec__draft_remote_find(d, request, above);
+        parent = specdec__draft_remote_find_draft_token(d, request, above);
         child = parent ? specdec__draft_remote_child(d, parent, drafts->tree.ranks[i]) : NULL;
 
         numbers[i] = child ? child->number : 0;
@@ -149,7 +149,7 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const spec
 static void specdec__draft_remote_append_children(specdec__drafter *d, const specdec__draft_request *request,
                                                   specdec__draft_tree *drafts, int candidate)
 {
-    const specdec__remote_draft *parent = specdec__draft_remote_find(d, request, candidate), *child;
+    const specdec__remote_draft *parent = specdec__draft_remote_find_draft_token(d, request, candidate), *child;
     const int most = specdec__min_int(SPECDEC__GROWN_CHILDREN, drafts->tree.capacity - drafts->tree.n);
     int i;
 
@@ -188,7 +188,7 @@ static specdec_result specdec__draft_remote_extend(specdec__drafter *d, const sp
 }
 
 /* Makes a candidate the root of a tree: its descendants are kept, with their numbers on the draft rank. */
-static void specdec__draft_remote_keep(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
+static void specdec__draft_remote_keep_subtree(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
     uint32_t *numbers = specdec__draft_remote_numbers(d, at);
     const int known = drafts->tree.n;
@@ -203,14 +203,14 @@ static void specdec__draft_remote_keep(specdec__drafter *d, int at, specdec__dra
 }
 
 /* Truncates a sequence (at: its number) on the draft rank. */
-static void specdec__draft_remote_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+static void specdec__draft_remote_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     (void)text;
     specdec__remote_draft_truncate_sequence(specdec__draft_remote_link(d), at, length);
 }
 
 /* Makes sequence `at` begin with the first `length` tokens of sequence `of` on the draft rank. */
-static void specdec__draft_remote_share(specdec__drafter *d, int at, int of, int length)
+static void specdec__draft_remote_share_tokens(specdec__drafter *d, int at, int of, int length)
 {
     specdec__remote_draft_fork_sequence(specdec__draft_remote_link(d), at, of, length);
 }
@@ -281,11 +281,11 @@ static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
     kind->init = specdec__draft_remote_init;
     kind->fill_tree = specdec__draft_remote_fill;
     kind->extend = specdec__draft_remote_extend;
-    kind->truncate_sequence = specdec__draft_remote_truncate;
-    kind->share_prefix = specdec__draft_remote_share;
+    kind->truncate_sequence = specdec__draft_remote_truncate_sequence;
+    kind->share_prefix = specdec__draft_remote_share_tokens;
     kind->level_cost = specdec__draft_remote_cost;
     kind->count_behind = specdec__draft_remote_unread_count;
-    kind->keep_subtree = specdec__draft_remote_keep;
+    kind->keep_subtree = specdec__draft_remote_keep_subtree;
     kind->prepare = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
     kind->seconds_until_more = specdec__draft_remote_arrival_seconds;

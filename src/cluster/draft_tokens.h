@@ -106,14 +106,14 @@ static const specdec__remote_draft *specdec__remote_draft_find_root(specdec__lin
     uint32_t i;
 
     if (!root && sequence->count)
-        specdec__remote_draft_invalidate(sequence);
+        specdec__remote_draft_invalidate_sequence(sequence);
     for (; root && sequence->count && sequence->count < count; root = child) {
         if (!root->count)
             return NULL;
         for (i = 0, child = NULL; i < root->count && !child; i++) {
             child = specdec__remote_draft_find(link, root->first + i);
             if (!child)
-                specdec__remote_draft_invalidate(sequence);
+                specdec__remote_draft_invalidate_sequence(sequence);
             child = child && child->token == tokens[sequence->count] ? child : NULL;
         }
         sequence->count = child ? sequence->count + 1 : 0;

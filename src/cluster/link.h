@@ -159,7 +159,7 @@ static void specdec__link_handle_failed(specdec__link *link, int rank, const uns
 }
 
 /* Marks a sequence as having no valid draft tokens: the draft rank begins again behind the next tokens it is sent. */
-static void specdec__remote_draft_invalidate(specdec__remote_sequence *sequence)
+static void specdec__remote_draft_invalidate_sequence(specdec__remote_sequence *sequence)
 {
     sequence->epoch++;
     sequence->epoch_unsent = 1;
@@ -209,7 +209,7 @@ static void specdec__remote_draft_measure_arrival(specdec__link *link, const spe
 /* Stores the draft tokens of a message from the draft rank. Draft tokens of an earlier epoch, repeated ones and late
    ones are ignored. If a parent is missing, the draft rank is asked to begin a new tree. Returns 0 if the message is
    not valid. */
-static int specdec__remote_draft_receive(specdec__link *link, const unsigned char *words, int count)
+static int specdec__remote_draft_receive_message(specdec__link *link, const unsigned char *words, int count)
 {
     specdec__wire_reader in = {words, count, 0};
     const int view = specdec__wire_read_int(&in, 0, link->view_count - 1);
@@ -248,7 +248,7 @@ static int specdec__remote_draft_receive(specdec__link *link, const unsigned cha
     }
     link->next_draft_number = late ? link->next_draft_number : number;
     if (valid && lost)
-        specdec__remote_draft_invalidate(sequence);
+        specdec__remote_draft_invalidate_sequence(sequence);
     link->draft_arrived |= valid;
     return !in.bad;
 }
@@ -308,7 +308,7 @@ static void specdec__link_handle_urgent(specdec__link *link, const unsigned char
         break;
     case SPECDEC__WIRE_FAILED: specdec__link_handle_failed(link, rank, first, words); break;
     case SPECDEC__WIRE_DRAFT_TOKENS:
-        if (!link->draft_tokens || !is_draft_rank || !specdec__remote_draft_receive(link, first, words))
+        if (!link->draft_tokens || !is_draft_rank || !specdec__remote_draft_receive_message(link, first, words))
             specdec__link_reject_message(link, rank, "draft tokens that make no sense");
         break;
     default: break;
@@ -357,7 +357,7 @@ static void specdec__link_check_cancel(specdec__link *link)
 }
 
 /* Receives and handles all urgent messages that have arrived, then does the periodic checks. */
-static void specdec__link_poll(specdec__link *link)
+static void specdec__link_handle_urgent_messages(specdec__link *link)
 {
     unsigned char message[4 * SPECDEC__WIRE_URGENT_WORDS];
     size_t size;
@@ -455,18 +455,18 @@ static void specdec__link_wait(specdec__link *link, double seconds)
 static void specdec__link_report_loading(specdec__link *link)
 {
     link->layer++;
-    specdec__link_poll(link);
+    specdec__link_handle_urgent_messages(link);
 }
 
 /* The hook of a forward pass between two layers: handles urgent messages, among them the one that cancels the run. */
-static void specdec__link_between_layers(specdec__context *c)
+static void specdec__link_hook_between_layers(specdec__context *c)
 {
     specdec__link *link = (specdec__link *)c->hooks_argument;
 
     if (link->cluster.layer)
         link->cluster.layer(link->cluster.user_data, c->n);
     link->layer++;
-    specdec__link_poll(link);
+    specdec__link_handle_urgent_messages(link);
 }
 
 /* Receives the next message of a rank into link->inbox. Returns 0 if none has arrived. */

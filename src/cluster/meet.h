@@ -132,7 +132,7 @@ static specdec_result specdec__link_connect_ranks(specdec__link *link, const spe
         specdec__link_send_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
     } else {
         while (link->ready_count < others && !link->failed.code) {
-            specdec__link_poll(link);
+            specdec__link_handle_urgent_messages(link);
             specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
             if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready_count, others))
                 specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");

@@ -18,14 +18,14 @@ SPECDEC__FOR_SIZE
 
 /* Reserves n->first_number slots in a view of the cache. Returns 0 if rank 0 has reserved another number of slots
    (n->second_number). */
-static int specdec__obey_reserve(specdec__link *link, const specdec__kv_event *n)
+static int specdec__obey_reserve_slots(specdec__link *link, const specdec__kv_event *n)
 {
     return n->first_number <= link->context->max_nodes &&
            specdec__view_reserve(n->view, &link->context->kv, n->first_number) == n->second_number;
 }
 
 /* Frees the reserved slots of a view of the cache. Returns 1. */
-static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_event *n)
+static int specdec__obey_free_reserved_slots(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_free_reserved(n->view, &link->context->kv);
     link->node_count = 0;
@@ -34,7 +34,7 @@ static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_event 
 
 /* Commits the first n->first_number nodes of a path. If n->renumbered is not 0, nodes of the next run may descend from
    the other nodes of the path. Returns 0 if the order is not valid. */
-static int specdec__obey_commit(specdec__link *link, const specdec__kv_event *n)
+static int specdec__obey_commit_nodes(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__context *c = link->context;
     const int count = n->first_number + specdec__max_int(n->second_number, 0), known = n->renumbered;
@@ -58,7 +58,7 @@ static int specdec__obey_commit(specdec__link *link, const specdec__kv_event *n)
 }
 
 /* Truncates a view of the cache to n->first_number keys. Returns 1. */
-static int specdec__obey_truncate(specdec__link *link, const specdec__kv_event *n)
+static int specdec__obey_truncate_view(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_truncate(n->view, &link->context->kv, n->first_number);
     link->node_count = 0;
@@ -66,7 +66,7 @@ static int specdec__obey_truncate(specdec__link *link, const specdec__kv_event *
 }
 
 /* Lets an empty view share the first n->second_number keys of another view. Returns 0 if the order is not valid. */
-static int specdec__obey_share(specdec__link *link, const specdec__kv_event *n)
+static int specdec__obey_share_keys(specdec__link *link, const specdec__kv_event *n)
 {
     if (!n->source_view || n->source_view == n->view || n->view->length || n->first_number ||
         n->second_number > n->source_view->length)
@@ -80,8 +80,9 @@ static int specdec__obey_share(specdec__link *link, const specdec__kv_event *n)
 /* Functions that obey an order to change a view, by kind: each returns 0 if the order is not valid. */
 static const struct {
     int (*obey)(specdec__link *link, const specdec__kv_event *news);
-} specdec__obey_table[SPECDEC__KV_EVENTS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
-                                             {specdec__obey_truncate}, {specdec__obey_share}};
+} specdec__obey_table[SPECDEC__KV_EVENTS] = {{specdec__obey_reserve_slots}, {specdec__obey_free_reserved_slots},
+                                             {specdec__obey_commit_nodes},
+                                             {specdec__obey_truncate_view}, {specdec__obey_share_keys}};
 
 /* Obeys the order of a message that changes a view of the cache. Returns 0 if the order is not valid. */
 static int specdec__obey_kv_order(specdec__link *link, int kind, specdec__wire_reader *in)
@@ -186,7 +187,7 @@ static int specdec__link_run_layers(specdec__link *link, const specdec__batch *b
 
 /* Obeys the order to run a batch: reads its nodes and computes this rank's layers. rows: received rows of activations.
    *empty: as in specdec__link_run_layers. Returns 0 if the order is not valid. */
-static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
+static int specdec__obey_run_order(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
 {
     specdec__context *c = link->context;
     const unsigned char *x;
@@ -276,7 +277,7 @@ static int specdec__link_obey_order(specdec__link *link, int at, int words, int 
     at += 1 + in.left;
     if (kind == SPECDEC__WIRE_ORDER_RUN) {
         *run_at = at - 1 - in.left;
-        valid = at == words && specdec__obey_run(link, &in, rows, empty);
+        valid = at == words && specdec__obey_run_order(link, &in, rows, empty);
     } else if (kind == SPECDEC__WIRE_ORDER_END) {
         link->ended = 1;
     } else {
@@ -310,7 +311,7 @@ static specdec_result specdec__link_serve(specdec__link *link)
     double start;
 
     while (!link->ended) {
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
             return link->failed.code;
         if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {

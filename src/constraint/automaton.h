@@ -212,7 +212,7 @@ static void specdec__automaton_visit_state(specdec__automaton *m, uint32_t state
 }
 
 /* Does the state with this header keep the stack node that returned to it, as its counter lies there? */
-SPECDEC__INLINE int specdec__record_keeps_node(uint32_t header)
+SPECDEC__INLINE int specdec__record_keeps_stack_node(uint32_t header)
 {
     const uint32_t kind = SPECDEC__RECORD_KIND(header);
 
@@ -221,13 +221,13 @@ SPECDEC__INLINE int specdec__record_keeps_node(uint32_t header)
 }
 
 /* Can a rule do nothing but end in this state: has its record no edges and no calls? */
-SPECDEC__INLINE int specdec__record_only_ends(const uint32_t *record)
+SPECDEC__INLINE int specdec__record_can_only_end(const uint32_t *record)
 {
     return (record[0] & ~(255u << 8)) == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END) && !record[1];
 }
 
 /* Can a rule continue only by an edge in this state: has its record no calls, and may it not end? */
-SPECDEC__INLINE int specdec__record_only_edges(const uint32_t *record)
+SPECDEC__INLINE int specdec__record_has_only_edges(const uint32_t *record)
 {
     return SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN && !record[1] &&
            !(record[0] & SPECDEC__RECORD_MAY_END);
@@ -241,11 +241,11 @@ static void specdec__automaton_add_thread(specdec__automaton *m, uint32_t state,
 
     if (specdec__automaton_stack_height(m, node) + SPECDEC__RECORD_STACK_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
         return;
-    while (node && specdec__record_only_ends(m->words + state)) {
+    while (node && specdec__record_can_only_end(m->words + state)) {
         const specdec__stack_node *top = specdec__automaton_node(m, node);
 
         state = top->return_state;
-        node = specdec__record_keeps_node(m->words[state]) ? node : top->parent;
+        node = specdec__record_keeps_stack_node(m->words[state]) ? node : top->parent;
     }
     for (i = 0; i < m->next_count; i++)
         if (m->next_threads[i].state == state && m->next_threads[i].node == node)
@@ -268,7 +268,7 @@ static int specdec__automaton_end_rule(specdec__automaton *m, uint32_t node)
         return 0;
     top = specdec__automaton_node(m, node);
     specdec__automaton_visit_state(m, top->return_state,
-                                   specdec__record_keeps_node(m->words[top->return_state]) ? node : top->parent);
+                                   specdec__record_keeps_stack_node(m->words[top->return_state]) ? node : top->parent);
     return 1;
 }
 
@@ -447,7 +447,7 @@ static void specdec__automaton_read_array(specdec__automaton *m, const specdec__
 
 /* Visits the states that may follow in a counted repetition: its body once more, and, after enough repetitions, the
    state behind it. */
-static void specdec__automaton_repeat_body(specdec__automaton *m, const specdec__automaton_thread *at)
+static void specdec__automaton_visit_repetition(specdec__automaton *m, const specdec__automaton_thread *at)
 {
     const uint32_t *record = m->words + at->state;
     const int begins = SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_REPEAT;
@@ -525,7 +525,8 @@ static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__a
         case SPECDEC__RECORD_SET: specdec__automaton_count_member(m, &at); break;
         case SPECDEC__RECORD_OBJECT:
         case SPECDEC__RECORD_AFTER_MEMBER: specdec__automaton_read_object(m, &at, byte); break;
-        case SPECDEC__RECORD_REPEAT: case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_repeat_body(m, &at); break;
+        case SPECDEC__RECORD_REPEAT:
+        case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_visit_repetition(m, &at); break;
         default: specdec__automaton_read_array(m, &at, byte);
         }
     }
@@ -547,7 +548,7 @@ static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const
 }
 
 /* Removes the last of m->next_threads until the stack nodes of the others fit into a text's state. */
-static void specdec__automaton_drop_threads(specdec__automaton *m, unsigned char *live)
+static void specdec__automaton_remove_excess_threads(specdec__automaton *m, unsigned char *live)
 {
     while (specdec__automaton_mark_nodes(m, m->next_threads, m->next_count, live) >= SPECDEC__STACK_NODES) {
         m->next_count--;
@@ -563,7 +564,7 @@ static void specdec__automaton_store_state(specdec__automaton *m, specdec_constr
     uint32_t i, kept = 1;
 
     if (m->new_count || m->state_node_count > 1) {
-        specdec__automaton_drop_threads(m, live);
+        specdec__automaton_remove_excess_threads(m, live);
         place[0] = 0;
         for (i = 1; i < m->state_node_count + m->new_count; i++) {
             specdec__stack_node node;
@@ -638,13 +639,13 @@ static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_co
     if (state->thread_count == 1) { /* fast path inside strings and words: one thread, whose stack does not change */
         const uint32_t *words = specdec__constraint_words(c), *record = words + state->thread[0].state;
 
-        if (specdec__record_only_edges(record)) {
+        if (specdec__record_has_only_edges(record)) {
             const uint32_t *edge = specdec__record_find_edge(record + 2, SPECDEC__RECORD_EDGES(record[0]), byte);
             const uint32_t node = state->thread[0].node, height = node ? state->node[node].height : 0;
 
             if (!edge || height + SPECDEC__RECORD_STACK_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
                 return 0;
-            if (!node || !specdec__record_only_ends(words + edge[1])) {
+            if (!node || !specdec__record_can_only_end(words + edge[1])) {
                 state->thread[0].state = edge[1];
                 return 1;
             }

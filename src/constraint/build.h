@@ -25,8 +25,7 @@ typedef struct specdec__build {
     specdec__vector states;                       /* indices of all records among the words */
     specdec__vector tree;                         /* (SPECDEC__SYNTAX_WORDS a node) syntax trees */
     specdec__vector ranges;                       /* (2) first and last character of each range of a set */
-    specdec__vector nfa;   /* 3 words an NFA state: type | low byte << 8 | high byte << 16; next state; second next
-                                 state, label or rule */
+    specdec__vector nfa;   /* states of the NFA, 3 words each: see specdec__nfa_add_state */
     uint32_t repeat_limit; /* NFA states above which a repetition is counted at run time, not copied; 0: no limit */
     int json_strings;      /* 1: characters are spelled as in a JSON string, some with an escape */
     int raw_strings;       /* 1: listed strings are spelled without escapes */
@@ -246,8 +245,8 @@ static void specdec__syntax_negate_ranges(specdec__build *b, uint32_t from)
 
 /* ---- The NFA (K. Thompson 1968), built from its end: a function gets the next state and returns the first one. */
 
-/* Adds a state to the NFA: its head (type and bytes), the next state, and a second next state, label or rule. Returns
-   its index; 0: the build failed. */
+/* Adds a state to the NFA, 3 words: head (type | low byte << 8 | high byte << 16); next state; second next state, label
+   or rule. Returns its index; 0: the build failed. */
 static uint32_t specdec__nfa_add_state(specdec__build *b, uint32_t head, uint32_t next, uint32_t other)
 {
     const uint32_t at = specdec__vector_extend(b, &b->nfa, 3);
@@ -465,13 +464,11 @@ typedef struct specdec__dfa {
     unsigned char class_of[256];        /* class of each byte */
     specdec__vector next;               /* (states, classes) next state */
     specdec__vector label;              /* (states) bits of the labels that are accepted in the state */
-    specdec__vector calls;              /* (3) state, rule that it calls, state behind the call; in order of states */
-    specdec__vector sets;               /* while it is built: first index and number of NFA states in members, for each
-                                           state */
+    specdec__vector calls;              /* 3 words each: state, rule that it calls, state behind; in order of states */
+    specdec__vector sets;               /* (2 * states) first index and number of a state's NFA states in members */
     specdec__vector members, set_table; /* NFA states of all sets; hash table of the sets */
-    specdec__vector visited, current;   /* (NFA states) generation in which each was visited; NFA states of the current
-                                           set */
-    uint32_t generation;                /* increases with each set */
+    specdec__vector visited, current;   /* generation in which each NFA state was visited; those of the current set */
+    uint32_t generation;                /* number of the current set of NFA states */
 } specdec__dfa;
 
 /* Sets the classes of bytes from their borders: border[i] is 1 where a class begins at byte i. */
@@ -752,7 +749,7 @@ static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specde
 }
 
 /* Returns the state in which a DFA is after it has read a text from `state` on. */
-static uint32_t specdec__dfa_walk(const specdec__dfa *d, uint32_t state, const unsigned char *text, size_t size)
+static uint32_t specdec__dfa_read_text(const specdec__dfa *d, uint32_t state, const unsigned char *text, size_t size)
 {
     size_t i;
 
@@ -763,7 +760,7 @@ static uint32_t specdec__dfa_walk(const specdec__dfa *d, uint32_t state, const u
 
 /* Replaces states from which no accepting state can be reached by state 0, in a DFA without calls. Returns 0 when state
    1 is such a state, so that the DFA accepts no text. */
-static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
+static int specdec__dfa_remove_dead_states(specdec__build *b, specdec__dfa *d)
 {
     specdec__vector alive;
     uint32_t i, c, changed = 1;
@@ -938,7 +935,7 @@ static uint32_t specdec__dfa_write_records(specdec__build *b, specdec__dfa *d, c
 
 /* Turns calls of rules whose return state only ends the caller's rule into tail calls, which need no level of the
    stack. */
-static void specdec__build_tail_calls(specdec__build *b)
+static void specdec__build_make_tail_calls(specdec__build *b)
 {
     uint32_t i, j;
 

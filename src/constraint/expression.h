@@ -12,9 +12,9 @@ SPECDEC__FOR_SIZE
 
 /* A source text that is being parsed: a grammar or a regular expression. */
 typedef struct specdec__source {
-    const unsigned char *text;
-    size_t size, position; /* bytes of the text; bytes that were parsed */
-    int depth; /* number of open brackets */
+    const unsigned char *text; /* (size) the grammar or regular expression */
+    size_t size, position;     /* bytes of the text; bytes that were parsed */
+    int depth;                 /* number of open brackets */
 } specdec__source;
 
 /* Stores an error of the build at the current byte of the source. Returns 0. */

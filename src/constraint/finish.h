@@ -40,7 +40,7 @@ static int specdec__syntax_is_nullable(specdec__build *b, uint32_t tree)
 }
 
 /* Computes which rules match the empty text, into b->nullable. trees: (rules) syntax tree of each, 0: it has none. */
-static void specdec__build_nullable(specdec__build *b, const specdec__vector *trees)
+static void specdec__build_find_nullable_rules(specdec__build *b, const specdec__vector *trees)
 {
     uint32_t i, changed = 1;
 
@@ -82,7 +82,7 @@ static void specdec__build_rules(specdec__build *b, const specdec__vector *trees
 {
     uint32_t i;
 
-    specdec__build_nullable(b, trees);
+    specdec__build_find_nullable_rules(b, trees);
     for (i = 0; i < trees->count && !b->failed; i++) {
         const uint32_t *node = b->tree.data + trees->data[i];
 
@@ -192,7 +192,7 @@ static uint32_t specdec__stack_need_of_state(const specdec__build *b, uint32_t s
 }
 
 /* Computes the stack needs of all states, from 255 down, until none changes. */
-static void specdec__build_stack_needs(specdec__build *b)
+static void specdec__build_compute_stack_needs(specdec__build *b)
 {
     uint32_t i, changed = 1;
 
@@ -294,7 +294,7 @@ static uint32_t specdec__live_kinds_behind_utf8(const specdec__build *b, uint32_
 }
 
 /* Returns the kinds of bytes that are live in a state and stay live in the states that such bytes lead to. */
-static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
+static uint32_t specdec__live_kinds_of_state(const specdec__build *b, uint32_t state)
 {
     uint32_t live = SPECDEC__RECORD_LIVE_KINDS(b->words[state]), byte = 0x20, next = 0, target = 0;
     int form;
@@ -345,7 +345,7 @@ static int specdec__live_state_is_string(const specdec__build *b, uint32_t state
 
 /* Computes the live kinds of all states without calls. Each round extends them by one byte, and uses what it has
    already found for other states. */
-static void specdec__build_live_kinds(specdec__build *b)
+static void specdec__build_compute_live_kinds(specdec__build *b)
 {
     uint32_t i, round, changed = 1;
 
@@ -361,7 +361,7 @@ static void specdec__build_live_kinds(specdec__build *b)
         for (changed = 0, i = 0; i < b->states.count; i++) {
             uint32_t *header = b->words + b->states.data[i], before = SPECDEC__RECORD_LIVE_KINDS(*header), live;
 
-            if (!before || (live = specdec__live_kinds_of(b, b->states.data[i])) == before)
+            if (!before || (live = specdec__live_kinds_of_state(b, b->states.data[i])) == before)
                 continue;
             *header = (*header & ((1u << SPECDEC__RECORD_LIVE_SHIFT) - 1)) | live << SPECDEC__RECORD_LIVE_SHIFT;
             changed = 1;
@@ -408,10 +408,10 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int allows_sp
     specdec__rule *rules;
     uint32_t i, changed = 1;
 
-    specdec__build_tail_calls(b);
-    specdec__build_stack_needs(b);
+    specdec__build_make_tail_calls(b);
+    specdec__build_compute_stack_needs(b);
     specdec__build_remove_unmatchable_calls(b);
-    specdec__build_live_kinds(b);
+    specdec__build_compute_live_kinds(b);
     rules = (specdec__rule *)(void *)specdec__build_reserve_scratch(b, size / 4);
     if (b->failed)
         return 0;

@@ -13,11 +13,11 @@ SPECDEC__FOR_SIZE
 
 /* A GBNF grammar that is being parsed. Rules are numbered in the order in which their names first appear. */
 typedef struct specdec__gbnf {
-    specdec__source source;
-    specdec__vector names;       /* (3) offset and length of each name in the source; 1: its rule was defined */
-    specdec__vector rule_number; /* (names) number of the rule */
-    specdec__vector trees;       /* (rules) syntax tree of each rule */
-    specdec__vector name_table;  /* (power of two) hash table of names: 1 + index of a name, 0: free */
+    specdec__source source;      /* the grammar's text */
+    specdec__vector names;       /* 3 words each: offset and length of a name in the source; 1: its rule was defined */
+    specdec__vector rule_number; /* number of the rule of each name */
+    specdec__vector trees;       /* syntax tree of each rule */
+    specdec__vector name_table;  /* hash table of a power of two of entries: 1 + index of a name, 0: empty */
 } specdec__gbnf;
 
 /* Skips spaces and comments of a grammar; also line ends if `lines`. */
@@ -366,7 +366,7 @@ static void specdec__gbnf_build(specdec__build *b, const unsigned char *text, si
         specdec__source_fail(b, &g.source, "there is no rule root");
     if (b->failed)
         return;
-    specdec__build_nullable(b, &g.trees);
+    specdec__build_find_nullable_rules(b, &g.trees);
     specdec__gbnf_refuse_left_recursion(b, &g);
     specdec__build_rules(b, &g.trees);
     if (!b->failed)

@@ -63,7 +63,8 @@ static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__
             break;
         case SPECDEC__RECORD_KEY: specdec__record_first_bytes(m, at.state, set); break;
         case SPECDEC__RECORD_SET: specdec__automaton_count_member(m, &at); break;
-        case SPECDEC__RECORD_REPEAT: case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_repeat_body(m, &at); break;
+        case SPECDEC__RECORD_REPEAT:
+        case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_visit_repetition(m, &at); break;
         default:
             for (j = 0; j < 128; j++)
                 if (j == '"' || j == '}' || j == ',' || j == ']' ||
@@ -143,7 +144,7 @@ static SPECDEC__UNUSED int specdec__mask_forced_byte(const specdec_constraint *c
 
 /* Adds the tokens below a trie node to the mask one by one, each read from the text's own state: for walks that ran out
    of memory. */
-static void specdec__mask_test_tokens(specdec__mask_walk *w, uint32_t node, uint32_t end)
+static void specdec__mask_test_tokens_one_by_one(specdec__mask_walk *w, uint32_t node, uint32_t end)
 {
     uint32_t entry = w->tree->nodes[node].first_and_kinds >> 8;
 
@@ -214,14 +215,14 @@ SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const sp
     if (level->thread_count == 1) {
         const uint32_t *record = m->words + threads->state;
 
-        if (specdec__record_only_edges(record)) {
+        if (specdec__record_has_only_edges(record)) {
             const uint32_t *edge = specdec__record_find_edge(record + 2, SPECDEC__RECORD_EDGES(record[0]), byte);
 
             if (!edge ||
                 specdec__automaton_stack_height(m, threads->node) + SPECDEC__RECORD_STACK_NEED(m->words[edge[1]]) >
                     SPECDEC__STACK_HEIGHT)
                 return 0;
-            if (!threads->node || !specdec__record_only_ends(m->words + edge[1])) {
+            if (!threads->node || !specdec__record_can_only_end(m->words + edge[1])) {
                 m->next_threads->state = edge[1];
                 m->next_threads->node = threads->node;
                 return level->first_thread + level->thread_count + 1u <=
@@ -241,7 +242,7 @@ SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const sp
         return specdec__mask_count_character(w, threads);
     specdec__automaton_read_byte(m, threads, level->thread_count, byte);
     if (m->state_node_count + m->new_count > SPECDEC__STACK_NODES)
-        specdec__automaton_drop_threads(m, w->live_nodes);
+        specdec__automaton_remove_excess_threads(m, w->live_nodes);
     w->threads_most = m->next_count > w->threads_most ? m->next_count : w->threads_most;
     return m->next_count;
 }
@@ -285,7 +286,7 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
             count = specdec__mask_read_byte(w, level, byte);
         }
         if (count == UINT32_MAX) {
-            specdec__mask_test_tokens(w, i, next);
+            specdec__mask_test_tokens_one_by_one(w, i, next);
             i = next;
             continue;
         }
@@ -337,7 +338,7 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
 }
 
 /* Adds the tokens that consist of at most `most` plain characters to the mask. */
-static void specdec__mask_add_plain(specdec__mask_walk *w, uint32_t most)
+static void specdec__mask_add_plain_tokens(specdec__mask_walk *w, uint32_t most)
 {
     const specdec_token_trie *t = w->trie;
     uint32_t i;
@@ -354,7 +355,7 @@ static void specdec__mask_add_plain(specdec__mask_walk *w, uint32_t most)
 /* Adds the tokens that a thread allows inside a string with length limits to the mask. Entries are grouped by the
    number of plain characters in front: all of a group lead to one counter. In front of the quote the stack node of the
    repetition is pushed first. */
-static void specdec__mask_add_counted_string(specdec__mask_walk *w, const specdec__automaton_thread *at)
+static void specdec__mask_add_counted_string_tokens(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
     specdec__automaton *m = &w->automaton;
     const uint32_t *record = m->words + at->state, *call = record + 2 + 2 * SPECDEC__RECORD_EDGES(record[0]);
@@ -372,7 +373,7 @@ static void specdec__mask_add_counted_string(specdec__mask_walk *w, const specde
         parent = w->state->node[at->node].parent;
         done = w->state->node[at->node].counter;
     }
-    specdec__mask_add_plain(w, most == UINT32_MAX ? SPECDEC__TRIE_TOKEN_BYTES : most - done);
+    specdec__mask_add_plain_tokens(w, most == UINT32_MAX ? SPECDEC__TRIE_TOKEN_BYTES : most - done);
     for (p = 0; p <= SPECDEC__TRIE_TOKEN_BYTES && (most == UINT32_MAX || done + p <= most); p = last + 1) {
         uint32_t any = w->trie->rest_lengths[p];
 
@@ -454,14 +455,14 @@ static void specdec__mask_recompute_node(specdec__mask_walk *w, uint32_t node)
 
 /* Adds the tokens that a thread allows at an object's key, where listed and unlisted keys may follow, to the mask:
    first those of an unlimited string; then tokens that begin like a listed key are computed anew. */
-static void specdec__mask_add_key(specdec__mask_walk *w, const specdec__automaton_thread *at)
+static void specdec__mask_add_key_tokens(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
     specdec__automaton *m = &w->automaton;
     const uint32_t *record = m->words + at->state;
     const specdec__trie_node *nodes = w->trie->all.nodes;
     uint32_t i = 1, depth = 0, end = w->trie->all.count;
 
-    specdec__mask_add_plain(w, SPECDEC__TRIE_TOKEN_BYTES);
+    specdec__mask_add_plain_tokens(w, SPECDEC__TRIE_TOKEN_BYTES);
     w->plain_least = 0;
     w->plain_most = SPECDEC__TRIE_TOKEN_BYTES;
     m->new_count = m->first_new = 0;
@@ -502,7 +503,7 @@ static void specdec__mask_add_key(specdec__mask_walk *w, const specdec__automato
 /* Adds all tokens that may follow the text, except end-of-text tokens, to the mask. Threads inside strings are walked
    one by one, with the tries for strings; if threads would be left out in a walk with all of them, that walk is made
    instead. */
-static void specdec__mask_add_threads(specdec__mask_walk *w)
+static void specdec__mask_add_tokens_of_threads(specdec__mask_walk *w)
 {
     const specdec_constraint_state *state = w->state;
     specdec__automaton_thread others[SPECDEC__AUTOMATON_THREADS];
@@ -514,7 +515,7 @@ static void specdec__mask_add_threads(specdec__mask_walk *w)
                 key = i;
         w->threads_most = 1;
         if (key != UINT32_MAX) { /* first, as it also takes tokens away */
-            specdec__mask_add_key(w, &state->thread[key]);
+            specdec__mask_add_key_tokens(w, &state->thread[key]);
             sum += w->threads_most;
         }
         for (i = 0; i < state->thread_count; i++) {
@@ -525,11 +526,11 @@ static void specdec__mask_add_threads(specdec__mask_walk *w)
                 continue;
             w->threads_most = 1;
             if (header & SPECDEC__RECORD_IN_STRING) {
-                specdec__mask_add_plain(w, SPECDEC__TRIE_TOKEN_BYTES);
+                specdec__mask_add_plain_tokens(w, SPECDEC__TRIE_TOKEN_BYTES);
                 specdec__mask_walk_trie(w, at, 1, &w->trie->rest);
             } else if (header & SPECDEC__RECORD_COUNTED_STRING &&
                        SPECDEC__RECORD_KIND(header) != SPECDEC__RECORD_REPEAT) {
-                specdec__mask_add_counted_string(w, at);
+                specdec__mask_add_counted_string_tokens(w, at);
             } else if (SPECDEC__RECORD_KIND(header) == SPECDEC__RECORD_PLAIN &&
                        SPECDEC__RECORD_LIVE_KINDS(header) == SPECDEC__BYTE_KINDS_PLAIN) {
                 uint32_t k;
@@ -575,7 +576,7 @@ static SPECDEC__UNUSED void specdec__mask_compute(const specdec_constraint *c, c
     w->mask = mask;
     w->short_plain_bytes = 0;
     memset(mask, 0, (size_t)trie->words * 4);
-    specdec__mask_add_threads(w);
+    specdec__mask_add_tokens_of_threads(w);
     for (i = 0; i < v->end_token_count; i++) {
         const uint32_t token = (uint32_t)v->end_tokens[i];
 

@@ -306,7 +306,7 @@ static int specdec__numbers_multiple_dfa(specdec__build *b, specdec__dfa *d, uin
     SPECDEC__NEXT(rest, '0') = rest;
     d->label.data[rest] = 1;
 #undef SPECDEC__NEXT
-    return specdec__dfa_trim(b, d) || !b->failed;
+    return specdec__dfa_remove_dead_states(b, d) || !b->failed;
 }
 
 SPECDEC__FOR_SPEED

@@ -265,9 +265,10 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
         const size_t size = m->texts.data[2 * place + 1];
 
         for (i = 0; i < m->patterns; i++)
-            if (m->pattern[i].states > 1 && m->pattern[i].label.data[specdec__dfa_walk(&m->pattern[i], 1, text, size)])
+            if (m->pattern[i].states > 1 &&
+                m->pattern[i].label.data[specdec__dfa_read_text(&m->pattern[i], 1, text, size)])
                 matched |= 1u << i;
-        if (m->names_limited && !m->allowed.label.data[specdec__dfa_walk(&m->allowed, 1, text, size)])
+        if (m->names_limited && !m->allowed.label.data[specdec__dfa_read_text(&m->allowed, 1, text, size)])
             return UINT32_MAX;
     }
     for (f = 0; f < s->facts.count / 4 && !s->build->failed; f++) {
@@ -284,7 +285,9 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
             term[count++] = fact.more;
         if (fact.kind != SPECDEC__KEY_PROPERTIES)
             continue;
-        other = name ? specdec__schema_get_equal(s, specdec__schema_get_member(s, fact.owner, "properties"), name) : 0;
+        other = name ? specdec__schema_find_equal_member(s, specdec__schema_get_member(s, fact.owner, "properties"),
+                                                         name)
+                     : 0;
         if (other)
             term[count++] = other << 1;
         for (i = 0; i < m->patterns; i++)
@@ -375,7 +378,7 @@ static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__membe
         }
         d->label.data[i] = ends[k] ? 1u << k : 0;
     }
-    if (b->failed || none || !specdec__dfa_trim(b, d))
+    if (b->failed || none || !specdec__dfa_remove_dead_states(b, d))
         return 0;
     return specdec__dfa_write_records(b, d, ends, place);
 }
@@ -432,7 +435,7 @@ static void specdec__members_build_name_tree(specdec__schema *s, const specdec__
                 const uint32_t from = tree->data[at + SPECDEC__NAME_TREE_UNLISTED];
 
                 child = specdec__members_add_name_node(s, tree, text[k], i,
-                                                       from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
+                                                       from ? specdec__dfa_read_text(other, from, text + k, 1) : 0);
                 if (s->build->failed)
                     return;
                 tree->data[last ? last + SPECDEC__NAME_TREE_NEXT : at + SPECDEC__NAME_TREE_CHILD] = child;
@@ -833,7 +836,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
 /* ---- Shapes. */
 
 /* Refuses the schema if a keyword that is not supported applies to a type that the shape still allows. */
-static void specdec__schema_refuse_keywords(specdec__schema *s)
+static void specdec__schema_refuse_unsupported_keywords(specdec__schema *s)
 {
     uint32_t i;
 
@@ -851,7 +854,7 @@ static void specdec__schema_refuse_keywords(specdec__schema *s)
 }
 
 /* Adds the values of a shape, whose facts are complete, to the current rule. */
-static void specdec__schema_add_shape(specdec__schema *s)
+static void specdec__schema_add_shape_values(specdec__schema *s)
 {
     uint32_t i, at;
 
@@ -881,14 +884,14 @@ static void specdec__schema_add_shape(specdec__schema *s)
             }
             continue;
         }
-        if (!list && specdec__schema_value_obeys(s, fact.node))
+        if (!list && specdec__schema_value_obeys_facts(s, fact.node))
             specdec__vector_push(s->build, &s->literals, fact.node);
         while (list && specdec__schema_next_child(s, fact.node, &at) && !s->build->failed)
-            if (specdec__schema_value_obeys(s, at))
+            if (specdec__schema_value_obeys_facts(s, at))
                 specdec__vector_push(s->build, &s->literals, at);
         return;
     }
-    specdec__schema_refuse_keywords(s);
+    specdec__schema_refuse_unsupported_keywords(s);
     s->free_types |= s->types & (SPECDEC__TYPE_NULL | SPECDEC__TYPE_FALSE | SPECDEC__TYPE_TRUE);
     if (s->types & SPECDEC__TYPE_NUMBER && !s->build->failed)
         specdec__schema_add_numbers(s);
@@ -939,7 +942,7 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     if (!s->types || s->build->failed || !specdec__build_count_work(s->build, 16))
         return;
     if (s->branch_index == s->branches.count / 4) {
-        specdec__schema_add_shape(s);
+        specdec__schema_add_shape_values(s);
         return;
     }
     branch = specdec__schema_get_fact(&s->branches, s->branch_index);
@@ -1054,7 +1057,8 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
     specdec__schema_add_alternative(s, specdec__schema_add_literals(s));
     specdec__schema_add_raw_literals(s);
     if (s->free_types & SPECDEC__TYPE_STRING)
-        specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_any_rule(s)] : b->string_quote);
+        specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_any_string_rule(s)]
+                                                          : b->string_quote);
     if (s->free_types & SPECDEC__TYPE_FRACTION)
         specdec__schema_add_alternative(s, b->rules.data[s->number_rule]);
     else if (s->free_types & SPECDEC__TYPE_INTEGER)
@@ -1131,9 +1135,9 @@ static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, co
         for (k = 0; k + 8 < raw.size; k++)
             s->legacy_refs |= memcmp(raw.data + k, "draft-0", 7) == 0;
     }
-    specdec__strings_add_states(b, &s->string_dfa, &s->string_states);
-    s->number_rule = specdec__schema_regex_rule(s, "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
-    s->integer_rule = specdec__schema_regex_rule(s, "-?(0|[1-9]\\d*)");
+    specdec__strings_add_any_string_states(b, &s->string_dfa, &s->string_states);
+    s->number_rule = specdec__schema_build_regex_rule(s, "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
+    s->integer_rule = specdec__schema_build_regex_rule(s, "-?(0|[1-9]\\d*)");
     s->end_state = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END, 2);
     from = b->ranges.count;
     specdec__syntax_add_range(b, 9, 10);

@@ -240,7 +240,7 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
 
 /* Returns the JSON node of the value of an object's member whose name equals the string at node `name`; 0: there is no
    such member. */
-static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, uint32_t name)
+static uint32_t specdec__schema_find_equal_member(specdec__schema *s, uint32_t object, uint32_t name)
 {
     uint32_t at = 0, found = 0;
 
@@ -406,7 +406,7 @@ static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char 
 }
 
 /* Is a schema a document of its own within the text, such as the parameters of a tool? */
-static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
+static int specdec__schema_is_document(const specdec__schema *s, uint32_t node)
 {
     uint32_t i;
 
@@ -428,7 +428,7 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
             const uint32_t id = specdec__schema_get_id(s, at);
 
             if ((id && s->json.text[specdec__schema_json_node(s, id)->from + 1] != '#') ||
-                specdec__schema_is_root(s, at))
+                specdec__schema_is_document(s, at))
                 base = at;
         } else if (specdec__schema_json_node(s, at)->next <= node &&
                    specdec__schema_json_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
@@ -527,7 +527,7 @@ static const struct specdec__keyword *specdec__schema_find_keyword(const specdec
 }
 
 /* Does a schema by itself allow every value? */
-static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
+static int specdec__schema_allows_everything(const specdec__schema *s, uint32_t node)
 {
     uint32_t at = 0;
 
@@ -545,8 +545,8 @@ static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
 }
 
 /* Turns a keyword of a schema that must hold into a fact, a branch, a term, or types of the shape. */
-static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
-                                         const struct specdec__keyword *key)
+static void specdec__schema_handle_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
+                                           const struct specdec__keyword *key)
 {
     const uint32_t node = name + 1;
     const uint32_t value = specdec__schema_json_node(s, node)->kind;
@@ -633,7 +633,7 @@ static void specdec__schema_split_term(specdec__schema *s, uint32_t term)
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
 
         if (key)
-            specdec__schema_take_keyword(s, node, at, key);
+            specdec__schema_handle_keyword(s, node, at, key);
     }
 }
 
@@ -808,7 +808,7 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
     case SPECDEC__KEY_MEMBERS: case SPECDEC__KEY_ADDITIONAL_ITEMS: case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_NAMES:
         if (i)
             return 0;
-        if (specdec__schema_is_true(s, node))
+        if (specdec__schema_allows_everything(s, node))
             s->types = 0;
         else if (key->name[0] == 'p' && specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             s->types = 0;
@@ -952,7 +952,7 @@ static int specdec__schema_requires_member(specdec__schema *s, uint32_t node, ui
 }
 
 /* Does one of two schemas require a member that the other schema forbids? */
-static int specdec__schema_lacks_member(specdec__schema *s, uint32_t a, uint32_t c)
+static int specdec__schema_forbids_required_member(specdec__schema *s, uint32_t a, uint32_t c)
 {
     const uint32_t other = specdec__schema_get_member(s, c, "additionalProperties");
     const uint32_t list = specdec__schema_get_member(s, a, "required");
@@ -964,7 +964,7 @@ static int specdec__schema_lacks_member(specdec__schema *s, uint32_t a, uint32_t
         specdec__schema_json_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
     while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->build, 1))
-        if (!specdec__schema_get_equal(s, properties, at))
+        if (!specdec__schema_find_equal_member(s, properties, at))
             return 1;
     return 0;
 }
@@ -995,12 +995,12 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
     two = specdec__schema_get_member(s, c, "properties");
     if (types != SPECDEC__TYPE_OBJECT || depth > 2)
         return 0;
-    if (specdec__schema_lacks_member(s, a, c) || specdec__schema_lacks_member(s, c, a))
+    if (specdec__schema_forbids_required_member(s, a, c) || specdec__schema_forbids_required_member(s, c, a))
         return 1;
     at = 0;
     while (one && two && specdec__schema_json_node(s, one)->kind == SPECDEC__JSON_OBJECT &&
            specdec__schema_next_child(s, one, &at) && !s->build->failed) {
-        const uint32_t other = specdec__schema_get_equal(s, two, at);
+        const uint32_t other = specdec__schema_find_equal_member(s, two, at);
 
         if (other && (specdec__schema_requires_member(s, a, at) || specdec__schema_requires_member(s, c, at)) &&
             specdec__schema_is_disjoint(s, at + 1, other, depth + 1))
@@ -1033,7 +1033,7 @@ static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *t
     for (i = j = 0; i < count; i++) { /* sorts terms; drops duplicates and schemas that allow every value */
         const uint32_t one = term[i];
 
-        if (!(one & 1) && specdec__schema_is_true(s, one >> 1))
+        if (!(one & 1) && specdec__schema_allows_everything(s, one >> 1))
             continue;
         for (k = 0; k < j && term[k] < one; k++)
             ;

@@ -71,7 +71,7 @@ static int specdec__strings_tree_dfa(specdec__build *b, specdec__dfa *d, uint32_
     start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
     start = specdec__nfa_add_tree(b, tree, start);
     b->json_strings = 0;
-    return !b->failed && specdec__dfa_build(b, d, start) && (specdec__dfa_trim(b, d) || !b->failed);
+    return !b->failed && specdec__dfa_build(b, d, start) && (specdec__dfa_remove_dead_states(b, d) || !b->failed);
 }
 
 /* Computes how many characters the texts that a syntax tree matches have: least and most; *most UINT32_MAX: no
@@ -146,12 +146,12 @@ static int specdec__strings_intersect(specdec__build *b, specdec__dfa *d, int *a
     *any = 1;
     old = *d;
     return specdec__dfa_product(b, d, &old, other, without ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH) &&
-           (specdec__dfa_trim(b, d) || !b->failed);
+           (specdec__dfa_remove_dead_states(b, d) || !b->failed);
 }
 
 /* Adds the states that every JSON constraint has: inside a string, a rule of any string, a rule of one character. body:
    receives the DFA between the quotes; place: its states. These strings may have any escape of JSON. */
-static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, uint32_t **place)
+static void specdec__strings_add_any_string_states(specdec__build *b, specdec__dfa *body, uint32_t **place)
 {
     static const char character[] =
         "[\\u{20}-\\u{21}\\u{23}-\\u{5b}\\u{5d}-\\u{10ffff}]|\\\\([\"\\\\/bfnrt]|u([0-9a-cA-CefEF][0-9a-fA-F]{3}"
@@ -176,7 +176,7 @@ static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, u
     ends[0] = end;
     specdec__dfa_write_records(b, body, ends, place);
     /* The first state and the state behind a character differ in their number only: they become one. */
-    start = b->failed ? 0 : specdec__dfa_walk(body, 1, (const unsigned char *)"a", 1);
+    start = b->failed ? 0 : specdec__dfa_read_text(body, 1, (const unsigned char *)"a", 1);
     if (b->failed)
         return;
     b->string_body = (*place)[start];

@@ -202,7 +202,7 @@ static int specdec__tools_calls_are_list(const specdec__calls *row)
 }
 
 /* Writes the kinds of all tool arguments (1: string, 2: other JSON, 0: unknown) into the constraint. */
-static void specdec__tools_store_kinds(specdec__schema *s)
+static void specdec__tools_store_argument_kinds(specdec__schema *s)
 {
     specdec__build *b = s->build;
     const uint32_t count = s->argument_kinds.count / (SPECDEC__ARGUMENT_KIND_WORDS + 1);
@@ -220,8 +220,8 @@ static void specdec__tools_store_kinds(specdec__schema *s)
 }
 
 /* Gives a splitter the kinds of arguments that a constraint has stored; NULL: none. */
-static SPECDEC__UNUSED void specdec__tools_set_splitter_kinds(specdec_splitter *splitter,
-                                                              const specdec_constraint *calls)
+static SPECDEC__UNUSED void specdec__tools_set_splitter_argument_kinds(specdec_splitter *splitter,
+                                                                       const specdec_constraint *calls)
 {
     splitter->kinds_known = calls ? specdec__constraint_words(calls) + calls->argument_kinds : NULL;
     splitter->kind_count = calls ? (int)calls->argument_kind_count : 0;
@@ -285,7 +285,7 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     specdec__syntax_prepend_child(b, all, any);
     specdec__syntax_prepend_child(b, all,
                                   specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
-    specdec__tools_store_kinds(s);
+    specdec__tools_store_argument_kinds(s);
     if (specdec__build_rule_from_tree(b, root, all))
         specdec__build_finish(b, root, s->allows_space);
 }

@@ -167,7 +167,7 @@ static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kind
 }
 
 /* Computes for all nodes of a trie the kinds of bytes below them and their heights. */
-static void specdec__trie_mark_nodes(const specdec_token_trie *t, specdec__trie_tree *tree)
+static void specdec__trie_compute_node_kinds(const specdec_token_trie *t, specdec__trie_tree *tree)
 {
     uint32_t path[SPECDEC__TRIE_TOKEN_BYTES + 2], i, depth = 0;
     unsigned char kinds[SPECDEC__TRIE_TOKEN_BYTES + 2];
@@ -300,7 +300,7 @@ static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const spe
     memset(from, 0, v->count);
     specdec__trie_sort_entries(t, t->all.tokens, t->all.entries);
     t->all.count = specdec__trie_build_nodes(t, &t->all, 1);
-    specdec__trie_mark_nodes(t, &t->all);
+    specdec__trie_compute_node_kinds(t, &t->all);
     t->rest.nodes = t->all.nodes + t->all.count + 1;
     t->rest.heights = t->all.heights + t->all.count + 1;
     {
@@ -315,7 +315,7 @@ static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const spe
         }
     }
     specdec__trie_build_nodes(t, &t->rest, 1);
-    specdec__trie_mark_nodes(t, &t->rest);
+    specdec__trie_compute_node_kinds(t, &t->rest);
 }
 
 SPECDEC__FOR_SPEED

@@ -293,7 +293,8 @@ static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, cons
     specdec__dfa other, old = *d;
 
     return specdec__numbers_regex_dfa(s->build, &other, text, strlen(text)) &&
-           specdec__dfa_product(s->build, d, &old, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(s->build, d);
+           specdec__dfa_product(s->build, d, &old, &other, SPECDEC__DFA_WITHOUT) &&
+           specdec__dfa_remove_dead_states(s->build, d);
 }
 
 /* Regular expressions of white space and of any text, for raw strings. */
@@ -340,7 +341,7 @@ static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
     start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
     start = specdec__nfa_add_tree(b, all, start);
     return !b->failed && specdec__dfa_build(b, &other, start) &&
-           specdec__dfa_product(b, d, &made, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(b, d);
+           specdec__dfa_product(b, d, &made, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_remove_dead_states(b, d);
 }
 
 /* Adds the raw strings of *d, if *any, and of the collected lengths to the current rule. */
@@ -355,7 +356,7 @@ static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int an
         s->error_node = owner;
         s->error_key = "maxLength";
     }
-    if (s->build->failed || !specdec__dfa_trim(s->build, d))
+    if (s->build->failed || !specdec__dfa_remove_dead_states(s->build, d))
         return;
     if (s->ambiguous && !specdec__raw_remove_matches(s, d, specdec__raw_ambiguous_regex))
         return;
@@ -364,7 +365,7 @@ static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int an
 }
 
 /* Returns the rule of any raw string with the marks around it. */
-static uint32_t specdec__raw_any_rule(specdec__schema *s)
+static uint32_t specdec__raw_any_string_rule(specdec__schema *s)
 {
     specdec__dfa d;
     uint32_t rule;
@@ -408,7 +409,7 @@ static void specdec__schema_add_strings(specdec__schema *s)
         return;
     }
     specdec__schema_limit_length(s, &d, &any, length, owner);
-    if (s->build->failed || !specdec__dfa_trim(s->build, &d))
+    if (s->build->failed || !specdec__dfa_remove_dead_states(s->build, &d))
         return;
     place = specdec__dfa_write_records(s->build, &d, &s->end_state, NULL);
     specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '"', place));
@@ -516,7 +517,7 @@ static int specdec__schema_apply_number_fact(specdec__schema *s, const specdec__
 }
 
 /* Builds the rule of a regular expression over bytes. */
-static uint32_t specdec__schema_regex_rule(specdec__schema *s, const char *text)
+static uint32_t specdec__schema_build_regex_rule(specdec__schema *s, const char *text)
 {
     const uint32_t rule = specdec__build_add_rule(s->build);
     specdec__dfa d;
@@ -549,7 +550,7 @@ static void specdec__schema_add_numbers(specdec__schema *s)
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         specdec__schema_apply_number_fact(s, &fact, &d);
     }
-    if (!s->build->failed && specdec__dfa_trim(s->build, &d))
+    if (!s->build->failed && specdec__dfa_remove_dead_states(s->build, &d))
         specdec__schema_add_alternative(s, specdec__dfa_write_records(s->build, &d, NULL, NULL));
 }
 
@@ -650,7 +651,7 @@ static void specdec__schema_add_arrays(specdec__schema *s)
 /* ---- Listed values. */
 
 /* Does a listed value (enum, const) obey the other facts of its shape? */
-static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
+static int specdec__schema_value_obeys_facts(specdec__schema *s, uint32_t node)
 {
     static const char any_number[] = "-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?";
     const uint32_t type = specdec__schema_type_of(s, node);
@@ -692,7 +693,7 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
     if (type & SPECDEC__TYPE_NUMBER && !s->build->failed) {
         const specdec__bytes raw = specdec__json_raw_text(&s->json, node);
 
-        return d.label.data[specdec__dfa_walk(&d, 1, raw.data, raw.size)] != 0;
+        return d.label.data[specdec__dfa_read_text(&d, 1, raw.data, raw.size)] != 0;
     }
     if (type == SPECDEC__TYPE_STRING && !s->build->failed) {
         size_t size, k, count = 0;
@@ -701,7 +702,7 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
 
         if (!text || !plain)
             return 0;
-        if (any && !d.label.data[specdec__dfa_walk(&d, 1, text, size)])
+        if (any && !d.label.data[specdec__dfa_read_text(&d, 1, text, size)])
             return 0;
         size = specdec__json_string_value(&s->json, node, plain, size);
         for (k = 0; k < size; k++)
@@ -743,7 +744,7 @@ static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
     uint32_t rule;
     specdec__dfa d;
 
-    if (!specdec__schema_listed_dfa(s, &d, node, 0) || !specdec__dfa_trim(b, &d) ||
+    if (!specdec__schema_listed_dfa(s, &d, node, 0) || !specdec__dfa_remove_dead_states(b, &d) ||
         (s->ambiguous && !specdec__raw_remove_matches(s, &d, specdec__raw_ambiguous_regex)) ||
         !specdec__raw_add_marks(s, &d))
         return 0;

@@ -199,7 +199,7 @@ static specdec_result specdec__conversation_render_text(specdec *t, const specde
     }
     if (!SPECDEC__CHATS || !chat->format)
         return specdec__chat_refuse_unknown_format(chat, &t->error);
-    if (specdec__text_bytes(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
+    if (specdec__conversation_text_bytes(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "chat format \"%s\" knows no tools",
                              chat->format->name);
     if ((result = specdec__conversation_to_messages(input, arena, &messages, &t->error)) != SPECDEC_OK ||
@@ -214,14 +214,14 @@ static specdec_result specdec__conversation_render_text(specdec *t, const specde
 static specdec_result specdec__conversation_begin_call(specdec *t, const specdec_chat_input *input,
                                                        specdec__chat_text *out, size_t *begun)
 {
-    const specdec__bytes name = specdec__text_bytes(input->tool);
+    const specdec__bytes name = specdec__conversation_text_bytes(input->tool);
     const specdec__calls *calls = t->engine->chat.calls;
     const size_t before = out->needed;
 
     *begun = 0;
     if (input->tool_choice != SPECDEC_TOOLS_REQUIRED)
         return SPECDEC_OK;
-    if (!calls || !specdec__text_bytes(input->tools).size)
+    if (!calls || !specdec__conversation_text_bytes(input->tools).size)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              calls ? "a tool is required, but there are none"
                                    : "a tool is required, but how this model calls tools is not known");
@@ -330,7 +330,7 @@ static void specdec__part_set_marks(const specdec *t, specdec__masker *m)
         return;
     for (i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_MARKS; i++)
         if (!specdec__vocab_is_end_token(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
-            specdec__answer_shows_token(&t->splitter, specdec__vocab_token_text(v, v->specials[i])))
+            specdec__answer_marks_contain_token(&t->splitter, specdec__vocab_token_text(v, v->specials[i])))
             m->marks[m->mark_count++] = (int32_t)v->specials[i];
 }
 
@@ -350,7 +350,7 @@ static void specdec__part_switch_constraint(specdec *t)
         specdec__constraint_first_state(calls, state);
         if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
             specdec_constraint_advance(calls, state, s->input - since, since) < since) {
-            specdec__answer_undo_call(s);
+            specdec__answer_turn_call_into_text(s);
             return;
         }
     }
@@ -381,7 +381,7 @@ static specdec_result specdec__call_next_part(specdec *t, int work, specdec_part
         t->parts = 1;
     }
     if (SPECDEC__CONSTRAINTS)
-        specdec__tools_set_splitter_kinds(&t->splitter, t->settings.calls);
+        specdec__tools_set_splitter_argument_kinds(&t->splitter, t->settings.calls);
     for (;;) {
         if (specdec__answer_next_part(&t->splitter, part))
             return SPECDEC_OK;

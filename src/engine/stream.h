@@ -412,7 +412,7 @@ static specdec_result specdec__stream_decode_token(const specdec *t, specdec__te
     const specdec__vocab *v = &t->model->vocab;
     const int mark = t->parts && !t->settings.show_special &&
                      specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)token)) &&
-                     specdec__answer_shows_token(&t->splitter, specdec__vocab_token_text(v, (uint32_t)token));
+                     specdec__answer_marks_contain_token(&t->splitter, specdec__vocab_token_text(v, (uint32_t)token));
 
     stream->show_special = t->settings.show_special || mark;
     return specdec__text_decoder_push(stream, v, token, t->token_text, t->text_room, more, error);

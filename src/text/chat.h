@@ -25,8 +25,7 @@ typedef struct specdec__chat_format {
     int trim_roles;                           /* bit 1 << role: white space around messages of the role is dropped */
     int end_token_roles;                      /* bit 1 << role: the end-of-text token stands in front of `after` */
     const char *first_opening;                /* text in front of the conversation's first system or user message */
-    const char *later_opening;                /* text in front of later turns: a system message, or a user message that
-                                                 no system message precedes */
+    const char *later_opening;                /* text in front of later system messages, or user messages without one */
     const char *before[SPECDEC__CHAT_ROLES];  /* text in front of a message of a role */
     const char *after[SPECDEC__CHAT_ROLES];   /* text behind a message of a role */
     const char *model_turn;                   /* text that begins the model's turn */
@@ -103,10 +102,10 @@ static const specdec__chat_format specdec__chat_formats[] = {
 /* How conversations with a model are written: by a chat format, or by the model's chat template; with properties of the
    template that were found by running it. */
 typedef struct specdec__chat {
-    const specdec__chat_format *format; /* NULL: no format is known */
+    const specdec__chat_format *format; /* the chat format by which messages are written; NULL: none is known */
     int trim_roles;                     /* as in specdec__chat_format; the template may differ from the format here */
     int writes_bos;                     /* 1: the beginning-of-text token is written, whatever add_bos_token says */
-    int runs_template;                  /* 1: without a format; the template is run for each conversation */
+    int runs_template;                  /* 1: no format is known; the template is run for each conversation */
     int refuses_system;                 /* 1: system messages are refused: no format writes them as the template does */
     const specdec__calls *calls;        /* how tool calls are written; NULL: unknown */
     const specdec__thoughts *thoughts;  /* how thoughts are written; NULL: the model writes none */
@@ -143,8 +142,7 @@ typedef struct specdec__chat_work {
 /* A rendered conversation: its text, and which bytes of the text come from messages. */
 typedef struct specdec__chat_text {
     char *text;           /* (size) bytes of the rendered conversation */
-    unsigned char *marks; /* a bit for each byte of the text, 1: from a message, so it becomes no part of a control
-                             token; NULL: not recorded */
+    unsigned char *marks; /* a bit for each byte of text, 1: it comes from a message; NULL: not recorded */
     size_t size, needed;  /* bytes that text has room for; bytes of the whole conversation, which may be more */
 } specdec__chat_text;
 

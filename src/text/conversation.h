@@ -16,7 +16,7 @@
 SPECDEC__FOR_SIZE
 
 /* Returns the bytes of a caller's text, whose length may be SPECDEC_WHOLE_STRING; empty for a NULL pointer. */
-static specdec__bytes specdec__text_bytes(specdec_text text)
+static specdec__bytes specdec__conversation_text_bytes(specdec_text text)
 {
     return specdec__template_as_bytes(text.bytes, !text.bytes ? 0 : text.length == SPECDEC_WHOLE_STRING
                                                                      ? strlen(text.bytes) : text.length);
@@ -260,7 +260,7 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *tex
 /* Is a text absent, or JSON whose value is of a kind (SPECDEC__JSON_...)? */
 static int specdec__conversation_check_json(specdec_text text, int kind)
 {
-    const specdec__bytes bytes = specdec__text_bytes(text);
+    const specdec__bytes bytes = specdec__conversation_text_bytes(text);
     specdec__json_node node;
     specdec__json j;
 
@@ -276,7 +276,8 @@ static int specdec__conversation_check_json(specdec_text text, int kind)
 static SPECDEC__UNUSED specdec_result specdec__conversation_check_input(const specdec_chat_input *input, size_t most,
                                                                         specdec_error *error)
 {
-    size_t all = specdec__size_add(specdec__text_bytes(input->tools).size, specdec__text_bytes(input->arguments).size);
+    size_t all = specdec__size_add(specdec__conversation_text_bytes(input->tools).size,
+                                   specdec__conversation_text_bytes(input->arguments).size);
     int i, k;
 
     if (!input->messages || input->count < 1)
@@ -288,13 +289,13 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_check_input(const sp
 
         if (!m->role || m->call_count < 0 || (m->call_count && !m->calls))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has no role, or no calls", i);
-        all = specdec__size_add(all, specdec__size_add(specdec__text_bytes(m->content).size,
-                                                       specdec__text_bytes(m->thoughts).size));
+        all = specdec__size_add(all, specdec__size_add(specdec__conversation_text_bytes(m->content).size,
+                                                       specdec__conversation_text_bytes(m->thoughts).size));
         for (k = 0; k < m->call_count; k++)
             if (!m->calls[k].name.bytes)
                 return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d: call %d has no name", i, k);
             else
-                all = specdec__size_add(all, specdec__text_bytes(m->calls[k].arguments).size);
+                all = specdec__size_add(all, specdec__conversation_text_bytes(m->calls[k].arguments).size);
     }
     if (!specdec__conversation_check_json(input->tools, SPECDEC__JSON_ARRAY) ||
         !specdec__conversation_check_json(input->arguments, SPECDEC__JSON_OBJECT))
@@ -336,7 +337,7 @@ static void specdec__dict_add_member(specdec__dict *m, const char *name, specdec
 /* Returns a text of a message as a template's string value; its bytes are marked as a message's. */
 static specdec__template_value specdec__conversation_string_value(specdec__template *t, specdec_text text)
 {
-    const specdec__bytes bytes = specdec__text_bytes(text);
+    const specdec__bytes bytes = specdec__conversation_text_bytes(text);
 
     return specdec__template_marked_string(t, bytes.data ? (const void *)bytes.data : "", bytes.size);
 }
@@ -346,7 +347,7 @@ static specdec__template_value specdec__conversation_string_value(specdec__templ
 static specdec__template_value specdec__conversation_arguments_value(specdec__template *t, specdec_text arguments,
                                                                      int way)
 {
-    specdec__bytes bytes = specdec__text_bytes(arguments);
+    specdec__bytes bytes = specdec__conversation_text_bytes(arguments);
     specdec__json j;
 
     memset(&j, 0, sizeof j);
@@ -426,11 +427,11 @@ static void specdec__conversation_define_template_names(specdec__template *t, co
                                   specdec__template_list_value(list, list ? (size_t)count : 0));
     tools = specdec__template_none_value();
     if (input->tool_choice != SPECDEC_TOOLS_NONE)
-        tools = specdec__template_read_json(t, specdec__text_bytes(input->tools));
+        tools = specdec__template_read_json(t, specdec__conversation_text_bytes(input->tools));
     if (tools.kind == SPECDEC__TEMPLATE_LIST && !tools.size)
         tools = specdec__template_none_value();
     specdec__template_define_name(t, specdec__template_string_value("tools"), tools);
-    arguments = specdec__template_read_json(t, specdec__text_bytes(input->arguments));
+    arguments = specdec__template_read_json(t, specdec__conversation_text_bytes(input->arguments));
     if (arguments.kind == SPECDEC__TEMPLATE_DICT)
         for (i = 0; i < (int)arguments.size; i++)
             specdec__template_define_name(t, specdec__template_list_items(&arguments)[2 * i],
@@ -479,7 +480,7 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
                              specdec__chat_text *out, specdec_error *error)
 {
     const specdec_chat_message *last = &input->messages[input->count - 1];
-    const int empty = input->continues && !specdec__text_bytes(last->content).size;
+    const int empty = input->continues && !specdec__conversation_text_bytes(last->content).size;
     const int open = input->continues && !empty, count = input->count - empty;
     const size_t used = (sizeof(specdec__template) + 7) & ~(size_t)7;
     specdec__template *t = (specdec__template *)(void *)w->memory;
@@ -672,7 +673,7 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_to_messages(const sp
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
     for (i = 0; i < input->count; i++) {
         const specdec_chat_message *m = &input->messages[i];
-        const specdec__bytes content = specdec__text_bytes(m->content);
+        const specdec__bytes content = specdec__conversation_text_bytes(m->content);
 
         for (role = 0; role < 3 && strcmp(m->role, roles[role]); role++)
             ;

@@ -53,7 +53,7 @@ static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab 
                              v->count);
     text = specdec__vocab_token_text(v, (uint32_t)id);
     type = specdec__vocab_token_type(v, (uint32_t)id);
-    byte = type == SPECDEC__TOKEN_BYTE ? specdec__vocab_byte_of_text(text) : -1;
+    byte = type == SPECDEC__TOKEN_BYTE ? specdec__vocab_byte_of_hex_text(text) : -1;
     if (specdec__vocab_type_is_special(type))
         *needed = type == SPECDEC__TOKEN_USER_DEFINED || show_special ? text.size : 0;
     else

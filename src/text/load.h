@@ -38,7 +38,8 @@ static specdec_result specdec__vocab_read_id(const specdec__vocab *v, const spec
 }
 
 /* Reads tokenizer.ggml.model into v->model, and sets that tokenizer's defaults of special tokens and flags. */
-static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+static specdec_result specdec__vocab_read_tokenizer_model(specdec__vocab *v, const specdec__gguf *gguf,
+                                                          specdec_error *error)
 {
     specdec__bytes model;
     specdec_result result = specdec__gguf_get_string(gguf, "tokenizer.ggml.model", &model, error);
@@ -279,12 +280,12 @@ static int specdec__vocab_has_inner_space(specdec__bytes text)
 
 /* Returns the single byte that a token with this text stands for; -1: it stands for more or less than one. Byte-level
    BPE spells it as one character, other tokenizers as <0x41>. */
-static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes text)
+static int specdec__vocab_single_byte_of_text(const specdec__vocab *v, specdec__bytes text)
 {
     specdec__text_character c;
 
     if (!SPECDEC__VOCAB_IS_BYTES(v->model))
-        return specdec__vocab_byte_of_text(text);
+        return specdec__vocab_byte_of_hex_text(text);
     c = specdec__text_character_at(text.data, text.size, 0);
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
 }
@@ -360,7 +361,7 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
         v->text_offset[id] = (uint32_t)c.offset;
         text = specdec__cursor_string(&c);
         type = specdec__vocab_type_of_text(v, id, text);
-        byte = specdec__vocab_single_byte(v, text);
+        byte = specdec__vocab_single_byte_of_text(v, text);
         if (byte >= 0 && v->byte_token[byte] < 0)
             v->byte_token[byte] = (int32_t)id;
         if (text.size && specdec__vocab_type_is_special(type))
@@ -369,8 +370,8 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
             (type == SPECDEC__TOKEN_BYTE && !SPECDEC__VOCAB_IS_BYTES(v->model)) ||
             specdec__vocab_find_token_by_file_text(v, text, NULL) >= 0)
             continue;
-        if (!specdec__vocab_table_put(v->token_table, v->token_table_mask,
-                                      specdec__vocab_hash_finish(specdec__vocab_hash_bytes(0, text)), id + 1))
+        if (!specdec__vocab_store_in_hash_table(v->token_table, v->token_table_mask,
+                                                specdec__vocab_hash_finish(specdec__vocab_hash_bytes(0, text)), id + 1))
             return 0;
     }
     return 1;
@@ -455,8 +456,8 @@ static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_va
             continue;
         pair[0] = (uint32_t)a;
         pair[1] = (uint32_t)b;
-        if (!specdec__vocab_table_put(v->merge_table, v->merge_table_mask, specdec__vocab_pair_hash(pair[0], pair[1]),
-                                      rank + 1))
+        if (!specdec__vocab_store_in_hash_table(v->merge_table, v->merge_table_mask,
+                                                specdec__vocab_pair_hash(pair[0], pair[1]), rank + 1))
             return 0;
     }
     return 1;
@@ -473,7 +474,7 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
 
     memset(v, 0, sizeof *v);
     memset(&source, 0, sizeof source);
-    result = specdec__vocab_read_kind(v, gguf, error);
+    result = specdec__vocab_read_tokenizer_model(v, gguf, error);
     if (!result)
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.tokens", SPECDEC_GGUF_STRING, &source.tokens, error);
     if (result)

@@ -59,8 +59,8 @@ static int32_t specdec__vocab_find_token_by_file_text(const specdec__vocab *v, s
 /* A stretch: plain text that is tokenized at once, perhaps with a space in front that is not in the text. */
 typedef struct specdec__text_stretch {
     const unsigned char *text; /* bytes of the stretch, without the added space */
-    size_t length; /* bytes, the added space included */
-    size_t prefix; /* 1: byte 0 is an added space; else 0 */
+    size_t length;             /* bytes of the stretch, the added space included */
+    size_t prefix;             /* 1: byte 0 is an added space; else 0 */
 } specdec__text_stretch;
 
 /* Returns byte `at` of a stretch of plain text. */
@@ -89,8 +89,8 @@ static int specdec__text_stretch_equals(const specdec__text_stretch *run, size_t
 
 /* Returns the id of the token that spells the bytes [from, from + length) of a stretch of plain text; -1: there is
    none. */
-static int32_t specdec__vocab_find_stretch(const specdec__vocab *v, const specdec__text_stretch *run, size_t from,
-                                           size_t length)
+static int32_t specdec__vocab_find_token_of_stretch(const specdec__vocab *v, const specdec__text_stretch *run,
+                                                    size_t from, size_t length)
 {
     unsigned char spelled[3];
     uint32_t hash = 0, entry;
@@ -133,7 +133,7 @@ static uint32_t specdec__vocab_merge_rank(const specdec__vocab *v, uint32_t left
 
 /* Stores an entry in a hash table with linear probing. Returns 0 when it would be SPECDEC__VOCAB_PROBES_MOST entries
    away from its hash: then a hostile file has made hashes collide, and building the table would take quadratic time. */
-static int specdec__vocab_table_put(uint32_t *slots, uint32_t mask, uint32_t hash, uint32_t entry)
+static int specdec__vocab_store_in_hash_table(uint32_t *slots, uint32_t mask, uint32_t hash, uint32_t entry)
 {
     int i;
 

@@ -16,8 +16,7 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__token_sink {
     int32_t *tokens;        /* (capacity) ids of tokens */
     size_t capacity, count; /* tokens that there is room for; tokens so far, which may be more */
-    int after_unknown;      /* 1: the last token is the unknown token, which SPM writes once for unknown characters in a
-                               row */
+    int after_unknown;      /* 1: the last token is the unknown token, which SPM never writes twice in a row */
 } specdec__token_sink;
 
 /* Appends a token to the array that receives the tokens of a text. */
@@ -32,18 +31,18 @@ static void specdec__text_append_token(specdec__token_sink *sink, int32_t id)
 /* The state of merging the symbols of a stretch of n bytes; a symbol is identified by the offset of its first byte.
    It takes 12.5 bytes of memory for each byte of the stretch. */
 typedef struct specdec__text_merger {
-    const specdec__vocab *vocab;
+    const specdec__vocab *vocab;   /* has scores (SPM) or ranks (BPE) of merges */
     specdec__text_stretch stretch; /* the plain text whose symbols are merged */
     uint32_t *symbol_bytes; /* (n) bytes of a symbol, stored at its first and its last byte */
     uint32_t *symbol_token; /* (n) token id of a symbol, or none */
     uint32_t *merge_key;    /* (n) priority of merging a symbol with the next one, lower first; none at other offsets */
     uint32_t *tournament;   /* (2 * blocks) offsets: best of each block from index blocks on, best of all at index 1 */
-    size_t blocks; /* number of blocks of SPECDEC__TEXT_MERGE_BLOCK bytes */
+    size_t blocks;          /* number of blocks of SPECDEC__TEXT_MERGE_BLOCK bytes of the stretch */
 } specdec__text_merger;
 
 /* Returns the priority of an SPM token's score as a key: higher scores give lower keys, but never
    SPECDEC__TEXT_NONE. */
-static uint32_t specdec__text_score_key(const specdec__vocab *v, uint32_t id)
+static uint32_t specdec__text_merge_key_of_score(const specdec__vocab *v, uint32_t id)
 {
     uint32_t bits = specdec__load_u32(v->scores + (size_t)id * 4);
 
@@ -65,8 +64,9 @@ static uint32_t specdec__text_pair_merge_key(const specdec__text_merger *m, size
             return SPECDEC__TEXT_NONE;
         return specdec__vocab_merge_rank(m->vocab, m->symbol_token[at], m->symbol_token[next]);
     }
-    id = specdec__vocab_find_stretch(m->vocab, &m->stretch, at, (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
-    return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_score_key(m->vocab, (uint32_t)id);
+    id = specdec__vocab_find_token_of_stretch(m->vocab, &m->stretch, at,
+                                              (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
+    return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_merge_key_of_score(m->vocab, (uint32_t)id);
 }
 
 /* Returns that one of two offsets whose merge key is lower; of equal keys the left one. */
@@ -117,7 +117,7 @@ static void specdec__text_create_symbols(specdec__text_merger *m)
             } else {
                 size = 1;
             }
-            id = specdec__vocab_find_stretch(m->vocab, &m->stretch, at, size);
+            id = specdec__vocab_find_token_of_stretch(m->vocab, &m->stretch, at, size);
         }
         for (node = at; node < at + size; node++)
             m->merge_key[node] = SPECDEC__TEXT_NONE;
@@ -141,7 +141,7 @@ static void specdec__text_merge_symbols(specdec__text_merger *m)
         size_t next = at + m->symbol_bytes[at], size = (size_t)m->symbol_bytes[at] + m->symbol_bytes[next];
 
         m->symbol_bytes[at] = m->symbol_bytes[at + size - 1] = (uint32_t)size;
-        m->symbol_token[at] = (uint32_t)specdec__vocab_find_stretch(m->vocab, &m->stretch, at, size);
+        m->symbol_token[at] = (uint32_t)specdec__vocab_find_token_of_stretch(m->vocab, &m->stretch, at, size);
         specdec__text_set_merge_key(m, next, SPECDEC__TEXT_NONE);
         specdec__text_set_merge_key(m, at, specdec__text_pair_merge_key(m, at));
         if (at) {
@@ -195,7 +195,7 @@ static specdec_result specdec__text_tokenize_stretch(const specdec__vocab *v, co
 
     if (v->pre_tokenizer && (v->pre_tokenizer->whole_words == SPECDEC__WORDS_WHOLE ||
                              (v->pre_tokenizer->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
-        int32_t id = specdec__vocab_find_stretch(v, run, 0, n);
+        int32_t id = specdec__vocab_find_token_of_stretch(v, run, 0, n);
 
         if (id >= 0) {
             specdec__text_append_token(sink, id);

@@ -170,7 +170,7 @@ static int specdec__answer_match_marks(const specdec_splitter *s, const char *co
 }
 
 /* Removes the first of the bytes that the splitter holds back and returns it. */
-static int specdec__answer_shift_byte(specdec_splitter *s)
+static int specdec__answer_remove_first_held_byte(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
@@ -300,7 +300,7 @@ static int specdec__answer_read_quoted_byte(specdec_splitter *s, int c)
 
 /* Returns the role of a call's member by its name, which was collected: 1: name of the call, 2: arguments, 3: an object
    with both, 0: ignored. */
-static int specdec__answer_member_role(const specdec_splitter *s)
+static int specdec__answer_call_member_role(const specdec_splitter *s)
 {
     static const struct { const char *name; int role; } members[] = {
         {"name", 1}, {"tool_name", 1}, {"function", 3}, {"arguments", 2}, {"parameters", 2}, {"args", 2}};
@@ -376,7 +376,7 @@ static void specdec__answer_read_object_byte(specdec_splitter *s, int c)
         if (c != '\\')
             specdec__answer_collect_byte(s, c);
     } else if (s->phase == 2 && c == ':') {
-        s->phase = 3 + specdec__answer_member_role(s);
+        s->phase = 3 + specdec__answer_call_member_role(s);
         s->depth = 0;
     } else if (s->phase == 0 && c == '"') {
         s->phase = 1;
@@ -392,7 +392,7 @@ static void specdec__answer_read_object_byte(specdec_splitter *s, int c)
 /* ---- Calls whose arguments are names and values between marks. */
 
 /* Updates the flags IN_STRING and AFTER_BACKSLASH by a byte of JSON. */
-static void specdec__answer_track_string(specdec_splitter *s, int c)
+static void specdec__answer_update_string_flags(specdec_splitter *s, int c)
 {
     if (s->flags & SPECDEC__ANSWER_AFTER_BACKSLASH)
         s->flags &= ~SPECDEC__ANSWER_AFTER_BACKSLASH;
@@ -499,7 +499,7 @@ static void specdec__answer_read_value_byte(specdec_splitter *s, int c)
         return;
     }
     specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
-    specdec__answer_track_string(s, c);
+    specdec__answer_update_string_flags(s, c);
 }
 
 /* Ends an argument's value between marks; one of unknown kind is JSON if it parses as JSON, else a string. */
@@ -532,7 +532,7 @@ static void specdec__answer_emit_comma(specdec_splitter *s)
 }
 
 /* Emits a collected word, which has ended: a member's name, a number, or a constant such as True. */
-static void specdec__answer_emit_word(specdec_splitter *s)
+static void specdec__answer_emit_literal_word(specdec_splitter *s)
 {
     static const char *const words[] = {"True", "true", "False", "false", "None", "null"};
     int i;
@@ -617,16 +617,16 @@ static void specdec__answer_read_literal_byte(specdec_splitter *s, int c)
         s->flags |= SPECDEC__ANSWER_IN_STRING;
         s->phase = c;
     } else if (member && (c == ':' || (c == '=' && !s->depth))) {
-        specdec__answer_emit_word(s);
+        specdec__answer_emit_literal_word(s);
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, ": ");
         s->flags &= ~SPECDEC__ANSWER_MEMBER_NAME;
     } else if (c == ',') {
-        specdec__answer_emit_word(s);
+        specdec__answer_emit_literal_word(s);
         s->flags |= SPECDEC__ANSWER_NEEDS_COMMA | (s->stack >> s->depth & 1 ? SPECDEC__ANSWER_MEMBER_NAME : 0);
     } else if (c == '[' || c == '{' || (c == '(' && python)) {
         specdec__answer_read_bracket(s, 1, c == '{');
     } else if (c == ']' || c == '}' || (c == ')' && python)) {
-        specdec__answer_emit_word(s);
+        specdec__answer_emit_literal_word(s);
         specdec__answer_read_bracket(s, 0, 0);
     } else if (!specdec__answer_is_space(c)) {
         if (s->noted == SPECDEC__ANSWER_ARGUMENT_NAME_MOST && !member && /* a long number is handed out in parts */
@@ -644,7 +644,7 @@ static void specdec__answer_read_literal_byte(specdec_splitter *s, int c)
 
 /* Returns the value behind a word of a Harmony message's header, up to a space or the next mark, and its number of
    bytes in *size; NULL: the word is absent. */
-static const char *specdec__answer_header_value(const specdec_splitter *s, const char *word, int *size)
+static const char *specdec__answer_message_header_value(const specdec_splitter *s, const char *word, int *size)
 {
     const int length = (int)strlen(word);
     int i;
@@ -660,11 +660,11 @@ static const char *specdec__answer_header_value(const specdec_splitter *s, const
 }
 
 /* Decides by the header of a Harmony message, which has ended, what the message is: content, a thought or a call. */
-static void specdec__answer_end_header(specdec_splitter *s)
+static void specdec__answer_end_message_header(specdec_splitter *s)
 {
     int size = 0, channel_size = 0;
-    const char *to = specdec__answer_header_value(s, "to=functions.", &size);
-    const char *channel = specdec__answer_header_value(s, "<|channel|>", &channel_size);
+    const char *to = specdec__answer_message_header_value(s, "to=functions.", &size);
+    const char *channel = specdec__answer_message_header_value(s, "<|channel|>", &channel_size);
     const int thought = channel && channel_size == 8 && memcmp(channel, "analysis", 8) == 0;
 
     s->flags = 0;
@@ -682,9 +682,9 @@ static void specdec__answer_end_header(specdec_splitter *s)
 /* ---- Reading bytes. */
 
 /* Emits the bytes that were held back, as text: they turned out to be no mark. */
-static void specdec__answer_emit_held(specdec_splitter *s)
+static void specdec__answer_emit_held_bytes(specdec_splitter *s)
 {
-    const int c = specdec__answer_shift_byte(s);
+    const int c = specdec__answer_remove_first_held_byte(s);
     const char byte = (char)c;
 
     if (specdec__answer_is_space(c) && s->flags & SPECDEC__ANSWER_SKIP_SPACE)
@@ -707,7 +707,7 @@ static int specdec__answer_holds_only_space(const specdec_splitter *s)
 }
 
 /* Enters the splitter's state behind a mark that begins a call or, if section = 1, all calls of the answer. */
-static void specdec__answer_handle_mark(specdec_splitter *s, int section)
+static void specdec__answer_enter_state_behind_mark(specdec_splitter *s, int section)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
 
@@ -755,12 +755,12 @@ static void specdec__answer_read_text(specdec_splitter *s)
         if (found == -1 || (found == -2 && specdec__answer_holds_only_space(s)))
             return;
         if (found == -2) {
-            specdec__answer_emit_held(s);
+            specdec__answer_emit_held_bytes(s);
             continue;
         }
         s->held = 0;
         if (found == 2 || found == 3) {
-            specdec__answer_handle_mark(s, found == 2);
+            specdec__answer_enter_state_behind_mark(s, found == 2);
         } else if (found < 2 || found < 8) {
             s->flags = found ? SPECDEC__ANSWER_SKIP_SPACE : SPECDEC__ANSWER_SKIP_SPACE | SPECDEC__ANSWER_IN_THOUGHT;
         } else {
@@ -795,7 +795,7 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
         if (found >= 0) {
             s->held = 0;
             if (found >= 2) {
-                specdec__answer_handle_mark(s, found == 3);
+                specdec__answer_enter_state_behind_mark(s, found == 3);
             } else if (found == 1 || !row->section_end) {
                 s->state = SPECDEC__ANSWER_TEXT;
                 s->flags = SPECDEC__ANSWER_SKIP_SPACE;
@@ -803,7 +803,7 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
             return;
         }
         if (specdec__answer_is_space(c) || (list && (c == ',' || c == '[' || c == ']' || c == ';'))) {
-            specdec__answer_shift_byte(s);
+            specdec__answer_remove_first_held_byte(s);
         } else if (row->form == SPECDEC__CALLS_JSON && c == '{') {
             if (!s->started) { /* the next object of a list */
                 specdec__answer_mark_constraint_start(s, 1);
@@ -828,7 +828,7 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
 }
 
 /* Turns the text behind a mark back into content, as it names no known tool and nothing of the call was emitted. */
-static void specdec__answer_undo_call(specdec_splitter *s)
+static void specdec__answer_turn_call_into_text(specdec_splitter *s)
 {
     const int name = s->state == SPECDEC__ANSWER_NAME, object = s->state == SPECDEC__ANSWER_OBJECT && s->phase < 3;
 
@@ -856,7 +856,7 @@ static void specdec__answer_read_name(specdec_splitter *s)
     while (s->held && s->state == SPECDEC__ANSWER_NAME) {
         c = (unsigned char)s->hold[0];
         if (!s->noted && specdec__answer_is_space(c)) { /* white space in front of a name is dropped */
-            specdec__answer_shift_byte(s);
+            specdec__answer_remove_first_held_byte(s);
             continue;
         }
         if (!*row->name_end && s->noted && (specdec__answer_is_space(c) || c == '<')) {
@@ -871,12 +871,12 @@ static void specdec__answer_read_name(specdec_splitter *s)
         if (found == -1)
             return;
         if (found == 0 && !s->noted) {
-            specdec__answer_undo_call(s);
+            specdec__answer_turn_call_into_text(s);
         } else if (found == 0) {
             specdec__answer_emit_name(s);
         } else if (found == 1) {
             s->held = s->noted = 0;
-        } else if (!specdec__answer_collect_byte(s, specdec__answer_shift_byte(s))) {
+        } else if (!specdec__answer_collect_byte(s, specdec__answer_remove_first_held_byte(s))) {
             const char last = (char)c;
 
             specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
@@ -887,7 +887,7 @@ static void specdec__answer_read_name(specdec_splitter *s)
 }
 
 /* Reads names and values of arguments, and the marks around them, from the held bytes. */
-static void specdec__answer_read_pairs(specdec_splitter *s)
+static void specdec__answer_read_argument_pairs(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
@@ -909,7 +909,7 @@ static void specdec__answer_read_pairs(specdec_splitter *s)
         if (found == -1 || (space && found == -2 && specdec__answer_holds_only_space(s)))
             return;
         if (found == -2) {
-            const int c = specdec__answer_shift_byte(s);
+            const int c = specdec__answer_remove_first_held_byte(s);
 
             if (s->state == SPECDEC__ANSWER_KEY)
                 specdec__answer_collect_byte(s, c);
@@ -936,7 +936,7 @@ static void specdec__answer_read_pairs(specdec_splitter *s)
 }
 
 /* Reads arguments in Python's or Gemma's syntax from the held bytes; Gemma's strings stand between marks. */
-static void specdec__answer_read_literals(specdec_splitter *s)
+static void specdec__answer_read_literal_arguments(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     int fits;
@@ -954,16 +954,16 @@ static void specdec__answer_read_literals(specdec_splitter *s)
             continue;
         }
         if (s->flags & SPECDEC__ANSWER_IN_STRING && row->value_begin)
-            specdec__answer_emit_escaped(s, specdec__answer_shift_byte(s));
+            specdec__answer_emit_escaped(s, specdec__answer_remove_first_held_byte(s));
         else if (s->flags & SPECDEC__ANSWER_IN_STRING)
-            specdec__answer_read_string_byte(s, specdec__answer_shift_byte(s));
+            specdec__answer_read_string_byte(s, specdec__answer_remove_first_held_byte(s));
         else
-            specdec__answer_read_literal_byte(s, specdec__answer_shift_byte(s));
+            specdec__answer_read_literal_byte(s, specdec__answer_remove_first_held_byte(s));
     }
 }
 
 /* Reads arguments that are JSON from the held bytes. */
-static void specdec__answer_read_arguments(specdec_splitter *s)
+static void specdec__answer_read_json_arguments(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
@@ -974,7 +974,7 @@ static void specdec__answer_read_arguments(specdec_splitter *s)
         specdec__answer_read_between_calls(s);
         return;
     }
-    if (specdec__answer_read_json_byte(s, specdec__answer_shift_byte(s)))
+    if (specdec__answer_read_json_byte(s, specdec__answer_remove_first_held_byte(s)))
         specdec__answer_end_call(s);
 }
 
@@ -990,7 +990,7 @@ static void specdec__answer_read_messages(specdec_splitter *s)
             return;
         if (found == -2) {
             const char byte = s->hold[0];
-            const int c = specdec__answer_shift_byte(s);
+            const int c = specdec__answer_remove_first_held_byte(s);
 
             if (s->state == SPECDEC__ANSWER_BODY) {
                 if (s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL && !(s->flags & SPECDEC__ANSWER_VALUE_BEGUN)) {
@@ -1004,7 +1004,7 @@ static void specdec__answer_read_messages(specdec_splitter *s)
                                                                                       : SPECDEC_PART_CONTENT,
                                            &byte, 1);
                 if (s->kinds_known && s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL)
-                    specdec__answer_track_string(s, c);
+                    specdec__answer_update_string_flags(s, c);
             } else if (specdec__answer_collect_byte(s, c)) {
                 if (s->noted >= 13 && memcmp(s->note + s->noted - 13, "to=functions.", 13) == 0)
                     specdec__answer_mark_constraint_start(s, 1);
@@ -1019,7 +1019,7 @@ static void specdec__answer_read_messages(specdec_splitter *s)
         }
         s->held = 0;
         if (!found && s->state == SPECDEC__ANSWER_HEADER) {
-            specdec__answer_end_header(s);
+            specdec__answer_end_message_header(s);
         } else if (found) {
             if (s->state == SPECDEC__ANSWER_BODY && s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL && found != 1)
                 specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
@@ -1030,17 +1030,17 @@ static void specdec__answer_read_messages(specdec_splitter *s)
 }
 
 /* Processes the bytes that the splitter holds back, after a byte was added to them. */
-static void specdec__answer_read_held(specdec_splitter *s)
+static void specdec__answer_process_held_bytes(specdec_splitter *s)
 {
     switch (s->state) {
     case SPECDEC__ANSWER_TEXT: specdec__answer_read_text(s); break;
     case SPECDEC__ANSWER_BETWEEN: specdec__answer_read_between_calls(s); break;
-    case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_shift_byte(s)); break;
+    case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_remove_first_held_byte(s)); break;
     case SPECDEC__ANSWER_NAME: specdec__answer_read_name(s); break;
-    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_read_arguments(s); break;
-    case SPECDEC__ANSWER_LITERAL: specdec__answer_read_literals(s); break;
+    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_read_json_arguments(s); break;
+    case SPECDEC__ANSWER_LITERAL: specdec__answer_read_literal_arguments(s); break;
     case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_read_messages(s); break;
-    default: specdec__answer_read_pairs(s); break;
+    default: specdec__answer_read_argument_pairs(s); break;
     }
 }
 
@@ -1049,11 +1049,11 @@ static void specdec__answer_finish_answer(specdec_splitter *s)
 {
     while (s->held && (s->state == SPECDEC__ANSWER_TEXT || s->state == SPECDEC__ANSWER_BODY)) {
         if (s->state == SPECDEC__ANSWER_TEXT) {
-            specdec__answer_emit_held(s);
+            specdec__answer_emit_held_bytes(s);
         } else {
             const char byte = s->hold[0];
 
-            specdec__answer_shift_byte(s);
+            specdec__answer_remove_first_held_byte(s);
             specdec__answer_emit_bytes(s,
                                        s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL ? SPECDEC_PART_ARGUMENTS
                                        : s->flags & SPECDEC__ANSWER_IN_THOUGHT    ? SPECDEC_PART_THOUGHT
@@ -1088,11 +1088,11 @@ static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specde
         s->taken = s->queued = s->out = 0;
         while (s->length && (s->out < 64 || (*s->input & 0xc0) == 0x80) && s->out < 128 && s->queued < 4) {
             if (s->held == (int)sizeof s->hold) /* longer than any mark */
-                specdec__answer_emit_held(s);
+                specdec__answer_emit_held_bytes(s);
             s->hold[s->held++] = *s->input++;
             s->length--;
             s->since++;
-            specdec__answer_read_held(s);
+            specdec__answer_process_held_bytes(s);
         }
         if (s->ended && !s->length && !s->queued) {
             s->ended = 0;
@@ -1110,7 +1110,7 @@ static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specde
 }
 
 /* Does the text of a control token occur in the marks that a splitter looks for, so that it must be shown? */
-static SPECDEC__UNUSED int specdec__answer_shows_token(const specdec_splitter *s, specdec__bytes token)
+static SPECDEC__UNUSED int specdec__answer_marks_contain_token(const specdec_splitter *s, specdec__bytes token)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;

@@ -16,8 +16,8 @@ SPECDEC__FOR_SIZE
 typedef size_t specdec__text_match_function(const unsigned char *text, size_t length);
 /* A stage of a pre-tokenizer: one regular expression by which text is split. */
 typedef struct specdec__text_stage {
-    specdec__text_match_function *match; /* NULL: end of the list */
-    int lookahead;                      /* SPECDEC__STAGE_PLAIN to _ENDS */
+    specdec__text_match_function *match; /* matches the stage's regular expression; NULL: end of the list of stages */
+    int lookahead;                       /* SPECDEC__STAGE_PLAIN to _ENDS */
 } specdec__text_stage;
 
 /* Lookahead: how far a stage's regular expression looks behind a match, so that a part of a text can be split without
@@ -146,10 +146,12 @@ SPECDEC__TEXT_STAGE(numbers, specdec__text_skip_kind(text, length, 0, SPECDEC__T
 /* \s?\p{L}+; \s?\p{P}+; [\p{P}$+<=>^~|`]+; \s?[letters]+; \s?[signs]+; \s+$ */
 SPECDEC__TEXT_STAGE(letters, specdec__text_match_spaced_run(text, length, specdec__text_is_letter))
 SPECDEC__TEXT_STAGE(punctuation, specdec__text_match_spaced_run(text, length, specdec__text_is_punctuation))
-SPECDEC__TEXT_STAGE(falcons, specdec__text_class_run_end(text, length, 0, specdec__text_is_falcon_sign))
-SPECDEC__TEXT_STAGE(llm_letters, specdec__text_match_spaced_run(text, length, specdec__text_is_deepseek_llm_letter))
-SPECDEC__TEXT_STAGE(llm_signs, specdec__text_match_spaced_run(text, length, specdec__text_is_deepseek_llm_sign))
-SPECDEC__TEXT_STAGE(trailing,
+SPECDEC__TEXT_STAGE(falcon_signs, specdec__text_class_run_end(text, length, 0, specdec__text_is_falcon_sign))
+SPECDEC__TEXT_STAGE(deepseek_llm_letters,
+                    specdec__text_match_spaced_run(text, length, specdec__text_is_deepseek_llm_letter))
+SPECDEC__TEXT_STAGE(deepseek_llm_signs,
+                    specdec__text_match_spaced_run(text, length, specdec__text_is_deepseek_llm_sign))
+SPECDEC__TEXT_STAGE(trailing_space,
                     specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length ? length : 0)
 /* [\u4E00-\u9FA5\u3040-\u30FF]+; [\u0800-\u9FA5\uAC00-\uD7FF]+ */
 SPECDEC__TEXT_STAGE(east_asian, specdec__text_class_run_end(text, length, 0, specdec__text_is_east_asian))
@@ -157,12 +159,12 @@ SPECDEC__TEXT_STAGE(asian, specdec__text_class_run_end(text, length, 0, specdec_
 /* Whole pre-tokenizers as stages: GPT-2's; Llama 3's with numbers of any length; GPT-4o's with numbers of 1 or 3
    digits. */
 SPECDEC__TEXT_STAGE(gpt2, specdec__text_word_gpt2(text, length, 0))
-SPECDEC__TEXT_STAGE(modern, specdec__text_word_llama3(text, length, SIZE_MAX))
+SPECDEC__TEXT_STAGE(llama3, specdec__text_word_llama3(text, length, SIZE_MAX))
 SPECDEC__TEXT_STAGE(gpt4o_1, specdec__text_word_gpt4o(text, length, 1))
 SPECDEC__TEXT_STAGE(gpt4o_3, specdec__text_word_gpt4o(text, length, 3))
 
 /* Matches [0-9]{3} at the beginning of a text. Returns the number of bytes; 0: no match. */
-static size_t specdec__text_stage_triple(const unsigned char *text, size_t length)
+static size_t specdec__text_stage_three_digits(const unsigned char *text, size_t length)
 {
     size_t at;
 
@@ -215,7 +217,7 @@ static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length
 
 /* Matches [!-/:-@[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
    (DeepSeek V3) at the beginning of a text. Returns the number of bytes; 0: no match. */
-static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
+static size_t specdec__text_stage_deepseek_v3(const unsigned char *text, size_t length)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
     const int bare = c.kind == SPECDEC__TEXT_LETTER || specdec__text_is_sign(&c) || specdec__text_is_newline(&c);
@@ -232,7 +234,7 @@ static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
     end = specdec__text_class_run_end(text, length, from, specdec__text_is_sign);
     if (end > from)
         return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
-    return specdec__text_word_spaces(text, length);
+    return specdec__text_word_of_white_space(text, length);
 }
 
 /* Returns the number of bytes of the first word of a text by
@@ -241,7 +243,7 @@ static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
 static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length, size_t digits)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
-    size_t from = specdec__text_letter_prefix_bytes(c), end = specdec__text_contraction(text, length, 1);
+    size_t from = specdec__text_letter_prefix_bytes(c), end = specdec__text_contraction_bytes(text, length, 1);
 
     if (end)
         return end;
@@ -255,7 +257,7 @@ static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length
     end = specdec__text_class_run_end(text, length, from, specdec__text_is_other_sign);
     if (end > from)
         return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
-    return specdec__text_word_spaces(text, length);
+    return specdec__text_word_of_white_space(text, length);
 }
 
 /* Returns the number of bytes of the first word of a text by
@@ -302,7 +304,7 @@ static size_t specdec__text_digits_before_groups(const unsigned char *text, size
 
 /* Matches \d{1,3}(?=(?:\d{3})*\b) (Tiny Aya) at the beginning of a text: groups of three digits from the end of a
    number that no letter follows. Returns the number of bytes; 0: no match. */
-static size_t specdec__text_stage_threes(const unsigned char *text, size_t length)
+static size_t specdec__text_stage_tiny_aya_digits(const unsigned char *text, size_t length)
 {
     size_t count, first = specdec__text_digits_before_groups(text, length, &count), end;
     specdec__text_character c;
@@ -318,7 +320,7 @@ static size_t specdec__text_stage_threes(const unsigned char *text, size_t lengt
 
 /* Matches (?=(\d{3})+(?!\d)) behind \p{N}+ (SuperBPE): groups of three digits from the end of a number, whatever
    follows. Returns the number of bytes; 0: no match. */
-static size_t specdec__text_stage_groups(const unsigned char *text, size_t length)
+static size_t specdec__text_stage_superbpe_digits(const unsigned char *text, size_t length)
 {
     size_t count, first = specdec__text_digits_before_groups(text, length, &count);
 
@@ -327,8 +329,8 @@ static size_t specdec__text_stage_groups(const unsigned char *text, size_t lengt
 
 /* Returns the number of bytes of the first piece of a text after one stage: its match, or the text in front of a match.
    *exact becomes 1 when the piece ends there whatever follows the text. */
-static size_t specdec__text_stage_piece(const specdec__text_stage *stage, const unsigned char *text, size_t length,
-                                        int *exact)
+static size_t specdec__text_first_piece_of_stage(const specdec__text_stage *stage, const unsigned char *text,
+                                                 size_t length, int *exact)
 {
     size_t at = 0, size = 0, seen;
 
@@ -356,7 +358,7 @@ static size_t specdec__text_stage_piece(const specdec__text_stage *stage, const 
    be long and its first stage match nowhere, only a part of the text is split first, and a longer part if its end could
    matter: no expression looks further than to the first character behind a word that is not white space (or number or
    letter: FAR, CASED). */
-static size_t specdec__text_word_staged(const specdec__text_stage *stages, const unsigned char *text, size_t length)
+static size_t specdec__text_word_by_stages(const specdec__text_stage *stages, const unsigned char *text, size_t length)
 {
     size_t window, limit, end, at;
     int i, exact, reaches = 0, cased = 0;
@@ -364,7 +366,7 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
     for (window = 16;; window = specdec__size_multiply(window, 2)) {
         limit = window < length ? window : length;
         for (i = 0, exact = 0, end = limit; stages[i].match; i++) {
-            end = specdec__text_stage_piece(stages + i, text, end, &exact);
+            end = specdec__text_first_piece_of_stage(stages + i, text, end, &exact);
             reaches |= stages[i].lookahead == SPECDEC__STAGE_FAR;
             cased |= stages[i].lookahead == SPECDEC__STAGE_CASED;
         }
@@ -390,30 +392,31 @@ static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, 
     if (end)
         return end;
     end = specdec__text_cased_word(text, length, 1);
-    return end ? end + specdec__text_contraction(text + end, length - end, 1)
+    return end ? end + specdec__text_contraction_bytes(text + end, length - end, 1)
                : specdec__text_word_without_letters(text, length, digits, 0);
 }
 
 /* A row of a list of stages. The lists below belong to pre-tokenizers of several stages. */
 #define SPECDEC__STAGE(name, kind) {specdec__text_stage_##name, SPECDEC__STAGE_##kind}
 static const specdec__text_stage specdec__text_deepseek_llm[] = {
-    SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(llm_letters, EXACT), SPECDEC__STAGE(llm_signs, EXACT),
-    SPECDEC__STAGE(trailing, ENDS), SPECDEC__STAGE(asian, EXACT), SPECDEC__STAGE(numbers, EXACT), {NULL, 0}};
+    SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(deepseek_llm_letters, EXACT),
+    SPECDEC__STAGE(deepseek_llm_signs, EXACT), SPECDEC__STAGE(trailing_space, ENDS), SPECDEC__STAGE(asian, EXACT),
+    SPECDEC__STAGE(numbers, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_deepseek_coder[] = {
     SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(letters, EXACT), SPECDEC__STAGE(punctuation, EXACT),
     SPECDEC__STAGE(asian, EXACT), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_deepseek_v3[] = {
-    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(east_asian, EXACT), SPECDEC__STAGE(v3, PLAIN), {NULL, 0}};
+    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(east_asian, EXACT), SPECDEC__STAGE(deepseek_v3, PLAIN), {NULL, 0}};
 static const specdec__text_stage specdec__text_falcon[] = {
-    SPECDEC__STAGE(falcons, EXACT), SPECDEC__STAGE(gpt2, PLAIN), SPECDEC__STAGE(triple, EXACT), {NULL, 0}};
+    SPECDEC__STAGE(falcon_signs, EXACT), SPECDEC__STAGE(gpt2, PLAIN), SPECDEC__STAGE(three_digits, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_minicpm5[] = {
-    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(modern, PLAIN), {NULL, 0}};
+    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(llama3, PLAIN), {NULL, 0}};
 static const specdec__text_stage specdec__text_youtu[] = {
     SPECDEC__STAGE(youtu, EXACT), SPECDEC__STAGE(gpt4o_1, CASED), {NULL, 0}};
 static const specdec__text_stage specdec__text_tiny_aya[] = {
-    SPECDEC__STAGE(threes, FAR), SPECDEC__STAGE(gpt4o_3, CASED), {NULL, 0}};
+    SPECDEC__STAGE(tiny_aya_digits, FAR), SPECDEC__STAGE(gpt4o_3, CASED), {NULL, 0}};
 static const specdec__text_stage specdec__text_superbpe[] = {
-    SPECDEC__STAGE(numbers, EXACT), SPECDEC__STAGE(groups, FAR), {NULL, 0}};
+    SPECDEC__STAGE(numbers, EXACT), SPECDEC__STAGE(superbpe_digits, FAR), {NULL, 0}};
 static const specdec__text_stage specdec__text_poro[] = {SPECDEC__STAGE(poro, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_viking[] = {
     SPECDEC__STAGE(poro, EXACT), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
@@ -529,7 +532,7 @@ static const struct {
 static size_t specdec__pre_tokenizer_first_word(const specdec__pre_tokenizer *words, const unsigned char *text,
                                                 size_t length)
 {
-    return words->stages ? specdec__text_word_staged(words->stages, text, length)
+    return words->stages ? specdec__text_word_by_stages(words->stages, text, length)
                          : words->first_word(text, length, words->digits);
 }
 

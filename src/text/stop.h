@@ -19,8 +19,7 @@ typedef struct specdec__stop_scan {
     int held_string;                              /* number of the stop string whose beginning is held back */
     size_t held;                                  /* bytes held back */
     int stopped;                                  /* 1 + the number of the stop string that was found; 0: none */
-    size_t taken_bytes;                           /* bytes received from the found stop string's beginning on; 0: none
-                                                     was found, or they were cut off */
+    size_t taken_bytes;                           /* bytes received from the beginning of the found stop string on */
     size_t bytes;                                 /* bytes of all stop strings together */
     specdec__bytes strings[SPECDEC_STOP_STRINGS]; /* (count) the stop strings, in the caller's memory or copied */
 } specdec__stop_scan;
@@ -59,8 +58,8 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy_strings(specdec
 }
 
 /* Do the bytes that are held back, followed by the byte `next`, end with the first `length` bytes of a stop string? */
-static int specdec__stop_matches(const specdec__stop_scan *scan, specdec__bytes string, size_t length,
-                                 unsigned char next)
+static int specdec__stop_held_bytes_match(const specdec__stop_scan *scan, specdec__bytes string, size_t length,
+                                          unsigned char next)
 {
     if (string.data[length - 1] != next)
         return 0;
@@ -78,14 +77,15 @@ static size_t specdec__stop_read_byte(specdec__stop_scan *scan, unsigned char ne
     for (i = 0; i < scan->count; i++) {
         specdec__bytes string = scan->strings[i];
 
-        if (string.size > all || !specdec__stop_matches(scan, string, string.size, next) || string.size <= longest)
+        if (string.size > all || !specdec__stop_held_bytes_match(scan, string, string.size, next) ||
+            string.size <= longest)
             continue;
         longest = string.size;
         scan->stopped = i + 1;
     }
     for (i = 0; i < scan->count && !scan->stopped; i++)
         for (length = all < scan->strings[i].size ? all : scan->strings[i].size - 1; length > longest; length--)
-            if (specdec__stop_matches(scan, scan->strings[i], length, next)) {
+            if (specdec__stop_held_bytes_match(scan, scan->strings[i], length, next)) {
                 longest = length;
                 of = i;
             }

@@ -46,8 +46,8 @@ enum {
 
 /* A value of a template: a number, string, list, dict, function, or another kind of SPECDEC__TEMPLATE_... */
 typedef struct specdec__template_value {
-    uint8_t kind; /* SPECDEC__TEMPLATE_... */
-    uint8_t safe;  /* a string from the filter `safe`: text appended to it is escaped */
+    uint8_t kind;   /* SPECDEC__TEMPLATE_UNDEFINED to _KEYWORD */
+    uint8_t safe;   /* 1: a string from the filter `safe`: text appended to it is escaped */
     uint16_t spare; /* unused */
     uint32_t size;  /* bytes of a string; items of a list; members of a dict; see the kinds */
     union {
@@ -60,7 +60,7 @@ typedef struct specdec__template_value {
 /* A variable of a scope, or an attribute of a namespace: a list of names and values. */
 typedef struct specdec__template_binding {
     struct specdec__template_binding *next; /* the next one of the same scope or namespace; NULL: none */
-    specdec__template_value name, value;
+    specdec__template_value name, value;    /* a string; the value of the variable or attribute */
 } specdec__template_binding;
 
 /* A scope: variables of a loop's iteration, of a macro or of the template. Names are looked up in it, then in its
@@ -72,11 +72,11 @@ typedef struct specdec__template_scope {
 
 /* A loop over a list, with the variables of Jinja's `loop`. */
 typedef struct specdec__template_loop {
-    const specdec__template_value *items; /* (count) the list */
-    size_t index, count;                 /* number of the iteration, from 0; number of iterations */
-    size_t depth;                        /* always 1, as recursive loops are not supported */
-    specdec__template_value *kept_items; /* (kept_count) items that met the condition, in a loop that only filters */
-    size_t kept_count;
+    const specdec__template_value *items; /* (count) items of the list */
+    size_t index, count;                  /* number of the iteration, from 0; number of iterations */
+    size_t depth;                         /* always 1, as recursive loops are not supported */
+    specdec__template_value *kept_items;  /* (kept_count) items that met the condition, in a loop that only filters */
+    size_t kept_count;                    /* items that met the condition so far */
     int completed;                        /* 1: an iteration was completed, so the loop's `else` is skipped */
     int changed_called;                   /* 1: loop.changed was called */
     specdec__template_value last_changed; /* the arguments of the last call of loop.changed */
@@ -86,8 +86,8 @@ typedef struct specdec__template_loop {
    text (for errors); argument: a number, the length of a jump, or the place of a constant in memory, in units of 8
    bytes. */
 typedef struct specdec__template_instruction {
-    uint32_t op : 8, source : 24;
-    int32_t argument;
+    uint32_t op : 8, source : 24; /* operation; byte offset in the template's text */
+    int32_t argument;             /* number, length of a jump, or place of a constant */
 } specdec__template_instruction;
 
 /* A name in the template's text; equal names are stored once (interned). */
@@ -104,21 +104,21 @@ typedef struct specdec__template_macro {
 
 /* A macro as a value: its code, and the scope in which it was defined. */
 typedef struct specdec__template_closure {
-    const specdec__template_macro *macro;
-    specdec__template_scope *scope;
-    size_t entry; /* index of the macro's first instruction */
+    const specdec__template_macro *macro; /* the compiled macro */
+    specdec__template_scope *scope;       /* the scope in which it was defined */
+    size_t entry;                         /* index of the macro's first instruction */
 } specdec__template_closure;
 
 /* A frame at run time: a loop, a macro, a captured block or a scope. */
 typedef struct specdec__template_frame {
-    int kind;                             /* 'f': for, 'm': macro, 'c': capture, 's': scope */
-    size_t return_instruction;                   /* 'm': index of the instruction to return to */
+    int kind;                             /* 'f': loop, 'm': macro, 'c': captured block, 's': scope */
+    size_t return_instruction;            /* of a macro: index of the instruction to return to */
     size_t memory_base;                   /* bytes of memory in use when the frame began */
     size_t memory_floor;                  /* bytes of memory in use with the frame's variables */
-    size_t output_base;                   /* 'm', 'c': bytes of output when the frame began */
+    size_t output_base;                   /* of a macro or captured block: bytes of output when the frame began */
     size_t stack_base;                    /* values on the stack when the frame began */
     specdec__template_scope *outer_scope; /* scope to return to */
-    specdec__template_loop *loop;
+    specdec__template_loop *loop;         /* of a loop: its list and iteration; else NULL */
 } specdec__template_frame;
 
 /* A block of the template's text that is being compiled, until its end tag (see text/template_parse). */
@@ -167,11 +167,11 @@ typedef struct specdec__template {
     specdec__template_macro *macro;    /* the macro that is being compiled */
     specdec__template_name *names[64]; /* hash table of interned names */
     int open_blocks, frame_count, value_count; /* numbers of items in block, frame and stack */
-    specdec__template_scope *scope;    /* the innermost scope */
-    specdec__template_scope root;      /* the scope of the whole template */
-    specdec__template_block block[SPECDEC__TEMPLATE_MAX_BLOCKS];
-    specdec__template_frame frame[SPECDEC__TEMPLATE_MAX_FRAMES];
-    specdec__template_value stack[SPECDEC__TEMPLATE_MAX_VALUES];
+    specdec__template_scope *scope;            /* the innermost scope */
+    specdec__template_scope root;              /* the scope of the whole template */
+    specdec__template_block block[SPECDEC__TEMPLATE_MAX_BLOCKS]; /* (open_blocks) blocks that have no end tag yet */
+    specdec__template_frame frame[SPECDEC__TEMPLATE_MAX_FRAMES]; /* (frame_count) frames, the innermost one last */
+    specdec__template_value stack[SPECDEC__TEMPLATE_MAX_VALUES]; /* (value_count) operands of instructions */
 } specdec__template;
 
 /* Arguments of a call in a template: positional ones, and named ones. */
@@ -268,8 +268,8 @@ static const specdec__template_value *specdec__template_list_items(const specdec
 
 /* Stores a template's error, unless an earlier one is stored; then the template stops. culprit: text for the message.
    Returns an undefined value. */
-static specdec__template_value specdec__template_fail_with(specdec__template *t, const char *why,
-                                                           specdec__bytes culprit)
+static specdec__template_value specdec__template_fail_with_culprit(specdec__template *t, const char *why,
+                                                                   specdec__bytes culprit)
 {
     if (!t->failed) {
         t->failed = why;
@@ -281,7 +281,7 @@ static specdec__template_value specdec__template_fail_with(specdec__template *t,
 /* Stores a template's error without further text. Returns an undefined value. */
 static specdec__template_value specdec__template_fail(specdec__template *t, const char *why)
 {
-    return specdec__template_fail_with(t, why, specdec__template_as_bytes(NULL, 0));
+    return specdec__template_fail_with_culprit(t, why, specdec__template_as_bytes(NULL, 0));
 }
 
 /* Counts an instruction that reads or writes `bytes` bytes as work of the template; too much work is an error. */
@@ -487,7 +487,7 @@ static size_t specdec__template_find_string(const specdec__template_value *in, s
 }
 
 /* Is a value a string equal to this text? */
-static int specdec__template_string_is(const specdec__template_value *value, const char *text)
+static int specdec__template_string_equals(const specdec__template_value *value, const char *text)
 {
     return value->kind == SPECDEC__TEMPLATE_STRING && value->size == strlen(text) &&
            memcmp(value->as.data, text, value->size) == 0;

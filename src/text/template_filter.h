@@ -100,7 +100,7 @@ static int specdec__template_find_test(const specdec__template_value *name)
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__template_tests); i++)
-        if (specdec__template_string_is(name, specdec__template_tests[i].name))
+        if (specdec__template_string_equals(name, specdec__template_tests[i].name))
             return (int)i;
     return SPECDEC__COUNT(specdec__template_tests);
 }
@@ -409,7 +409,7 @@ static specdec__template_value specdec__template_filter_json(specdec__template *
         form.item_separator = specdec__template_string_value(",");
     }
     if (separators && separators->kind != SPECDEC__TEMPLATE_NONE) {
-        const specdec__template_value list = specdec__template_iterate(t, separators);
+        const specdec__template_value list = specdec__template_items_to_iterate(t, separators);
 
         if (list.size != 2 || specdec__template_list_items(&list)[0].kind != SPECDEC__TEMPLATE_STRING ||
             specdec__template_list_items(&list)[1].kind != SPECDEC__TEMPLATE_STRING)
@@ -510,7 +510,7 @@ static specdec__template_value specdec__template_filter_round(specdec__template 
     (void)unused;
     if (!specdec__template_is_number(value) || precision < 0 || precision > 15)
         return specdec__template_fail(t, "round needs a number");
-    if (value->kind != SPECDEC__TEMPLATE_DOUBLE && specdec__template_string_is(&method, "common"))
+    if (value->kind != SPECDEC__TEMPLATE_DOUBLE && specdec__template_string_equals(&method, "common"))
         return specdec__template_integer_value(value->as.integer);
     for (i = 0; i < precision; i++)
         scale *= 10;
@@ -519,9 +519,9 @@ static specdec__template_value specdec__template_filter_round(specdec__template 
         return *value;
     whole = (double)(int64_t)number;
     whole -= whole > number;
-    if (specdec__template_string_is(&method, "ceil"))
+    if (specdec__template_string_equals(&method, "ceil"))
         whole += whole < number;
-    else if (specdec__template_string_is(&method, "common"))
+    else if (specdec__template_string_equals(&method, "common"))
         whole += number - whole > 0.5 || (!(number - whole < 0.5) && (int64_t)whole % 2);
     return specdec__template_double_value(whole / scale);
 }
@@ -552,7 +552,7 @@ static specdec__template_value specdec__template_filter_first_last(specdec__temp
                                                                    const specdec__template_value *value,
                                                                    const specdec__template_call *call, int last)
 {
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
 
     (void)call;
     if (last && value->kind == SPECDEC__TEMPLATE_ITERATOR)
@@ -565,7 +565,8 @@ static specdec__template_value specdec__template_filter_first_last(specdec__temp
 static specdec__template_value specdec__template_filter_list(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int reverse)
 {
-    specdec__template_value list = specdec__template_iterate(t, value), none = specdec__template_string_value("");
+    specdec__template_value list = specdec__template_items_to_iterate(t, value),
+                            none = specdec__template_string_value("");
     specdec__template_value *out;
     size_t i;
 
@@ -626,7 +627,7 @@ static specdec__template_call specdec__template_arguments_from(const specdec__te
 static specdec__template_value specdec__template_iterate_if_true(specdec__template *t,
                                                                  const specdec__template_value *value)
 {
-    return specdec__template_is_true(value) ? specdec__template_iterate(t, value)
+    return specdec__template_is_true(value) ? specdec__template_items_to_iterate(t, value)
                                             : specdec__template_list_value(NULL, 0);
 }
 
@@ -688,7 +689,7 @@ static specdec__template_value specdec__template_filter_join(specdec__template *
 {
     const specdec__template_value *between = specdec__template_get_argument(call, 0, "d");
     const specdec__template_value *attribute = specdec__template_get_argument(call, 1, "attribute");
-    const specdec__template_value list = specdec__template_iterate(t, value),
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value),
                                   empty = specdec__template_string_value("");
     specdec__template_value *out, joined, text;
     size_t i;
@@ -754,7 +755,7 @@ static specdec__template_value specdec__template_filter_sort(specdec__template *
 
     if (dict && value->kind != SPECDEC__TEMPLATE_DICT)
         return specdec__template_fail(t, "it sorts what is no dict");
-    list = dict ? specdec__template_dict_view(t, value, 2) : specdec__template_iterate(t, value);
+    list = dict ? specdec__template_dict_view(t, value, 2) : specdec__template_items_to_iterate(t, value);
     out = specdec__template_new_list(t, list.size);
     keys = specdec__template_new_list(t, list.size);
     if (!out || !keys)
@@ -764,7 +765,7 @@ static specdec__template_value specdec__template_filter_sort(specdec__template *
 
         out[i] = *item;
         if (dict)
-            item = specdec__template_list_items(item) + specdec__template_string_is(&by, "value");
+            item = specdec__template_list_items(item) + specdec__template_string_equals(&by, "value");
         keys[i] = specdec__template_sort_key(t, item, attribute, cases);
     }
     specdec__template_sort(t, out, keys, list.size, reverse);
@@ -776,7 +777,7 @@ static specdec__template_value specdec__template_filter_unique_min_max(specdec__
                                                                        const specdec__template_value *value,
                                                                        const specdec__template_call *call, int how)
 {
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
     const int cases = specdec__template_flag_argument(call, 0, "case_sensitive", 0);
     const specdec__template_value *attribute = specdec__template_get_argument(call, 1, "attribute");
     specdec__template_value *out = specdec__template_new_list(t, list.size),
@@ -841,7 +842,7 @@ static specdec__template_value specdec__template_filter_sum(specdec__template *t
 {
     const specdec__template_value *attribute = specdec__template_get_argument(call, 0, "attribute");
     const specdec__template_value *start = specdec__template_get_argument(call, 1, "start");
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
     specdec__template_value out = start ? *start : specdec__template_integer_value(0), item;
     size_t i;
 
@@ -861,7 +862,7 @@ static specdec__template_value specdec__template_filter_groupby(specdec__templat
     const specdec__template_value *attribute = specdec__template_get_argument(call, 0, "attribute");
     const specdec__template_value *otherwise = specdec__template_get_argument(call, 1, "default");
     const int cases = specdec__template_flag_argument(call, 2, "case_sensitive", 0);
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
     specdec__template_value *items = specdec__template_new_list(t, list.size),
                             *keys = specdec__template_new_list(t, list.size);
     specdec__template_value *out = specdec__template_new_list(t, 3 * (size_t)list.size);
@@ -896,7 +897,7 @@ static specdec__template_value specdec__template_filter_batch(specdec__template 
 {
     const int64_t number = specdec__template_integer_argument(t, call, 0, slices ? "slices" : "linecount", 0);
     const specdec__template_value *fill = specdec__template_get_argument(call, 1, "fill_with");
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
     size_t count, i, at = 0;
     specdec__template_value *out;
 
@@ -1068,7 +1069,7 @@ static int specdec__template_find_filter(const specdec__template_value *name)
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__template_filters); i++)
-        if (specdec__template_string_is(name, specdec__template_filters[i].name))
+        if (specdec__template_string_equals(name, specdec__template_filters[i].name))
             return (int)i;
     return SPECDEC__COUNT(specdec__template_filters);
 }

@@ -76,7 +76,8 @@ static specdec__template_value specdec__template_list_value(const specdec__templ
 }
 
 /* Returns the items over which a loop over a value runs, as a list; a value without items is an error. */
-static specdec__template_value specdec__template_iterate(specdec__template *t, const specdec__template_value *value)
+static specdec__template_value specdec__template_items_to_iterate(specdec__template *t,
+                                                                  const specdec__template_value *value)
 {
     specdec__template_value *out;
     size_t at, next, count = 0;
@@ -514,7 +515,7 @@ static specdec__template_value specdec__template_method_join(specdec__template *
 {
     const specdec__template_value nothing = specdec__template_undefined_value();
     const specdec__template_value *of = specdec__template_get_argument(call, 0, NULL);
-    const specdec__template_value list = specdec__template_iterate(t, of ? of : &nothing);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, of ? of : &nothing);
 
     (void)unused;
     return specdec__template_join_list(t, &list, self, 0);
@@ -838,8 +839,8 @@ static specdec__template_value specdec__template_undefined_name(const specdec__t
 static specdec__template_value specdec__template_fail_undefined(specdec__template *t,
                                                                 const specdec__template_value *value)
 {
-    return specdec__template_fail_with(t, "it uses what is not defined",
-                                       specdec__template_as_bytes(value->as.data, value->as.data ? value->size : 0));
+    return specdec__template_fail_with_culprit(
+        t, "it uses what is not defined", specdec__template_as_bytes(value->as.data, value->as.data ? value->size : 0));
 }
 
 /* Returns the method of a value with a name, bound to the value; undefined: the value has no method of this name. */
@@ -851,7 +852,7 @@ static specdec__template_value specdec__template_bind_method(specdec__template *
 
     for (i = 0; i < SPECDEC__COUNT(specdec__template_methods); i++)
         if (specdec__template_methods[i].kinds >> self->kind & 1 &&
-            specdec__template_string_is(name, specdec__template_methods[i].name)) {
+            specdec__template_string_equals(name, specdec__template_methods[i].name)) {
             own = specdec__template_new_list(t, 1);
             if (!own)
                 break;
@@ -873,19 +874,20 @@ static specdec__template_value specdec__template_loop_attribute(const specdec__t
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(numbers); i++)
-        if (specdec__template_string_is(name, numbers[i].name))
+        if (specdec__template_string_equals(name, numbers[i].name))
             return specdec__template_integer_value(numbers[i].value);
-    if (specdec__template_string_is(name, "first"))
+    if (specdec__template_string_equals(name, "first"))
         return specdec__template_bool_value(!index);
-    if (specdec__template_string_is(name, "last"))
+    if (specdec__template_string_equals(name, "last"))
         return specdec__template_bool_value(index + 1 == count);
-    if (specdec__template_string_is(name, "previtem") && index > 0)
+    if (specdec__template_string_equals(name, "previtem") && index > 0)
         return loop->items[index - 1];
-    if (specdec__template_string_is(name, "nextitem") && index + 1 < count)
+    if (specdec__template_string_equals(name, "nextitem") && index + 1 < count)
         return loop->items[index + 1];
-    if (specdec__template_string_is(name, "cycle") || specdec__template_string_is(name, "changed"))
+    if (specdec__template_string_equals(name, "cycle") || specdec__template_string_equals(name, "changed"))
         return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, self->as.data,
-                                             specdec__template_string_is(name, "cycle") ? UINT32_MAX : UINT32_MAX - 1);
+                                             specdec__template_string_equals(name, "cycle") ? UINT32_MAX
+                                                                                            : UINT32_MAX - 1);
     return specdec__template_undefined_name(name);
 }
 
@@ -917,7 +919,7 @@ static specdec__template_value specdec__template_get_attribute(specdec__template
     }
     if (self->kind == SPECDEC__TEMPLATE_LOOP)
         return specdec__template_loop_attribute(self, name);
-    if (self->kind == SPECDEC__TEMPLATE_MACRO && specdec__template_string_is(name, "name"))
+    if (self->kind == SPECDEC__TEMPLATE_MACRO && specdec__template_string_equals(name, "name"))
         return ((const specdec__template_closure *)self->as.data)->macro->name;
     method = specdec__template_bind_method(t, self, name);
     if (method.kind != SPECDEC__TEMPLATE_UNDEFINED || self->kind != SPECDEC__TEMPLATE_DICT || items)
@@ -981,7 +983,7 @@ static specdec__template_value specdec__template_get_slice(specdec__template *t,
         return specdec__template_substring(
             self, from, bounds[1] > bounds[0] ? specdec__template_character_offset(self, (size_t)bounds[1]) : from);
     }
-    list = specdec__template_iterate(t, self);
+    list = specdec__template_items_to_iterate(t, self);
     out = specdec__template_new_list(t, (size_t)count);
     for (i = bounds[0]; out && !t->failed && (bounds[2] > 0 ? i < bounds[1] : i > bounds[1]); size++) {
         out[size] = specdec__template_list_items(&list)[i];

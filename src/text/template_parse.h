@@ -16,7 +16,7 @@ SPECDEC__FOR_SIZE
 static void specdec__template_compile_expression(specdec__template *t, int level);
 
 /* Compiles expressions between commas, up to the token `end`. Returns their number; *comma: 1 if there was a comma. */
-static int specdec__template_compile_list(specdec__template *t, int level, int end, int *comma)
+static int specdec__template_compile_expression_list(specdec__template *t, int level, int end, int *comma)
 {
     int count = 0;
 
@@ -35,7 +35,7 @@ static int specdec__template_compile_list(specdec__template *t, int level, int e
 static void specdec__template_compile_tuple(specdec__template *t, int level, int end)
 {
     int comma;
-    const int count = specdec__template_compile_list(t, level, end, &comma);
+    const int count = specdec__template_compile_expression_list(t, level, end, &comma);
 
     if (comma || (!count && end == ')'))
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_TUPLE, count);
@@ -126,7 +126,7 @@ static void specdec__template_compile_subscript(specdec__template *t)
 }
 
 /* Compiles the attributes, items and calls behind a value. */
-static void specdec__template_compile_postfix(specdec__template *t)
+static void specdec__template_compile_postfix_operators(specdec__template *t)
 {
     while (!t->failed) {
         if (t->token.kind == '(') {
@@ -188,7 +188,7 @@ static void specdec__template_compile_primary(specdec__template *t)
         specdec__template_compile_tuple(t, 0, ')');
         specdec__template_expect_operator(t, ')');
     } else if (specdec__template_accept_operator(t, '[')) {
-        const int count = specdec__template_compile_list(t, 0, ']', &comma);
+        const int count = specdec__template_compile_expression_list(t, 0, ']', &comma);
 
         specdec__template_expect_operator(t, ']');
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_LIST, count);
@@ -239,7 +239,7 @@ static void specdec__template_compile_test(specdec__template *t)
                t->token.kind == SPECDEC__TEMPLATE_QUOTED || t->token.kind == SPECDEC__TEMPLATE_LITERAL ||
                t->token.kind == '[' || t->token.kind == '{') {
         specdec__template_compile_primary(t);
-        specdec__template_compile_postfix(t);
+        specdec__template_compile_postfix_operators(t);
         arguments = 1;
     } else if (specdec__template_token_is_name(t, "is")) {
         specdec__template_fail_syntax(t, "a test is behind another one");
@@ -250,7 +250,7 @@ static void specdec__template_compile_test(specdec__template *t)
 }
 
 /* Compiles a value with signs in front, and attributes and calls behind it; filters = 1: also filters and tests. */
-static void specdec__template_compile_unary(specdec__template *t, int filters)
+static void specdec__template_compile_unary_expression(specdec__template *t, int filters)
 {
     char signs[SPECDEC__TEMPLATE_MAX_BRACKETS];
     int count = 0;
@@ -264,7 +264,7 @@ static void specdec__template_compile_unary(specdec__template *t, int filters)
         specdec__template_lex_token(t);
     }
     specdec__template_compile_primary(t);
-    specdec__template_compile_postfix(t);
+    specdec__template_compile_postfix_operators(t);
     while (count > 0)
         specdec__template_emit_code(t, signs[--count] == '-' ? SPECDEC__TEMPLATE_NEGATE : SPECDEC__TEMPLATE_PLUS, 0);
     while (filters && !t->failed) {
@@ -306,7 +306,7 @@ static int specdec__template_token_operator(specdec__template *t, int *op)
         if (specdec__template_token_is_name(t, "not")) {
             const specdec__template_token next = specdec__template_peek_token(t);
 
-            return next.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_is(&next.value, "in") ? 4 : 0;
+            return next.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_equals(&next.value, "in") ? 4 : 0;
         }
         return 0;
     }
@@ -377,7 +377,7 @@ static void specdec__template_compile_expression(specdec__template *t, int level
         specdec__template_compile_expression(t, 3);
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_NOT, 0);
     } else {
-        specdec__template_compile_unary(t, 1);
+        specdec__template_compile_unary_expression(t, 1);
     }
     while (!t->failed && (found = specdec__template_token_operator(t, &op)) != 0 && found >= level) {
         if (found == 4) {
@@ -972,7 +972,7 @@ static size_t specdec__template_match_raw_tag(const specdec__template *t, size_t
 }
 
 /* Compiles the text of a block {% raw %} from offset `from` on. Returns the offset behind its end tag. */
-static size_t specdec__template_compile_raw(specdec__template *t, size_t from)
+static size_t specdec__template_compile_raw_block(specdec__template *t, size_t from)
 {
     size_t at, end;
 
@@ -1020,7 +1020,7 @@ static size_t specdec__template_compile_tag(specdec__template *t, size_t tag)
     t->tag = t->text.data[tag + 1];
     raw = t->tag == '%' ? specdec__template_match_raw_tag(t, inside, "raw", &t->strip_behind) : 0;
     if (raw)
-        return specdec__template_compile_raw(t, raw);
+        return specdec__template_compile_raw_block(t, raw);
     t->parsed = inside;
     t->brackets = t->depth = 0;
     t->token.kind = 0;

@@ -418,8 +418,8 @@ static specdec__template_value specdec__template_call_raise(specdec__template *t
 
     if (!t->failed)
         t->raised = 1;
-    return specdec__template_fail_with(t, "the template refuses the conversation",
-                                       specdec__template_as_bytes(text.as.data, text.size));
+    return specdec__template_fail_with_culprit(t, "the template refuses the conversation",
+                                               specdec__template_as_bytes(text.as.data, text.size));
 }
 
 /* Appends a number with leading zeros, at least `digits` digits, to the string that is being built. */
@@ -470,7 +470,8 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
     size_t at;
 
     if (t->local_time == SPECDEC__TEMPLATE_NO_CLOCK)
-        return specdec__template_fail_with(t, "it asks for the date", specdec__template_as_bytes("strftime_now", 12));
+        return specdec__template_fail_with_culprit(t, "it asks for the date",
+                                                   specdec__template_as_bytes("strftime_now", 12));
     specdec__template_date_of_day(days, &year, &month, &day, &of_year);
     for (at = 0; at < format.size && !t->failed; at++) {
         const int plain = text[at] == '%' && at + 2 < format.size && text[at + 1] == '-';
@@ -526,7 +527,7 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
 
 /* Functions that every template may call, by name. */
 static const struct {
-    const char *name;
+    const char *name; /* of the function */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
 } specdec__template_functions[] = {{"raise_exception", specdec__template_call_raise},
                                    {"range", specdec__template_call_range},
@@ -548,7 +549,7 @@ static specdec__template_value specdec__template_load_name(specdec__template *t,
             return binding->value;
     }
     for (i = 0; i < SPECDEC__COUNT(specdec__template_functions); i++)
-        if (specdec__template_string_is(name, specdec__template_functions[i].name))
+        if (specdec__template_string_equals(name, specdec__template_functions[i].name))
             return specdec__template_sized_value(SPECDEC__TEMPLATE_FUNCTION, NULL, i);
     return specdec__template_undefined_name(name);
 }
@@ -567,7 +568,7 @@ static void specdec__template_expand_arguments(specdec__template *t, int32_t pac
     const specdec__template_value *from;
     size_t i;
 
-    more = specdec__template_iterate(t, &more);
+    more = specdec__template_items_to_iterate(t, &more);
     if (more_named.kind != SPECDEC__TEMPLATE_UNDEFINED && more_named.kind != SPECDEC__TEMPLATE_DICT)
         specdec__template_fail(t, "**arguments are no dict");
     value = specdec__template_new_list(t, (size_t)count + more.size);
@@ -634,9 +635,9 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
         for (k = 0; k < count && (names[k].as.data != name.as.data || names[k].size != name.size); k++)
             ;
         if (k < count ? k < (size_t)call->positional_count
-                      : !macro->kwargs && !(macro->caller && specdec__template_string_is(&name, "caller")))
+                      : !macro->kwargs && !(macro->caller && specdec__template_string_equals(&name, "caller")))
             specdec__template_fail(t, "a macro is given an argument twice, or one that it has not");
-        if (k < count || (macro->caller && specdec__template_string_is(&name, "caller"))) {
+        if (k < count || (macro->caller && specdec__template_string_equals(&name, "caller"))) {
             specdec__template_set_variable(t, t->scope, &name, call->named[2 * i + 1]);
             continue;
         }
@@ -657,8 +658,9 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
 }
 
 /* Returns the result of calling loop.cycle(...) or loop.changed(...) in a template. */
-static specdec__template_value specdec__template_loop_call(specdec__template *t, const specdec__template_value *self,
-                                                           const specdec__template_call *call)
+static specdec__template_value specdec__template_call_loop_method(specdec__template *t,
+                                                                  const specdec__template_value *self,
+                                                                  const specdec__template_call *call)
 {
     specdec__template_loop *loop = (specdec__template_loop *)(uintptr_t)self->as.data;
     const specdec__template_value list = specdec__template_list_value(call->positional, (size_t)call->positional_count);
@@ -703,7 +705,7 @@ static size_t specdec__template_call_value(specdec__template *t, int32_t packed,
     if (callee.kind == SPECDEC__TEMPLATE_FUNCTION)
         out = specdec__template_functions[callee.size].call(t, &call);
     else if (callee.kind == SPECDEC__TEMPLATE_METHOD && callee.size >= UINT32_MAX - 1)
-        out = specdec__template_loop_call(t, &callee, &call);
+        out = specdec__template_call_loop_method(t, &callee, &call);
     else if (callee.kind == SPECDEC__TEMPLATE_METHOD)
         out = specdec__template_methods[callee.size].call(t, specdec__template_list_items(&callee), &call,
                                                           specdec__template_methods[callee.size].how);
@@ -721,7 +723,7 @@ static size_t specdec__template_call_value(specdec__template *t, int32_t packed,
 static void specdec__template_begin_loop(specdec__template *t, int choose)
 {
     const specdec__template_value over = specdec__template_pop_value(t);
-    const specdec__template_value list = specdec__template_iterate(t, &over);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, &over);
     specdec__template_loop *loop = (specdec__template_loop *)specdec__template_take_memory(t, 1, sizeof *loop);
     specdec__template_value *chosen = choose ? specdec__template_new_list(t, list.size) : NULL;
     specdec__template_frame *frame = t->failed ? NULL : specdec__template_push_frame(t, choose ? 'h' : 'f', t->scope);
@@ -780,7 +782,7 @@ static void specdec__template_define_macro(specdec__template *t, int32_t place, 
 }
 
 /* Replaces `count` values on the template's stack by a list, tuple, dict or slice of them, by the instruction op. */
-static void specdec__template_make_value(specdec__template *t, int op, int32_t count)
+static void specdec__template_make_collection(specdec__template *t, int op, int32_t count)
 {
     const size_t values = (size_t)count * (op == SPECDEC__TEMPLATE_MAKE_DICT ? 2 : 1);
     specdec__template_value *own, out;
@@ -808,7 +810,7 @@ static void specdec__template_make_value(specdec__template *t, int op, int32_t c
 static void specdec__template_unpack_list(specdec__template *t, int32_t count)
 {
     const specdec__template_value value = specdec__template_pop_value(t);
-    const specdec__template_value list = specdec__template_iterate(t, &value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, &value);
 
     if ((size_t)count != list.size || value.kind == SPECDEC__TEMPLATE_UNDEFINED) {
         specdec__template_fail(t, "it gives another number of values to names");
@@ -863,9 +865,7 @@ static void specdec__template_run_value_instruction(specdec__template *t, int op
     case SPECDEC__TEMPLATE_STORE_ATTRIBUTE: specdec__template_store_attribute(t, constant); return;
     case SPECDEC__TEMPLATE_UNPACK: specdec__template_unpack_list(t, argument); return;
     case SPECDEC__TEMPLATE_MAKE_SLICE: case SPECDEC__TEMPLATE_MAKE_LIST: case SPECDEC__TEMPLATE_MAKE_TUPLE:
-    case SPECDEC__TEMPLATE_MAKE_DICT:
-        specdec__template_make_value(t, op, argument);
-        return;
+    case SPECDEC__TEMPLATE_MAKE_DICT: specdec__template_make_collection(t, op, argument); return;
     case SPECDEC__TEMPLATE_FILTER:
     case SPECDEC__TEMPLATE_TEST: specdec__template_run_filter_or_test(t, op, argument); return;
     default: break;
@@ -1128,7 +1128,8 @@ SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specd
             value = specdec__template_json_value(t, &j);
         t->limit = limit;
     } else {
-        specdec__template_fail_with(t, "a JSON text is none", specdec__template_as_bytes(j.failed, strlen(j.failed)));
+        specdec__template_fail_with_culprit(t, "a JSON text is none",
+                                            specdec__template_as_bytes(j.failed, strlen(j.failed)));
     }
     return value;
 }

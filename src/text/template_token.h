@@ -71,7 +71,7 @@ static void specdec__template_fail_syntax(specdec__template *t, const char *why)
     const size_t from = t->token.from < t->text.size ? t->token.from : t->text.size, left = t->text.size - from;
 
     t->source = from;
-    specdec__template_fail_with(t, why, specdec__template_as_bytes(t->text.data + from, left < 24 ? left : 24));
+    specdec__template_fail_with_culprit(t, why, specdec__template_as_bytes(t->text.data + from, left < 24 ? left : 24));
 }
 
 /* Reads an escape of a string literal, behind its backslash, into out[4]. Returns the number of bytes; *at moves behind
@@ -206,7 +206,7 @@ static void specdec__template_lex_number(specdec__template *t)
 
 /* Reads the end of the current tag, such as -%}, if it is here, and sets t->strip_behind. Returns whether it is
    here. */
-static int specdec__template_lex_end(specdec__template *t)
+static int specdec__template_lex_tag_end(specdec__template *t)
 {
     const int c = specdec__template_text_byte(t, t->parsed);
     const int marked = c == '-' || (c == '+' && t->tag == '%');
@@ -238,7 +238,7 @@ static void specdec__template_lex_token(specdec__template *t)
     if (t->parsed >= t->text.size) {
         specdec__template_fail_syntax(t, "a tag has no end");
         t->token.kind = SPECDEC__TEMPLATE_TAG_END;
-    } else if (specdec__template_lex_end(t)) {
+    } else if (specdec__template_lex_tag_end(t)) {
         return;
     } else if (c == '"' || c == '\'') {
         specdec__template_lex_string(t);
@@ -285,7 +285,7 @@ static specdec__template_token specdec__template_peek_token(specdec__template *t
 /* Is the current token of the tag this name? */
 static int specdec__template_token_is_name(const specdec__template *t, const char *name)
 {
-    return t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_is(&t->token.value, name);
+    return t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_equals(&t->token.value, name);
 }
 
 /* Reads the next token if the current one is this operator. Returns whether it was. */

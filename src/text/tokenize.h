@@ -70,8 +70,8 @@ static size_t specdec__text_find_token_text(const unsigned char *text, size_t fr
 
 /* Returns the first offset in [from, end) of a text at which the special token `id` is recognised; end: there is none.
    Bytes whose bit in plain is 1 (NULL: no bytes) only spell user-defined tokens. */
-static size_t specdec__text_find_special(const specdec__vocab *v, uint32_t id, const unsigned char *text, size_t from,
-                                         size_t end, int flags, const unsigned char *plain)
+static size_t specdec__text_find_special_token(const specdec__vocab *v, uint32_t id, const unsigned char *text,
+                                               size_t from, size_t end, int flags, const unsigned char *plain)
 {
     const int anywhere = specdec__vocab_token_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
     const specdec__bytes what = specdec__vocab_token_text(v, id);
@@ -90,8 +90,8 @@ static size_t specdec__text_find_special(const specdec__vocab *v, uint32_t id, c
 }
 
 /* Splits a text at special tokens, the longest one first, then the next longest in the remaining parts, and tokenizes
-   the parts between them. plain: see specdec__text_find_special. Frames grow from the beginning of scratch; the memory
-   behind them is for merging. */
+   the parts between them. plain: see specdec__text_find_special_token. Frames grow from the beginning of scratch; the
+   memory behind them is for merging. */
 static specdec_result specdec__text_tokenize_with_specials(const specdec__vocab *v, const unsigned char *text,
                                                            size_t length, int flags, const unsigned char *plain,
                                                            specdec__token_sink *sink, uint32_t *scratch, size_t words,
@@ -122,7 +122,7 @@ static specdec_result specdec__text_tokenize_with_specials(const specdec__vocab 
         } else {
             uint32_t id = v->specials[frame->next_special];
             specdec__bytes what = specdec__vocab_token_text(v, id);
-            size_t found = specdec__text_find_special(v, id, text, at, frame->end, flags, plain);
+            size_t found = specdec__text_find_special_token(v, id, text, at, frame->end, flags, plain);
 
             if (found == frame->end) {
                 frame->next_special++;

@@ -193,7 +193,7 @@ static specdec__bytes specdec__vocab_token_text(const specdec__vocab *v, uint32_
 }
 
 /* Returns the byte that a token's text names, <0x00> to <0xFF>; -1: the text is not of that form. */
-static int specdec__vocab_byte_of_text(specdec__bytes text)
+static int specdec__vocab_byte_of_hex_text(specdec__bytes text)
 {
     int value = 0, i;
 
@@ -270,7 +270,7 @@ static int specdec__vocab_type_of_text(const specdec__vocab *v, uint32_t id, spe
         return SPECDEC__TOKEN_CONTROL;
     if (i == v->unknown)
         return SPECDEC__TOKEN_UNKNOWN;
-    if (!SPECDEC__VOCAB_IS_BYTES(v->model) && specdec__vocab_byte_of_text(text) >= 0)
+    if (!SPECDEC__VOCAB_IS_BYTES(v->model) && specdec__vocab_byte_of_hex_text(text) >= 0)
         return SPECDEC__TOKEN_BYTE;
     return SPECDEC__TOKEN_NORMAL;
 }

@@ -25,7 +25,7 @@ static size_t specdec__text_skip_kind(const unsigned char *text, size_t length, 
 
 /* Returns the number of bytes of a contraction ('s 't 'm 'd 're 've 'll) at the beginning of a text; 0: none. fold:
    also in upper case. */
-static size_t specdec__text_contraction(const unsigned char *text, size_t length, int fold)
+static size_t specdec__text_contraction_bytes(const unsigned char *text, size_t length, int fold)
 {
     int a = length > 1 && text[0] == '\'' ? text[1] : 0, b = length > 2 ? text[2] : 0;
 
@@ -40,7 +40,7 @@ static size_t specdec__text_contraction(const unsigned char *text, size_t length
 
 /* Returns the number of bytes of \s+(?!\S)|\s+ at the beginning of a text: white space, but its last character belongs
    to a following word. */
-static size_t specdec__text_white_space(const unsigned char *text, size_t length)
+static size_t specdec__text_white_space_bytes(const unsigned char *text, size_t length)
 {
     size_t at = 0, last = 0;
 
@@ -62,7 +62,7 @@ typedef size_t specdec__text_word_function(const unsigned char *text, size_t len
    's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ (GPT-2). */
 static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t contraction = specdec__text_contraction(text, length, 0), from = text[0] == ' ';
+    size_t contraction = specdec__text_contraction_bytes(text, length, 0), from = text[0] == ' ';
     specdec__text_character c;
 
     (void)digits;
@@ -70,7 +70,7 @@ static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length, 
         return contraction;
     c = specdec__text_character_at(text, length, from);
     if (c.kind == SPECDEC__TEXT_SPACE || c.kind == SPECDEC__TEXT_END)
-        return specdec__text_white_space(text, length);
+        return specdec__text_white_space_bytes(text, length);
     return specdec__text_skip_kind(text, length, from, c.kind, SIZE_MAX);
 }
 
@@ -96,14 +96,14 @@ static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t l
 }
 
 /* Returns the number of bytes of \s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text; 0: no match. */
-static size_t specdec__text_word_spaces(const unsigned char *text, size_t length)
+static size_t specdec__text_word_of_white_space(const unsigned char *text, size_t length)
 {
     size_t end;
 
     for (end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
         if (text[end - 1] == '\r' || text[end - 1] == '\n')
             return end;
-    return specdec__text_white_space(text, length);
+    return specdec__text_white_space_bytes(text, length);
 }
 
 /* Returns the number of bytes of \p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of
@@ -120,7 +120,7 @@ static size_t specdec__text_word_without_letters(const unsigned char *text, size
             end++;
         return end;
     }
-    return specdec__text_word_spaces(text, length);
+    return specdec__text_word_of_white_space(text, length);
 }
 
 /* Returns the number of bytes of [^\r\n\p{L}\p{N}]? at the beginning of a text: a character that may precede the
@@ -136,7 +136,7 @@ static size_t specdec__text_letter_prefix_bytes(specdec__text_character c)
    the alternatives of specdec__text_word_without_letters (Llama 3: digits 3, Qwen 2: digits 1). */
 static size_t specdec__text_word_llama3(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t contraction = specdec__text_contraction(text, length, 1);
+    size_t contraction = specdec__text_contraction_bytes(text, length, 1);
     size_t from = specdec__text_letter_prefix_bytes(specdec__text_character_at(text, length, 0));
     size_t end = specdec__text_skip_kind(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
 
@@ -225,7 +225,7 @@ static size_t specdec__text_word_gpt4o(const unsigned char *text, size_t length,
 {
     size_t end = specdec__text_cased_word(text, length, 0);
 
-    return end ? end + specdec__text_contraction(text + end, length - end, 1)
+    return end ? end + specdec__text_contraction_bytes(text + end, length - end, 1)
                : specdec__text_word_without_letters(text, length, digits, 1);
 }
 
