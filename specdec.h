@@ -17356,7 +17356,7 @@ static int specdec__text_is_letter_or_mark(const specdec__text_character *c)
     return c->kind == SPECDEC__TEXT_LETTER || c->properties & SPECDEC__TEXT_MARK;
 }
 /* Is a character in [^\s\p{L}\p{M}\p{N}]? */
-static int specdec__text_is_other_sign(const specdec__text_character *c)
+static int specdec__text_is_no_letter_number_space(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_OTHER && !(c->properties & SPECDEC__TEXT_MARK);
 }
@@ -17540,7 +17540,7 @@ static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length
     if (end)
         return end;
     from = text[0] == ' ';
-    end = specdec__text_class_run_end(text, length, from, specdec__text_is_other_sign);
+    end = specdec__text_class_run_end(text, length, from, specdec__text_is_no_letter_number_space);
     if (end > from)
         return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
     return specdec__text_word_of_white_space(text, length);
@@ -22237,8 +22237,9 @@ static specdec__template_value specdec__template_method_partition(specdec__templ
 }
 
 /* Methods ljust (how = 0), rjust (1), center (2), zfill (3): a string padded to a width. */
-static specdec__template_value specdec__template_method_pad(specdec__template *t, const specdec__template_value *self,
-                                                            const specdec__template_call *call, int how)
+static specdec__template_value specdec__template_method_pad_to_width(specdec__template *t,
+                                                                     const specdec__template_value *self,
+                                                                     const specdec__template_call *call, int how)
 {
     const int64_t width = specdec__template_integer_argument(t, call, 0, "width", how == 2 ? 80 : 0);
     const int64_t left = width - (int64_t)specdec__template_count_characters(self);
@@ -22397,70 +22398,70 @@ typedef struct specdec__template_method {
 } specdec__template_method;
 
 /* Kinds of values that have a method: bits of specdec__template_method.kinds. */
-#define SPECDEC__TEMPLATE_STRINGS (1 << SPECDEC__TEMPLATE_STRING)
-#define SPECDEC__TEMPLATE_LISTS   (1 << SPECDEC__TEMPLATE_LIST)
-#define SPECDEC__TEMPLATE_TUPLES  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
-#define SPECDEC__TEMPLATE_DICTS   (1 << SPECDEC__TEMPLATE_DICT)
+#define SPECDEC__TEMPLATE_KINDS_STRING (1 << SPECDEC__TEMPLATE_STRING)
+#define SPECDEC__TEMPLATE_KINDS_LIST   (1 << SPECDEC__TEMPLATE_LIST)
+#define SPECDEC__TEMPLATE_KINDS_LIST_TUPLE  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
+#define SPECDEC__TEMPLATE_KINDS_DICT   (1 << SPECDEC__TEMPLATE_DICT)
 
 /* All methods by name and kind of value. */
 static const specdec__template_method specdec__template_methods[] = {
-    {"strip", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_strip},
-    {"lstrip", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_strip},
-    {"rstrip", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_strip},
-    {"split", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_split},
-    {"rsplit", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_split},
-    {"splitlines", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_splitlines},
-    {"startswith", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_startswith},
-    {"endswith", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_startswith},
-    {"replace", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_replace},
-    {"lower", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
-    {"casefold", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
-    {"upper", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_UPPER, specdec__template_method_case},
-    {"capitalize", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_method_case},
-    {"title", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_TITLE, specdec__template_method_case},
-    {"swapcase", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_SWAPPED, specdec__template_method_case},
-    {"find", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_find},
-    {"rfind", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_find},
-    {"index", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_find},
-    {"rindex", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_find},
-    {"count", SPECDEC__TEMPLATE_STRINGS, 4, specdec__template_method_find},
-    {"join", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_join},
-    {"isspace", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_all_characters},
-    {"isdigit", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_all_characters},
-    {"isnumeric", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_all_characters},
-    {"isdecimal", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_all_characters},
-    {"isalpha", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_all_characters},
-    {"isalnum", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_all_characters},
-    {"islower", SPECDEC__TEMPLATE_STRINGS, 4, specdec__template_method_all_characters},
-    {"isupper", SPECDEC__TEMPLATE_STRINGS, 5, specdec__template_method_all_characters},
-    {"removeprefix", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_remove_affix},
-    {"removesuffix", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_remove_affix},
-    {"partition", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_partition},
-    {"rpartition", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_partition},
-    {"ljust", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_pad},
-    {"rjust", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_pad},
-    {"center", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_pad},
-    {"zfill", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_pad},
-    {"format", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_format},
-    {"get", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_get},
-    {"keys", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_view},
-    {"values", SPECDEC__TEMPLATE_DICTS, 1, specdec__template_method_view},
-    {"items", SPECDEC__TEMPLATE_DICTS, 2, specdec__template_method_view},
-    {"copy", SPECDEC__TEMPLATE_DICTS | SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_copy},
-    {"index", SPECDEC__TEMPLATE_TUPLES, 0, specdec__template_method_list_index},
-    {"count", SPECDEC__TEMPLATE_TUPLES, 1, specdec__template_method_list_index},
-    {"pop", SPECDEC__TEMPLATE_DICTS | SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_refused},
-    {"clear", SPECDEC__TEMPLATE_DICTS | SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_refused},
-    {"update", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_refused},
-    {"setdefault", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_refused},
-    {"popitem", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_refused},
-    {"fromkeys", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_refused},
-    {"append", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_refused},
-    {"extend", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_refused},
-    {"insert", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_refused},
-    {"remove", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_refused},
-    {"reverse", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_refused},
-    {"sort", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_refused}};
+    {"strip", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_strip},
+    {"lstrip", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_strip},
+    {"rstrip", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_strip},
+    {"split", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_split},
+    {"rsplit", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_split},
+    {"splitlines", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_splitlines},
+    {"startswith", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_startswith},
+    {"endswith", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_startswith},
+    {"replace", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_replace},
+    {"lower", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
+    {"casefold", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
+    {"upper", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_UPPER, specdec__template_method_case},
+    {"capitalize", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_method_case},
+    {"title", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_TITLE, specdec__template_method_case},
+    {"swapcase", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_SWAPPED, specdec__template_method_case},
+    {"find", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_find},
+    {"rfind", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_find},
+    {"index", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_find},
+    {"rindex", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_find},
+    {"count", SPECDEC__TEMPLATE_KINDS_STRING, 4, specdec__template_method_find},
+    {"join", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_join},
+    {"isspace", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_all_characters},
+    {"isdigit", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_all_characters},
+    {"isnumeric", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_all_characters},
+    {"isdecimal", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_all_characters},
+    {"isalpha", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_all_characters},
+    {"isalnum", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_all_characters},
+    {"islower", SPECDEC__TEMPLATE_KINDS_STRING, 4, specdec__template_method_all_characters},
+    {"isupper", SPECDEC__TEMPLATE_KINDS_STRING, 5, specdec__template_method_all_characters},
+    {"removeprefix", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_remove_affix},
+    {"removesuffix", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_remove_affix},
+    {"partition", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_partition},
+    {"rpartition", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_partition},
+    {"ljust", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_pad_to_width},
+    {"rjust", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_pad_to_width},
+    {"center", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_pad_to_width},
+    {"zfill", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_pad_to_width},
+    {"format", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_format},
+    {"get", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_get},
+    {"keys", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_view},
+    {"values", SPECDEC__TEMPLATE_KINDS_DICT, 1, specdec__template_method_view},
+    {"items", SPECDEC__TEMPLATE_KINDS_DICT, 2, specdec__template_method_view},
+    {"copy", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_copy},
+    {"index", SPECDEC__TEMPLATE_KINDS_LIST_TUPLE, 0, specdec__template_method_list_index},
+    {"count", SPECDEC__TEMPLATE_KINDS_LIST_TUPLE, 1, specdec__template_method_list_index},
+    {"pop", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"clear", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"update", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
+    {"setdefault", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
+    {"popitem", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
+    {"fromkeys", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
+    {"append", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"extend", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"insert", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"remove", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"reverse", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"sort", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused}};
 
 /* ---- Attributes and items. */
 
@@ -23685,7 +23686,7 @@ static specdec__template_value specdec__template_filter_center(specdec__template
 {
     const specdec__template_value text = specdec__template_to_string(t, value);
 
-    return specdec__template_method_pad(t, &text, call, how);
+    return specdec__template_method_pad_to_width(t, &text, call, how);
 }
 
 /* Jinja's filters, by name. how: the last argument of call(), for functions of several filters. */
@@ -27503,7 +27504,7 @@ typedef struct specdec__dict {
 } specdec__dict;
 
 /* Adds a member, a name and its value, to a template's dict that has room for it. */
-static void specdec__dict_add_member(specdec__dict *m, const char *name, specdec__template_value value)
+static void specdec__conversation_add_dict_member(specdec__dict *m, const char *name, specdec__template_value value)
 {
     if (!m->items)
         return;
@@ -27553,12 +27554,13 @@ static specdec__template_value specdec__conversation_calls_value(specdec__templa
         call.items = specdec__template_new_list(t, 6);
         function.items = specdec__template_new_list(t, 4);
         if (of->id.bytes)
-            specdec__dict_add_member(&call, "id", specdec__conversation_string_value(t, of->id));
-        specdec__dict_add_member(&call, "type", specdec__template_string_value("function"));
-        specdec__dict_add_member(&function, "name", specdec__conversation_string_value(t, of->name));
-        specdec__dict_add_member(&function, "arguments", specdec__conversation_arguments_value(t, of->arguments, way));
-        specdec__dict_add_member(&call, "function",
-                                 specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, function.items, function.count));
+            specdec__conversation_add_dict_member(&call, "id", specdec__conversation_string_value(t, of->id));
+        specdec__conversation_add_dict_member(&call, "type", specdec__template_string_value("function"));
+        specdec__conversation_add_dict_member(&function, "name", specdec__conversation_string_value(t, of->name));
+        specdec__conversation_add_dict_member(&function, "arguments",
+                                              specdec__conversation_arguments_value(t, of->arguments, way));
+        specdec__conversation_add_dict_member(
+            &call, "function", specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, function.items, function.count));
         list[i] = specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, call.items, call.count);
     }
     return specdec__template_list_value(list, list ? (size_t)message->call_count : 0);
@@ -27573,20 +27575,24 @@ static specdec__template_value specdec__conversation_message_value(specdec__temp
 
     memset(&m, 0, sizeof m);
     m.items = specdec__template_new_list(t, 12);
-    specdec__dict_add_member(&m, "role", known ? specdec__template_string_value(known)
-                                           : specdec__template_marked_string(t, message->role, strlen(message->role)));
-    specdec__dict_add_member(&m, "content",
-                             message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY_CONTENT
-                                 ? specdec__conversation_string_value(t, message->content)
-                                 : specdec__template_none_value());
+    specdec__conversation_add_dict_member(
+        &m, "role",
+        known ? specdec__template_string_value(known)
+              : specdec__template_marked_string(t, message->role, strlen(message->role)));
+    specdec__conversation_add_dict_member(&m, "content",
+                                          message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY_CONTENT
+                                              ? specdec__conversation_string_value(t, message->content)
+                                              : specdec__template_none_value());
     if (message->thoughts.bytes)
-        specdec__dict_add_member(&m, "reasoning_content", specdec__conversation_string_value(t, message->thoughts));
+        specdec__conversation_add_dict_member(&m, "reasoning_content",
+                                              specdec__conversation_string_value(t, message->thoughts));
     if (message->call_count)
-        specdec__dict_add_member(&m, "tool_calls", specdec__conversation_calls_value(t, message, way));
+        specdec__conversation_add_dict_member(&m, "tool_calls", specdec__conversation_calls_value(t, message, way));
     if (message->call_id.bytes)
-        specdec__dict_add_member(&m, "tool_call_id", specdec__conversation_string_value(t, message->call_id));
+        specdec__conversation_add_dict_member(&m, "tool_call_id",
+                                              specdec__conversation_string_value(t, message->call_id));
     if (message->name.bytes)
-        specdec__dict_add_member(&m, "name", specdec__conversation_string_value(t, message->name));
+        specdec__conversation_add_dict_member(&m, "name", specdec__conversation_string_value(t, message->name));
     return specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, m.items, m.items ? m.count : 0);
 }
 
@@ -27912,13 +27918,13 @@ enum {
    characters beyond ASCII; bit 7: all other bytes, and <, with which the marks of tool calls begin. The live kinds in a
    record's header: any SPECDEC__LIVE_KINDS_BYTES bytes of these kinds, in any order, may follow in the state. */
 #define SPECDEC__RECORD_LIVE_KINDS(header) ((header) >> 25)
-#define SPECDEC__RECORD_LIVE_SHIFT 25 /* bits of a header below the live kinds */
-#define SPECDEC__LIVE_KINDS_BYTES 40 /* bytes of live kinds that may follow in any order */
-#define SPECDEC__BYTE_KINDS_PLAIN 127u /* all kinds but KIND_OTHER */
-#define SPECDEC__BYTE_KIND_NON_ASCII 64u    /* characters beyond ASCII */
-#define SPECDEC__BYTE_KIND_OTHER 128u
+#define SPECDEC__RECORD_LIVE_SHIFT 25    /* bits of a record's header below the live kinds */
+#define SPECDEC__LIVE_KINDS_BYTES 40     /* how many bytes of live kinds may follow in a state, in any order */
+#define SPECDEC__BYTE_KINDS_PLAIN 127u   /* the bits of all kinds of bytes but BYTE_KIND_OTHER */
+#define SPECDEC__BYTE_KIND_NON_ASCII 64u /* the bit of whole characters beyond ASCII */
+#define SPECDEC__BYTE_KIND_OTHER 128u    /* the bit of bytes that belong to no other kind */
 
-/* Returns the kind of a byte, one bit; bytes of characters beyond ASCII are KIND_OTHER here. */
+/* Returns the kind of a byte, one bit; bytes of characters beyond ASCII are BYTE_KIND_OTHER here. */
 SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
 {
     if (byte >= 'a' && byte <= 'z')
@@ -28618,7 +28624,7 @@ enum {
     SPECDEC__NFA_BYTE, SPECDEC__NFA_SPLIT, SPECDEC__NFA_CALL, SPECDEC__NFA_ACCEPT, SPECDEC__NFA_BEGIN, SPECDEC__NFA_END
 };
 
-#define SPECDEC__BUILD_WORK_MOST 30000000u /* units of work that building a constraint may take */
+#define SPECDEC__BUILD_WORK_MOST 30000000u /* units of work that building a constraint may take, at most */
 #define SPECDEC__NFA_STATES_MOST 60000u /* NFA states of one expression, at most */
 #define SPECDEC__DFA_STATES_MOST 8000u /* states of one DFA, at most */
 #define SPECDEC__BRACKETS_MOST 100   /* brackets within each other in a constraint's source, at most */
@@ -28966,7 +28972,7 @@ static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t
 
 /* Adds states of a syntax tree's repetition, as copies: `least` of them, then optional ones or a loop. Returns the
    first state. */
-static uint32_t specdec__nfa_add_repeat(specdec__build *b, uint32_t tree, uint32_t next)
+static uint32_t specdec__nfa_add_repetition(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
     const uint32_t child = node[SPECDEC__SYNTAX_CHILD], least = node[SPECDEC__SYNTAX_A], most = node[SPECDEC__SYNTAX_B];
@@ -29004,7 +29010,7 @@ static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t
         for (; child && !b->failed; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
             all = specdec__nfa_add_split(b, all, specdec__nfa_add_tree(b, child, next));
         return all == UINT32_MAX ? next : all;
-    case SPECDEC__SYNTAX_REPEAT: return specdec__nfa_add_repeat(b, tree, next);
+    case SPECDEC__SYNTAX_REPEAT: return specdec__nfa_add_repetition(b, tree, next);
     case SPECDEC__SYNTAX_RULE:
         all = specdec__nfa_add_state(b, SPECDEC__NFA_CALL, next, a);
         return b->nullable.data[a] ? specdec__nfa_add_split(b, all, next) : all;
@@ -30783,7 +30789,7 @@ SPECDEC__FOR_SIZE
 /* Values of `format` as regular expressions: RFC 3339 (with leap days, without leap seconds), 4291, 3986, 1123, 9562,
    6901. Schemas with a format whose expression is NULL are refused; names that are not in the table are annotations. */
 static const struct specdec__format {
-    const char *name, *expression;
+    const char *name, *expression; /* value of the keyword `format`; its regular expression, NULL: not supported */
 } specdec__formats[] = {
     {"date", SPECDEC__DATE},
     {"time", SPECDEC__TIME},
@@ -30990,7 +30996,7 @@ SPECDEC__FOR_SIZE
    it, without trailing zeros. */
 typedef struct specdec__decimal {
     int negative;        /* 1: with a minus sign */
-    int whole, fraction; /* digits in front of the point, behind it */
+    int whole, fraction; /* numbers of digits in front of the point, behind it */
     char digits[SPECDEC__DECIMAL_DIGITS]; /* (whole + fraction) '0' to '9' */
 } specdec__decimal;
 
@@ -31296,16 +31302,16 @@ SPECDEC__FOR_SIZE
    gives; all combinations are tried in turn. */
 
 /* Types of JSON values, a bit each: null, false and true are types of their own, and so are numbers with a fraction. */
-#define SPECDEC__TYPE_NULL 1u
-#define SPECDEC__TYPE_FALSE 2u
-#define SPECDEC__TYPE_TRUE 4u
-#define SPECDEC__TYPE_INTEGER 8u
-#define SPECDEC__TYPE_FRACTION 16u /* a number that is no integer */
-#define SPECDEC__TYPE_STRING 32u
-#define SPECDEC__TYPE_ARRAY 64u
-#define SPECDEC__TYPE_OBJECT 128u
-#define SPECDEC__TYPE_ALL 255u
-#define SPECDEC__TYPE_NUMBER (SPECDEC__TYPE_INTEGER | SPECDEC__TYPE_FRACTION)
+#define SPECDEC__JSON_TYPE_NULL 1u
+#define SPECDEC__JSON_TYPE_FALSE 2u
+#define SPECDEC__JSON_TYPE_TRUE 4u
+#define SPECDEC__JSON_TYPE_INTEGER 8u
+#define SPECDEC__JSON_TYPE_FRACTION 16u /* numbers that are no integers */
+#define SPECDEC__JSON_TYPE_STRING 32u
+#define SPECDEC__JSON_TYPE_ARRAY 64u
+#define SPECDEC__JSON_TYPE_OBJECT 128u
+#define SPECDEC__JSON_TYPE_ALL 255u
+#define SPECDEC__JSON_TYPE_NUMBER (SPECDEC__JSON_TYPE_INTEGER | SPECDEC__JSON_TYPE_FRACTION)
 
 /* Kinds of keywords: facts of a shape, branches, and notes, which say nothing about values. */
 enum {
@@ -31327,39 +31333,42 @@ enum {
 
 /* Keywords, with the types of values that they restrict. Schemas with a keyword of kind NEVER are refused. */
 static const struct specdec__keyword {
-    const char *name;
-    unsigned char kind, types;
+    const char *name;          /* as schemas spell the keyword */
+    unsigned char kind, types; /* SPECDEC__KEY_...; bits SPECDEC__JSON_TYPE_... of the values that it restricts */
 } specdec__keywords[] = {
     {"type", SPECDEC__KEY_TYPE, 255}, {"enum", SPECDEC__KEY_ENUM, 255}, {"const", SPECDEC__KEY_CONST, 255},
-    {"minimum", SPECDEC__KEY_MINIMUM, SPECDEC__TYPE_NUMBER}, {"maximum", SPECDEC__KEY_MAXIMUM, SPECDEC__TYPE_NUMBER},
-    {"exclusiveMinimum", SPECDEC__KEY_ABOVE, SPECDEC__TYPE_NUMBER},
-    {"exclusiveMaximum", SPECDEC__KEY_BELOW, SPECDEC__TYPE_NUMBER},
-    {"multipleOf", SPECDEC__KEY_MULTIPLE, SPECDEC__TYPE_NUMBER},
-    {"divisibleBy", SPECDEC__KEY_NOTE, SPECDEC__TYPE_NUMBER},
-    {"minLength", SPECDEC__KEY_MIN_LENGTH, SPECDEC__TYPE_STRING},
-    {"maxLength", SPECDEC__KEY_MAX_LENGTH, SPECDEC__TYPE_STRING},
-    {"pattern", SPECDEC__KEY_PATTERN, SPECDEC__TYPE_STRING}, {"format", SPECDEC__KEY_FORMAT, SPECDEC__TYPE_STRING},
-    {"items", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY}, {"prefixItems", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"additionalItems", SPECDEC__KEY_ADDITIONAL_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"minItems", SPECDEC__KEY_MIN_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"maxItems", SPECDEC__KEY_MAX_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"uniqueItems", SPECDEC__KEY_UNIQUE, SPECDEC__TYPE_ARRAY},
-    {"contains", SPECDEC__KEY_NEVER, SPECDEC__TYPE_ARRAY},
-    {"unevaluatedItems", SPECDEC__KEY_NEVER, SPECDEC__TYPE_ARRAY},
-    {"properties", SPECDEC__KEY_PROPERTIES, SPECDEC__TYPE_OBJECT},
-    {"patternProperties", SPECDEC__KEY_MEMBERS, SPECDEC__TYPE_OBJECT},
-    {"additionalProperties", SPECDEC__KEY_MEMBERS, SPECDEC__TYPE_OBJECT},
-    {"unevaluatedProperties", SPECDEC__KEY_NEVER, SPECDEC__TYPE_OBJECT},
-    {"required", SPECDEC__KEY_REQUIRED, SPECDEC__TYPE_OBJECT},
-    {"minProperties", SPECDEC__KEY_MIN_PROPERTIES, SPECDEC__TYPE_OBJECT},
-    {"maxProperties", SPECDEC__KEY_MAX_PROPERTIES, SPECDEC__TYPE_OBJECT},
-    {"propertyNames", SPECDEC__KEY_NAMES, SPECDEC__TYPE_OBJECT},
+    {"minimum", SPECDEC__KEY_MINIMUM, SPECDEC__JSON_TYPE_NUMBER},
+    {"maximum", SPECDEC__KEY_MAXIMUM, SPECDEC__JSON_TYPE_NUMBER},
+    {"exclusiveMinimum", SPECDEC__KEY_ABOVE, SPECDEC__JSON_TYPE_NUMBER},
+    {"exclusiveMaximum", SPECDEC__KEY_BELOW, SPECDEC__JSON_TYPE_NUMBER},
+    {"multipleOf", SPECDEC__KEY_MULTIPLE, SPECDEC__JSON_TYPE_NUMBER},
+    {"divisibleBy", SPECDEC__KEY_NOTE, SPECDEC__JSON_TYPE_NUMBER},
+    {"minLength", SPECDEC__KEY_MIN_LENGTH, SPECDEC__JSON_TYPE_STRING},
+    {"maxLength", SPECDEC__KEY_MAX_LENGTH, SPECDEC__JSON_TYPE_STRING},
+    {"pattern", SPECDEC__KEY_PATTERN, SPECDEC__JSON_TYPE_STRING},
+    {"format", SPECDEC__KEY_FORMAT, SPECDEC__JSON_TYPE_STRING},
+    {"items", SPECDEC__KEY_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"prefixItems", SPECDEC__KEY_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"additionalItems", SPECDEC__KEY_ADDITIONAL_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"minItems", SPECDEC__KEY_MIN_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"maxItems", SPECDEC__KEY_MAX_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"uniqueItems", SPECDEC__KEY_UNIQUE, SPECDEC__JSON_TYPE_ARRAY},
+    {"contains", SPECDEC__KEY_NEVER, SPECDEC__JSON_TYPE_ARRAY},
+    {"unevaluatedItems", SPECDEC__KEY_NEVER, SPECDEC__JSON_TYPE_ARRAY},
+    {"properties", SPECDEC__KEY_PROPERTIES, SPECDEC__JSON_TYPE_OBJECT},
+    {"patternProperties", SPECDEC__KEY_MEMBERS, SPECDEC__JSON_TYPE_OBJECT},
+    {"additionalProperties", SPECDEC__KEY_MEMBERS, SPECDEC__JSON_TYPE_OBJECT},
+    {"unevaluatedProperties", SPECDEC__KEY_NEVER, SPECDEC__JSON_TYPE_OBJECT},
+    {"required", SPECDEC__KEY_REQUIRED, SPECDEC__JSON_TYPE_OBJECT},
+    {"minProperties", SPECDEC__KEY_MIN_PROPERTIES, SPECDEC__JSON_TYPE_OBJECT},
+    {"maxProperties", SPECDEC__KEY_MAX_PROPERTIES, SPECDEC__JSON_TYPE_OBJECT},
+    {"propertyNames", SPECDEC__KEY_NAMES, SPECDEC__JSON_TYPE_OBJECT},
     {"$ref", SPECDEC__KEY_REF, 255}, {"allOf", SPECDEC__KEY_ALL, 255}, {"anyOf", SPECDEC__KEY_ANY, 255},
     {"oneOf", SPECDEC__KEY_ONE, 255}, {"not", SPECDEC__KEY_NOT, 255}, {"if", SPECDEC__KEY_IF, 255},
     {"then", SPECDEC__KEY_BRANCH, 255}, {"else", SPECDEC__KEY_BRANCH, 255},
-    {"dependencies", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
-    {"dependentRequired", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
-    {"dependentSchemas", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
+    {"dependencies", SPECDEC__KEY_DEPENDENT, SPECDEC__JSON_TYPE_OBJECT},
+    {"dependentRequired", SPECDEC__KEY_DEPENDENT, SPECDEC__JSON_TYPE_OBJECT},
+    {"dependentSchemas", SPECDEC__KEY_DEPENDENT, SPECDEC__JSON_TYPE_OBJECT},
     {"$dynamicRef", SPECDEC__KEY_NEVER, 255}, {"$recursiveRef", SPECDEC__KEY_NEVER, 255},
     {"extends", SPECDEC__KEY_NEVER, 255}, {"disallow", SPECDEC__KEY_NEVER, 255}};
 
@@ -31404,16 +31413,16 @@ typedef struct specdec__schema {
     specdec__vector conjunctions;                /* SPECDEC__CONJUNCTION_WORDS words for each conjunction */
     specdec__vector facts, branches;             /* of the current shape; 4 words each, as specdec__fact */
     specdec__vector pending_terms, split_terms;  /* terms of the current shape: to be split into facts; already split */
-    uint32_t types;               /* SPECDEC__TYPE_... bits that the current shape allows */
+    uint32_t types;                              /* SPECDEC__JSON_TYPE_... bits that the current shape allows */
     uint32_t branch_index, depth; /* the branch whose options are tried; branches within each other */
     uint32_t shapes;              /* shapes of the current conjunction so far */
     uint32_t keywords_seen;       /* bits of keywords of the current schema that are handled together */
     /* the rule that is being built: */
-    uint32_t free_types;          /* SPECDEC__TYPE_... bits of types that a shape allows without restriction */
-    specdec__vector literals;     /* nodes of listed values (enum, const) */
+    uint32_t free_types;          /* SPECDEC__JSON_TYPE_... bits of types that a shape allows without restriction */
+    specdec__vector literals;     /* JSON nodes of listed values (enum, const) */
     specdec__vector alternatives; /* first state of each alternative of the rule */
     uint32_t number_rule, integer_rule; /* rules of any JSON number, any integer */
-    specdec__dfa string_dfa;      /* any JSON string, between its quotes */
+    specdec__dfa string_dfa;            /* DFA of any JSON string, between its quotes */
     uint32_t *string_states;      /* state of the constraint for each state of string_dfa */
     uint32_t space_tree;          /* syntax tree of white space between tokens of JSON */
     uint32_t end_state;           /* a state in which a rule can only end */
@@ -31541,7 +31550,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
     return value < UINT32_MAX - 1 ? (uint32_t)value : UINT32_MAX - 1;
 }
 
-/* Returns the SPECDEC__TYPE_... bit of the value at a JSON node. */
+/* Returns the SPECDEC__JSON_TYPE_... bit of the value at a JSON node. */
 static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 {
     static const unsigned char types[] = {1, 2, 4, 0, 32, 64, 128};
@@ -31550,11 +31559,11 @@ static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 
     if (kind != SPECDEC__JSON_NUMBER)
         return types[kind];
-    return specdec__decimal_read(specdec__json_raw_text(&s->json, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
-                                                                                   : SPECDEC__TYPE_INTEGER;
+    return specdec__decimal_read(specdec__json_raw_text(&s->json, node), &d) && d.fraction ? SPECDEC__JSON_TYPE_FRACTION
+                                                                                           : SPECDEC__JSON_TYPE_INTEGER;
 }
 
-/* Returns the SPECDEC__TYPE_... bits of the type's name, or list of such names, at a JSON node. */
+/* Returns the SPECDEC__JSON_TYPE_... bits of the type's name, or list of such names, at a JSON node. */
 static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
 {
     static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object", "any"};
@@ -31974,7 +31983,7 @@ static int specdec__schema_apply_dependent(specdec__schema *s, const specdec__fa
     uint32_t at = 0;
 
     if (negated) { /* option i: required name i is absent */
-        s->types &= SPECDEC__TYPE_OBJECT;
+        s->types &= SPECDEC__JSON_TYPE_OBJECT;
         specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
         if (!array) {
             specdec__schema_add_term(s, value, 1);
@@ -31991,7 +32000,7 @@ static int specdec__schema_apply_dependent(specdec__schema *s, const specdec__fa
         specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, branch->node, branch->owner, 0);
         return 1;
     }
-    s->types &= SPECDEC__TYPE_OBJECT; /* other types are in option 0 */
+    s->types &= SPECDEC__JSON_TYPE_OBJECT; /* other types are in option 0 */
     specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
     if (array)
         while (specdec__schema_next_child(s, value, &at))
@@ -32158,14 +32167,14 @@ static int specdec__schema_apply_option(specdec__schema *s, const specdec__fact 
 
 /* ---- Disjoint schemas, as far as a quick look shows: fewer negated schemas then have to be built. */
 
-/* Returns the SPECDEC__TYPE_... bits that a schema allows at most. */
+/* Returns the SPECDEC__JSON_TYPE_... bits that a schema allows at most. */
 static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node, int depth)
 {
     const uint32_t kind = specdec__schema_json_node(s, node)->kind;
-    uint32_t types = SPECDEC__TYPE_ALL, at = 0, value, listed = 0;
+    uint32_t types = SPECDEC__JSON_TYPE_ALL, at = 0, value, listed = 0;
 
     if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_count_work(s->build, 4))
-        return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__TYPE_ALL;
+        return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__JSON_TYPE_ALL;
     if ((value = specdec__schema_get_member(s, node, "type")) != 0)
         types &= specdec__schema_read_types(s, value);
     if ((value = specdec__schema_get_member(s, node, "$ref")) != 0 && !s->build->failed)
@@ -32269,7 +32278,7 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
     }
     one = specdec__schema_get_member(s, a, "properties");
     two = specdec__schema_get_member(s, c, "properties");
-    if (types != SPECDEC__TYPE_OBJECT || depth > 2)
+    if (types != SPECDEC__JSON_TYPE_OBJECT || depth > 2)
         return 0;
     if (specdec__schema_forbids_required_member(s, a, c) || specdec__schema_forbids_required_member(s, c, a))
         return 1;
@@ -32677,7 +32686,8 @@ static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
            specdec__dfa_product(b, d, &made, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_remove_dead_states(b, d);
 }
 
-/* Adds the raw strings of *d, if *any, and of the collected lengths to the current rule. */
+/* Adds the raw strings that the DFA *d accepts (any = 0: all strings), and that have the collected lengths, to the
+   current rule. */
 static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length,
                                      uint32_t owner)
 {
@@ -32730,7 +32740,7 @@ static void specdec__schema_add_strings(specdec__schema *s)
     if (s->build->failed || length[0] > length[1])
         return;
     if (!any && !length[0] && length[1] == UINT32_MAX && !s->ambiguous) {
-        s->free_types |= SPECDEC__TYPE_STRING;
+        s->free_types |= SPECDEC__JSON_TYPE_STRING;
         return;
     }
     if (s->build->raw_strings) {
@@ -32863,9 +32873,10 @@ static uint32_t specdec__schema_build_regex_rule(specdec__schema *s, const char 
 /* Adds the numbers that obey all facts to the current rule. */
 static void specdec__schema_add_numbers(specdec__schema *s)
 {
-    const uint32_t types = s->types & SPECDEC__TYPE_NUMBER;
-    const char *text = types == SPECDEC__TYPE_NUMBER ? "-?(0|[1-9]\\d*)(\\.\\d+)?"
-                       : types == SPECDEC__TYPE_INTEGER ? "-?(0|[1-9]\\d*)" : "-?(0|[1-9]\\d*)\\.\\d*[1-9]\\d*";
+    const uint32_t types = s->types & SPECDEC__JSON_TYPE_NUMBER;
+    const char *text = types == SPECDEC__JSON_TYPE_NUMBER    ? "-?(0|[1-9]\\d*)(\\.\\d+)?"
+                       : types == SPECDEC__JSON_TYPE_INTEGER ? "-?(0|[1-9]\\d*)"
+                                                             : "-?(0|[1-9]\\d*)\\.\\d*[1-9]\\d*";
     uint32_t i, limits = 0;
     specdec__dfa d;
 
@@ -32873,7 +32884,7 @@ static void specdec__schema_add_numbers(specdec__schema *s)
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         limits += (uint32_t)specdec__schema_apply_number_fact(s, &fact, NULL);
     }
-    if (!limits && types != SPECDEC__TYPE_FRACTION) {
+    if (!limits && types != SPECDEC__JSON_TYPE_FRACTION) {
         s->free_types |= types;
         return;
     }
@@ -32995,7 +33006,8 @@ static int specdec__schema_value_obeys_facts(specdec__schema *s, uint32_t node)
     if (!(type & s->types))
         return 0;
     memset(&d, 0, sizeof d);
-    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_regex_dfa(s->build, &d, any_number, sizeof any_number - 1))
+    if (type & SPECDEC__JSON_TYPE_NUMBER &&
+        !specdec__numbers_regex_dfa(s->build, &d, any_number, sizeof any_number - 1))
         return 0;
     for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
@@ -33010,25 +33022,25 @@ static int specdec__schema_value_obeys_facts(specdec__schema *s, uint32_t node)
                 return 0;
         } else if (fact.kind == SPECDEC__KEY_CONST) {
             continue;
-        } else if (type & SPECDEC__TYPE_NUMBER) {
+        } else if (type & SPECDEC__JSON_TYPE_NUMBER) {
             specdec__schema_apply_number_fact(s, &fact, &d);
-        } else if (type == SPECDEC__TYPE_STRING) {
+        } else if (type == SPECDEC__JSON_TYPE_STRING) {
             if (!specdec__schema_apply_string_fact(s, &fact, &d, &any, length))
                 return 0;
-        } else if (type >= SPECDEC__TYPE_ARRAY &&
-                   ((type == SPECDEC__TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS &&
+        } else if (type >= SPECDEC__JSON_TYPE_ARRAY &&
+                   ((type == SPECDEC__JSON_TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS &&
                      fact.kind <= SPECDEC__KEY_UNIQUE) ||
-                    (type == SPECDEC__TYPE_OBJECT && fact.kind >= SPECDEC__KEY_PROPERTIES))) {
+                    (type == SPECDEC__JSON_TYPE_OBJECT && fact.kind >= SPECDEC__KEY_PROPERTIES))) {
             specdec__schema_fail_keyword(s, fact.owner, "enum", SPECDEC_ERROR_UNSUPPORTED,
                                          "it lists arrays or objects beside keywords for these");
         }
     }
-    if (type & SPECDEC__TYPE_NUMBER && !s->build->failed) {
+    if (type & SPECDEC__JSON_TYPE_NUMBER && !s->build->failed) {
         const specdec__bytes raw = specdec__json_raw_text(&s->json, node);
 
         return d.label.data[specdec__dfa_read_text(&d, 1, raw.data, raw.size)] != 0;
     }
-    if (type == SPECDEC__TYPE_STRING && !s->build->failed) {
+    if (type == SPECDEC__JSON_TYPE_STRING && !s->build->failed) {
         size_t size, k, count = 0;
         const unsigned char *text = specdec__schema_spell_string(s, node, &size);
         char *plain = (char *)specdec__build_reserve_scratch(s->build, size / 4 + 1);
@@ -33238,17 +33250,17 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
         fact.node = at + 1;
         fact.owner = node;
         fact.more = 0;
-        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_read_types(s, at + 1) & SPECDEC__TYPE_STRING)
+        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_read_types(s, at + 1) & SPECDEC__JSON_TYPE_STRING)
             continue;
         if ((key->kind == SPECDEC__KEY_REF || key->kind == SPECDEC__KEY_NOT) && depth < 8) {
             const uint32_t other = key->kind == SPECDEC__KEY_REF ? specdec__schema_find_ref(s, node, at + 1) : at + 1;
 
             if (!s->build->failed && specdec__members_build_allowed(s, other, &one, depth + 1))
                 specdec__strings_intersect(s->build, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
-        } else if (key->types == SPECDEC__TYPE_STRING || key->kind == SPECDEC__KEY_ENUM ||
+        } else if (key->types == SPECDEC__JSON_TYPE_STRING || key->kind == SPECDEC__KEY_ENUM ||
                    key->kind == SPECDEC__KEY_CONST) {
             specdec__schema_apply_string_fact(s, &fact, d, &any, length);
-        } else if (key->types & SPECDEC__TYPE_STRING) {
+        } else if (key->types & SPECDEC__JSON_TYPE_STRING) {
             specdec__schema_fail_keyword(s, node, "propertyNames", SPECDEC_ERROR_UNSUPPORTED,
                                          "a keyword in it is not supported");
         }
@@ -33640,7 +33652,7 @@ static int specdec__argument_name_fits(const specdec__schema *s, const unsigned 
    unknown. */
 static uint32_t specdec__argument_value_kind(specdec__schema *s, uint32_t rule)
 {
-    uint32_t types = SPECDEC__TYPE_ALL, i, k;
+    uint32_t types = SPECDEC__JSON_TYPE_ALL, i, k;
 
     for (i = 0; i < specdec__schema_conjunction_count(s); i++) {
         const uint32_t *found = specdec__schema_conjunction(s, i);
@@ -33648,10 +33660,10 @@ static uint32_t specdec__argument_value_kind(specdec__schema *s, uint32_t rule)
         for (k = 0; found[SPECDEC__CONJUNCTION_RULE] == rule && k < found[SPECDEC__CONJUNCTION_COUNT]; k++) {
             const uint32_t term = s->terms.data[found[SPECDEC__CONJUNCTION_FIRST] + k];
 
-            types &= term & 1 ? SPECDEC__TYPE_ALL : specdec__schema_allowed_types(s, term >> 1, 0);
+            types &= term & 1 ? SPECDEC__JSON_TYPE_ALL : specdec__schema_allowed_types(s, term >> 1, 0);
         }
     }
-    return !(types & ~SPECDEC__TYPE_STRING) ? 1 : !(types & SPECDEC__TYPE_STRING) ? 2 : 0;
+    return !(types & ~SPECDEC__JSON_TYPE_STRING) ? 1 : !(types & SPECDEC__JSON_TYPE_STRING) ? 2 : 0;
 }
 
 /* Stores the kind (1: string, 2: other JSON) of an argument of the current tool, for the splitter, which reads answers.
@@ -34007,10 +34019,10 @@ static void specdec__schema_add_shape_values(specdec__schema *s)
             while (!list || specdec__schema_next_child(s, fact.node, &at)) {
                 const uint32_t type = specdec__schema_type_of(s, list ? at : fact.node);
 
-                if (type & s->types && type >= SPECDEC__TYPE_ARRAY)
+                if (type & s->types && type >= SPECDEC__JSON_TYPE_ARRAY)
                     specdec__schema_fail_keyword(s, fact.owner, list ? "enum" : "const", SPECDEC_ERROR_UNSUPPORTED,
                                                  "the opposite of an array or object is not supported");
-                if (type <= SPECDEC__TYPE_TRUE)
+                if (type <= SPECDEC__JSON_TYPE_TRUE)
                     s->types &= ~type;
                 if (!list)
                     break;
@@ -34025,14 +34037,14 @@ static void specdec__schema_add_shape_values(specdec__schema *s)
         return;
     }
     specdec__schema_refuse_unsupported_keywords(s);
-    s->free_types |= s->types & (SPECDEC__TYPE_NULL | SPECDEC__TYPE_FALSE | SPECDEC__TYPE_TRUE);
-    if (s->types & SPECDEC__TYPE_NUMBER && !s->build->failed)
+    s->free_types |= s->types & (SPECDEC__JSON_TYPE_NULL | SPECDEC__JSON_TYPE_FALSE | SPECDEC__JSON_TYPE_TRUE);
+    if (s->types & SPECDEC__JSON_TYPE_NUMBER && !s->build->failed)
         specdec__schema_add_numbers(s);
-    if (s->types & SPECDEC__TYPE_STRING && !s->build->failed)
+    if (s->types & SPECDEC__JSON_TYPE_STRING && !s->build->failed)
         specdec__schema_add_strings(s);
-    if (s->types & SPECDEC__TYPE_ARRAY && !s->build->failed)
+    if (s->types & SPECDEC__JSON_TYPE_ARRAY && !s->build->failed)
         specdec__schema_add_arrays(s);
-    if (s->types & SPECDEC__TYPE_OBJECT && !s->build->failed)
+    if (s->types & SPECDEC__JSON_TYPE_OBJECT && !s->build->failed)
         specdec__schema_add_objects(s);
 }
 
@@ -34041,7 +34053,7 @@ static void specdec__schema_prune_types(specdec__schema *s)
 {
     uint32_t i, k;
 
-    if (!(s->types & SPECDEC__TYPE_OBJECT))
+    if (!(s->types & SPECDEC__JSON_TYPE_OBJECT))
         return;
     for (i = 0; i < s->facts.count / 4 && specdec__build_count_work(s->build, 1); i++) {
         const specdec__fact absent = specdec__schema_get_fact(&s->facts, i);
@@ -34051,12 +34063,12 @@ static void specdec__schema_prune_types(specdec__schema *s)
             uint32_t at = 0;
 
             if (fact.kind == SPECDEC__FACT_PRESENT && specdec__json_equal(s, fact.node, absent.node))
-                s->types &= ~SPECDEC__TYPE_OBJECT;
+                s->types &= ~SPECDEC__JSON_TYPE_OBJECT;
             if (fact.kind == SPECDEC__KEY_REQUIRED &&
                 specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
                 while (specdec__schema_next_child(s, fact.node, &at) && specdec__build_count_work(s->build, 1))
                     if (specdec__json_equal(s, at, absent.node))
-                        s->types &= ~SPECDEC__TYPE_OBJECT;
+                        s->types &= ~SPECDEC__JSON_TYPE_OBJECT;
         }
     }
 }
@@ -34154,8 +34166,8 @@ static void specdec__schema_add_raw_literals(specdec__schema *s)
 /* Sets the types and the spelling of strings that a conjunction's style has, before the conjunction is built. */
 static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conjunction)
 {
-    static const uint32_t types[] = {SPECDEC__TYPE_ALL, SPECDEC__TYPE_OBJECT, SPECDEC__TYPE_STRING,
-                                     SPECDEC__TYPE_ALL & ~SPECDEC__TYPE_STRING, SPECDEC__TYPE_ALL};
+    static const uint32_t types[] = {SPECDEC__JSON_TYPE_ALL, SPECDEC__JSON_TYPE_OBJECT, SPECDEC__JSON_TYPE_STRING,
+                                     SPECDEC__JSON_TYPE_ALL & ~SPECDEC__JSON_TYPE_STRING, SPECDEC__JSON_TYPE_ALL};
     const uint32_t style = conjunction[SPECDEC__CONJUNCTION_STYLE];
 
     s->style = style;
@@ -34189,12 +34201,12 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
         return;
     specdec__schema_add_alternative(s, specdec__schema_add_literals(s));
     specdec__schema_add_raw_literals(s);
-    if (s->free_types & SPECDEC__TYPE_STRING)
+    if (s->free_types & SPECDEC__JSON_TYPE_STRING)
         specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_any_string_rule(s)]
                                                           : b->string_quote);
-    if (s->free_types & SPECDEC__TYPE_FRACTION)
+    if (s->free_types & SPECDEC__JSON_TYPE_FRACTION)
         specdec__schema_add_alternative(s, b->rules.data[s->number_rule]);
-    else if (s->free_types & SPECDEC__TYPE_INTEGER)
+    else if (s->free_types & SPECDEC__JSON_TYPE_INTEGER)
         specdec__schema_add_alternative(s, b->rules.data[s->integer_rule]);
     if (b->failed)
         return;
@@ -34768,27 +34780,24 @@ typedef struct specdec__trie_tree {
     specdec__trie_node *nodes; /* (count + 1) the root has no byte; the last node marks the end */
     unsigned char *heights;    /* (count + 1) bytes of the longest path below each node */
     uint32_t *tokens;          /* (entries) token of each entry, in order of bytes */
-    uint32_t count, entries; /* numbers of nodes and of entries */
+    uint32_t count, entries;   /* numbers of nodes and of entries */
 } specdec__trie_tree;
 
 /* The tokens of a vocabulary, prepared for masks. Plain characters need no escape in a JSON string. */
 struct specdec_token_trie {
-    const specdec__vocab *vocab;
-    uint32_t words;                     /* words of 32 bits of a mask */
+    const specdec__vocab *vocab;        /* the vocabulary that has the tokens */
+    uint32_t words;                     /* number of 32-bit words of a mask of all tokens */
     unsigned char *text;                /* bytes of all tokens, one after the other */
     uint32_t *offset;                   /* (tokens + 1) offset of each token in text */
     specdec__trie_tree all;             /* trie of whole tokens */
-    specdec__trie_tree rest;            /* trie of tokens with characters that are not plain, from the first such
-                                           character on */
+    specdec__trie_tree rest;            /* trie of the ends of tokens, from the first character on that is not plain */
     uint32_t *plain;                    /* (words) mask of tokens that consist of plain characters */
     uint32_t *short_plain;              /* (words) mask of plain tokens of at most SPECDEC__LIVE_KINDS_BYTES bytes */
     uint32_t *by_length;                /* (plain_count) plain tokens, in order of their number of characters */
-    uint32_t
-        length_begin[SPECDEC__TRIE_TOKEN_BYTES + 2]; /* index in by_length of the first token of so many characters */
+    uint32_t length_begin[SPECDEC__TRIE_TOKEN_BYTES + 2]; /* [n]: index in by_length of the first of n characters */
     uint32_t plain_count, rest_longest; /* number of plain tokens; bytes of the longest entry of `rest` */
     unsigned char *plain_characters;    /* (tokens) plain characters in front of the first one that is not plain */
-    unsigned char rest_lengths[SPECDEC__TRIE_TOKEN_BYTES + 1]; /* [i]: 1 if an entry of `rest` has i plain characters in
-                                                              front */
+    unsigned char rest_lengths[SPECDEC__TRIE_TOKEN_BYTES + 1]; /* [n]: 1 if n plain characters lie before an entry */
     /* while the tries are built: */
     const unsigned char *entry_begin; /* (tokens) byte of the token at which its entry begins */
 };
@@ -34881,7 +34890,7 @@ static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__
 }
 
 /* Computes the kinds of bytes from each place of a trie's entry to its end; kinds[0]: of the whole entry. Places inside
-   a character get KIND_OTHER. */
+   a character get BYTE_KIND_OTHER. */
 static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kinds)
 {
     size_t at = 0, i;
@@ -35076,16 +35085,16 @@ typedef struct specdec__mask_level {
     uint16_t first_thread, thread_count; /* the node's threads, in specdec__mask_walk.threads */
     uint16_t new_count;                  /* new stack nodes that the bytes in front of the node have added */
     unsigned char has_set;               /* 1: specdec__mask_walk.byte_sets[depth] has the bytes that may follow */
-    unsigned char is_plain;              /* 1: no byte of the path is of KIND_OTHER */
+    unsigned char is_plain;              /* 1: no byte of the path is of BYTE_KIND_OTHER */
 } specdec__mask_level;
 
 /* The working memory of computing a mask. */
 typedef struct specdec__mask_walk {
-    specdec__automaton automaton;
+    specdec__automaton automaton;          /* reads the bytes of tokens */
     const specdec_constraint_state *state; /* the state of the text that the tokens may follow */
     const specdec_token_trie *trie;        /* the tokens of the vocabulary */
     const specdec__trie_tree *tree;        /* the trie that is walked: trie->all or trie->rest */
-    uint32_t *mask; /* (words) a bit for each token, 1: it may follow */
+    uint32_t *mask;                        /* (trie->words) a bit for each token, 1: it may follow */
     uint32_t plain_least, plain_most; /* only entries with least to most plain characters in front count */
     uint32_t threads_most;            /* the largest number of threads behind one byte so far */
     uint32_t short_plain_bytes;       /* plain tokens of up to so many bytes are in the mask already */
@@ -35095,7 +35104,7 @@ typedef struct specdec__mask_walk {
     specdec__stack_node new_nodes[SPECDEC__MASK_NEW_NODES]; /* stack nodes that all bytes of the path have added */
     specdec__mask_level levels[SPECDEC__TRIE_TOKEN_BYTES + 2]; /* trie nodes on the path */
     uint32_t key_states[SPECDEC__TRIE_TOKEN_BYTES + 2];        /* KEY states on the path */
-    uint32_t key_ends[SPECDEC__TRIE_TOKEN_BYTES + 2];          /* trie nodes behind the children of these levels */
+    uint32_t key_ends[SPECDEC__TRIE_TOKEN_BYTES + 2];          /* where the children of these KEY states' nodes end */
     unsigned char live_nodes[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_NEW_NODES]; /* 1: stack node in use */
 } specdec__mask_walk;
 
@@ -58186,28 +58195,28 @@ enum { SPECDEC__WIRE_SAMPLING_WORDS = 8 + SPECDEC__SAMPLE_WORDS };
 typedef struct specdec__remote_draft {
     uint32_t number;     /* serial number of the draft token; 0: this place of the ring is empty */
     uint32_t first;      /* number of its first child; its other children have the next numbers */
-    int32_t token;
+    int32_t token;       /* token id */
     unsigned char share; /* probability among its siblings, in units of 1/255 */
     unsigned char count; /* number of its children, once they have arrived; 0 before */
 } specdec__remote_draft;
 
-/* What rank 0 knows of a sequence on the draft rank. */
+/* The state of a sequence on the draft rank, as far as rank 0 records it. */
 typedef struct specdec__remote_sequence {
-    uint32_t epoch;      /* bumped when draft tokens of the sequence become invalid */
+    uint32_t epoch;      /* increased when draft tokens of the sequence become invalid */
     int sent_count;      /* tokens of the sequence that were sent to the draft rank */
     int epoch_unsent;    /* 1: the epoch has changed since the last order */
-    double sent_at;      /* clock, seconds: when the last token was sent */
+    double sent_at;      /* time in seconds at which the last token was sent to the draft rank */
     uint32_t sampling[SPECDEC__WIRE_SAMPLING_WORDS]; /* the sampling sent last */
-    uint32_t root;       /* number of the draft token that is the sequence's token count - 1 */
+    uint32_t root;       /* number of the draft token that is the root: the last of the first `count` tokens */
     int count;           /* tokens of the sequence up to the root; 0: no draft tokens are stored */
 } specdec__remote_sequence;
 
 /* A run that rank 0 has sent to the other ranks, and whose logits were not taken yet. */
 typedef struct specdec__wire_run {
-    uint32_t number;
-    int rows;               /* wanted rows */
+    uint32_t number;        /* serial number of the run */
+    int rows;               /* number of wanted rows, those whose logits are computed */
     int cancelled;          /* 1: the other ranks were told to end it early */
-    int returned;           /* 1: it was answered */
+    int returned;           /* 1: the last rank has answered it */
     int abandoned;          /* 1: its rows are not awaited; it is removed when it returns */
     double slowest_seconds; /* seconds of the run on the slowest rank, once it has returned */
     specdec_result result;  /* of a run that has returned; OK: its rows are the message in link->inbox */
@@ -59903,12 +59912,12 @@ SPECDEC__FOR_SPEED
  * >>cluster/ranks: the target's lane on rank 0 of a cluster: several runs at different ranks at the same time.
  * ================================================================================================================== */
 
-/* The lane of a target whose layers lie on several ranks. */
+/* The lane of a target whose layers lie on several ranks, on rank 0. */
 typedef struct specdec__ranks {
-    specdec__pipe pipe;
-    specdec__stage stage; /* rank 0's own layers */
-    specdec__link *link;
-    specdec_error error;  /* error of a run that rank 0 could not send on */
+    specdec__pipe pipe;   /* the lane as the scheduler sees it: runs on their way */
+    specdec__stage stage; /* runs rank 0's own layers */
+    specdec__link *link;  /* the connection to the other ranks */
+    specdec_error error;  /* error of a run that rank 0 could not send to the next rank */
 } specdec__ranks;
 
 SPECDEC__FOR_SIZE
@@ -60335,7 +60344,7 @@ typedef struct specdec__draft_rank_sequence {
 
 /* The state of a rank that only drafts. */
 typedef struct specdec__draft_rank {
-    specdec__draft_rank_sequence *sequences; /* (sequences) */
+    specdec__draft_rank_sequence *sequences; /* for each sequence of the engine */
     uint32_t number;         /* number of the next draft token */
     specdec *sequence;       /* the sequence whose tree lies in the draft model's context; NULL: no tree */
     int runs;                /* draft runs for this sequence since it was chosen */
@@ -60685,8 +60694,8 @@ SPECDEC__FOR_SIZE
 
 /* Replaces the functions of a draft model's drafter by those of a remote one, on rank 0 of a cluster with a draft
    rank. */
-static void specdec__cluster_drafter_kind(const specdec_config *c, specdec_drafting drafting,
-                                          specdec__drafter_kind *kind)
+static void specdec__cluster_use_remote_drafter(const specdec_config *c, specdec_drafting drafting,
+                                                specdec__drafter_kind *kind)
 {
     if (drafting == SPECDEC_DRAFT_MODEL && !c->cluster->rank && specdec__cluster_draft_rank(c->cluster))
         specdec__drafter_write_kind(kind, specdec__draft_remote_kind);
@@ -60775,13 +60784,13 @@ static void specdec__cluster_end(specdec__engine *e) { specdec__link_end(e->link
 
 /* The tables of functions (specdec__remote) of rank 0, of other ranks with layers, and of the draft rank. */
 static const specdec__remote specdec__cluster_remotes[] = {
-    {0, specdec__cluster_choose_layers, specdec__cluster_drafter_kind, specdec__cluster_lay_out,
+    {0, specdec__cluster_choose_layers, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out,
      specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel, NULL,
      specdec__cluster_end},
-    {0, specdec__cluster_choose_layers, specdec__cluster_drafter_kind, specdec__cluster_lay_out,
+    {0, specdec__cluster_choose_layers, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out,
      specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel,
      specdec__cluster_serve, specdec__cluster_end},
-    {1, NULL, specdec__cluster_drafter_kind, specdec__cluster_lay_out, specdec__cluster_report_loading,
+    {1, NULL, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out, specdec__cluster_report_loading,
      specdec__cluster_start, specdec__cluster_set_caller_cancel, specdec__cluster_serve, specdec__cluster_end}};
 
 /* Checks config.cluster, adapts the rest of the configuration to this rank, and chooses its row of

@@ -25,8 +25,8 @@ SPECDEC__FOR_SIZE
 
 /* Replaces the functions of a draft model's drafter by those of a remote one, on rank 0 of a cluster with a draft
    rank. */
-static void specdec__cluster_drafter_kind(const specdec_config *c, specdec_drafting drafting,
-                                          specdec__drafter_kind *kind)
+static void specdec__cluster_use_remote_drafter(const specdec_config *c, specdec_drafting drafting,
+                                                specdec__drafter_kind *kind)
 {
     if (drafting == SPECDEC_DRAFT_MODEL && !c->cluster->rank && specdec__cluster_draft_rank(c->cluster))
         specdec__drafter_write_kind(kind, specdec__draft_remote_kind);
@@ -115,13 +115,13 @@ static void specdec__cluster_end(specdec__engine *e) { specdec__link_end(e->link
 
 /* The tables of functions (specdec__remote) of rank 0, of other ranks with layers, and of the draft rank. */
 static const specdec__remote specdec__cluster_remotes[] = {
-    {0, specdec__cluster_choose_layers, specdec__cluster_drafter_kind, specdec__cluster_lay_out,
+    {0, specdec__cluster_choose_layers, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out,
      specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel, NULL,
      specdec__cluster_end},
-    {0, specdec__cluster_choose_layers, specdec__cluster_drafter_kind, specdec__cluster_lay_out,
+    {0, specdec__cluster_choose_layers, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out,
      specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel,
      specdec__cluster_serve, specdec__cluster_end},
-    {1, NULL, specdec__cluster_drafter_kind, specdec__cluster_lay_out, specdec__cluster_report_loading,
+    {1, NULL, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out, specdec__cluster_report_loading,
      specdec__cluster_start, specdec__cluster_set_caller_cancel, specdec__cluster_serve, specdec__cluster_end}};
 
 /* Checks config.cluster, adapts the rest of the configuration to this rank, and chooses its row of

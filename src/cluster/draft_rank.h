@@ -28,7 +28,7 @@ typedef struct specdec__draft_rank_sequence {
 
 /* The state of a rank that only drafts. */
 typedef struct specdec__draft_rank {
-    specdec__draft_rank_sequence *sequences; /* (sequences) */
+    specdec__draft_rank_sequence *sequences; /* for each sequence of the engine */
     uint32_t number;         /* number of the next draft token */
     specdec *sequence;       /* the sequence whose tree lies in the draft model's context; NULL: no tree */
     int runs;                /* draft runs for this sequence since it was chosen */

@@ -13,12 +13,12 @@
 #include "link.h"
 #include "orders.h"
 
-/* The lane of a target whose layers lie on several ranks. */
+/* The lane of a target whose layers lie on several ranks, on rank 0. */
 typedef struct specdec__ranks {
-    specdec__pipe pipe;
-    specdec__stage stage; /* rank 0's own layers */
-    specdec__link *link;
-    specdec_error error;  /* error of a run that rank 0 could not send on */
+    specdec__pipe pipe;   /* the lane as the scheduler sees it: runs on their way */
+    specdec__stage stage; /* runs rank 0's own layers */
+    specdec__link *link;  /* the connection to the other ranks */
+    specdec_error error;  /* error of a run that rank 0 could not send to the next rank */
 } specdec__ranks;
 
 SPECDEC__FOR_SIZE

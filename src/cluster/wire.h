@@ -91,28 +91,28 @@ enum { SPECDEC__WIRE_SAMPLING_WORDS = 8 + SPECDEC__SAMPLE_WORDS };
 typedef struct specdec__remote_draft {
     uint32_t number;     /* serial number of the draft token; 0: this place of the ring is empty */
     uint32_t first;      /* number of its first child; its other children have the next numbers */
-    int32_t token;
+    int32_t token;       /* token id */
     unsigned char share; /* probability among its siblings, in units of 1/255 */
     unsigned char count; /* number of its children, once they have arrived; 0 before */
 } specdec__remote_draft;
 
-/* What rank 0 knows of a sequence on the draft rank. */
+/* The state of a sequence on the draft rank, as far as rank 0 records it. */
 typedef struct specdec__remote_sequence {
-    uint32_t epoch;      /* bumped when draft tokens of the sequence become invalid */
+    uint32_t epoch;      /* increased when draft tokens of the sequence become invalid */
     int sent_count;      /* tokens of the sequence that were sent to the draft rank */
     int epoch_unsent;    /* 1: the epoch has changed since the last order */
-    double sent_at;      /* clock, seconds: when the last token was sent */
+    double sent_at;      /* time in seconds at which the last token was sent to the draft rank */
     uint32_t sampling[SPECDEC__WIRE_SAMPLING_WORDS]; /* the sampling sent last */
-    uint32_t root;       /* number of the draft token that is the sequence's token count - 1 */
+    uint32_t root;       /* number of the draft token that is the root: the last of the first `count` tokens */
     int count;           /* tokens of the sequence up to the root; 0: no draft tokens are stored */
 } specdec__remote_sequence;
 
 /* A run that rank 0 has sent to the other ranks, and whose logits were not taken yet. */
 typedef struct specdec__wire_run {
-    uint32_t number;
-    int rows;               /* wanted rows */
+    uint32_t number;        /* serial number of the run */
+    int rows;               /* number of wanted rows, those whose logits are computed */
     int cancelled;          /* 1: the other ranks were told to end it early */
-    int returned;           /* 1: it was answered */
+    int returned;           /* 1: the last rank has answered it */
     int abandoned;          /* 1: its rows are not awaited; it is removed when it returns */
     double slowest_seconds; /* seconds of the run on the slowest rank, once it has returned */
     specdec_result result;  /* of a run that has returned; OK: its rows are the message in link->inbox */

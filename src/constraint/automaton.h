@@ -45,13 +45,13 @@ enum {
    characters beyond ASCII; bit 7: all other bytes, and <, with which the marks of tool calls begin. The live kinds in a
    record's header: any SPECDEC__LIVE_KINDS_BYTES bytes of these kinds, in any order, may follow in the state. */
 #define SPECDEC__RECORD_LIVE_KINDS(header) ((header) >> 25)
-#define SPECDEC__RECORD_LIVE_SHIFT 25 /* bits of a header below the live kinds */
-#define SPECDEC__LIVE_KINDS_BYTES 40 /* bytes of live kinds that may follow in any order */
-#define SPECDEC__BYTE_KINDS_PLAIN 127u /* all kinds but KIND_OTHER */
-#define SPECDEC__BYTE_KIND_NON_ASCII 64u    /* characters beyond ASCII */
-#define SPECDEC__BYTE_KIND_OTHER 128u
+#define SPECDEC__RECORD_LIVE_SHIFT 25    /* bits of a record's header below the live kinds */
+#define SPECDEC__LIVE_KINDS_BYTES 40     /* how many bytes of live kinds may follow in a state, in any order */
+#define SPECDEC__BYTE_KINDS_PLAIN 127u   /* the bits of all kinds of bytes but BYTE_KIND_OTHER */
+#define SPECDEC__BYTE_KIND_NON_ASCII 64u /* the bit of whole characters beyond ASCII */
+#define SPECDEC__BYTE_KIND_OTHER 128u    /* the bit of bytes that belong to no other kind */
 
-/* Returns the kind of a byte, one bit; bytes of characters beyond ASCII are KIND_OTHER here. */
+/* Returns the kind of a byte, one bit; bytes of characters beyond ASCII are BYTE_KIND_OTHER here. */
 SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
 {
     if (byte >= 'a' && byte <= 'z')

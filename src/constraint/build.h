@@ -59,7 +59,7 @@ enum {
     SPECDEC__NFA_BYTE, SPECDEC__NFA_SPLIT, SPECDEC__NFA_CALL, SPECDEC__NFA_ACCEPT, SPECDEC__NFA_BEGIN, SPECDEC__NFA_END
 };
 
-#define SPECDEC__BUILD_WORK_MOST 30000000u /* units of work that building a constraint may take */
+#define SPECDEC__BUILD_WORK_MOST 30000000u /* units of work that building a constraint may take, at most */
 #define SPECDEC__NFA_STATES_MOST 60000u /* NFA states of one expression, at most */
 #define SPECDEC__DFA_STATES_MOST 8000u /* states of one DFA, at most */
 #define SPECDEC__BRACKETS_MOST 100   /* brackets within each other in a constraint's source, at most */
@@ -407,7 +407,7 @@ static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t
 
 /* Adds states of a syntax tree's repetition, as copies: `least` of them, then optional ones or a loop. Returns the
    first state. */
-static uint32_t specdec__nfa_add_repeat(specdec__build *b, uint32_t tree, uint32_t next)
+static uint32_t specdec__nfa_add_repetition(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
     const uint32_t child = node[SPECDEC__SYNTAX_CHILD], least = node[SPECDEC__SYNTAX_A], most = node[SPECDEC__SYNTAX_B];
@@ -445,7 +445,7 @@ static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t
         for (; child && !b->failed; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
             all = specdec__nfa_add_split(b, all, specdec__nfa_add_tree(b, child, next));
         return all == UINT32_MAX ? next : all;
-    case SPECDEC__SYNTAX_REPEAT: return specdec__nfa_add_repeat(b, tree, next);
+    case SPECDEC__SYNTAX_REPEAT: return specdec__nfa_add_repetition(b, tree, next);
     case SPECDEC__SYNTAX_RULE:
         all = specdec__nfa_add_state(b, SPECDEC__NFA_CALL, next, a);
         return b->nullable.data[a] ? specdec__nfa_add_split(b, all, next) : all;

@@ -16,16 +16,16 @@ typedef struct specdec__mask_level {
     uint16_t first_thread, thread_count; /* the node's threads, in specdec__mask_walk.threads */
     uint16_t new_count;                  /* new stack nodes that the bytes in front of the node have added */
     unsigned char has_set;               /* 1: specdec__mask_walk.byte_sets[depth] has the bytes that may follow */
-    unsigned char is_plain;              /* 1: no byte of the path is of KIND_OTHER */
+    unsigned char is_plain;              /* 1: no byte of the path is of BYTE_KIND_OTHER */
 } specdec__mask_level;
 
 /* The working memory of computing a mask. */
 typedef struct specdec__mask_walk {
-    specdec__automaton automaton;
+    specdec__automaton automaton;          /* reads the bytes of tokens */
     const specdec_constraint_state *state; /* the state of the text that the tokens may follow */
     const specdec_token_trie *trie;        /* the tokens of the vocabulary */
     const specdec__trie_tree *tree;        /* the trie that is walked: trie->all or trie->rest */
-    uint32_t *mask; /* (words) a bit for each token, 1: it may follow */
+    uint32_t *mask;                        /* (trie->words) a bit for each token, 1: it may follow */
     uint32_t plain_least, plain_most; /* only entries with least to most plain characters in front count */
     uint32_t threads_most;            /* the largest number of threads behind one byte so far */
     uint32_t short_plain_bytes;       /* plain tokens of up to so many bytes are in the mask already */
@@ -35,7 +35,7 @@ typedef struct specdec__mask_walk {
     specdec__stack_node new_nodes[SPECDEC__MASK_NEW_NODES]; /* stack nodes that all bytes of the path have added */
     specdec__mask_level levels[SPECDEC__TRIE_TOKEN_BYTES + 2]; /* trie nodes on the path */
     uint32_t key_states[SPECDEC__TRIE_TOKEN_BYTES + 2];        /* KEY states on the path */
-    uint32_t key_ends[SPECDEC__TRIE_TOKEN_BYTES + 2];          /* trie nodes behind the children of these levels */
+    uint32_t key_ends[SPECDEC__TRIE_TOKEN_BYTES + 2];          /* where the children of these KEY states' nodes end */
     unsigned char live_nodes[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_NEW_NODES]; /* 1: stack node in use */
 } specdec__mask_walk;
 

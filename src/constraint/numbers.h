@@ -17,7 +17,7 @@ SPECDEC__FOR_SIZE
    it, without trailing zeros. */
 typedef struct specdec__decimal {
     int negative;        /* 1: with a minus sign */
-    int whole, fraction; /* digits in front of the point, behind it */
+    int whole, fraction; /* numbers of digits in front of the point, behind it */
     char digits[SPECDEC__DECIMAL_DIGITS]; /* (whole + fraction) '0' to '9' */
 } specdec__decimal;
 

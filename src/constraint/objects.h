@@ -105,17 +105,17 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
         fact.node = at + 1;
         fact.owner = node;
         fact.more = 0;
-        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_read_types(s, at + 1) & SPECDEC__TYPE_STRING)
+        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_read_types(s, at + 1) & SPECDEC__JSON_TYPE_STRING)
             continue;
         if ((key->kind == SPECDEC__KEY_REF || key->kind == SPECDEC__KEY_NOT) && depth < 8) {
             const uint32_t other = key->kind == SPECDEC__KEY_REF ? specdec__schema_find_ref(s, node, at + 1) : at + 1;
 
             if (!s->build->failed && specdec__members_build_allowed(s, other, &one, depth + 1))
                 specdec__strings_intersect(s->build, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
-        } else if (key->types == SPECDEC__TYPE_STRING || key->kind == SPECDEC__KEY_ENUM ||
+        } else if (key->types == SPECDEC__JSON_TYPE_STRING || key->kind == SPECDEC__KEY_ENUM ||
                    key->kind == SPECDEC__KEY_CONST) {
             specdec__schema_apply_string_fact(s, &fact, d, &any, length);
-        } else if (key->types & SPECDEC__TYPE_STRING) {
+        } else if (key->types & SPECDEC__JSON_TYPE_STRING) {
             specdec__schema_fail_keyword(s, node, "propertyNames", SPECDEC_ERROR_UNSUPPORTED,
                                          "a keyword in it is not supported");
         }
@@ -507,7 +507,7 @@ static int specdec__argument_name_fits(const specdec__schema *s, const unsigned 
    unknown. */
 static uint32_t specdec__argument_value_kind(specdec__schema *s, uint32_t rule)
 {
-    uint32_t types = SPECDEC__TYPE_ALL, i, k;
+    uint32_t types = SPECDEC__JSON_TYPE_ALL, i, k;
 
     for (i = 0; i < specdec__schema_conjunction_count(s); i++) {
         const uint32_t *found = specdec__schema_conjunction(s, i);
@@ -515,10 +515,10 @@ static uint32_t specdec__argument_value_kind(specdec__schema *s, uint32_t rule)
         for (k = 0; found[SPECDEC__CONJUNCTION_RULE] == rule && k < found[SPECDEC__CONJUNCTION_COUNT]; k++) {
             const uint32_t term = s->terms.data[found[SPECDEC__CONJUNCTION_FIRST] + k];
 
-            types &= term & 1 ? SPECDEC__TYPE_ALL : specdec__schema_allowed_types(s, term >> 1, 0);
+            types &= term & 1 ? SPECDEC__JSON_TYPE_ALL : specdec__schema_allowed_types(s, term >> 1, 0);
         }
     }
-    return !(types & ~SPECDEC__TYPE_STRING) ? 1 : !(types & SPECDEC__TYPE_STRING) ? 2 : 0;
+    return !(types & ~SPECDEC__JSON_TYPE_STRING) ? 1 : !(types & SPECDEC__JSON_TYPE_STRING) ? 2 : 0;
 }
 
 /* Stores the kind (1: string, 2: other JSON) of an argument of the current tool, for the splitter, which reads answers.
@@ -874,10 +874,10 @@ static void specdec__schema_add_shape_values(specdec__schema *s)
             while (!list || specdec__schema_next_child(s, fact.node, &at)) {
                 const uint32_t type = specdec__schema_type_of(s, list ? at : fact.node);
 
-                if (type & s->types && type >= SPECDEC__TYPE_ARRAY)
+                if (type & s->types && type >= SPECDEC__JSON_TYPE_ARRAY)
                     specdec__schema_fail_keyword(s, fact.owner, list ? "enum" : "const", SPECDEC_ERROR_UNSUPPORTED,
                                                  "the opposite of an array or object is not supported");
-                if (type <= SPECDEC__TYPE_TRUE)
+                if (type <= SPECDEC__JSON_TYPE_TRUE)
                     s->types &= ~type;
                 if (!list)
                     break;
@@ -892,14 +892,14 @@ static void specdec__schema_add_shape_values(specdec__schema *s)
         return;
     }
     specdec__schema_refuse_unsupported_keywords(s);
-    s->free_types |= s->types & (SPECDEC__TYPE_NULL | SPECDEC__TYPE_FALSE | SPECDEC__TYPE_TRUE);
-    if (s->types & SPECDEC__TYPE_NUMBER && !s->build->failed)
+    s->free_types |= s->types & (SPECDEC__JSON_TYPE_NULL | SPECDEC__JSON_TYPE_FALSE | SPECDEC__JSON_TYPE_TRUE);
+    if (s->types & SPECDEC__JSON_TYPE_NUMBER && !s->build->failed)
         specdec__schema_add_numbers(s);
-    if (s->types & SPECDEC__TYPE_STRING && !s->build->failed)
+    if (s->types & SPECDEC__JSON_TYPE_STRING && !s->build->failed)
         specdec__schema_add_strings(s);
-    if (s->types & SPECDEC__TYPE_ARRAY && !s->build->failed)
+    if (s->types & SPECDEC__JSON_TYPE_ARRAY && !s->build->failed)
         specdec__schema_add_arrays(s);
-    if (s->types & SPECDEC__TYPE_OBJECT && !s->build->failed)
+    if (s->types & SPECDEC__JSON_TYPE_OBJECT && !s->build->failed)
         specdec__schema_add_objects(s);
 }
 
@@ -908,7 +908,7 @@ static void specdec__schema_prune_types(specdec__schema *s)
 {
     uint32_t i, k;
 
-    if (!(s->types & SPECDEC__TYPE_OBJECT))
+    if (!(s->types & SPECDEC__JSON_TYPE_OBJECT))
         return;
     for (i = 0; i < s->facts.count / 4 && specdec__build_count_work(s->build, 1); i++) {
         const specdec__fact absent = specdec__schema_get_fact(&s->facts, i);
@@ -918,12 +918,12 @@ static void specdec__schema_prune_types(specdec__schema *s)
             uint32_t at = 0;
 
             if (fact.kind == SPECDEC__FACT_PRESENT && specdec__json_equal(s, fact.node, absent.node))
-                s->types &= ~SPECDEC__TYPE_OBJECT;
+                s->types &= ~SPECDEC__JSON_TYPE_OBJECT;
             if (fact.kind == SPECDEC__KEY_REQUIRED &&
                 specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
                 while (specdec__schema_next_child(s, fact.node, &at) && specdec__build_count_work(s->build, 1))
                     if (specdec__json_equal(s, at, absent.node))
-                        s->types &= ~SPECDEC__TYPE_OBJECT;
+                        s->types &= ~SPECDEC__JSON_TYPE_OBJECT;
         }
     }
 }
@@ -1021,8 +1021,8 @@ static void specdec__schema_add_raw_literals(specdec__schema *s)
 /* Sets the types and the spelling of strings that a conjunction's style has, before the conjunction is built. */
 static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conjunction)
 {
-    static const uint32_t types[] = {SPECDEC__TYPE_ALL, SPECDEC__TYPE_OBJECT, SPECDEC__TYPE_STRING,
-                                     SPECDEC__TYPE_ALL & ~SPECDEC__TYPE_STRING, SPECDEC__TYPE_ALL};
+    static const uint32_t types[] = {SPECDEC__JSON_TYPE_ALL, SPECDEC__JSON_TYPE_OBJECT, SPECDEC__JSON_TYPE_STRING,
+                                     SPECDEC__JSON_TYPE_ALL & ~SPECDEC__JSON_TYPE_STRING, SPECDEC__JSON_TYPE_ALL};
     const uint32_t style = conjunction[SPECDEC__CONJUNCTION_STYLE];
 
     s->style = style;
@@ -1056,12 +1056,12 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
         return;
     specdec__schema_add_alternative(s, specdec__schema_add_literals(s));
     specdec__schema_add_raw_literals(s);
-    if (s->free_types & SPECDEC__TYPE_STRING)
+    if (s->free_types & SPECDEC__JSON_TYPE_STRING)
         specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_any_string_rule(s)]
                                                           : b->string_quote);
-    if (s->free_types & SPECDEC__TYPE_FRACTION)
+    if (s->free_types & SPECDEC__JSON_TYPE_FRACTION)
         specdec__schema_add_alternative(s, b->rules.data[s->number_rule]);
-    else if (s->free_types & SPECDEC__TYPE_INTEGER)
+    else if (s->free_types & SPECDEC__JSON_TYPE_INTEGER)
         specdec__schema_add_alternative(s, b->rules.data[s->integer_rule]);
     if (b->failed)
         return;

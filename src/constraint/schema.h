@@ -20,16 +20,16 @@ SPECDEC__FOR_SIZE
    gives; all combinations are tried in turn. */
 
 /* Types of JSON values, a bit each: null, false and true are types of their own, and so are numbers with a fraction. */
-#define SPECDEC__TYPE_NULL 1u
-#define SPECDEC__TYPE_FALSE 2u
-#define SPECDEC__TYPE_TRUE 4u
-#define SPECDEC__TYPE_INTEGER 8u
-#define SPECDEC__TYPE_FRACTION 16u /* a number that is no integer */
-#define SPECDEC__TYPE_STRING 32u
-#define SPECDEC__TYPE_ARRAY 64u
-#define SPECDEC__TYPE_OBJECT 128u
-#define SPECDEC__TYPE_ALL 255u
-#define SPECDEC__TYPE_NUMBER (SPECDEC__TYPE_INTEGER | SPECDEC__TYPE_FRACTION)
+#define SPECDEC__JSON_TYPE_NULL 1u
+#define SPECDEC__JSON_TYPE_FALSE 2u
+#define SPECDEC__JSON_TYPE_TRUE 4u
+#define SPECDEC__JSON_TYPE_INTEGER 8u
+#define SPECDEC__JSON_TYPE_FRACTION 16u /* numbers that are no integers */
+#define SPECDEC__JSON_TYPE_STRING 32u
+#define SPECDEC__JSON_TYPE_ARRAY 64u
+#define SPECDEC__JSON_TYPE_OBJECT 128u
+#define SPECDEC__JSON_TYPE_ALL 255u
+#define SPECDEC__JSON_TYPE_NUMBER (SPECDEC__JSON_TYPE_INTEGER | SPECDEC__JSON_TYPE_FRACTION)
 
 /* Kinds of keywords: facts of a shape, branches, and notes, which say nothing about values. */
 enum {
@@ -51,39 +51,42 @@ enum {
 
 /* Keywords, with the types of values that they restrict. Schemas with a keyword of kind NEVER are refused. */
 static const struct specdec__keyword {
-    const char *name;
-    unsigned char kind, types;
+    const char *name;          /* as schemas spell the keyword */
+    unsigned char kind, types; /* SPECDEC__KEY_...; bits SPECDEC__JSON_TYPE_... of the values that it restricts */
 } specdec__keywords[] = {
     {"type", SPECDEC__KEY_TYPE, 255}, {"enum", SPECDEC__KEY_ENUM, 255}, {"const", SPECDEC__KEY_CONST, 255},
-    {"minimum", SPECDEC__KEY_MINIMUM, SPECDEC__TYPE_NUMBER}, {"maximum", SPECDEC__KEY_MAXIMUM, SPECDEC__TYPE_NUMBER},
-    {"exclusiveMinimum", SPECDEC__KEY_ABOVE, SPECDEC__TYPE_NUMBER},
-    {"exclusiveMaximum", SPECDEC__KEY_BELOW, SPECDEC__TYPE_NUMBER},
-    {"multipleOf", SPECDEC__KEY_MULTIPLE, SPECDEC__TYPE_NUMBER},
-    {"divisibleBy", SPECDEC__KEY_NOTE, SPECDEC__TYPE_NUMBER},
-    {"minLength", SPECDEC__KEY_MIN_LENGTH, SPECDEC__TYPE_STRING},
-    {"maxLength", SPECDEC__KEY_MAX_LENGTH, SPECDEC__TYPE_STRING},
-    {"pattern", SPECDEC__KEY_PATTERN, SPECDEC__TYPE_STRING}, {"format", SPECDEC__KEY_FORMAT, SPECDEC__TYPE_STRING},
-    {"items", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY}, {"prefixItems", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"additionalItems", SPECDEC__KEY_ADDITIONAL_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"minItems", SPECDEC__KEY_MIN_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"maxItems", SPECDEC__KEY_MAX_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"uniqueItems", SPECDEC__KEY_UNIQUE, SPECDEC__TYPE_ARRAY},
-    {"contains", SPECDEC__KEY_NEVER, SPECDEC__TYPE_ARRAY},
-    {"unevaluatedItems", SPECDEC__KEY_NEVER, SPECDEC__TYPE_ARRAY},
-    {"properties", SPECDEC__KEY_PROPERTIES, SPECDEC__TYPE_OBJECT},
-    {"patternProperties", SPECDEC__KEY_MEMBERS, SPECDEC__TYPE_OBJECT},
-    {"additionalProperties", SPECDEC__KEY_MEMBERS, SPECDEC__TYPE_OBJECT},
-    {"unevaluatedProperties", SPECDEC__KEY_NEVER, SPECDEC__TYPE_OBJECT},
-    {"required", SPECDEC__KEY_REQUIRED, SPECDEC__TYPE_OBJECT},
-    {"minProperties", SPECDEC__KEY_MIN_PROPERTIES, SPECDEC__TYPE_OBJECT},
-    {"maxProperties", SPECDEC__KEY_MAX_PROPERTIES, SPECDEC__TYPE_OBJECT},
-    {"propertyNames", SPECDEC__KEY_NAMES, SPECDEC__TYPE_OBJECT},
+    {"minimum", SPECDEC__KEY_MINIMUM, SPECDEC__JSON_TYPE_NUMBER},
+    {"maximum", SPECDEC__KEY_MAXIMUM, SPECDEC__JSON_TYPE_NUMBER},
+    {"exclusiveMinimum", SPECDEC__KEY_ABOVE, SPECDEC__JSON_TYPE_NUMBER},
+    {"exclusiveMaximum", SPECDEC__KEY_BELOW, SPECDEC__JSON_TYPE_NUMBER},
+    {"multipleOf", SPECDEC__KEY_MULTIPLE, SPECDEC__JSON_TYPE_NUMBER},
+    {"divisibleBy", SPECDEC__KEY_NOTE, SPECDEC__JSON_TYPE_NUMBER},
+    {"minLength", SPECDEC__KEY_MIN_LENGTH, SPECDEC__JSON_TYPE_STRING},
+    {"maxLength", SPECDEC__KEY_MAX_LENGTH, SPECDEC__JSON_TYPE_STRING},
+    {"pattern", SPECDEC__KEY_PATTERN, SPECDEC__JSON_TYPE_STRING},
+    {"format", SPECDEC__KEY_FORMAT, SPECDEC__JSON_TYPE_STRING},
+    {"items", SPECDEC__KEY_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"prefixItems", SPECDEC__KEY_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"additionalItems", SPECDEC__KEY_ADDITIONAL_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"minItems", SPECDEC__KEY_MIN_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"maxItems", SPECDEC__KEY_MAX_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"uniqueItems", SPECDEC__KEY_UNIQUE, SPECDEC__JSON_TYPE_ARRAY},
+    {"contains", SPECDEC__KEY_NEVER, SPECDEC__JSON_TYPE_ARRAY},
+    {"unevaluatedItems", SPECDEC__KEY_NEVER, SPECDEC__JSON_TYPE_ARRAY},
+    {"properties", SPECDEC__KEY_PROPERTIES, SPECDEC__JSON_TYPE_OBJECT},
+    {"patternProperties", SPECDEC__KEY_MEMBERS, SPECDEC__JSON_TYPE_OBJECT},
+    {"additionalProperties", SPECDEC__KEY_MEMBERS, SPECDEC__JSON_TYPE_OBJECT},
+    {"unevaluatedProperties", SPECDEC__KEY_NEVER, SPECDEC__JSON_TYPE_OBJECT},
+    {"required", SPECDEC__KEY_REQUIRED, SPECDEC__JSON_TYPE_OBJECT},
+    {"minProperties", SPECDEC__KEY_MIN_PROPERTIES, SPECDEC__JSON_TYPE_OBJECT},
+    {"maxProperties", SPECDEC__KEY_MAX_PROPERTIES, SPECDEC__JSON_TYPE_OBJECT},
+    {"propertyNames", SPECDEC__KEY_NAMES, SPECDEC__JSON_TYPE_OBJECT},
     {"$ref", SPECDEC__KEY_REF, 255}, {"allOf", SPECDEC__KEY_ALL, 255}, {"anyOf", SPECDEC__KEY_ANY, 255},
     {"oneOf", SPECDEC__KEY_ONE, 255}, {"not", SPECDEC__KEY_NOT, 255}, {"if", SPECDEC__KEY_IF, 255},
     {"then", SPECDEC__KEY_BRANCH, 255}, {"else", SPECDEC__KEY_BRANCH, 255},
-    {"dependencies", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
-    {"dependentRequired", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
-    {"dependentSchemas", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
+    {"dependencies", SPECDEC__KEY_DEPENDENT, SPECDEC__JSON_TYPE_OBJECT},
+    {"dependentRequired", SPECDEC__KEY_DEPENDENT, SPECDEC__JSON_TYPE_OBJECT},
+    {"dependentSchemas", SPECDEC__KEY_DEPENDENT, SPECDEC__JSON_TYPE_OBJECT},
     {"$dynamicRef", SPECDEC__KEY_NEVER, 255}, {"$recursiveRef", SPECDEC__KEY_NEVER, 255},
     {"extends", SPECDEC__KEY_NEVER, 255}, {"disallow", SPECDEC__KEY_NEVER, 255}};
 
@@ -128,16 +131,16 @@ typedef struct specdec__schema {
     specdec__vector conjunctions;                /* SPECDEC__CONJUNCTION_WORDS words for each conjunction */
     specdec__vector facts, branches;             /* of the current shape; 4 words each, as specdec__fact */
     specdec__vector pending_terms, split_terms;  /* terms of the current shape: to be split into facts; already split */
-    uint32_t types;               /* SPECDEC__TYPE_... bits that the current shape allows */
+    uint32_t types;                              /* SPECDEC__JSON_TYPE_... bits that the current shape allows */
     uint32_t branch_index, depth; /* the branch whose options are tried; branches within each other */
     uint32_t shapes;              /* shapes of the current conjunction so far */
     uint32_t keywords_seen;       /* bits of keywords of the current schema that are handled together */
     /* the rule that is being built: */
-    uint32_t free_types;          /* SPECDEC__TYPE_... bits of types that a shape allows without restriction */
-    specdec__vector literals;     /* nodes of listed values (enum, const) */
+    uint32_t free_types;          /* SPECDEC__JSON_TYPE_... bits of types that a shape allows without restriction */
+    specdec__vector literals;     /* JSON nodes of listed values (enum, const) */
     specdec__vector alternatives; /* first state of each alternative of the rule */
     uint32_t number_rule, integer_rule; /* rules of any JSON number, any integer */
-    specdec__dfa string_dfa;      /* any JSON string, between its quotes */
+    specdec__dfa string_dfa;            /* DFA of any JSON string, between its quotes */
     uint32_t *string_states;      /* state of the constraint for each state of string_dfa */
     uint32_t space_tree;          /* syntax tree of white space between tokens of JSON */
     uint32_t end_state;           /* a state in which a rule can only end */
@@ -265,7 +268,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
     return value < UINT32_MAX - 1 ? (uint32_t)value : UINT32_MAX - 1;
 }
 
-/* Returns the SPECDEC__TYPE_... bit of the value at a JSON node. */
+/* Returns the SPECDEC__JSON_TYPE_... bit of the value at a JSON node. */
 static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 {
     static const unsigned char types[] = {1, 2, 4, 0, 32, 64, 128};
@@ -274,11 +277,11 @@ static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 
     if (kind != SPECDEC__JSON_NUMBER)
         return types[kind];
-    return specdec__decimal_read(specdec__json_raw_text(&s->json, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
-                                                                                   : SPECDEC__TYPE_INTEGER;
+    return specdec__decimal_read(specdec__json_raw_text(&s->json, node), &d) && d.fraction ? SPECDEC__JSON_TYPE_FRACTION
+                                                                                           : SPECDEC__JSON_TYPE_INTEGER;
 }
 
-/* Returns the SPECDEC__TYPE_... bits of the type's name, or list of such names, at a JSON node. */
+/* Returns the SPECDEC__JSON_TYPE_... bits of the type's name, or list of such names, at a JSON node. */
 static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
 {
     static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object", "any"};
@@ -698,7 +701,7 @@ static int specdec__schema_apply_dependent(specdec__schema *s, const specdec__fa
     uint32_t at = 0;
 
     if (negated) { /* option i: required name i is absent */
-        s->types &= SPECDEC__TYPE_OBJECT;
+        s->types &= SPECDEC__JSON_TYPE_OBJECT;
         specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
         if (!array) {
             specdec__schema_add_term(s, value, 1);
@@ -715,7 +718,7 @@ static int specdec__schema_apply_dependent(specdec__schema *s, const specdec__fa
         specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, branch->node, branch->owner, 0);
         return 1;
     }
-    s->types &= SPECDEC__TYPE_OBJECT; /* other types are in option 0 */
+    s->types &= SPECDEC__JSON_TYPE_OBJECT; /* other types are in option 0 */
     specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
     if (array)
         while (specdec__schema_next_child(s, value, &at))
@@ -882,14 +885,14 @@ static int specdec__schema_apply_option(specdec__schema *s, const specdec__fact 
 
 /* ---- Disjoint schemas, as far as a quick look shows: fewer negated schemas then have to be built. */
 
-/* Returns the SPECDEC__TYPE_... bits that a schema allows at most. */
+/* Returns the SPECDEC__JSON_TYPE_... bits that a schema allows at most. */
 static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node, int depth)
 {
     const uint32_t kind = specdec__schema_json_node(s, node)->kind;
-    uint32_t types = SPECDEC__TYPE_ALL, at = 0, value, listed = 0;
+    uint32_t types = SPECDEC__JSON_TYPE_ALL, at = 0, value, listed = 0;
 
     if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_count_work(s->build, 4))
-        return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__TYPE_ALL;
+        return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__JSON_TYPE_ALL;
     if ((value = specdec__schema_get_member(s, node, "type")) != 0)
         types &= specdec__schema_read_types(s, value);
     if ((value = specdec__schema_get_member(s, node, "$ref")) != 0 && !s->build->failed)
@@ -993,7 +996,7 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
     }
     one = specdec__schema_get_member(s, a, "properties");
     two = specdec__schema_get_member(s, c, "properties");
-    if (types != SPECDEC__TYPE_OBJECT || depth > 2)
+    if (types != SPECDEC__JSON_TYPE_OBJECT || depth > 2)
         return 0;
     if (specdec__schema_forbids_required_member(s, a, c) || specdec__schema_forbids_required_member(s, c, a))
         return 1;

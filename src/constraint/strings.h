@@ -40,7 +40,7 @@ SPECDEC__FOR_SIZE
 /* Values of `format` as regular expressions: RFC 3339 (with leap days, without leap seconds), 4291, 3986, 1123, 9562,
    6901. Schemas with a format whose expression is NULL are refused; names that are not in the table are annotations. */
 static const struct specdec__format {
-    const char *name, *expression;
+    const char *name, *expression; /* value of the keyword `format`; its regular expression, NULL: not supported */
 } specdec__formats[] = {
     {"date", SPECDEC__DATE},
     {"time", SPECDEC__TIME},

@@ -25,27 +25,24 @@ typedef struct specdec__trie_tree {
     specdec__trie_node *nodes; /* (count + 1) the root has no byte; the last node marks the end */
     unsigned char *heights;    /* (count + 1) bytes of the longest path below each node */
     uint32_t *tokens;          /* (entries) token of each entry, in order of bytes */
-    uint32_t count, entries; /* numbers of nodes and of entries */
+    uint32_t count, entries;   /* numbers of nodes and of entries */
 } specdec__trie_tree;
 
 /* The tokens of a vocabulary, prepared for masks. Plain characters need no escape in a JSON string. */
 struct specdec_token_trie {
-    const specdec__vocab *vocab;
-    uint32_t words;                     /* words of 32 bits of a mask */
+    const specdec__vocab *vocab;        /* the vocabulary that has the tokens */
+    uint32_t words;                     /* number of 32-bit words of a mask of all tokens */
     unsigned char *text;                /* bytes of all tokens, one after the other */
     uint32_t *offset;                   /* (tokens + 1) offset of each token in text */
     specdec__trie_tree all;             /* trie of whole tokens */
-    specdec__trie_tree rest;            /* trie of tokens with characters that are not plain, from the first such
-                                           character on */
+    specdec__trie_tree rest;            /* trie of the ends of tokens, from the first character on that is not plain */
     uint32_t *plain;                    /* (words) mask of tokens that consist of plain characters */
     uint32_t *short_plain;              /* (words) mask of plain tokens of at most SPECDEC__LIVE_KINDS_BYTES bytes */
     uint32_t *by_length;                /* (plain_count) plain tokens, in order of their number of characters */
-    uint32_t
-        length_begin[SPECDEC__TRIE_TOKEN_BYTES + 2]; /* index in by_length of the first token of so many characters */
+    uint32_t length_begin[SPECDEC__TRIE_TOKEN_BYTES + 2]; /* [n]: index in by_length of the first of n characters */
     uint32_t plain_count, rest_longest; /* number of plain tokens; bytes of the longest entry of `rest` */
     unsigned char *plain_characters;    /* (tokens) plain characters in front of the first one that is not plain */
-    unsigned char rest_lengths[SPECDEC__TRIE_TOKEN_BYTES + 1]; /* [i]: 1 if an entry of `rest` has i plain characters in
-                                                              front */
+    unsigned char rest_lengths[SPECDEC__TRIE_TOKEN_BYTES + 1]; /* [n]: 1 if n plain characters lie before an entry */
     /* while the tries are built: */
     const unsigned char *entry_begin; /* (tokens) byte of the token at which its entry begins */
 };
@@ -138,7 +135,7 @@ static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__
 }
 
 /* Computes the kinds of bytes from each place of a trie's entry to its end; kinds[0]: of the whole entry. Places inside
-   a character get KIND_OTHER. */
+   a character get BYTE_KIND_OTHER. */
 static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kinds)
 {
     size_t at = 0, i;

@@ -344,7 +344,8 @@ static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
            specdec__dfa_product(b, d, &made, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_remove_dead_states(b, d);
 }
 
-/* Adds the raw strings of *d, if *any, and of the collected lengths to the current rule. */
+/* Adds the raw strings that the DFA *d accepts (any = 0: all strings), and that have the collected lengths, to the
+   current rule. */
 static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length,
                                      uint32_t owner)
 {
@@ -397,7 +398,7 @@ static void specdec__schema_add_strings(specdec__schema *s)
     if (s->build->failed || length[0] > length[1])
         return;
     if (!any && !length[0] && length[1] == UINT32_MAX && !s->ambiguous) {
-        s->free_types |= SPECDEC__TYPE_STRING;
+        s->free_types |= SPECDEC__JSON_TYPE_STRING;
         return;
     }
     if (s->build->raw_strings) {
@@ -530,9 +531,10 @@ static uint32_t specdec__schema_build_regex_rule(specdec__schema *s, const char 
 /* Adds the numbers that obey all facts to the current rule. */
 static void specdec__schema_add_numbers(specdec__schema *s)
 {
-    const uint32_t types = s->types & SPECDEC__TYPE_NUMBER;
-    const char *text = types == SPECDEC__TYPE_NUMBER ? "-?(0|[1-9]\\d*)(\\.\\d+)?"
-                       : types == SPECDEC__TYPE_INTEGER ? "-?(0|[1-9]\\d*)" : "-?(0|[1-9]\\d*)\\.\\d*[1-9]\\d*";
+    const uint32_t types = s->types & SPECDEC__JSON_TYPE_NUMBER;
+    const char *text = types == SPECDEC__JSON_TYPE_NUMBER    ? "-?(0|[1-9]\\d*)(\\.\\d+)?"
+                       : types == SPECDEC__JSON_TYPE_INTEGER ? "-?(0|[1-9]\\d*)"
+                                                             : "-?(0|[1-9]\\d*)\\.\\d*[1-9]\\d*";
     uint32_t i, limits = 0;
     specdec__dfa d;
 
@@ -540,7 +542,7 @@ static void specdec__schema_add_numbers(specdec__schema *s)
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         limits += (uint32_t)specdec__schema_apply_number_fact(s, &fact, NULL);
     }
-    if (!limits && types != SPECDEC__TYPE_FRACTION) {
+    if (!limits && types != SPECDEC__JSON_TYPE_FRACTION) {
         s->free_types |= types;
         return;
     }
@@ -662,7 +664,8 @@ static int specdec__schema_value_obeys_facts(specdec__schema *s, uint32_t node)
     if (!(type & s->types))
         return 0;
     memset(&d, 0, sizeof d);
-    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_regex_dfa(s->build, &d, any_number, sizeof any_number - 1))
+    if (type & SPECDEC__JSON_TYPE_NUMBER &&
+        !specdec__numbers_regex_dfa(s->build, &d, any_number, sizeof any_number - 1))
         return 0;
     for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
@@ -677,25 +680,25 @@ static int specdec__schema_value_obeys_facts(specdec__schema *s, uint32_t node)
                 return 0;
         } else if (fact.kind == SPECDEC__KEY_CONST) {
             continue;
-        } else if (type & SPECDEC__TYPE_NUMBER) {
+        } else if (type & SPECDEC__JSON_TYPE_NUMBER) {
             specdec__schema_apply_number_fact(s, &fact, &d);
-        } else if (type == SPECDEC__TYPE_STRING) {
+        } else if (type == SPECDEC__JSON_TYPE_STRING) {
             if (!specdec__schema_apply_string_fact(s, &fact, &d, &any, length))
                 return 0;
-        } else if (type >= SPECDEC__TYPE_ARRAY &&
-                   ((type == SPECDEC__TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS &&
+        } else if (type >= SPECDEC__JSON_TYPE_ARRAY &&
+                   ((type == SPECDEC__JSON_TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS &&
                      fact.kind <= SPECDEC__KEY_UNIQUE) ||
-                    (type == SPECDEC__TYPE_OBJECT && fact.kind >= SPECDEC__KEY_PROPERTIES))) {
+                    (type == SPECDEC__JSON_TYPE_OBJECT && fact.kind >= SPECDEC__KEY_PROPERTIES))) {
             specdec__schema_fail_keyword(s, fact.owner, "enum", SPECDEC_ERROR_UNSUPPORTED,
                                          "it lists arrays or objects beside keywords for these");
         }
     }
-    if (type & SPECDEC__TYPE_NUMBER && !s->build->failed) {
+    if (type & SPECDEC__JSON_TYPE_NUMBER && !s->build->failed) {
         const specdec__bytes raw = specdec__json_raw_text(&s->json, node);
 
         return d.label.data[specdec__dfa_read_text(&d, 1, raw.data, raw.size)] != 0;
     }
-    if (type == SPECDEC__TYPE_STRING && !s->build->failed) {
+    if (type == SPECDEC__JSON_TYPE_STRING && !s->build->failed) {
         size_t size, k, count = 0;
         const unsigned char *text = specdec__schema_spell_string(s, node, &size);
         char *plain = (char *)specdec__build_reserve_scratch(s->build, size / 4 + 1);

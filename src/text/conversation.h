@@ -326,7 +326,7 @@ typedef struct specdec__dict {
 } specdec__dict;
 
 /* Adds a member, a name and its value, to a template's dict that has room for it. */
-static void specdec__dict_add_member(specdec__dict *m, const char *name, specdec__template_value value)
+static void specdec__conversation_add_dict_member(specdec__dict *m, const char *name, specdec__template_value value)
 {
     if (!m->items)
         return;
@@ -376,12 +376,13 @@ static specdec__template_value specdec__conversation_calls_value(specdec__templa
         call.items = specdec__template_new_list(t, 6);
         function.items = specdec__template_new_list(t, 4);
         if (of->id.bytes)
-            specdec__dict_add_member(&call, "id", specdec__conversation_string_value(t, of->id));
-        specdec__dict_add_member(&call, "type", specdec__template_string_value("function"));
-        specdec__dict_add_member(&function, "name", specdec__conversation_string_value(t, of->name));
-        specdec__dict_add_member(&function, "arguments", specdec__conversation_arguments_value(t, of->arguments, way));
-        specdec__dict_add_member(&call, "function",
-                                 specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, function.items, function.count));
+            specdec__conversation_add_dict_member(&call, "id", specdec__conversation_string_value(t, of->id));
+        specdec__conversation_add_dict_member(&call, "type", specdec__template_string_value("function"));
+        specdec__conversation_add_dict_member(&function, "name", specdec__conversation_string_value(t, of->name));
+        specdec__conversation_add_dict_member(&function, "arguments",
+                                              specdec__conversation_arguments_value(t, of->arguments, way));
+        specdec__conversation_add_dict_member(
+            &call, "function", specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, function.items, function.count));
         list[i] = specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, call.items, call.count);
     }
     return specdec__template_list_value(list, list ? (size_t)message->call_count : 0);
@@ -396,20 +397,24 @@ static specdec__template_value specdec__conversation_message_value(specdec__temp
 
     memset(&m, 0, sizeof m);
     m.items = specdec__template_new_list(t, 12);
-    specdec__dict_add_member(&m, "role", known ? specdec__template_string_value(known)
-                                           : specdec__template_marked_string(t, message->role, strlen(message->role)));
-    specdec__dict_add_member(&m, "content",
-                             message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY_CONTENT
-                                 ? specdec__conversation_string_value(t, message->content)
-                                 : specdec__template_none_value());
+    specdec__conversation_add_dict_member(
+        &m, "role",
+        known ? specdec__template_string_value(known)
+              : specdec__template_marked_string(t, message->role, strlen(message->role)));
+    specdec__conversation_add_dict_member(&m, "content",
+                                          message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY_CONTENT
+                                              ? specdec__conversation_string_value(t, message->content)
+                                              : specdec__template_none_value());
     if (message->thoughts.bytes)
-        specdec__dict_add_member(&m, "reasoning_content", specdec__conversation_string_value(t, message->thoughts));
+        specdec__conversation_add_dict_member(&m, "reasoning_content",
+                                              specdec__conversation_string_value(t, message->thoughts));
     if (message->call_count)
-        specdec__dict_add_member(&m, "tool_calls", specdec__conversation_calls_value(t, message, way));
+        specdec__conversation_add_dict_member(&m, "tool_calls", specdec__conversation_calls_value(t, message, way));
     if (message->call_id.bytes)
-        specdec__dict_add_member(&m, "tool_call_id", specdec__conversation_string_value(t, message->call_id));
+        specdec__conversation_add_dict_member(&m, "tool_call_id",
+                                              specdec__conversation_string_value(t, message->call_id));
     if (message->name.bytes)
-        specdec__dict_add_member(&m, "name", specdec__conversation_string_value(t, message->name));
+        specdec__conversation_add_dict_member(&m, "name", specdec__conversation_string_value(t, message->name));
     return specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, m.items, m.items ? m.count : 0);
 }
 

@@ -70,7 +70,7 @@ static int specdec__text_is_letter_or_mark(const specdec__text_character *c)
     return c->kind == SPECDEC__TEXT_LETTER || c->properties & SPECDEC__TEXT_MARK;
 }
 /* Is a character in [^\s\p{L}\p{M}\p{N}]? */
-static int specdec__text_is_other_sign(const specdec__text_character *c)
+static int specdec__text_is_no_letter_number_space(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_OTHER && !(c->properties & SPECDEC__TEXT_MARK);
 }
@@ -254,7 +254,7 @@ static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length
     if (end)
         return end;
     from = text[0] == ' ';
-    end = specdec__text_class_run_end(text, length, from, specdec__text_is_other_sign);
+    end = specdec__text_class_run_end(text, length, from, specdec__text_is_no_letter_number_space);
     if (end > from)
         return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
     return specdec__text_word_of_white_space(text, length);

@@ -1020,7 +1020,7 @@ static specdec__template_value specdec__template_filter_center(specdec__template
 {
     const specdec__template_value text = specdec__template_to_string(t, value);
 
-    return specdec__template_method_pad(t, &text, call, how);
+    return specdec__template_method_pad_to_width(t, &text, call, how);
 }
 
 /* Jinja's filters, by name. how: the last argument of call(), for functions of several filters. */

@@ -596,8 +596,9 @@ static specdec__template_value specdec__template_method_partition(specdec__templ
 }
 
 /* Methods ljust (how = 0), rjust (1), center (2), zfill (3): a string padded to a width. */
-static specdec__template_value specdec__template_method_pad(specdec__template *t, const specdec__template_value *self,
-                                                            const specdec__template_call *call, int how)
+static specdec__template_value specdec__template_method_pad_to_width(specdec__template *t,
+                                                                     const specdec__template_value *self,
+                                                                     const specdec__template_call *call, int how)
 {
     const int64_t width = specdec__template_integer_argument(t, call, 0, "width", how == 2 ? 80 : 0);
     const int64_t left = width - (int64_t)specdec__template_count_characters(self);
@@ -756,70 +757,70 @@ typedef struct specdec__template_method {
 } specdec__template_method;
 
 /* Kinds of values that have a method: bits of specdec__template_method.kinds. */
-#define SPECDEC__TEMPLATE_STRINGS (1 << SPECDEC__TEMPLATE_STRING)
-#define SPECDEC__TEMPLATE_LISTS   (1 << SPECDEC__TEMPLATE_LIST)
-#define SPECDEC__TEMPLATE_TUPLES  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
-#define SPECDEC__TEMPLATE_DICTS   (1 << SPECDEC__TEMPLATE_DICT)
+#define SPECDEC__TEMPLATE_KINDS_STRING (1 << SPECDEC__TEMPLATE_STRING)
+#define SPECDEC__TEMPLATE_KINDS_LIST   (1 << SPECDEC__TEMPLATE_LIST)
+#define SPECDEC__TEMPLATE_KINDS_LIST_TUPLE  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
+#define SPECDEC__TEMPLATE_KINDS_DICT   (1 << SPECDEC__TEMPLATE_DICT)
 
 /* All methods by name and kind of value. */
 static const specdec__template_method specdec__template_methods[] = {
-    {"strip", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_strip},
-    {"lstrip", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_strip},
-    {"rstrip", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_strip},
-    {"split", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_split},
-    {"rsplit", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_split},
-    {"splitlines", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_splitlines},
-    {"startswith", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_startswith},
-    {"endswith", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_startswith},
-    {"replace", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_replace},
-    {"lower", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
-    {"casefold", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
-    {"upper", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_UPPER, specdec__template_method_case},
-    {"capitalize", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_method_case},
-    {"title", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_TITLE, specdec__template_method_case},
-    {"swapcase", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_SWAPPED, specdec__template_method_case},
-    {"find", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_find},
-    {"rfind", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_find},
-    {"index", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_find},
-    {"rindex", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_find},
-    {"count", SPECDEC__TEMPLATE_STRINGS, 4, specdec__template_method_find},
-    {"join", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_join},
-    {"isspace", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_all_characters},
-    {"isdigit", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_all_characters},
-    {"isnumeric", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_all_characters},
-    {"isdecimal", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_all_characters},
-    {"isalpha", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_all_characters},
-    {"isalnum", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_all_characters},
-    {"islower", SPECDEC__TEMPLATE_STRINGS, 4, specdec__template_method_all_characters},
-    {"isupper", SPECDEC__TEMPLATE_STRINGS, 5, specdec__template_method_all_characters},
-    {"removeprefix", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_remove_affix},
-    {"removesuffix", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_remove_affix},
-    {"partition", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_partition},
-    {"rpartition", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_partition},
-    {"ljust", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_pad},
-    {"rjust", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_pad},
-    {"center", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_pad},
-    {"zfill", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_pad},
-    {"format", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_format},
-    {"get", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_get},
-    {"keys", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_view},
-    {"values", SPECDEC__TEMPLATE_DICTS, 1, specdec__template_method_view},
-    {"items", SPECDEC__TEMPLATE_DICTS, 2, specdec__template_method_view},
-    {"copy", SPECDEC__TEMPLATE_DICTS | SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_copy},
-    {"index", SPECDEC__TEMPLATE_TUPLES, 0, specdec__template_method_list_index},
-    {"count", SPECDEC__TEMPLATE_TUPLES, 1, specdec__template_method_list_index},
-    {"pop", SPECDEC__TEMPLATE_DICTS | SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_refused},
-    {"clear", SPECDEC__TEMPLATE_DICTS | SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_refused},
-    {"update", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_refused},
-    {"setdefault", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_refused},
-    {"popitem", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_refused},
-    {"fromkeys", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_refused},
-    {"append", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_refused},
-    {"extend", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_refused},
-    {"insert", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_refused},
-    {"remove", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_refused},
-    {"reverse", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_refused},
-    {"sort", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_refused}};
+    {"strip", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_strip},
+    {"lstrip", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_strip},
+    {"rstrip", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_strip},
+    {"split", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_split},
+    {"rsplit", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_split},
+    {"splitlines", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_splitlines},
+    {"startswith", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_startswith},
+    {"endswith", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_startswith},
+    {"replace", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_replace},
+    {"lower", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
+    {"casefold", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
+    {"upper", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_UPPER, specdec__template_method_case},
+    {"capitalize", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_method_case},
+    {"title", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_TITLE, specdec__template_method_case},
+    {"swapcase", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_SWAPPED, specdec__template_method_case},
+    {"find", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_find},
+    {"rfind", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_find},
+    {"index", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_find},
+    {"rindex", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_find},
+    {"count", SPECDEC__TEMPLATE_KINDS_STRING, 4, specdec__template_method_find},
+    {"join", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_join},
+    {"isspace", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_all_characters},
+    {"isdigit", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_all_characters},
+    {"isnumeric", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_all_characters},
+    {"isdecimal", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_all_characters},
+    {"isalpha", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_all_characters},
+    {"isalnum", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_all_characters},
+    {"islower", SPECDEC__TEMPLATE_KINDS_STRING, 4, specdec__template_method_all_characters},
+    {"isupper", SPECDEC__TEMPLATE_KINDS_STRING, 5, specdec__template_method_all_characters},
+    {"removeprefix", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_remove_affix},
+    {"removesuffix", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_remove_affix},
+    {"partition", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_partition},
+    {"rpartition", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_partition},
+    {"ljust", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_pad_to_width},
+    {"rjust", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_pad_to_width},
+    {"center", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_pad_to_width},
+    {"zfill", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_pad_to_width},
+    {"format", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_format},
+    {"get", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_get},
+    {"keys", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_view},
+    {"values", SPECDEC__TEMPLATE_KINDS_DICT, 1, specdec__template_method_view},
+    {"items", SPECDEC__TEMPLATE_KINDS_DICT, 2, specdec__template_method_view},
+    {"copy", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_copy},
+    {"index", SPECDEC__TEMPLATE_KINDS_LIST_TUPLE, 0, specdec__template_method_list_index},
+    {"count", SPECDEC__TEMPLATE_KINDS_LIST_TUPLE, 1, specdec__template_method_list_index},
+    {"pop", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"clear", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"update", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
+    {"setdefault", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
+    {"popitem", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
+    {"fromkeys", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
+    {"append", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"extend", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"insert", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"remove", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"reverse", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"sort", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused}};
 
 /* ---- Attributes and items. */
 
