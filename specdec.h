@@ -16599,7 +16599,7 @@ typedef struct specdec__json_node {
 /* A JSON text and its nodes; node 0 is the whole value. */
 typedef struct specdec__json {
     const unsigned char *text; /* (size) bytes of the JSON text */
-    size_t size;
+    size_t size;               /* bytes of text */
     specdec__json_node *nodes; /* (room) nodes in the order of the text; NULL: nodes are only counted */
     size_t room, count;        /* nodes that there is room for; nodes of the text, which may be more */
     const char *failed;        /* why the text is not JSON; NULL: it is */
@@ -17238,8 +17238,8 @@ static int specdec__text_has_property(const specdec__text_character *c, int prop
     return c->properties & properties && !(han && specdec__text_is_han(c));
 }
 
-/* Returns the offset behind HEAD*TAIL+ (upper-case letters, then lower-case letters) that begins at offset `at` of a
-   text; `at` itself: no match. */
+/* Returns the offset behind the longest HEAD*TAIL+ (see SPECDEC__TEXT_HEAD: upper-case letters, then lower-case ones)
+   that begins at offset `at` of a text; `at` itself: no match. */
 static size_t specdec__text_cased_letters_end(const unsigned char *text, size_t length, size_t at, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, at);
@@ -18156,7 +18156,7 @@ static int specdec__vocab_token_strips_space(const specdec__vocab *v, specdec__b
 
 /* GGUF keys of special tokens' ids and of flags, and the byte offsets of their values in specdec__vocab. */
 static const struct {
-    const char *key;       /* of the GGUF file */
+    const char *key;       /* key of the GGUF file */
     unsigned short at;     /* byte offset of the value in specdec__vocab */
     unsigned char is_flag; /* 1: the value is 0 or 1; 0: it is a token's id */
 } specdec__vocab_id_table[] = {
@@ -19054,7 +19054,7 @@ static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab 
 /* A decoder of tokens to text in whole UTF-8 characters: an incomplete character is held back until the next token. */
 typedef struct specdec__text_decoder {
     unsigned char held[3]; /* (held_count) first bytes of an incomplete character, held back */
-    int held_count;        /* 0 to 3 */
+    int held_count;        /* number of bytes that are held back, 0 to 3 */
     int drop_space;        /* 1: the next plain token begins a text: the space that SPM put in front of it is dropped */
     int show_special;      /* 1: control tokens are written as they are spelled */
 } specdec__text_decoder;
@@ -20985,8 +20985,9 @@ static int specdec__template_is_last_string(const specdec__template *t, const sp
 }
 
 /* Returns the concatenation of two strings as a value. */
-static specdec__template_value specdec__template_concatenate(specdec__template *t, const specdec__template_value *a,
-                                                             const specdec__template_value *b)
+static specdec__template_value specdec__template_concatenate_strings(specdec__template *t,
+                                                                     const specdec__template_value *a,
+                                                                     const specdec__template_value *b)
 {
     const int behind = specdec__template_is_last_string(t, a);
     const size_t from = behind ? specdec__template_memory_offset(t, a->as.data) : t->used;
@@ -22391,7 +22392,7 @@ static specdec__template_value specdec__template_method_refused(specdec__templat
 
 /* A method of Python's strings, lists and dicts. */
 typedef struct specdec__template_method {
-    const char *name; /* of the method */
+    const char *name; /* name of the method */
     int kinds;        /* kinds of values that have the method: bits 1 << SPECDEC__TEMPLATE_... */
     int how;          /* the last argument of call(), for functions of several methods */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_value *self,
@@ -23002,7 +23003,7 @@ static specdec__template_value specdec__template_filter_truncate(specdec__templa
     at = specdec__template_find_last_string(&head, head.size, &space);
     if (!specdec__template_flag_argument(call, 1, "killwords", 0) && at <= head.size)
         head.size = (uint32_t)at;
-    return specdec__template_concatenate(t, &head, &end);
+    return specdec__template_concatenate_strings(t, &head, &end);
 }
 
 /* Filter wordcount: the number of runs of letters, digits and underscores. */
@@ -23482,7 +23483,7 @@ static specdec__template_value specdec__template_add(specdec__template *t, const
     if (a->kind == SPECDEC__TEMPLATE_STRING && b->kind == SPECDEC__TEMPLATE_STRING) {
         first = a->safe || !b->safe ? *a : specdec__template_escape_html(t, a, 0);
         second = b->safe || !a->safe ? *b : specdec__template_escape_html(t, b, 0);
-        first = specdec__template_concatenate(t, &first, &second);
+        first = specdec__template_concatenate_strings(t, &first, &second);
         first.safe = (uint8_t)(a->safe || b->safe);
         return first;
     }
@@ -23692,7 +23693,7 @@ static specdec__template_value specdec__template_filter_center(specdec__template
 
 /* Jinja's filters, by name. how: the last argument of call(), for functions of several filters. */
 static const struct {
-    const char *name; /* of the filter */
+    const char *name; /* name of the filter */
     int how;          /* the last argument of call() */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_value *value,
                                     const specdec__template_call *call, int how);
@@ -24546,7 +24547,7 @@ static void specdec__template_compile_comparison(specdec__template *t, int op)
 }
 
 /* Compiles "if b else c" behind a value whose instructions begin at `begin`; these are moved behind those of b. */
-static void specdec__template_compile_conditional(specdec__template *t, int32_t begin)
+static void specdec__template_compile_conditional_expression(specdec__template *t, int32_t begin)
 {
     int32_t middle = (int32_t)t->code_count, no, end;
 
@@ -24592,7 +24593,7 @@ static void specdec__template_compile_expression(specdec__template *t, int level
             specdec__template_emit_code(t, op, 0);
     }
     while (level == 0 && specdec__template_accept_name(t, "if"))
-        specdec__template_compile_conditional(t, begin);
+        specdec__template_compile_conditional_expression(t, begin);
     t->depth--;
 }
 
@@ -25440,7 +25441,7 @@ static specdec__template_value specdec__template_run_binary_operator(specdec__te
     case SPECDEC__TEMPLATE_CONCATENATE:
         first = specdec__template_to_string(t, a);
         second = specdec__template_to_string(t, b);
-        return specdec__template_concatenate(t, &first, &second);
+        return specdec__template_concatenate_strings(t, &first, &second);
     case SPECDEC__TEMPLATE_EQUAL: case SPECDEC__TEMPLATE_UNEQUAL:
         return specdec__template_bool_value(specdec__template_values_equal(t, a, b, SPECDEC__TEMPLATE_MAX_COMPARED) ==
                                             (op == SPECDEC__TEMPLATE_EQUAL));
@@ -25811,7 +25812,7 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
 
 /* Functions that every template may call, by name. */
 static const struct {
-    const char *name; /* of the function */
+    const char *name; /* name of the function */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
 } specdec__template_functions[] = {{"raise_exception", specdec__template_call_raise},
                                    {"range", specdec__template_call_range},
@@ -26482,7 +26483,7 @@ enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_TOKENS = 5 };
 /* A chat format: how the messages of a conversation are written as text. Special tokens are spelled out, so the text is
    tokenized with PARSE_SPECIAL. The beginning-of-text token is not a part of it. */
 typedef struct specdec__chat_format {
-    const char *name;                         /* such as "chatml" */
+    const char *name;                         /* name of the chat format, such as "chatml" */
     const char *tokens[SPECDEC__CHAT_TOKENS]; /* texts that must each be one token of the vocabulary */
     int trim_roles;                           /* bit 1 << role: white space around messages of the role is dropped */
     int end_token_roles;                      /* bit 1 << role: the end-of-text token stands in front of `after` */
@@ -26597,8 +26598,8 @@ typedef struct specdec__chat_work {
     unsigned char output_marks[SPECDEC__CHAT_OUTPUT_BYTES / 8]; /* a bit for each byte of output, 1: from a message */
     specdec__chat_recognition *found;                           /* the result */
     void *memory;                                               /* (memory_bytes) for running the template */
-    size_t memory_bytes;
-    int64_t local_time; /* seconds since 1970, for strftime_now */
+    size_t memory_bytes;                                        /* bytes of memory */
+    int64_t local_time;                                         /* local time, seconds since 1970, for strftime_now */
 } specdec__chat_work;
 
 /* A rendered conversation: its text, and which bytes of the text come from messages. */
@@ -26961,8 +26962,8 @@ static const specdec_message specdec__chat_spaced_messages[] = {
 
 /* Finds the chat format that writes the same text as the template, for the test messages from number `from` on (0: with
    the system message). Returns whether the template wrote anything. */
-static int specdec__chat_find_format(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
-                                     const specdec__vocab *v, int from)
+static int specdec__chat_find_matching_format(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
+                                              const specdec__vocab *v, int from)
 {
     const specdec_message *messages = specdec__chat_plain_messages + from;
     const specdec__bytes end = specdec__chat_token_text(v, v->eos);
@@ -26990,10 +26991,10 @@ static void specdec__chat_match_template_to_formats(specdec__chat *chat, specdec
     const specdec__bytes end = specdec__chat_token_text(v, v->eos);
     const specdec_message *question = specdec__chat_plain_messages + 1;
     specdec__bytes written;
-    const int takes = specdec__chat_find_format(w, chat, text, v, 0), has_system = chat->format != NULL;
+    const int takes = specdec__chat_find_matching_format(w, chat, text, v, 0), has_system = chat->format != NULL;
 
     if (!has_system)
-        specdec__chat_find_format(w, chat, text, v, 1);
+        specdec__chat_find_matching_format(w, chat, text, v, 1);
     if (!chat->format)
         return;
     chat->refuses_system = takes && !has_system;
@@ -27653,7 +27654,7 @@ typedef struct specdec__conversation_work {
     const specdec__vocab *vocab; /* has the texts of the tokens that the template may write */
     specdec__bytes text;         /* text of the template */
     unsigned char *memory;       /* (memory_bytes) working memory, aligned for pointers */
-    size_t memory_bytes;
+    size_t memory_bytes;         /* bytes of memory */
     int64_t local_time;          /* local time in seconds since 1970, for strftime_now */
 } specdec__conversation_work;
 
@@ -28005,15 +28006,15 @@ struct specdec_constraint_state {
 
 /* The working memory of reading one byte: stack nodes of the state, and behind them the nodes that are new. */
 typedef struct specdec__automaton {
-    const specdec_constraint *constraint;
+    const specdec_constraint *constraint;    /* the constraint whose automaton this is */
     const uint32_t *words;                   /* (constraint->word_count) records of all states, objects and arrays */
     const specdec__rule *rules;              /* (constraint->rule_count) */
     const specdec__stack_node *state_nodes;  /* (state_node_count) stack nodes of the state */
-    specdec__stack_node *new_nodes;          /* (new_count of new_room) nodes behind those of the state */
+    specdec__stack_node *new_nodes;          /* (new_node_count of new_node_room) nodes behind those of the state */
     specdec__automaton_thread *next_threads; /* (next_count) threads behind the byte */
     specdec__automaton_thread *visits;       /* (visit_count of SPECDEC__BYTE_VISITS) states that the byte visits */
-    uint32_t state_node_count, new_count;    /* numbers of stack nodes of the state, and of new ones */
-    uint32_t first_new, new_room;            /* new nodes of earlier bytes; new nodes that there is room for */
+    uint32_t state_node_count, new_node_count; /* numbers of stack nodes of the state, and of new ones */
+    uint32_t first_new_node, new_node_room;    /* new nodes of earlier bytes; new nodes that there is room for */
     uint32_t next_count, visit_count;        /* numbers of threads behind the byte, and of visited states */
     uint32_t dropped;                        /* not 0: an alternative was left out for lack of room */
 } specdec__automaton;
@@ -28050,21 +28051,21 @@ static uint32_t specdec__automaton_push_node(specdec__automaton *m, uint32_t bac
     specdec__stack_node *node;
     uint32_t i;
 
-    for (i = m->first_new; i < m->new_count; i++)
+    for (i = m->first_new_node; i < m->new_node_count; i++)
         if (m->new_nodes[i].return_state == back && m->new_nodes[i].counter == counter &&
             m->new_nodes[i].parent == parent)
             return m->state_node_count + i;
-    if (height > SPECDEC__STACK_HEIGHT || m->new_count - m->first_new == SPECDEC__STACK_NEW ||
-        m->new_count == m->new_room) {
+    if (height > SPECDEC__STACK_HEIGHT || m->new_node_count - m->first_new_node == SPECDEC__STACK_NEW ||
+        m->new_node_count == m->new_node_room) {
         m->dropped = 1;
         return UINT32_MAX;
     }
-    node = &m->new_nodes[m->new_count];
+    node = &m->new_nodes[m->new_node_count];
     node->return_state = back;
     node->counter = counter;
     node->parent = (uint16_t)parent;
     node->height = (uint16_t)height;
-    return m->state_node_count + m->new_count++;
+    return m->state_node_count + m->new_node_count++;
 }
 
 /* Adds a state and its stack node to the list of pairs that the current byte visits, unless they are in it. */
@@ -28387,7 +28388,7 @@ static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__a
     uint32_t i;
 
     m->next_count = m->visit_count = 0;
-    m->first_new = m->new_count;
+    m->first_new_node = m->new_node_count;
     for (i = 0; i < count; i++)
         specdec__automaton_visit_state(m, threads[i].state, threads[i].node);
     for (i = 0; i < m->visit_count; i++) {
@@ -28407,12 +28408,13 @@ static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__a
 }
 
 /* Marks the stack nodes that `count` threads use: live[node] becomes 1, all others 0. Returns how many are marked. */
-static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const specdec__automaton_thread *threads,
-                                              uint32_t count, unsigned char *live)
+static uint32_t specdec__automaton_mark_used_nodes(const specdec__automaton *m,
+                                                   const specdec__automaton_thread *threads, uint32_t count,
+                                                   unsigned char *live)
 {
     uint32_t i, node, marked = 0;
 
-    memset(live, 0, m->state_node_count + m->new_count);
+    memset(live, 0, m->state_node_count + m->new_node_count);
     for (i = 0; i < count; i++)
         for (node = threads[i].node; node && !live[node]; node = specdec__automaton_node(m, node)->parent) {
             live[node] = 1;
@@ -28424,7 +28426,7 @@ static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const
 /* Removes the last of m->next_threads until the stack nodes of the others fit into a text's state. */
 static void specdec__automaton_remove_excess_threads(specdec__automaton *m, unsigned char *live)
 {
-    while (specdec__automaton_mark_nodes(m, m->next_threads, m->next_count, live) >= SPECDEC__STACK_NODES) {
+    while (specdec__automaton_mark_used_nodes(m, m->next_threads, m->next_count, live) >= SPECDEC__STACK_NODES) {
         m->next_count--;
         m->dropped = 1;
     }
@@ -28437,10 +28439,10 @@ static void specdec__automaton_store_state(specdec__automaton *m, specdec_constr
     uint16_t place[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
     uint32_t i, kept = 1;
 
-    if (m->new_count || m->state_node_count > 1) {
+    if (m->new_node_count || m->state_node_count > 1) {
         specdec__automaton_remove_excess_threads(m, live);
         place[0] = 0;
-        for (i = 1; i < m->state_node_count + m->new_count; i++) {
+        for (i = 1; i < m->state_node_count + m->new_node_count; i++) {
             specdec__stack_node node;
 
             if (!live[i])
@@ -28481,7 +28483,7 @@ static int specdec__constraint_is_complete(const specdec_constraint *c, const sp
 
     specdec__automaton_load_state(&m, c, state);
     m.new_nodes = fresh;
-    m.new_room = SPECDEC__STACK_NEW;
+    m.new_node_room = SPECDEC__STACK_NEW;
     m.visits = items;
     for (i = 0; i < state->thread_count; i++)
         specdec__automaton_visit_state(&m, state->thread[i].state, state->thread[i].node);
@@ -28527,7 +28529,7 @@ static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_co
     }
     specdec__automaton_load_state(&m, c, state);
     m.new_nodes = fresh;
-    m.new_room = SPECDEC__STACK_NEW;
+    m.new_node_room = SPECDEC__STACK_NEW;
     m.next_threads = out;
     m.visits = items;
     specdec__automaton_read_byte(&m, state->thread, state->thread_count, byte);
@@ -28585,12 +28587,12 @@ typedef struct specdec__build {
     unsigned char *base;     /* the caller's block */
     size_t size, scratch_at; /* bytes of the block; offset in it where scratch memory begins */
     uint32_t *words;         /* (word_count) words, behind the constraint's header */
-    uint32_t word_count;
+    uint32_t word_count;     /* words of the constraint so far */
     specdec__vector rules;                        /* first state of each rule; 0: not built yet */
     specdec__vector nullable;                     /* for each rule, not 0: it matches the empty text */
     specdec__vector states;                       /* indices of all records among the words */
-    specdec__vector tree;                         /* (SPECDEC__SYNTAX_WORDS a node) syntax trees */
-    specdec__vector ranges;                       /* (2) first and last character of each range of a set */
+    specdec__vector tree;                         /* syntax trees, SPECDEC__SYNTAX_WORDS words for each node */
+    specdec__vector ranges;                       /* first and last character of each range of the sets */
     specdec__vector nfa;   /* states of the NFA, 3 words each: see specdec__nfa_add_state */
     uint32_t repeat_limit; /* NFA states above which a repetition is counted at run time, not copied; 0: no limit */
     int json_strings;      /* 1: characters are spelled as in a JSON string, some with an escape */
@@ -29120,7 +29122,7 @@ static uint32_t specdec__dfa_hash_set(const uint32_t *member, uint32_t count)
 }
 
 /* Enters a state into the hash table of sets, which doubles when it is half full. */
-static void specdec__dfa_store_set(specdec__build *b, specdec__dfa *d, uint32_t state)
+static void specdec__dfa_enter_set_in_table(specdec__build *b, specdec__dfa *d, uint32_t state)
 {
     uint32_t i, hash;
 
@@ -29132,7 +29134,7 @@ static void specdec__dfa_store_set(specdec__build *b, specdec__dfa *d, uint32_t 
             return;
         memset(d->set_table.data, 0, (size_t)count * 4);
         for (i = 1; i < state; i++)
-            specdec__dfa_store_set(b, d, i);
+            specdec__dfa_enter_set_in_table(b, d, i);
     }
     hash = specdec__dfa_hash_set(d->members.data + d->sets.data[2 * state], d->sets.data[2 * state + 1]);
     while (d->set_table.data[hash & (d->set_table.count - 1)])
@@ -29173,7 +29175,7 @@ static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int 
     if (specdec__vector_extend(b, &d->next, d->classes) == UINT32_MAX || b->failed)
         return 0;
     memset(d->next.data + (size_t)state * d->classes, 0, (size_t)d->classes * 4);
-    specdec__dfa_store_set(b, d, state);
+    specdec__dfa_enter_set_in_table(b, d, state);
     if (!b->failed)
         d->label.data[state] = specdec__dfa_set_labels(b, d, from, count, first);
     return b->failed ? 0 : state;
@@ -31072,7 +31074,7 @@ static int specdec__decimal_compare(const specdec__decimal *a, const specdec__de
 /* The text of a regular expression that is being written. */
 typedef struct specdec__pattern {
     char text[6000]; /* (size) bytes of the expression so far */
-    size_t size;
+    size_t size;     /* bytes of the expression so far */
 } specdec__pattern;
 
 /* Appends a text to the regular expression that is being written. */
@@ -31395,7 +31397,7 @@ enum { SPECDEC__BRANCH_DEPTH_MOST = 48, SPECDEC__SHAPES_MOST = 512, SPECDEC__PAT
 
 /* A fact: a keyword of a schema, or its negation, that the values of a shape must obey. */
 typedef struct specdec__fact {
-    uint32_t kind;  /* SPECDEC__KEY_... or SPECDEC__FACT_... */
+    uint32_t kind;  /* the keyword: SPECDEC__KEY_..., or SPECDEC__FACT_... */
     uint32_t node;  /* JSON node of the keyword's value */
     uint32_t owner; /* JSON node of the schema that has the keyword */
     uint32_t more;  /* 1: the keyword is negated. Of FACT_MEMBER and branches: the term of the member or branch */
@@ -33174,7 +33176,7 @@ typedef struct specdec__members {
     specdec__vector texts;    /* (2 * names) offset in text, and size, of the spelled names */
     specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
     unsigned char *text;      /* (text_size) the spelled names, one after the other */
-    size_t text_size;
+    size_t text_size;         /* bytes of text */
     uint32_t patterns;                              /* number of patternProperties */
     uint32_t pattern_name[SPECDEC__PATTERNS_MOST];  /* JSON node of each pattern */
     uint32_t pattern_owner[SPECDEC__PATTERNS_MOST]; /* JSON node of the schema that has each pattern */
@@ -35084,7 +35086,7 @@ enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_NEW_NODES = 512, SPECDEC__MAS
 typedef struct specdec__mask_level {
     uint32_t children_end;               /* index of the trie node behind the node's children */
     uint16_t first_thread, thread_count; /* the node's threads, in specdec__mask_walk.threads */
-    uint16_t new_count;                  /* new stack nodes that the bytes in front of the node have added */
+    uint16_t new_node_count;             /* new stack nodes that the bytes in front of the node have added */
     unsigned char has_set;               /* 1: specdec__mask_walk.byte_sets[depth] has the bytes that may follow */
     unsigned char is_plain;              /* 1: no byte of the path is of BYTE_KIND_OTHER */
 } specdec__mask_level;
@@ -35118,7 +35120,7 @@ static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__
     uint32_t i, j;
 
     m->visit_count = 0;
-    m->first_new = m->new_count;
+    m->first_new_node = m->new_node_count;
     for (i = 0; i < count; i++)
         specdec__automaton_visit_state(m, threads[i].state, threads[i].node);
     for (i = 0; i < m->visit_count; i++) {
@@ -35151,7 +35153,7 @@ static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__
             }
         }
     }
-    m->new_count = m->first_new;
+    m->new_node_count = m->first_new_node;
 }
 
 /* May a text be continued with `count` bytes? They are read with a copy of its state. */
@@ -35178,7 +35180,7 @@ static SPECDEC__NOINLINE void specdec__mask_next_bytes(const specdec_constraint 
 
     specdec__automaton_load_state(&m, constraint, state);
     m.new_nodes = fresh;
-    m.new_room = SPECDEC__STACK_NEW;
+    m.new_node_room = SPECDEC__STACK_NEW;
     m.visits = items;
     memset(mask, 0, 8 * sizeof *mask);
     specdec__automaton_next_bytes(&m, state->thread, state->thread_count, mask);
@@ -35266,7 +35268,7 @@ static uint32_t specdec__mask_count_character(specdec__mask_walk *w, const specd
 
     if (node.counter >= record[3])
         return 0;
-    m->first_new = m->new_count;
+    m->first_new_node = m->new_node_count;
     m->next_threads->state = at->state;
     m->next_threads->node = specdec__automaton_push_node(
         m, node.return_state, record[3] == UINT32_MAX && node.counter >= record[2] ? node.counter : node.counter + 1,
@@ -35303,15 +35305,15 @@ SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const sp
         }
     }
     if (level->first_thread + level->thread_count + SPECDEC__AUTOMATON_THREADS > SPECDEC__MASK_THREADS ||
-        m->new_count + SPECDEC__STACK_NEW > SPECDEC__MASK_NEW_NODES)
+        m->new_node_count + SPECDEC__STACK_NEW > SPECDEC__MASK_NEW_NODES)
         return UINT32_MAX;
     if (level->thread_count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
         m->words[threads->state] & SPECDEC__RECORD_COUNTED_STRING &&
         SPECDEC__RECORD_KIND(m->words[threads->state]) == SPECDEC__RECORD_AFTER_REPEAT &&
-        m->state_node_count + m->new_count < SPECDEC__STACK_NODES)
+        m->state_node_count + m->new_node_count < SPECDEC__STACK_NODES)
         return specdec__mask_count_character(w, threads);
     specdec__automaton_read_byte(m, threads, level->thread_count, byte);
-    if (m->state_node_count + m->new_count > SPECDEC__STACK_NODES)
+    if (m->state_node_count + m->new_node_count > SPECDEC__STACK_NODES)
         specdec__automaton_remove_excess_threads(m, w->live_nodes);
     w->threads_most = m->next_count > w->threads_most ? m->next_count : w->threads_most;
     return m->next_count;
@@ -35327,7 +35329,7 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
 
     w->tree = tree;
     level->children_end = end;
-    level->new_count = (uint16_t)w->automaton.new_count;
+    level->new_node_count = (uint16_t)w->automaton.new_node_count;
     level->has_set = level->is_plain = 1;
     memset(w->byte_sets[0], 0, sizeof w->byte_sets[0]);
     specdec__automaton_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
@@ -35347,7 +35349,7 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
             i = next;
             continue;
         }
-        w->automaton.new_count = level->new_count;
+        w->automaton.new_node_count = level->new_node_count;
         if (level->thread_count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
             w->automaton.words[w->threads[level->first_thread].state] & SPECDEC__RECORD_IN_STRING) {
             w->threads[level->first_thread + 1] = w->threads[level->first_thread];
@@ -35391,13 +35393,13 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
                                         (byte >= 0x80 || specdec__byte_kind(byte) != SPECDEC__BYTE_KIND_OTHER);
         level = &w->levels[++depth];
         level->thread_count = (uint16_t)count;
-        level->new_count = (uint16_t)w->automaton.new_count;
+        level->new_node_count = (uint16_t)w->automaton.new_node_count;
         level->children_end = next;
         level->has_set = 0;
         if (depth < 4 && next - i > 64) {
             level->has_set = 1;
             memset(w->byte_sets[depth], 0, sizeof w->byte_sets[depth]);
-            if (w->automaton.new_count + SPECDEC__STACK_NEW <= SPECDEC__MASK_NEW_NODES)
+            if (w->automaton.new_node_count + SPECDEC__STACK_NEW <= SPECDEC__MASK_NEW_NODES)
                 specdec__automaton_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
                                               w->byte_sets[depth]);
             else
@@ -35434,7 +35436,7 @@ static void specdec__mask_add_counted_string_tokens(specdec__mask_walk *w, const
     const uint32_t least = m->words[after + 2], most = m->words[after + 3];
     uint32_t p, last = 0, done = 0, parent;
 
-    m->new_count = m->first_new = 0;
+    m->new_node_count = m->first_new_node = 0;
     if (begins) {
         parent = specdec__automaton_push_node(m, call[1], 0, at->node);
         if (parent == UINT32_MAX)
@@ -35460,7 +35462,7 @@ static void specdec__mask_add_counted_string_tokens(specdec__mask_walk *w, const
             continue;
         w->plain_least = p;
         w->plain_most = last;
-        m->new_count = m->first_new = begins ? 1 : 0;
+        m->new_node_count = m->first_new_node = begins ? 1 : 0;
         w->threads[0].state = after;
         w->threads[0].node = specdec__automaton_push_node(m, after, most == UINT32_MAX && done + p > least
                                                                  ? (done > least ? done : least) : done + p, parent);
@@ -35470,7 +35472,7 @@ static void specdec__mask_add_counted_string_tokens(specdec__mask_walk *w, const
         w->levels[0].thread_count = 1;
         specdec__mask_walk_children(w, &w->trie->rest, 1, w->trie->rest.count);
     }
-    m->new_count = 0;
+    m->new_node_count = 0;
 }
 
 /* Adds the tokens that `count` threads allow to the mask, by a walk over a whole trie. */
@@ -35479,7 +35481,7 @@ static void specdec__mask_walk_trie(specdec__mask_walk *w, const specdec__automa
 {
     w->plain_least = 0;
     w->plain_most = SPECDEC__TRIE_TOKEN_BYTES;
-    w->automaton.new_count = 0;
+    w->automaton.new_node_count = 0;
     w->levels[0].first_thread = 0;
     w->levels[0].thread_count = (uint16_t)count;
     memcpy(w->threads, threads, count * sizeof *threads);
@@ -35501,7 +35503,7 @@ static int specdec__mask_allows_any_key(const specdec__mask_walk *w, const specd
 
 /* Computes anew which tokens at and below a trie node may follow, from the thread in w->threads[0], which stands in
    front of the node's byte. */
-static void specdec__mask_recompute_node(specdec__mask_walk *w, uint32_t node)
+static void specdec__mask_recompute_tokens_of_node(specdec__mask_walk *w, uint32_t node)
 {
     const specdec__trie_tree *tree = &w->trie->all;
     const uint32_t next = tree->nodes[node].next_and_byte >> 8, first = tree->nodes[node].first_and_kinds >> 8;
@@ -35510,7 +35512,7 @@ static void specdec__mask_recompute_node(specdec__mask_walk *w, uint32_t node)
     w->tree = tree;
     for (entry = first; entry < tree->nodes[next].first_and_kinds >> 8; entry++)
         w->mask[tree->tokens[entry] / 32] &= ~(1u << tree->tokens[entry] % 32);
-    w->automaton.new_count = 0;
+    w->automaton.new_node_count = 0;
     w->levels[0].first_thread = 0;
     w->levels[0].thread_count = 1;
     count = specdec__mask_read_byte(w, &w->levels[0], tree->nodes[node].next_and_byte & 255);
@@ -35535,7 +35537,7 @@ static void specdec__mask_add_key_tokens(specdec__mask_walk *w, const specdec__a
     specdec__mask_add_plain_tokens(w, SPECDEC__TRIE_TOKEN_BYTES);
     w->plain_least = 0;
     w->plain_most = SPECDEC__TRIE_TOKEN_BYTES;
-    m->new_count = m->first_new = 0;
+    m->new_node_count = m->first_new_node = 0;
     w->threads[0].state = record[3];
     w->threads[0].node = specdec__automaton_push_node(m, m->words[record[1] + SPECDEC__OBJECT_OTHER], 0, at->node);
     w->levels[0].first_thread = 0;
@@ -35564,7 +35566,7 @@ static void specdec__mask_add_key_tokens(specdec__mask_walk *w, const specdec__a
         if (edge) {
             w->threads[0].state = w->key_states[depth];
             w->threads[0].node = at->node;
-            specdec__mask_recompute_node(w, i);
+            specdec__mask_recompute_tokens_of_node(w, i);
         }
         i = end;
     }
@@ -35639,7 +35641,7 @@ static SPECDEC__UNUSED void specdec__mask_compute(const specdec_constraint *c, c
 
     specdec__automaton_load_state(&w->automaton, c, state);
     w->automaton.new_nodes = w->new_nodes;
-    w->automaton.new_room = SPECDEC__MASK_NEW_NODES;
+    w->automaton.new_node_room = SPECDEC__MASK_NEW_NODES;
     w->automaton.visits = w->visits;
     w->state = state;
     w->trie = trie;

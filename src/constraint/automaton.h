@@ -131,15 +131,15 @@ struct specdec_constraint_state {
 
 /* The working memory of reading one byte: stack nodes of the state, and behind them the nodes that are new. */
 typedef struct specdec__automaton {
-    const specdec_constraint *constraint;
+    const specdec_constraint *constraint;    /* the constraint whose automaton this is */
     const uint32_t *words;                   /* (constraint->word_count) records of all states, objects and arrays */
     const specdec__rule *rules;              /* (constraint->rule_count) */
     const specdec__stack_node *state_nodes;  /* (state_node_count) stack nodes of the state */
-    specdec__stack_node *new_nodes;          /* (new_count of new_room) nodes behind those of the state */
+    specdec__stack_node *new_nodes;          /* (new_node_count of new_node_room) nodes behind those of the state */
     specdec__automaton_thread *next_threads; /* (next_count) threads behind the byte */
     specdec__automaton_thread *visits;       /* (visit_count of SPECDEC__BYTE_VISITS) states that the byte visits */
-    uint32_t state_node_count, new_count;    /* numbers of stack nodes of the state, and of new ones */
-    uint32_t first_new, new_room;            /* new nodes of earlier bytes; new nodes that there is room for */
+    uint32_t state_node_count, new_node_count; /* numbers of stack nodes of the state, and of new ones */
+    uint32_t first_new_node, new_node_room;    /* new nodes of earlier bytes; new nodes that there is room for */
     uint32_t next_count, visit_count;        /* numbers of threads behind the byte, and of visited states */
     uint32_t dropped;                        /* not 0: an alternative was left out for lack of room */
 } specdec__automaton;
@@ -176,21 +176,21 @@ static uint32_t specdec__automaton_push_node(specdec__automaton *m, uint32_t bac
     specdec__stack_node *node;
     uint32_t i;
 
-    for (i = m->first_new; i < m->new_count; i++)
+    for (i = m->first_new_node; i < m->new_node_count; i++)
         if (m->new_nodes[i].return_state == back && m->new_nodes[i].counter == counter &&
             m->new_nodes[i].parent == parent)
             return m->state_node_count + i;
-    if (height > SPECDEC__STACK_HEIGHT || m->new_count - m->first_new == SPECDEC__STACK_NEW ||
-        m->new_count == m->new_room) {
+    if (height > SPECDEC__STACK_HEIGHT || m->new_node_count - m->first_new_node == SPECDEC__STACK_NEW ||
+        m->new_node_count == m->new_node_room) {
         m->dropped = 1;
         return UINT32_MAX;
     }
-    node = &m->new_nodes[m->new_count];
+    node = &m->new_nodes[m->new_node_count];
     node->return_state = back;
     node->counter = counter;
     node->parent = (uint16_t)parent;
     node->height = (uint16_t)height;
-    return m->state_node_count + m->new_count++;
+    return m->state_node_count + m->new_node_count++;
 }
 
 /* Adds a state and its stack node to the list of pairs that the current byte visits, unless they are in it. */
@@ -513,7 +513,7 @@ static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__a
     uint32_t i;
 
     m->next_count = m->visit_count = 0;
-    m->first_new = m->new_count;
+    m->first_new_node = m->new_node_count;
     for (i = 0; i < count; i++)
         specdec__automaton_visit_state(m, threads[i].state, threads[i].node);
     for (i = 0; i < m->visit_count; i++) {
@@ -533,12 +533,13 @@ static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__a
 }
 
 /* Marks the stack nodes that `count` threads use: live[node] becomes 1, all others 0. Returns how many are marked. */
-static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const specdec__automaton_thread *threads,
-                                              uint32_t count, unsigned char *live)
+static uint32_t specdec__automaton_mark_used_nodes(const specdec__automaton *m,
+                                                   const specdec__automaton_thread *threads, uint32_t count,
+                                                   unsigned char *live)
 {
     uint32_t i, node, marked = 0;
 
-    memset(live, 0, m->state_node_count + m->new_count);
+    memset(live, 0, m->state_node_count + m->new_node_count);
     for (i = 0; i < count; i++)
         for (node = threads[i].node; node && !live[node]; node = specdec__automaton_node(m, node)->parent) {
             live[node] = 1;
@@ -550,7 +551,7 @@ static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const
 /* Removes the last of m->next_threads until the stack nodes of the others fit into a text's state. */
 static void specdec__automaton_remove_excess_threads(specdec__automaton *m, unsigned char *live)
 {
-    while (specdec__automaton_mark_nodes(m, m->next_threads, m->next_count, live) >= SPECDEC__STACK_NODES) {
+    while (specdec__automaton_mark_used_nodes(m, m->next_threads, m->next_count, live) >= SPECDEC__STACK_NODES) {
         m->next_count--;
         m->dropped = 1;
     }
@@ -563,10 +564,10 @@ static void specdec__automaton_store_state(specdec__automaton *m, specdec_constr
     uint16_t place[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
     uint32_t i, kept = 1;
 
-    if (m->new_count || m->state_node_count > 1) {
+    if (m->new_node_count || m->state_node_count > 1) {
         specdec__automaton_remove_excess_threads(m, live);
         place[0] = 0;
-        for (i = 1; i < m->state_node_count + m->new_count; i++) {
+        for (i = 1; i < m->state_node_count + m->new_node_count; i++) {
             specdec__stack_node node;
 
             if (!live[i])
@@ -607,7 +608,7 @@ static int specdec__constraint_is_complete(const specdec_constraint *c, const sp
 
     specdec__automaton_load_state(&m, c, state);
     m.new_nodes = fresh;
-    m.new_room = SPECDEC__STACK_NEW;
+    m.new_node_room = SPECDEC__STACK_NEW;
     m.visits = items;
     for (i = 0; i < state->thread_count; i++)
         specdec__automaton_visit_state(&m, state->thread[i].state, state->thread[i].node);
@@ -653,7 +654,7 @@ static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_co
     }
     specdec__automaton_load_state(&m, c, state);
     m.new_nodes = fresh;
-    m.new_room = SPECDEC__STACK_NEW;
+    m.new_node_room = SPECDEC__STACK_NEW;
     m.next_threads = out;
     m.visits = items;
     specdec__automaton_read_byte(&m, state->thread, state->thread_count, byte);

@@ -19,12 +19,12 @@ typedef struct specdec__build {
     unsigned char *base;     /* the caller's block */
     size_t size, scratch_at; /* bytes of the block; offset in it where scratch memory begins */
     uint32_t *words;         /* (word_count) words, behind the constraint's header */
-    uint32_t word_count;
+    uint32_t word_count;     /* words of the constraint so far */
     specdec__vector rules;                        /* first state of each rule; 0: not built yet */
     specdec__vector nullable;                     /* for each rule, not 0: it matches the empty text */
     specdec__vector states;                       /* indices of all records among the words */
-    specdec__vector tree;                         /* (SPECDEC__SYNTAX_WORDS a node) syntax trees */
-    specdec__vector ranges;                       /* (2) first and last character of each range of a set */
+    specdec__vector tree;                         /* syntax trees, SPECDEC__SYNTAX_WORDS words for each node */
+    specdec__vector ranges;                       /* first and last character of each range of the sets */
     specdec__vector nfa;   /* states of the NFA, 3 words each: see specdec__nfa_add_state */
     uint32_t repeat_limit; /* NFA states above which a repetition is counted at run time, not copied; 0: no limit */
     int json_strings;      /* 1: characters are spelled as in a JSON string, some with an escape */
@@ -554,7 +554,7 @@ static uint32_t specdec__dfa_hash_set(const uint32_t *member, uint32_t count)
 }
 
 /* Enters a state into the hash table of sets, which doubles when it is half full. */
-static void specdec__dfa_store_set(specdec__build *b, specdec__dfa *d, uint32_t state)
+static void specdec__dfa_enter_set_in_table(specdec__build *b, specdec__dfa *d, uint32_t state)
 {
     uint32_t i, hash;
 
@@ -566,7 +566,7 @@ static void specdec__dfa_store_set(specdec__build *b, specdec__dfa *d, uint32_t 
             return;
         memset(d->set_table.data, 0, (size_t)count * 4);
         for (i = 1; i < state; i++)
-            specdec__dfa_store_set(b, d, i);
+            specdec__dfa_enter_set_in_table(b, d, i);
     }
     hash = specdec__dfa_hash_set(d->members.data + d->sets.data[2 * state], d->sets.data[2 * state + 1]);
     while (d->set_table.data[hash & (d->set_table.count - 1)])
@@ -607,7 +607,7 @@ static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int 
     if (specdec__vector_extend(b, &d->next, d->classes) == UINT32_MAX || b->failed)
         return 0;
     memset(d->next.data + (size_t)state * d->classes, 0, (size_t)d->classes * 4);
-    specdec__dfa_store_set(b, d, state);
+    specdec__dfa_enter_set_in_table(b, d, state);
     if (!b->failed)
         d->label.data[state] = specdec__dfa_set_labels(b, d, from, count, first);
     return b->failed ? 0 : state;

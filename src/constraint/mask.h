@@ -14,7 +14,7 @@ enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_NEW_NODES = 512, SPECDEC__MAS
 typedef struct specdec__mask_level {
     uint32_t children_end;               /* index of the trie node behind the node's children */
     uint16_t first_thread, thread_count; /* the node's threads, in specdec__mask_walk.threads */
-    uint16_t new_count;                  /* new stack nodes that the bytes in front of the node have added */
+    uint16_t new_node_count;             /* new stack nodes that the bytes in front of the node have added */
     unsigned char has_set;               /* 1: specdec__mask_walk.byte_sets[depth] has the bytes that may follow */
     unsigned char is_plain;              /* 1: no byte of the path is of BYTE_KIND_OTHER */
 } specdec__mask_level;
@@ -48,7 +48,7 @@ static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__
     uint32_t i, j;
 
     m->visit_count = 0;
-    m->first_new = m->new_count;
+    m->first_new_node = m->new_node_count;
     for (i = 0; i < count; i++)
         specdec__automaton_visit_state(m, threads[i].state, threads[i].node);
     for (i = 0; i < m->visit_count; i++) {
@@ -81,7 +81,7 @@ static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__
             }
         }
     }
-    m->new_count = m->first_new;
+    m->new_node_count = m->first_new_node;
 }
 
 /* May a text be continued with `count` bytes? They are read with a copy of its state. */
@@ -108,7 +108,7 @@ static SPECDEC__NOINLINE void specdec__mask_next_bytes(const specdec_constraint 
 
     specdec__automaton_load_state(&m, constraint, state);
     m.new_nodes = fresh;
-    m.new_room = SPECDEC__STACK_NEW;
+    m.new_node_room = SPECDEC__STACK_NEW;
     m.visits = items;
     memset(mask, 0, 8 * sizeof *mask);
     specdec__automaton_next_bytes(&m, state->thread, state->thread_count, mask);
@@ -196,7 +196,7 @@ static uint32_t specdec__mask_count_character(specdec__mask_walk *w, const specd
 
     if (node.counter >= record[3])
         return 0;
-    m->first_new = m->new_count;
+    m->first_new_node = m->new_node_count;
     m->next_threads->state = at->state;
     m->next_threads->node = specdec__automaton_push_node(
         m, node.return_state, record[3] == UINT32_MAX && node.counter >= record[2] ? node.counter : node.counter + 1,
@@ -233,15 +233,15 @@ SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const sp
         }
     }
     if (level->first_thread + level->thread_count + SPECDEC__AUTOMATON_THREADS > SPECDEC__MASK_THREADS ||
-        m->new_count + SPECDEC__STACK_NEW > SPECDEC__MASK_NEW_NODES)
+        m->new_node_count + SPECDEC__STACK_NEW > SPECDEC__MASK_NEW_NODES)
         return UINT32_MAX;
     if (level->thread_count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
         m->words[threads->state] & SPECDEC__RECORD_COUNTED_STRING &&
         SPECDEC__RECORD_KIND(m->words[threads->state]) == SPECDEC__RECORD_AFTER_REPEAT &&
-        m->state_node_count + m->new_count < SPECDEC__STACK_NODES)
+        m->state_node_count + m->new_node_count < SPECDEC__STACK_NODES)
         return specdec__mask_count_character(w, threads);
     specdec__automaton_read_byte(m, threads, level->thread_count, byte);
-    if (m->state_node_count + m->new_count > SPECDEC__STACK_NODES)
+    if (m->state_node_count + m->new_node_count > SPECDEC__STACK_NODES)
         specdec__automaton_remove_excess_threads(m, w->live_nodes);
     w->threads_most = m->next_count > w->threads_most ? m->next_count : w->threads_most;
     return m->next_count;
@@ -257,7 +257,7 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
 
     w->tree = tree;
     level->children_end = end;
-    level->new_count = (uint16_t)w->automaton.new_count;
+    level->new_node_count = (uint16_t)w->automaton.new_node_count;
     level->has_set = level->is_plain = 1;
     memset(w->byte_sets[0], 0, sizeof w->byte_sets[0]);
     specdec__automaton_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
@@ -277,7 +277,7 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
             i = next;
             continue;
         }
-        w->automaton.new_count = level->new_count;
+        w->automaton.new_node_count = level->new_node_count;
         if (level->thread_count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
             w->automaton.words[w->threads[level->first_thread].state] & SPECDEC__RECORD_IN_STRING) {
             w->threads[level->first_thread + 1] = w->threads[level->first_thread];
@@ -321,13 +321,13 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
                                         (byte >= 0x80 || specdec__byte_kind(byte) != SPECDEC__BYTE_KIND_OTHER);
         level = &w->levels[++depth];
         level->thread_count = (uint16_t)count;
-        level->new_count = (uint16_t)w->automaton.new_count;
+        level->new_node_count = (uint16_t)w->automaton.new_node_count;
         level->children_end = next;
         level->has_set = 0;
         if (depth < 4 && next - i > 64) {
             level->has_set = 1;
             memset(w->byte_sets[depth], 0, sizeof w->byte_sets[depth]);
-            if (w->automaton.new_count + SPECDEC__STACK_NEW <= SPECDEC__MASK_NEW_NODES)
+            if (w->automaton.new_node_count + SPECDEC__STACK_NEW <= SPECDEC__MASK_NEW_NODES)
                 specdec__automaton_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
                                               w->byte_sets[depth]);
             else
@@ -364,7 +364,7 @@ static void specdec__mask_add_counted_string_tokens(specdec__mask_walk *w, const
     const uint32_t least = m->words[after + 2], most = m->words[after + 3];
     uint32_t p, last = 0, done = 0, parent;
 
-    m->new_count = m->first_new = 0;
+    m->new_node_count = m->first_new_node = 0;
     if (begins) {
         parent = specdec__automaton_push_node(m, call[1], 0, at->node);
         if (parent == UINT32_MAX)
@@ -390,7 +390,7 @@ static void specdec__mask_add_counted_string_tokens(specdec__mask_walk *w, const
             continue;
         w->plain_least = p;
         w->plain_most = last;
-        m->new_count = m->first_new = begins ? 1 : 0;
+        m->new_node_count = m->first_new_node = begins ? 1 : 0;
         w->threads[0].state = after;
         w->threads[0].node = specdec__automaton_push_node(m, after, most == UINT32_MAX && done + p > least
                                                                  ? (done > least ? done : least) : done + p, parent);
@@ -400,7 +400,7 @@ static void specdec__mask_add_counted_string_tokens(specdec__mask_walk *w, const
         w->levels[0].thread_count = 1;
         specdec__mask_walk_children(w, &w->trie->rest, 1, w->trie->rest.count);
     }
-    m->new_count = 0;
+    m->new_node_count = 0;
 }
 
 /* Adds the tokens that `count` threads allow to the mask, by a walk over a whole trie. */
@@ -409,7 +409,7 @@ static void specdec__mask_walk_trie(specdec__mask_walk *w, const specdec__automa
 {
     w->plain_least = 0;
     w->plain_most = SPECDEC__TRIE_TOKEN_BYTES;
-    w->automaton.new_count = 0;
+    w->automaton.new_node_count = 0;
     w->levels[0].first_thread = 0;
     w->levels[0].thread_count = (uint16_t)count;
     memcpy(w->threads, threads, count * sizeof *threads);
@@ -431,7 +431,7 @@ static int specdec__mask_allows_any_key(const specdec__mask_walk *w, const specd
 
 /* Computes anew which tokens at and below a trie node may follow, from the thread in w->threads[0], which stands in
    front of the node's byte. */
-static void specdec__mask_recompute_node(specdec__mask_walk *w, uint32_t node)
+static void specdec__mask_recompute_tokens_of_node(specdec__mask_walk *w, uint32_t node)
 {
     const specdec__trie_tree *tree = &w->trie->all;
     const uint32_t next = tree->nodes[node].next_and_byte >> 8, first = tree->nodes[node].first_and_kinds >> 8;
@@ -440,7 +440,7 @@ static void specdec__mask_recompute_node(specdec__mask_walk *w, uint32_t node)
     w->tree = tree;
     for (entry = first; entry < tree->nodes[next].first_and_kinds >> 8; entry++)
         w->mask[tree->tokens[entry] / 32] &= ~(1u << tree->tokens[entry] % 32);
-    w->automaton.new_count = 0;
+    w->automaton.new_node_count = 0;
     w->levels[0].first_thread = 0;
     w->levels[0].thread_count = 1;
     count = specdec__mask_read_byte(w, &w->levels[0], tree->nodes[node].next_and_byte & 255);
@@ -465,7 +465,7 @@ static void specdec__mask_add_key_tokens(specdec__mask_walk *w, const specdec__a
     specdec__mask_add_plain_tokens(w, SPECDEC__TRIE_TOKEN_BYTES);
     w->plain_least = 0;
     w->plain_most = SPECDEC__TRIE_TOKEN_BYTES;
-    m->new_count = m->first_new = 0;
+    m->new_node_count = m->first_new_node = 0;
     w->threads[0].state = record[3];
     w->threads[0].node = specdec__automaton_push_node(m, m->words[record[1] + SPECDEC__OBJECT_OTHER], 0, at->node);
     w->levels[0].first_thread = 0;
@@ -494,7 +494,7 @@ static void specdec__mask_add_key_tokens(specdec__mask_walk *w, const specdec__a
         if (edge) {
             w->threads[0].state = w->key_states[depth];
             w->threads[0].node = at->node;
-            specdec__mask_recompute_node(w, i);
+            specdec__mask_recompute_tokens_of_node(w, i);
         }
         i = end;
     }
@@ -569,7 +569,7 @@ static SPECDEC__UNUSED void specdec__mask_compute(const specdec_constraint *c, c
 
     specdec__automaton_load_state(&w->automaton, c, state);
     w->automaton.new_nodes = w->new_nodes;
-    w->automaton.new_room = SPECDEC__MASK_NEW_NODES;
+    w->automaton.new_node_room = SPECDEC__MASK_NEW_NODES;
     w->automaton.visits = w->visits;
     w->state = state;
     w->trie = trie;

@@ -92,7 +92,7 @@ static int specdec__decimal_compare(const specdec__decimal *a, const specdec__de
 /* The text of a regular expression that is being written. */
 typedef struct specdec__pattern {
     char text[6000]; /* (size) bytes of the expression so far */
-    size_t size;
+    size_t size;     /* bytes of the expression so far */
 } specdec__pattern;
 
 /* Appends a text to the regular expression that is being written. */

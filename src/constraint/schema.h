@@ -112,7 +112,7 @@ enum { SPECDEC__BRANCH_DEPTH_MOST = 48, SPECDEC__SHAPES_MOST = 512, SPECDEC__PAT
 
 /* A fact: a keyword of a schema, or its negation, that the values of a shape must obey. */
 typedef struct specdec__fact {
-    uint32_t kind;  /* SPECDEC__KEY_... or SPECDEC__FACT_... */
+    uint32_t kind;  /* the keyword: SPECDEC__KEY_..., or SPECDEC__FACT_... */
     uint32_t node;  /* JSON node of the keyword's value */
     uint32_t owner; /* JSON node of the schema that has the keyword */
     uint32_t more;  /* 1: the keyword is negated. Of FACT_MEMBER and branches: the term of the member or branch */

@@ -20,7 +20,7 @@ enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_TOKENS = 5 };
 /* A chat format: how the messages of a conversation are written as text. Special tokens are spelled out, so the text is
    tokenized with PARSE_SPECIAL. The beginning-of-text token is not a part of it. */
 typedef struct specdec__chat_format {
-    const char *name;                         /* such as "chatml" */
+    const char *name;                         /* name of the chat format, such as "chatml" */
     const char *tokens[SPECDEC__CHAT_TOKENS]; /* texts that must each be one token of the vocabulary */
     int trim_roles;                           /* bit 1 << role: white space around messages of the role is dropped */
     int end_token_roles;                      /* bit 1 << role: the end-of-text token stands in front of `after` */
@@ -135,8 +135,8 @@ typedef struct specdec__chat_work {
     unsigned char output_marks[SPECDEC__CHAT_OUTPUT_BYTES / 8]; /* a bit for each byte of output, 1: from a message */
     specdec__chat_recognition *found;                           /* the result */
     void *memory;                                               /* (memory_bytes) for running the template */
-    size_t memory_bytes;
-    int64_t local_time; /* seconds since 1970, for strftime_now */
+    size_t memory_bytes;                                        /* bytes of memory */
+    int64_t local_time;                                         /* local time, seconds since 1970, for strftime_now */
 } specdec__chat_work;
 
 /* A rendered conversation: its text, and which bytes of the text come from messages. */
@@ -499,8 +499,8 @@ static const specdec_message specdec__chat_spaced_messages[] = {
 
 /* Finds the chat format that writes the same text as the template, for the test messages from number `from` on (0: with
    the system message). Returns whether the template wrote anything. */
-static int specdec__chat_find_format(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
-                                     const specdec__vocab *v, int from)
+static int specdec__chat_find_matching_format(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
+                                              const specdec__vocab *v, int from)
 {
     const specdec_message *messages = specdec__chat_plain_messages + from;
     const specdec__bytes end = specdec__chat_token_text(v, v->eos);
@@ -528,10 +528,10 @@ static void specdec__chat_match_template_to_formats(specdec__chat *chat, specdec
     const specdec__bytes end = specdec__chat_token_text(v, v->eos);
     const specdec_message *question = specdec__chat_plain_messages + 1;
     specdec__bytes written;
-    const int takes = specdec__chat_find_format(w, chat, text, v, 0), has_system = chat->format != NULL;
+    const int takes = specdec__chat_find_matching_format(w, chat, text, v, 0), has_system = chat->format != NULL;
 
     if (!has_system)
-        specdec__chat_find_format(w, chat, text, v, 1);
+        specdec__chat_find_matching_format(w, chat, text, v, 1);
     if (!chat->format)
         return;
     chat->refuses_system = takes && !has_system;

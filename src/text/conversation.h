@@ -474,7 +474,7 @@ typedef struct specdec__conversation_work {
     const specdec__vocab *vocab; /* has the texts of the tokens that the template may write */
     specdec__bytes text;         /* text of the template */
     unsigned char *memory;       /* (memory_bytes) working memory, aligned for pointers */
-    size_t memory_bytes;
+    size_t memory_bytes;         /* bytes of memory */
     int64_t local_time;          /* local time in seconds since 1970, for strftime_now */
 } specdec__conversation_work;
 

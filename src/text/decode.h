@@ -76,7 +76,7 @@ static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab 
 /* A decoder of tokens to text in whole UTF-8 characters: an incomplete character is held back until the next token. */
 typedef struct specdec__text_decoder {
     unsigned char held[3]; /* (held_count) first bytes of an incomplete character, held back */
-    int held_count;        /* 0 to 3 */
+    int held_count;        /* number of bytes that are held back, 0 to 3 */
     int drop_space;        /* 1: the next plain token begins a text: the space that SPM put in front of it is dropped */
     int show_special;      /* 1: control tokens are written as they are spelled */
 } specdec__text_decoder;

@@ -29,7 +29,7 @@ typedef struct specdec__json_node {
 /* A JSON text and its nodes; node 0 is the whole value. */
 typedef struct specdec__json {
     const unsigned char *text; /* (size) bytes of the JSON text */
-    size_t size;
+    size_t size;               /* bytes of text */
     specdec__json_node *nodes; /* (room) nodes in the order of the text; NULL: nodes are only counted */
     size_t room, count;        /* nodes that there is room for; nodes of the text, which may be more */
     const char *failed;        /* why the text is not JSON; NULL: it is */

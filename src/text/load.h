@@ -171,7 +171,7 @@ static int specdec__vocab_token_strips_space(const specdec__vocab *v, specdec__b
 
 /* GGUF keys of special tokens' ids and of flags, and the byte offsets of their values in specdec__vocab. */
 static const struct {
-    const char *key;       /* of the GGUF file */
+    const char *key;       /* key of the GGUF file */
     unsigned short at;     /* byte offset of the value in specdec__vocab */
     unsigned char is_flag; /* 1: the value is 0 or 1; 0: it is a token's id */
 } specdec__vocab_id_table[] = {

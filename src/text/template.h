@@ -401,8 +401,9 @@ static int specdec__template_is_last_string(const specdec__template *t, const sp
 }
 
 /* Returns the concatenation of two strings as a value. */
-static specdec__template_value specdec__template_concatenate(specdec__template *t, const specdec__template_value *a,
-                                                             const specdec__template_value *b)
+static specdec__template_value specdec__template_concatenate_strings(specdec__template *t,
+                                                                     const specdec__template_value *a,
+                                                                     const specdec__template_value *b)
 {
     const int behind = specdec__template_is_last_string(t, a);
     const size_t from = behind ? specdec__template_memory_offset(t, a->as.data) : t->used;

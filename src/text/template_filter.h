@@ -335,7 +335,7 @@ static specdec__template_value specdec__template_filter_truncate(specdec__templa
     at = specdec__template_find_last_string(&head, head.size, &space);
     if (!specdec__template_flag_argument(call, 1, "killwords", 0) && at <= head.size)
         head.size = (uint32_t)at;
-    return specdec__template_concatenate(t, &head, &end);
+    return specdec__template_concatenate_strings(t, &head, &end);
 }
 
 /* Filter wordcount: the number of runs of letters, digits and underscores. */
@@ -815,7 +815,7 @@ static specdec__template_value specdec__template_add(specdec__template *t, const
     if (a->kind == SPECDEC__TEMPLATE_STRING && b->kind == SPECDEC__TEMPLATE_STRING) {
         first = a->safe || !b->safe ? *a : specdec__template_escape_html(t, a, 0);
         second = b->safe || !a->safe ? *b : specdec__template_escape_html(t, b, 0);
-        first = specdec__template_concatenate(t, &first, &second);
+        first = specdec__template_concatenate_strings(t, &first, &second);
         first.safe = (uint8_t)(a->safe || b->safe);
         return first;
     }
@@ -1025,7 +1025,7 @@ static specdec__template_value specdec__template_filter_center(specdec__template
 
 /* Jinja's filters, by name. how: the last argument of call(), for functions of several filters. */
 static const struct {
-    const char *name; /* of the filter */
+    const char *name; /* name of the filter */
     int how;          /* the last argument of call() */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_value *value,
                                     const specdec__template_call *call, int how);

@@ -749,7 +749,7 @@ static specdec__template_value specdec__template_method_refused(specdec__templat
 
 /* A method of Python's strings, lists and dicts. */
 typedef struct specdec__template_method {
-    const char *name; /* of the method */
+    const char *name; /* name of the method */
     int kinds;        /* kinds of values that have the method: bits 1 << SPECDEC__TEMPLATE_... */
     int how;          /* the last argument of call(), for functions of several methods */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_value *self,

@@ -346,7 +346,7 @@ static void specdec__template_compile_comparison(specdec__template *t, int op)
 }
 
 /* Compiles "if b else c" behind a value whose instructions begin at `begin`; these are moved behind those of b. */
-static void specdec__template_compile_conditional(specdec__template *t, int32_t begin)
+static void specdec__template_compile_conditional_expression(specdec__template *t, int32_t begin)
 {
     int32_t middle = (int32_t)t->code_count, no, end;
 
@@ -392,7 +392,7 @@ static void specdec__template_compile_expression(specdec__template *t, int level
             specdec__template_emit_code(t, op, 0);
     }
     while (level == 0 && specdec__template_accept_name(t, "if"))
-        specdec__template_compile_conditional(t, begin);
+        specdec__template_compile_conditional_expression(t, begin);
     t->depth--;
 }
 

@@ -156,7 +156,7 @@ static specdec__template_value specdec__template_run_binary_operator(specdec__te
     case SPECDEC__TEMPLATE_CONCATENATE:
         first = specdec__template_to_string(t, a);
         second = specdec__template_to_string(t, b);
-        return specdec__template_concatenate(t, &first, &second);
+        return specdec__template_concatenate_strings(t, &first, &second);
     case SPECDEC__TEMPLATE_EQUAL: case SPECDEC__TEMPLATE_UNEQUAL:
         return specdec__template_bool_value(specdec__template_values_equal(t, a, b, SPECDEC__TEMPLATE_MAX_COMPARED) ==
                                             (op == SPECDEC__TEMPLATE_EQUAL));
@@ -527,7 +527,7 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
 
 /* Functions that every template may call, by name. */
 static const struct {
-    const char *name; /* of the function */
+    const char *name; /* name of the function */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
 } specdec__template_functions[] = {{"raise_exception", specdec__template_call_raise},
                                    {"range", specdec__template_call_range},

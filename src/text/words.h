@@ -178,8 +178,8 @@ static int specdec__text_has_property(const specdec__text_character *c, int prop
     return c->properties & properties && !(han && specdec__text_is_han(c));
 }
 
-/* Returns the offset behind HEAD*TAIL+ (upper-case letters, then lower-case letters) that begins at offset `at` of a
-   text; `at` itself: no match. */
+/* Returns the offset behind the longest HEAD*TAIL+ (see SPECDEC__TEXT_HEAD: upper-case letters, then lower-case ones)
+   that begins at offset `at` of a text; `at` itself: no match. */
 static size_t specdec__text_cased_letters_end(const unsigned char *text, size_t length, size_t at, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, at);
