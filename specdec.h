@@ -16082,7 +16082,7 @@ typedef struct specdec__vocab {
     uint32_t special_count;      /* number of unknown, control and user-defined tokens */
     int32_t *byte_token;         /* (256) id of the token that stands for one byte; -1: none */
     int32_t *end_tokens;         /* (end_token_count) ids of end-of-text tokens */
-    int end_token_count;         /* at most SPECDEC__VOCAB_MAX_END_TOKENS */
+    int end_token_count;         /* end-of-text tokens, at most SPECDEC__VOCAB_MAX_END_TOKENS */
 } specdec__vocab;
 
 /* Returns the text of a token, as it is in the GGUF file. */
@@ -17210,7 +17210,7 @@ static size_t specdec__text_word_llama3(const unsigned char *text, size_t length
 
 /* A range of code points, both ends included; the ranges of a class are in order. */
 typedef struct specdec__text_range {
-    uint32_t first, last; /* code points */
+    uint32_t first, last; /* first and last code point of the range */
 } specdec__text_range;
 
 /* Does a code point lie in one of `count` ranges? */
@@ -20736,7 +20736,7 @@ typedef struct specdec__template {
     char *output;                     /* (output_room) the text that the template writes */
     unsigned char *output_marks;      /* a bit for each byte of output, as in marks; NULL: not recorded */
     size_t output_room, output_bytes; /* bytes that output has room for; bytes written so far */
-    size_t steps;                     /* work so far, at most SPECDEC__TEMPLATE_MAX_STEPS */
+    size_t work;                      /* work so far, at most SPECDEC__TEMPLATE_MAX_STEPS */
     int64_t local_time;               /* local time in seconds since 1970; SPECDEC__TEMPLATE_NO_CLOCK: none */
     /* the error that stopped compiling or running: */
     const char *failed;      /* text of the error; NULL: none */
@@ -20874,8 +20874,8 @@ static specdec__template_value specdec__template_fail(specdec__template *t, cons
 /* Counts an instruction that reads or writes `bytes` bytes as work of the template; too much work is an error. */
 static void specdec__template_count_work(specdec__template *t, size_t bytes)
 {
-    t->steps += bytes / 16 + 1;
-    if (t->steps > SPECDEC__TEMPLATE_MAX_STEPS)
+    t->work += bytes / 16 + 1;
+    if (t->work > SPECDEC__TEMPLATE_MAX_STEPS)
         specdec__template_fail(t, "it takes too long");
 }
 
@@ -26049,7 +26049,7 @@ static int specdec__template_next_iteration(specdec__template *t)
 /* ---- Running instructions. */
 
 /* Returns the constant of an instruction by its place in the template's memory, in units of 8 bytes. */
-static const void *specdec__template_constant_at(const specdec__template *t, int32_t place)
+static const void *specdec__template_constant_of_place(const specdec__template *t, int32_t place)
 {
     return t->memory + (size_t)place * 8;
 }
@@ -26063,7 +26063,7 @@ static void specdec__template_define_macro(specdec__template *t, int32_t place, 
 
     if (!closure)
         return;
-    closure->macro = (const specdec__template_macro *)specdec__template_constant_at(t, place);
+    closure->macro = (const specdec__template_macro *)specdec__template_constant_of_place(t, place);
     closure->scope = t->scope;
     closure->entry = next + 1; /* the jump over the body is skipped */
     specdec__template_push_value(t, specdec__template_sized_value(SPECDEC__TEMPLATE_MACRO, closure, 1));
@@ -26137,13 +26137,14 @@ static void specdec__template_run_filter_or_test(specdec__template *t, int op, i
 /* Runs an instruction that only computes values on the template's stack. */
 static void specdec__template_run_value_instruction(specdec__template *t, int op, int32_t argument)
 {
-    const specdec__template_value *constant = (const specdec__template_value *)specdec__template_constant_at(t, 0);
+    const specdec__template_value *constant = (const specdec__template_value *)specdec__template_constant_of_place(t,
+                                                                                                                   0);
     const specdec__template_value top =
         t->value_count ? t->stack[t->value_count - 1] : specdec__template_undefined_value();
     specdec__template_value below;
 
     if (op <= SPECDEC__TEMPLATE_STORE_ATTRIBUTE || op == SPECDEC__TEMPLATE_ATTRIBUTE)
-        constant = (const specdec__template_value *)specdec__template_constant_at(t, argument);
+        constant = (const specdec__template_value *)specdec__template_constant_of_place(t, argument);
     switch (op) {
     case SPECDEC__TEMPLATE_TEXT: specdec__template_write_output(t, constant->as.data, constant->size); return;
     case SPECDEC__TEMPLATE_EMIT: specdec__template_write_value(t); return;
@@ -26251,7 +26252,7 @@ static size_t specdec__template_run_flow_instruction(specdec__template *t, int o
     case SPECDEC__TEMPLATE_DEFINE: specdec__template_define_macro(t, argument, next); return next;
     case SPECDEC__TEMPLATE_MISSING:
         return next + (size_t)!specdec__template_find_variable(
-                          t->scope, (const specdec__template_value *)specdec__template_constant_at(t, argument));
+                          t->scope, (const specdec__template_value *)specdec__template_constant_of_place(t, argument));
     case SPECDEC__TEMPLATE_RETURN: return specdec__template_end_capture_frame(t);
     case SPECDEC__TEMPLATE_SCOPE: specdec__template_push_frame(t, 's', t->scope); return next;
     case SPECDEC__TEMPLATE_CAPTURE: specdec__template_push_frame(t, 'c', t->scope); return next;
@@ -29033,7 +29034,7 @@ typedef struct specdec__dfa {
     uint32_t states, classes; /* numbers of states and of classes of bytes */
     unsigned char class_first[257];     /* (classes) first byte of each class */
     unsigned char class_of[256];        /* class of each byte */
-    specdec__vector next;               /* (states, classes) next state */
+    specdec__vector next;               /* (states, classes) state to which each class of bytes leads; 0: none */
     specdec__vector label;              /* (states) bits of the labels that are accepted in the state */
     specdec__vector calls;              /* 3 words each: state, rule that it calls, state behind; in order of states */
     specdec__vector sets;               /* (2 * states) first index and number of a state's NFA states in members */
@@ -32585,7 +32586,7 @@ static void specdec__schema_limit_length(specdec__schema *s, specdec__dfa *d, in
 /* ---- Raw strings: without quotes and escapes, between the marks of tool calls. */
 
 /* Returns the mark in front of a raw string, in the current style of values. */
-static const char *specdec__raw_open_mark(const specdec__schema *s)
+static const char *specdec__raw_string_open_mark(const specdec__schema *s)
 {
     return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
 }
@@ -32636,7 +32637,7 @@ static uint32_t specdec__nfa_add_text(specdec__build *b, const char *text, uint3
 }
 
 /* Removes the texts that a regular expression matches from the DFA *d. Returns 0 when no text is left. */
-static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, const char *text)
+static int specdec__raw_string_remove_matches(specdec__schema *s, specdec__dfa *d, const char *text)
 {
     specdec__dfa other, old = *d;
 
@@ -32658,7 +32659,7 @@ static const char specdec__raw_ambiguous_regex[] =
 /* Puts the marks around the texts of *d. Texts that contain the closing mark are removed, as a reader would stop there.
    Where the form puts a value between line ends, the reader strips one on either side: texts that begin or end with a
    line end must be written so. */
-static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
+static int specdec__raw_string_add_marks(specdec__schema *s, specdec__dfa *d)
 {
     specdec__build *b = s->build;
     const uint32_t lines = s->style == SPECDEC__STYLE_TEXT && s->calls->flags & SPECDEC__CALLS_LINES;
@@ -32669,7 +32670,7 @@ static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
     specdec__dfa made, other, bare = *d;
     uint32_t end, start, within = UINT32_MAX;
 
-    if (lines && !specdec__raw_remove_matches(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
+    if (lines && !specdec__raw_string_remove_matches(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
         bare.states = 0;
     b->nfa.count = 0;
     end = specdec__nfa_add_text(b, close, specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0));
@@ -32677,11 +32678,12 @@ static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
         within = specdec__nfa_add_text(b, "\n", specdec__nfa_add_dfa(b, d, specdec__nfa_add_text(b, "\n", end)));
     if (bare.states > 1)
         within = specdec__nfa_add_split(b, within, specdec__nfa_add_dfa(b, &bare, end));
-    start = specdec__nfa_add_text(b, specdec__raw_open_mark(s), within);
+    start = specdec__nfa_add_text(b, specdec__raw_string_open_mark(s), within);
     if (b->failed || !specdec__dfa_build(b, &made, start))
         return 0;
-    specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, (const unsigned char *)specdec__raw_open_mark(s),
-                                                                   strlen(specdec__raw_open_mark(s))));
+    specdec__syntax_prepend_child(b, all,
+                                  specdec__syntax_add_text(b, (const unsigned char *)specdec__raw_string_open_mark(s),
+                                                           strlen(specdec__raw_string_open_mark(s))));
     specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, any, 0, UINT32_MAX));
     specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, (const unsigned char *)close, strlen(close)));
     specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, more, 1, UINT32_MAX));
@@ -32694,8 +32696,8 @@ static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
 
 /* Adds the raw strings that the DFA *d accepts (any = 0: all strings), and that have the collected lengths, to the
    current rule. */
-static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length,
-                                     uint32_t owner)
+static void specdec__raw_string_add_alternatives(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length,
+                                                 uint32_t owner)
 {
     if (!any)
         specdec__strings_length_dfa(s->build, d, length[0], length[1]);
@@ -32707,14 +32709,14 @@ static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int an
     }
     if (s->build->failed || !specdec__dfa_remove_dead_states(s->build, d))
         return;
-    if (s->ambiguous && !specdec__raw_remove_matches(s, d, specdec__raw_ambiguous_regex))
+    if (s->ambiguous && !specdec__raw_string_remove_matches(s, d, specdec__raw_ambiguous_regex))
         return;
-    if (specdec__raw_add_marks(s, d))
+    if (specdec__raw_string_add_marks(s, d))
         specdec__schema_add_alternative(s, specdec__dfa_write_records(s->build, d, NULL, NULL));
 }
 
 /* Returns the rule of any raw string with the marks around it. */
-static uint32_t specdec__raw_any_string_rule(specdec__schema *s)
+static uint32_t specdec__raw_string_any_rule(specdec__schema *s)
 {
     specdec__dfa d;
     uint32_t rule;
@@ -32722,7 +32724,7 @@ static uint32_t specdec__raw_any_string_rule(specdec__schema *s)
     if (s->raw_string_rule)
         return s->raw_string_rule;
     rule = specdec__build_add_rule(s->build);
-    if (specdec__strings_length_dfa(s->build, &d, 0, UINT32_MAX) && specdec__raw_add_marks(s, &d))
+    if (specdec__strings_length_dfa(s->build, &d, 0, UINT32_MAX) && specdec__raw_string_add_marks(s, &d))
         s->build->rules.data[rule] = specdec__dfa_write_records(s->build, &d, NULL, NULL);
     return s->raw_string_rule = s->build->failed ? 0 : rule;
 }
@@ -32750,7 +32752,7 @@ static void specdec__schema_add_strings(specdec__schema *s)
         return;
     }
     if (s->build->raw_strings) {
-        specdec__raw_add_strings(s, &d, any, length, owner);
+        specdec__raw_string_add_alternatives(s, &d, any, length, owner);
         return;
     }
     if (!any) {
@@ -33096,8 +33098,8 @@ static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
     specdec__dfa d;
 
     if (!specdec__schema_listed_dfa(s, &d, node, 0) || !specdec__dfa_remove_dead_states(b, &d) ||
-        (s->ambiguous && !specdec__raw_remove_matches(s, &d, specdec__raw_ambiguous_regex)) ||
-        !specdec__raw_add_marks(s, &d))
+        (s->ambiguous && !specdec__raw_string_remove_matches(s, &d, specdec__raw_ambiguous_regex)) ||
+        !specdec__raw_string_add_marks(s, &d))
         return 0;
     rule = specdec__build_add_rule(b);
     if (b->failed)
@@ -33639,7 +33641,7 @@ static uint32_t specdec__members_add_key_states(specdec__schema *s, const specde
 /* ---- Members in the style of tool arguments that are no JSON, in the order in which the schema lists them. */
 
 /* Can the name of a tool's argument be written without quotes and escapes? */
-static int specdec__argument_name_fits(const specdec__schema *s, const unsigned char *text, size_t size)
+static int specdec__tool_argument_name_fits(const specdec__schema *s, const unsigned char *text, size_t size)
 {
     const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
     size_t i;
@@ -33656,7 +33658,7 @@ static int specdec__argument_name_fits(const specdec__schema *s, const unsigned 
 
 /* Returns the kind of an argument's value by the schemas of its rule: 1: a string, 2: any value but a string, 0:
    unknown. */
-static uint32_t specdec__argument_value_kind(specdec__schema *s, uint32_t rule)
+static uint32_t specdec__tool_argument_value_kind(specdec__schema *s, uint32_t rule)
 {
     uint32_t types = SPECDEC__JSON_TYPE_ALL, i, k;
 
@@ -33674,8 +33676,8 @@ static uint32_t specdec__argument_value_kind(specdec__schema *s, uint32_t rule)
 
 /* Stores the kind (1: string, 2: other JSON) of an argument of the current tool, for the splitter, which reads answers.
    size 0: the kind of all arguments that the schema does not list. */
-static void specdec__argument_store_kind(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
-                                         uint32_t rule)
+static void specdec__tool_argument_store_kind(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
+                                              uint32_t rule)
 {
     size_t length;
     const unsigned char *tool = specdec__schema_spell_string(s, s->tool, &length);
@@ -33692,7 +33694,7 @@ static void specdec__argument_store_kind(specdec__schema *s, const unsigned char
 
 /* Returns the kind of a stored argument (1: string, 2: other JSON); 0 where another argument with its hash has another
    kind. note: index of the argument in s->argument_kinds. */
-static uint32_t specdec__argument_stored_kind(specdec__schema *s, uint32_t note)
+static uint32_t specdec__tool_argument_stored_kind(specdec__schema *s, uint32_t note)
 {
     const uint32_t *own = s->argument_kinds.data + note;
     uint32_t i, kind = own[2];
@@ -33706,25 +33708,26 @@ static uint32_t specdec__argument_stored_kind(specdec__schema *s, uint32_t note)
 }
 
 /* Could a reader take a string of this rule for a number, array or other value, as the argument's kind is unknown? */
-static int specdec__argument_is_ambiguous(specdec__schema *s, uint32_t rule)
+static int specdec__tool_argument_is_ambiguous(specdec__schema *s, uint32_t rule)
 {
     uint32_t i;
 
     for (i = 0; i < s->argument_kinds.count && !s->build->failed; i += SPECDEC__ARGUMENT_KIND_WORDS + 1)
-        if (s->argument_kinds.data[i + SPECDEC__ARGUMENT_KIND_WORDS] == rule && !specdec__argument_stored_kind(s, i))
+        if (s->argument_kinds.data[i + SPECDEC__ARGUMENT_KIND_WORDS] == rule &&
+            !specdec__tool_argument_stored_kind(s, i))
             return 1;
     return 0;
 }
 
 /* Appends a literal text to the concatenation `all`, a syntax tree. */
-static void specdec__argument_append_text(specdec__schema *s, uint32_t all, const char *text)
+static void specdec__tool_argument_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
     specdec__syntax_prepend_child(s->build, all,
                                   specdec__syntax_add_text(s->build, (const unsigned char *)text, strlen(text)));
 }
 
 /* Appends up to two characters of white space, which some models write here, to the concatenation `all`. */
-static void specdec__argument_append_space(specdec__schema *s, uint32_t all)
+static void specdec__tool_argument_append_space(specdec__schema *s, uint32_t all)
 {
     specdec__syntax_prepend_child(s->build, all,
                                   specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
@@ -33732,7 +33735,7 @@ static void specdec__argument_append_space(specdec__schema *s, uint32_t all)
 
 /* Appends the marks behind an argument's name and around its value, which is a raw string (rule text) or other JSON
    (rule rest), to the concatenation `all`. */
-static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
+static void specdec__tool_argument_append_value(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
 {
     specdec__build *b = s->build;
     const specdec__calls *row = s->calls;
@@ -33744,11 +33747,11 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
         const uint32_t one = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
         if (says)
-            specdec__argument_append_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
-        specdec__argument_append_text(s, one, row->key_end);
+            specdec__tool_argument_append_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
+        specdec__tool_argument_append_text(s, one, row->key_end);
         if (row->value_begin) {
-            specdec__argument_append_space(s, one);
-            specdec__argument_append_text(s, one, row->value_begin);
+            specdec__tool_argument_append_space(s, one);
+            specdec__tool_argument_append_text(s, one, row->value_begin);
         }
         if (i && row->flags & SPECDEC__CALLS_LINES)
             specdec__syntax_prepend_child(b, one,
@@ -33760,7 +33763,7 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
                                                                    specdec__syntax_add_character(b, '\n', '\n'), 0, 1));
         if (i)
-            specdec__argument_append_text(s, one, row->value_end);
+            specdec__tool_argument_append_text(s, one, row->value_end);
         specdec__syntax_prepend_child(b, any, one);
     }
     specdec__syntax_prepend_child(b, all, any);
@@ -33768,7 +33771,7 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
 
 /* Builds the rule of an argument, with its name and marks. place: as in specdec__members_value_rule. Returns the rule;
    0: the argument may not be written. */
-static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
+static uint32_t specdec__tool_argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
 {
     specdec__build *b = s->build;
     const int listed = place != UINT32_MAX;
@@ -33778,15 +33781,15 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     uint32_t rule, text;
 
-    if (listed && !specdec__argument_name_fits(s, name, size))
+    if (listed && !specdec__tool_argument_name_fits(s, name, size))
         return 0;
     s->child_style = pairs ? SPECDEC__STYLE_TEXT : SPECDEC__STYLE_LITERAL;
     text = specdec__members_value_rule(s, m, place, 0);
     if (b->failed || text == UINT32_MAX)
         return 0;
     if (pairs) {
-        specdec__argument_append_space(s, all);
-        specdec__argument_append_text(s, all, s->calls->key_begin);
+        specdec__tool_argument_append_space(s, all);
+        specdec__tool_argument_append_text(s, all, s->calls->key_begin);
     }
     if (listed) {
         specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, name, size));
@@ -33802,9 +33805,9 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
     }
     if (pairs) {
         if (!specdec__answer_mark_tells_argument_kind(s->calls))
-            specdec__argument_store_kind(s, name, size, specdec__argument_value_kind(s, text), text);
+            specdec__tool_argument_store_kind(s, name, size, specdec__tool_argument_value_kind(s, text), text);
         s->child_style = SPECDEC__STYLE_REST;
-        specdec__argument_append_value(s, all, text, specdec__members_value_rule(s, m, place, 0));
+        specdec__tool_argument_append_value(s, all, text, specdec__members_value_rule(s, m, place, 0));
     } else {
         const int equals = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PYTHON;
 
@@ -33817,7 +33820,7 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
 
 /* Returns the syntax tree of an argument behind another one: a comma where the form of calls has commas, then the rule
    `member`. */
-static uint32_t specdec__argument_member_tree(specdec__schema *s, uint32_t member)
+static uint32_t specdec__tool_argument_member_tree(specdec__schema *s, uint32_t member)
 {
     specdec__build *b = s->build;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -33832,14 +33835,14 @@ static uint32_t specdec__argument_member_tree(specdec__schema *s, uint32_t membe
 
 /* Returns the syntax tree of the members of an object. Required ones must be written; unlisted names may be written
    only where no name is listed. *empty: an object without members is allowed. 0: there is no such object. */
-static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__members *m, int *empty)
+static uint32_t specdec__tool_argument_members_tree(specdec__schema *s, specdec__members *m, int *empty)
 {
     specdec__build *b = s->build;
     uint32_t first = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0), rest = 0, i, required = 0;
 
     *empty = 1;
     if (!m->names.count && !m->patterns && !m->names_limited && m->most) {
-        const uint32_t member = specdec__argument_build_member(s, m, UINT32_MAX);
+        const uint32_t member = specdec__tool_argument_build_member(s, m, UINT32_MAX);
 
         if (member) {
             const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -33847,16 +33850,17 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
             specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, member, 0));
             specdec__syntax_prepend_child(b, all,
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
-                                                                   specdec__argument_member_tree(s, member), 0,
+                                                                   specdec__tool_argument_member_tree(s, member), 0,
                                                                    UINT32_MAX));
             specdec__syntax_prepend_child(b, first, all);
         }
     }
     for (i = m->names.count; i-- > 0 && !b->failed;) {
-        const uint32_t member = specdec__argument_build_member(s, m, i);
+        const uint32_t member = specdec__tool_argument_build_member(s, m, i);
         const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
         const uint32_t behind = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-        const uint32_t next = member ? specdec__argument_member_tree(s, member) : 0, least = m->required.data[i] != 0;
+        const uint32_t next = member ? specdec__tool_argument_member_tree(s, member) : 0,
+                       least = m->required.data[i] != 0;
         uint32_t rule;
 
         required += least;
@@ -33892,13 +33896,13 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
 }
 
 /* Adds the objects of a style other than JSON to the current rule: arguments of a call, or objects within them. */
-static void specdec__argument_add_objects(specdec__schema *s, specdec__members *m)
+static void specdec__tool_argument_add_objects(specdec__schema *s, specdec__members *m)
 {
     specdec__build *b = s->build;
     const int braces = s->style == SPECDEC__STYLE_LITERAL;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     int empty = 0;
-    uint32_t rule, members = specdec__argument_members_tree(s, m, &empty);
+    uint32_t rule, members = specdec__tool_argument_members_tree(s, m, &empty);
 
     if (b->failed || !members)
         return;
@@ -33932,7 +33936,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
         return;
     specdec__members_spell_names(s, m);
     if (b->raw_strings) {
-        specdec__argument_add_objects(s, m);
+        specdec__tool_argument_add_objects(s, m);
         return;
     }
     specdec__members_sort_names(s, m);
@@ -34164,8 +34168,8 @@ static void specdec__schema_add_raw_literals(specdec__schema *s)
             specdec__syntax_prepend_child(b, any, specdec__syntax_add_text(b, text, size));
     }
     if (!b->failed && b->tree.data[any + SPECDEC__SYNTAX_CHILD] && specdec__strings_tree_dfa(b, &d, any) &&
-        (!s->ambiguous || specdec__raw_remove_matches(s, &d, specdec__raw_ambiguous_regex)) &&
-        specdec__raw_add_marks(s, &d))
+        (!s->ambiguous || specdec__raw_string_remove_matches(s, &d, specdec__raw_ambiguous_regex)) &&
+        specdec__raw_string_add_marks(s, &d))
         specdec__schema_add_alternative(s, specdec__dfa_write_records(b, &d, NULL, NULL));
 }
 
@@ -34183,7 +34187,7 @@ static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conj
     s->build->raw_strings = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
                 (style == SPECDEC__STYLE_LITERAL && s->calls->form == SPECDEC__CALLS_BRACES);
     s->ambiguous = style == SPECDEC__STYLE_TEXT &&
-                  specdec__argument_is_ambiguous(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
+                   specdec__tool_argument_is_ambiguous(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
     s->may_be_empty = 0;
 }
 
@@ -34208,7 +34212,7 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
     specdec__schema_add_alternative(s, specdec__schema_add_literals(s));
     specdec__schema_add_raw_literals(s);
     if (s->free_types & SPECDEC__JSON_TYPE_STRING)
-        specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_any_string_rule(s)]
+        specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_string_any_rule(s)]
                                                           : b->string_quote);
     if (s->free_types & SPECDEC__JSON_TYPE_FRACTION)
         specdec__schema_add_alternative(s, b->rules.data[s->number_rule]);
@@ -34537,7 +34541,7 @@ static void specdec__tools_store_argument_kinds(specdec__schema *s)
     for (i = 0; i < count && !b->failed; i++) {
         memcpy(b->words + at + i * SPECDEC__ARGUMENT_KIND_WORDS,
                s->argument_kinds.data + i * (SPECDEC__ARGUMENT_KIND_WORDS + 1), 8);
-        b->words[at + i * SPECDEC__ARGUMENT_KIND_WORDS + 2] = specdec__argument_stored_kind(
+        b->words[at + i * SPECDEC__ARGUMENT_KIND_WORDS + 2] = specdec__tool_argument_stored_kind(
             s, i * (SPECDEC__ARGUMENT_KIND_WORDS + 1));
     }
     b->argument_kinds = at;
@@ -35117,8 +35121,8 @@ typedef struct specdec__mask_walk {
 #define SPECDEC__MASK_SET(mask, token) ((mask)[(token) / 32] |= 1u << (token) % 32)
 
 /* Adds the bytes that `count` threads may read next to a set of 256 bits. */
-static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__automaton_thread *threads,
-                                          uint32_t count, uint32_t set[8])
+static void specdec__automaton_find_next_bytes(specdec__automaton *m, const specdec__automaton_thread *threads,
+                                               uint32_t count, uint32_t set[8])
 {
     uint32_t i, j;
 
@@ -35186,7 +35190,7 @@ static SPECDEC__NOINLINE void specdec__mask_next_bytes(const specdec_constraint 
     m.new_node_room = SPECDEC__STACK_NEW;
     m.visits = items;
     memset(mask, 0, 8 * sizeof *mask);
-    specdec__automaton_next_bytes(&m, state->thread, state->thread_count, mask);
+    specdec__automaton_find_next_bytes(&m, state->thread, state->thread_count, mask);
 }
 
 /* Returns the only byte that may follow a text; -1: no byte may; 256: several may. */
@@ -35335,8 +35339,8 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
     level->new_node_count = (uint16_t)w->automaton.new_node_count;
     level->has_set = level->is_plain = 1;
     memset(w->byte_sets[0], 0, sizeof w->byte_sets[0]);
-    specdec__automaton_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
-                                  w->byte_sets[0]);
+    specdec__automaton_find_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
+                                       w->byte_sets[0]);
     for (;;) {
         uint32_t byte, next, count, first, k;
 
@@ -35403,8 +35407,8 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
             level->has_set = 1;
             memset(w->byte_sets[depth], 0, sizeof w->byte_sets[depth]);
             if (w->automaton.new_node_count + SPECDEC__STACK_NEW <= SPECDEC__MASK_NEW_NODES)
-                specdec__automaton_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
-                                              w->byte_sets[depth]);
+                specdec__automaton_find_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
+                                                   w->byte_sets[depth]);
             else
                 level->has_set = 0;
         }
@@ -58323,7 +58327,7 @@ static void specdec__wire_put(unsigned char *message, int i, uint32_t word)
 
 /* Returns the checksum of a message, without the word that holds it: changing a single word always changes the
    checksum. */
-static uint32_t specdec__wire_checksum(const unsigned char *message, size_t words)
+static uint32_t specdec__wire_message_checksum(const unsigned char *message, size_t words)
 {
     uint32_t sum = 1;
     size_t i;
@@ -58356,7 +58360,7 @@ static void specdec__wire_get_floats(float *to, const unsigned char *from, int c
 
 /* Whether `size` bytes, which may be at most `room`, form a valid message of a cluster of `ranks` ranks: magic number,
    version, kind, sender, length and checksum. */
-static int specdec__wire_check(const unsigned char *message, size_t size, size_t room, int ranks)
+static int specdec__wire_check_message(const unsigned char *message, size_t size, size_t room, int ranks)
 {
     uint64_t words, rows, floats, kind;
 
@@ -58370,11 +58374,11 @@ static int specdec__wire_check(const unsigned char *message, size_t size, size_t
            (kind & 255) == SPECDEC__WIRE_VERSION && (kind >> 8 & 255) < SPECDEC__WIRE_KINDS &&
            kind >> 16 < (uint64_t)ranks && rows <= 1 << 20 && floats <= 1 << 24 &&
            SPECDEC__WIRE_HEADER_WORDS + words + rows * floats == size / 4 &&
-           specdec__wire_checksum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_CHECKSUM);
+           specdec__wire_message_checksum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_CHECKSUM);
 }
 
 /* Returns the sender in the header of a message that may be damaged; 0 for a message that is shorter than a header. */
-static int specdec__wire_sender(const unsigned char *message, size_t size)
+static int specdec__wire_message_sender(const unsigned char *message, size_t size)
 {
     return size < 4 * SPECDEC__WIRE_HEADER_WORDS ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
 }
@@ -58608,7 +58612,7 @@ static void specdec__link_send(specdec__link *link, int to, int kind, unsigned c
     specdec__wire_put(message, SPECDEC__WIRE_ORDER_WORDS, (uint32_t)words);
     specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
     specdec__wire_put(message, SPECDEC__WIRE_ROW_FLOATS, (uint32_t)floats);
-    specdec__wire_put(message, SPECDEC__WIRE_CHECKSUM, specdec__wire_checksum(message, count));
+    specdec__wire_put(message, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(message, count));
     if ((link->draft_rank_lost == 2 && to == link->draft_rank_number) ||
         link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
         specdec__link_drop_draft_rank(link, to, "it cannot be reached"))
@@ -58676,7 +58680,7 @@ static void specdec__link_reject_message(specdec__link *link, int rank, const ch
 }
 
 /* Handles the message CANCEL: marks a run as cancelled. If this rank computes the run, it ends between two layers. */
-static void specdec__link_handle_cancel(specdec__link *link, uint32_t run)
+static void specdec__link_handle_cancel_message(specdec__link *link, uint32_t run)
 {
     link->cancelled_runs[run % SPECDEC__WIRE_MAX_RUNS] = run;
     if (run == link->run)
@@ -58684,7 +58688,7 @@ static void specdec__link_handle_cancel(specdec__link *link, uint32_t run)
 }
 
 /* Handles the message FAILED: another rank has ended with an error. */
-static void specdec__link_handle_failed(specdec__link *link, int rank, const unsigned char *words, int count)
+static void specdec__link_handle_failed_message(specdec__link *link, int rank, const unsigned char *words, int count)
 {
     const uint32_t length = specdec__wire_get(words, 0);
 
@@ -58792,7 +58796,7 @@ static int specdec__remote_draft_receive_message(specdec__link *link, const unsi
 
 /* Handles the message ALIVE: stores a rank's progress. Progress beyond the runs that rank 0 has sent is ignored, so
    that a faulty rank cannot make rank 0 wait for ever. */
-static void specdec__link_handle_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
+static void specdec__link_handle_alive_message(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
 {
     specdec__wire_progress *p = &link->progress[rank];
     const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING_FLAG;
@@ -58811,7 +58815,7 @@ static void specdec__link_handle_alive(specdec__link *link, int rank, uint32_t r
 }
 
 /* Handles an urgent message of any kind. */
-static void specdec__link_handle_urgent(specdec__link *link, const unsigned char *message)
+static void specdec__link_handle_urgent_message(specdec__link *link, const unsigned char *message)
 {
     const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
     const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
@@ -58827,7 +58831,7 @@ static void specdec__link_handle_urgent(specdec__link *link, const unsigned char
     }
     link->progress[rank].started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
     switch (kind >> 8 & 255) {
-    case SPECDEC__WIRE_ALIVE: specdec__link_handle_alive(link, rank, run, first); break;
+    case SPECDEC__WIRE_ALIVE: specdec__link_handle_alive_message(link, rank, run, first); break;
     case SPECDEC__WIRE_READY:
         link->stalled_seconds = link->is_ready[rank] ? link->stalled_seconds : 0;
         link->ready_count += !link->is_ready[rank];
@@ -58838,12 +58842,12 @@ static void specdec__link_handle_urgent(specdec__link *link, const unsigned char
             specdec__link_send_failed(link);
         }
         break;
-    case SPECDEC__WIRE_CANCEL: specdec__link_handle_cancel(link, run); break;
+    case SPECDEC__WIRE_CANCEL: specdec__link_handle_cancel_message(link, run); break;
     case SPECDEC__WIRE_DONE:
         link->first_rank_run = run;
         link->stage_seconds = 1e-6 * specdec__wire_get(first, 0);
         break;
-    case SPECDEC__WIRE_FAILED: specdec__link_handle_failed(link, rank, first, words); break;
+    case SPECDEC__WIRE_FAILED: specdec__link_handle_failed_message(link, rank, first, words); break;
     case SPECDEC__WIRE_DRAFT_TOKENS:
         if (!link->draft_tokens || !is_draft_rank || !specdec__remote_draft_receive_message(link, first, words))
             specdec__link_reject_message(link, rank, "draft tokens that make no sense");
@@ -58902,9 +58906,9 @@ static void specdec__link_handle_urgent_messages(specdec__link *link)
     while ((size = link->cluster.receive(link->cluster.user_data, -1, message, sizeof message)) != 0) {
         if (link->failed.code)
             return;
-        if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
-            specdec__link_handle_urgent(link, message);
-        } else if (!specdec__link_drop_draft_rank(link, specdec__wire_sender(message, size),
+        if (specdec__wire_check_message(message, size, sizeof message, link->cluster.ranks)) {
+            specdec__link_handle_urgent_message(link, message);
+        } else if (!specdec__link_drop_draft_rank(link, specdec__wire_message_sender(message, size),
                                                   "an urgent message that is none")) {
             specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
                           specdec__link_rank(link));
@@ -59014,7 +59018,7 @@ static int specdec__link_receive(specdec__link *link, int rank, int kind)
 
     if (!size || link->failed.code)
         return 0;
-    is = specdec__wire_check(link->inbox, size, link->message_bytes, link->cluster.ranks)
+    is = specdec__wire_check_message(link->inbox, size, link->message_bytes, link->cluster.ranks)
              ? specdec__wire_get(link->inbox, SPECDEC__WIRE_KIND)
              : SPECDEC__WIRE_KINDS << 8;
     link->heard_at[rank] = specdec__os_seconds();
@@ -59516,7 +59520,7 @@ static int specdec__obey_run_order(specdec__link *link, specdec__wire_reader *in
     link->slowest_seconds = 1e-6 * longest;
     link->node_count = done + n;
     if (cancelled)
-        specdec__link_handle_cancel(link, run);
+        specdec__link_handle_cancel_message(link, run);
     x = rows ? in->at : NULL;
     batch = specdec__forward_make_batch(c, done, done + n);
     batch.wants_logits = c->wants_logits;
@@ -60149,8 +60153,8 @@ static void specdec__draft_remote_await_children(specdec__drafter *d, const spec
 
 /* Returns child number `rank` (from 1) of a draft token, the most probable one first; NULL: there is none, or the
    target's vocabulary lacks its token. */
-static const specdec__remote_draft *specdec__draft_remote_child(const specdec__drafter *d,
-                                                                const specdec__remote_draft *parent, int rank)
+static const specdec__remote_draft *specdec__draft_remote_find_child(const specdec__drafter *d,
+                                                                     const specdec__remote_draft *parent, int rank)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
     const specdec__remote_draft *child =
@@ -60177,7 +60181,7 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const spec
         if (drafts->tree.ranks[i] == 1 && (!above || drafts->tokens[above] >= 0))
             specdec__draft_remote_await_children(d, request, above);
         parent = specdec__draft_remote_find_draft_token(d, request, above);
-        child = parent ? specdec__draft_remote_child(d, parent, drafts->tree.ranks[i]) : NULL;
+        child = parent ? specdec__draft_remote_find_child(d, parent, drafts->tree.ranks[i]) : NULL;
 
         numbers[i] = child ? child->number : 0;
         drafts->tokens[i] = child ? child->token : -1;
@@ -60194,7 +60198,7 @@ static void specdec__draft_remote_append_children(specdec__drafter *d, const spe
     int i;
 
     drafts->extended[candidate] = parent != NULL;
-    for (i = 1; parent && i <= most && (child = specdec__draft_remote_child(d, parent, i)) != NULL; i++) {
+    for (i = 1; parent && i <= most && (child = specdec__draft_remote_find_child(d, parent, i)) != NULL; i++) {
         const int at = drafts->tree.n++;
 
         specdec__tree_put_node(&drafts->tree, at, candidate, i);
@@ -60338,7 +60342,7 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 #define SPECDEC__DRAFT_RANK_LEAST_SHARE 0.02f /* probability behind the parent below which draft tokens are left out */
-#define SPECDEC__DRAFT_RANK_MAX_EXPANDED 32   /* expanded draft tokens of a sequence that may be accepted, at most */
+#define SPECDEC__DRAFT_RANK_MAX_EXPANDED 32   /* expanded draft tokens of a sequence that rank 0 may still accept */
 
 /* A sequence of rank 0, on the draft rank. */
 typedef struct specdec__draft_rank_sequence {
@@ -60801,7 +60805,7 @@ static const specdec__remote specdec__cluster_remotes[] = {
 
 /* Checks config.cluster, adapts the rest of the configuration to this rank, and chooses its row of
    specdec__cluster_remotes. */
-static specdec_result specdec__cluster_choose_table(specdec__engine *e, specdec_error *error)
+static specdec_result specdec__cluster_choose_functions(specdec__engine *e, specdec_error *error)
 {
     const specdec_cluster *cluster = e->config.cluster;
     specdec_result result = cluster ? specdec__cluster_check(&e->config, error) : SPECDEC_OK;
@@ -60901,7 +60905,7 @@ static specdec_result specdec__engine_join_cluster(specdec__engine *e, specdec_e
 {
     if (!SPECDEC__CLUSTER && e->config.cluster)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
-    return SPECDEC__CLUSTER ? specdec__cluster_choose_table(e, error) : SPECDEC_OK;
+    return SPECDEC__CLUSTER ? specdec__cluster_choose_functions(e, error) : SPECDEC_OK;
 }
 
 /* Lays out all that an engine needs in an arena; e->config is set. */

@@ -126,7 +126,7 @@ static const specdec__remote specdec__cluster_remotes[] = {
 
 /* Checks config.cluster, adapts the rest of the configuration to this rank, and chooses its row of
    specdec__cluster_remotes. */
-static specdec_result specdec__cluster_choose_table(specdec__engine *e, specdec_error *error)
+static specdec_result specdec__cluster_choose_functions(specdec__engine *e, specdec_error *error)
 {
     const specdec_cluster *cluster = e->config.cluster;
     specdec_result result = cluster ? specdec__cluster_check(&e->config, error) : SPECDEC_OK;

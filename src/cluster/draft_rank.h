@@ -16,7 +16,7 @@
 #include "../schedule/ahead.h"
 
 #define SPECDEC__DRAFT_RANK_LEAST_SHARE 0.02f /* probability behind the parent below which draft tokens are left out */
-#define SPECDEC__DRAFT_RANK_MAX_EXPANDED 32   /* expanded draft tokens of a sequence that may be accepted, at most */
+#define SPECDEC__DRAFT_RANK_MAX_EXPANDED 32   /* expanded draft tokens of a sequence that rank 0 may still accept */
 
 /* A sequence of rank 0, on the draft rank. */
 typedef struct specdec__draft_rank_sequence {

@@ -109,8 +109,8 @@ static void specdec__draft_remote_await_children(specdec__drafter *d, const spec
 
 /* Returns child number `rank` (from 1) of a draft token, the most probable one first; NULL: there is none, or the
    target's vocabulary lacks its token. */
-static const specdec__remote_draft *specdec__draft_remote_child(const specdec__drafter *d,
-                                                                const specdec__remote_draft *parent, int rank)
+static const specdec__remote_draft *specdec__draft_remote_find_child(const specdec__drafter *d,
+                                                                     const specdec__remote_draft *parent, int rank)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
     const specdec__remote_draft *child =
@@ -137,7 +137,7 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const spec
         if (drafts->tree.ranks[i] == 1 && (!above || drafts->tokens[above] >= 0))
             specdec__draft_remote_await_children(d, request, above);
         parent = specdec__draft_remote_find_draft_token(d, request, above);
-        child = parent ? specdec__draft_remote_child(d, parent, drafts->tree.ranks[i]) : NULL;
+        child = parent ? specdec__draft_remote_find_child(d, parent, drafts->tree.ranks[i]) : NULL;
 
         numbers[i] = child ? child->number : 0;
         drafts->tokens[i] = child ? child->token : -1;
@@ -154,7 +154,7 @@ static void specdec__draft_remote_append_children(specdec__drafter *d, const spe
     int i;
 
     drafts->extended[candidate] = parent != NULL;
-    for (i = 1; parent && i <= most && (child = specdec__draft_remote_child(d, parent, i)) != NULL; i++) {
+    for (i = 1; parent && i <= most && (child = specdec__draft_remote_find_child(d, parent, i)) != NULL; i++) {
         const int at = drafts->tree.n++;
 
         specdec__tree_put_node(&drafts->tree, at, candidate, i);

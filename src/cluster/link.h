@@ -71,7 +71,7 @@ static void specdec__link_send(specdec__link *link, int to, int kind, unsigned c
     specdec__wire_put(message, SPECDEC__WIRE_ORDER_WORDS, (uint32_t)words);
     specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
     specdec__wire_put(message, SPECDEC__WIRE_ROW_FLOATS, (uint32_t)floats);
-    specdec__wire_put(message, SPECDEC__WIRE_CHECKSUM, specdec__wire_checksum(message, count));
+    specdec__wire_put(message, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(message, count));
     if ((link->draft_rank_lost == 2 && to == link->draft_rank_number) ||
         link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
         specdec__link_drop_draft_rank(link, to, "it cannot be reached"))
@@ -139,7 +139,7 @@ static void specdec__link_reject_message(specdec__link *link, int rank, const ch
 }
 
 /* Handles the message CANCEL: marks a run as cancelled. If this rank computes the run, it ends between two layers. */
-static void specdec__link_handle_cancel(specdec__link *link, uint32_t run)
+static void specdec__link_handle_cancel_message(specdec__link *link, uint32_t run)
 {
     link->cancelled_runs[run % SPECDEC__WIRE_MAX_RUNS] = run;
     if (run == link->run)
@@ -147,7 +147,7 @@ static void specdec__link_handle_cancel(specdec__link *link, uint32_t run)
 }
 
 /* Handles the message FAILED: another rank has ended with an error. */
-static void specdec__link_handle_failed(specdec__link *link, int rank, const unsigned char *words, int count)
+static void specdec__link_handle_failed_message(specdec__link *link, int rank, const unsigned char *words, int count)
 {
     const uint32_t length = specdec__wire_get(words, 0);
 
@@ -255,7 +255,7 @@ static int specdec__remote_draft_receive_message(specdec__link *link, const unsi
 
 /* Handles the message ALIVE: stores a rank's progress. Progress beyond the runs that rank 0 has sent is ignored, so
    that a faulty rank cannot make rank 0 wait for ever. */
-static void specdec__link_handle_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
+static void specdec__link_handle_alive_message(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
 {
     specdec__wire_progress *p = &link->progress[rank];
     const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING_FLAG;
@@ -274,7 +274,7 @@ static void specdec__link_handle_alive(specdec__link *link, int rank, uint32_t r
 }
 
 /* Handles an urgent message of any kind. */
-static void specdec__link_handle_urgent(specdec__link *link, const unsigned char *message)
+static void specdec__link_handle_urgent_message(specdec__link *link, const unsigned char *message)
 {
     const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
     const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
@@ -290,7 +290,7 @@ static void specdec__link_handle_urgent(specdec__link *link, const unsigned char
     }
     link->progress[rank].started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
     switch (kind >> 8 & 255) {
-    case SPECDEC__WIRE_ALIVE: specdec__link_handle_alive(link, rank, run, first); break;
+    case SPECDEC__WIRE_ALIVE: specdec__link_handle_alive_message(link, rank, run, first); break;
     case SPECDEC__WIRE_READY:
         link->stalled_seconds = link->is_ready[rank] ? link->stalled_seconds : 0;
         link->ready_count += !link->is_ready[rank];
@@ -301,12 +301,12 @@ static void specdec__link_handle_urgent(specdec__link *link, const unsigned char
             specdec__link_send_failed(link);
         }
         break;
-    case SPECDEC__WIRE_CANCEL: specdec__link_handle_cancel(link, run); break;
+    case SPECDEC__WIRE_CANCEL: specdec__link_handle_cancel_message(link, run); break;
     case SPECDEC__WIRE_DONE:
         link->first_rank_run = run;
         link->stage_seconds = 1e-6 * specdec__wire_get(first, 0);
         break;
-    case SPECDEC__WIRE_FAILED: specdec__link_handle_failed(link, rank, first, words); break;
+    case SPECDEC__WIRE_FAILED: specdec__link_handle_failed_message(link, rank, first, words); break;
     case SPECDEC__WIRE_DRAFT_TOKENS:
         if (!link->draft_tokens || !is_draft_rank || !specdec__remote_draft_receive_message(link, first, words))
             specdec__link_reject_message(link, rank, "draft tokens that make no sense");
@@ -365,9 +365,9 @@ static void specdec__link_handle_urgent_messages(specdec__link *link)
     while ((size = link->cluster.receive(link->cluster.user_data, -1, message, sizeof message)) != 0) {
         if (link->failed.code)
             return;
-        if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
-            specdec__link_handle_urgent(link, message);
-        } else if (!specdec__link_drop_draft_rank(link, specdec__wire_sender(message, size),
+        if (specdec__wire_check_message(message, size, sizeof message, link->cluster.ranks)) {
+            specdec__link_handle_urgent_message(link, message);
+        } else if (!specdec__link_drop_draft_rank(link, specdec__wire_message_sender(message, size),
                                                   "an urgent message that is none")) {
             specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
                           specdec__link_rank(link));
@@ -477,7 +477,7 @@ static int specdec__link_receive(specdec__link *link, int rank, int kind)
 
     if (!size || link->failed.code)
         return 0;
-    is = specdec__wire_check(link->inbox, size, link->message_bytes, link->cluster.ranks)
+    is = specdec__wire_check_message(link->inbox, size, link->message_bytes, link->cluster.ranks)
              ? specdec__wire_get(link->inbox, SPECDEC__WIRE_KIND)
              : SPECDEC__WIRE_KINDS << 8;
     link->heard_at[rank] = specdec__os_seconds();

@@ -206,7 +206,7 @@ static int specdec__obey_run_order(specdec__link *link, specdec__wire_reader *in
     link->slowest_seconds = 1e-6 * longest;
     link->node_count = done + n;
     if (cancelled)
-        specdec__link_handle_cancel(link, run);
+        specdec__link_handle_cancel_message(link, run);
     x = rows ? in->at : NULL;
     batch = specdec__forward_make_batch(c, done, done + n);
     batch.wants_logits = c->wants_logits;

@@ -213,7 +213,7 @@ static void specdec__wire_put(unsigned char *message, int i, uint32_t word)
 
 /* Returns the checksum of a message, without the word that holds it: changing a single word always changes the
    checksum. */
-static uint32_t specdec__wire_checksum(const unsigned char *message, size_t words)
+static uint32_t specdec__wire_message_checksum(const unsigned char *message, size_t words)
 {
     uint32_t sum = 1;
     size_t i;
@@ -246,7 +246,7 @@ static void specdec__wire_get_floats(float *to, const unsigned char *from, int c
 
 /* Whether `size` bytes, which may be at most `room`, form a valid message of a cluster of `ranks` ranks: magic number,
    version, kind, sender, length and checksum. */
-static int specdec__wire_check(const unsigned char *message, size_t size, size_t room, int ranks)
+static int specdec__wire_check_message(const unsigned char *message, size_t size, size_t room, int ranks)
 {
     uint64_t words, rows, floats, kind;
 
@@ -260,11 +260,11 @@ static int specdec__wire_check(const unsigned char *message, size_t size, size_t
            (kind & 255) == SPECDEC__WIRE_VERSION && (kind >> 8 & 255) < SPECDEC__WIRE_KINDS &&
            kind >> 16 < (uint64_t)ranks && rows <= 1 << 20 && floats <= 1 << 24 &&
            SPECDEC__WIRE_HEADER_WORDS + words + rows * floats == size / 4 &&
-           specdec__wire_checksum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_CHECKSUM);
+           specdec__wire_message_checksum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_CHECKSUM);
 }
 
 /* Returns the sender in the header of a message that may be damaged; 0 for a message that is shorter than a header. */
-static int specdec__wire_sender(const unsigned char *message, size_t size)
+static int specdec__wire_message_sender(const unsigned char *message, size_t size)
 {
     return size < 4 * SPECDEC__WIRE_HEADER_WORDS ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
 }

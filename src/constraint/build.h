@@ -462,7 +462,7 @@ typedef struct specdec__dfa {
     uint32_t states, classes; /* numbers of states and of classes of bytes */
     unsigned char class_first[257];     /* (classes) first byte of each class */
     unsigned char class_of[256];        /* class of each byte */
-    specdec__vector next;               /* (states, classes) next state */
+    specdec__vector next;               /* (states, classes) state to which each class of bytes leads; 0: none */
     specdec__vector label;              /* (states) bits of the labels that are accepted in the state */
     specdec__vector calls;              /* 3 words each: state, rule that it calls, state behind; in order of states */
     specdec__vector sets;               /* (2 * states) first index and number of a state's NFA states in members */

@@ -42,8 +42,8 @@ typedef struct specdec__mask_walk {
 #define SPECDEC__MASK_SET(mask, token) ((mask)[(token) / 32] |= 1u << (token) % 32)
 
 /* Adds the bytes that `count` threads may read next to a set of 256 bits. */
-static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__automaton_thread *threads,
-                                          uint32_t count, uint32_t set[8])
+static void specdec__automaton_find_next_bytes(specdec__automaton *m, const specdec__automaton_thread *threads,
+                                               uint32_t count, uint32_t set[8])
 {
     uint32_t i, j;
 
@@ -111,7 +111,7 @@ static SPECDEC__NOINLINE void specdec__mask_next_bytes(const specdec_constraint 
     m.new_node_room = SPECDEC__STACK_NEW;
     m.visits = items;
     memset(mask, 0, 8 * sizeof *mask);
-    specdec__automaton_next_bytes(&m, state->thread, state->thread_count, mask);
+    specdec__automaton_find_next_bytes(&m, state->thread, state->thread_count, mask);
 }
 
 /* Returns the only byte that may follow a text; -1: no byte may; 256: several may. */
@@ -260,8 +260,8 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
     level->new_node_count = (uint16_t)w->automaton.new_node_count;
     level->has_set = level->is_plain = 1;
     memset(w->byte_sets[0], 0, sizeof w->byte_sets[0]);
-    specdec__automaton_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
-                                  w->byte_sets[0]);
+    specdec__automaton_find_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
+                                       w->byte_sets[0]);
     for (;;) {
         uint32_t byte, next, count, first, k;
 
@@ -328,8 +328,8 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
             level->has_set = 1;
             memset(w->byte_sets[depth], 0, sizeof w->byte_sets[depth]);
             if (w->automaton.new_node_count + SPECDEC__STACK_NEW <= SPECDEC__MASK_NEW_NODES)
-                specdec__automaton_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
-                                              w->byte_sets[depth]);
+                specdec__automaton_find_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
+                                                   w->byte_sets[depth]);
             else
                 level->has_set = 0;
         }

@@ -488,7 +488,7 @@ static uint32_t specdec__members_add_key_states(specdec__schema *s, const specde
 /* ---- Members in the style of tool arguments that are no JSON, in the order in which the schema lists them. */
 
 /* Can the name of a tool's argument be written without quotes and escapes? */
-static int specdec__argument_name_fits(const specdec__schema *s, const unsigned char *text, size_t size)
+static int specdec__tool_argument_name_fits(const specdec__schema *s, const unsigned char *text, size_t size)
 {
     const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
     size_t i;
@@ -505,7 +505,7 @@ static int specdec__argument_name_fits(const specdec__schema *s, const unsigned 
 
 /* Returns the kind of an argument's value by the schemas of its rule: 1: a string, 2: any value but a string, 0:
    unknown. */
-static uint32_t specdec__argument_value_kind(specdec__schema *s, uint32_t rule)
+static uint32_t specdec__tool_argument_value_kind(specdec__schema *s, uint32_t rule)
 {
     uint32_t types = SPECDEC__JSON_TYPE_ALL, i, k;
 
@@ -523,8 +523,8 @@ static uint32_t specdec__argument_value_kind(specdec__schema *s, uint32_t rule)
 
 /* Stores the kind (1: string, 2: other JSON) of an argument of the current tool, for the splitter, which reads answers.
    size 0: the kind of all arguments that the schema does not list. */
-static void specdec__argument_store_kind(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
-                                         uint32_t rule)
+static void specdec__tool_argument_store_kind(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
+                                              uint32_t rule)
 {
     size_t length;
     const unsigned char *tool = specdec__schema_spell_string(s, s->tool, &length);
@@ -541,7 +541,7 @@ static void specdec__argument_store_kind(specdec__schema *s, const unsigned char
 
 /* Returns the kind of a stored argument (1: string, 2: other JSON); 0 where another argument with its hash has another
    kind. note: index of the argument in s->argument_kinds. */
-static uint32_t specdec__argument_stored_kind(specdec__schema *s, uint32_t note)
+static uint32_t specdec__tool_argument_stored_kind(specdec__schema *s, uint32_t note)
 {
     const uint32_t *own = s->argument_kinds.data + note;
     uint32_t i, kind = own[2];
@@ -555,25 +555,26 @@ static uint32_t specdec__argument_stored_kind(specdec__schema *s, uint32_t note)
 }
 
 /* Could a reader take a string of this rule for a number, array or other value, as the argument's kind is unknown? */
-static int specdec__argument_is_ambiguous(specdec__schema *s, uint32_t rule)
+static int specdec__tool_argument_is_ambiguous(specdec__schema *s, uint32_t rule)
 {
     uint32_t i;
 
     for (i = 0; i < s->argument_kinds.count && !s->build->failed; i += SPECDEC__ARGUMENT_KIND_WORDS + 1)
-        if (s->argument_kinds.data[i + SPECDEC__ARGUMENT_KIND_WORDS] == rule && !specdec__argument_stored_kind(s, i))
+        if (s->argument_kinds.data[i + SPECDEC__ARGUMENT_KIND_WORDS] == rule &&
+            !specdec__tool_argument_stored_kind(s, i))
             return 1;
     return 0;
 }
 
 /* Appends a literal text to the concatenation `all`, a syntax tree. */
-static void specdec__argument_append_text(specdec__schema *s, uint32_t all, const char *text)
+static void specdec__tool_argument_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
     specdec__syntax_prepend_child(s->build, all,
                                   specdec__syntax_add_text(s->build, (const unsigned char *)text, strlen(text)));
 }
 
 /* Appends up to two characters of white space, which some models write here, to the concatenation `all`. */
-static void specdec__argument_append_space(specdec__schema *s, uint32_t all)
+static void specdec__tool_argument_append_space(specdec__schema *s, uint32_t all)
 {
     specdec__syntax_prepend_child(s->build, all,
                                   specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
@@ -581,7 +582,7 @@ static void specdec__argument_append_space(specdec__schema *s, uint32_t all)
 
 /* Appends the marks behind an argument's name and around its value, which is a raw string (rule text) or other JSON
    (rule rest), to the concatenation `all`. */
-static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
+static void specdec__tool_argument_append_value(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
 {
     specdec__build *b = s->build;
     const specdec__calls *row = s->calls;
@@ -593,11 +594,11 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
         const uint32_t one = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
         if (says)
-            specdec__argument_append_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
-        specdec__argument_append_text(s, one, row->key_end);
+            specdec__tool_argument_append_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
+        specdec__tool_argument_append_text(s, one, row->key_end);
         if (row->value_begin) {
-            specdec__argument_append_space(s, one);
-            specdec__argument_append_text(s, one, row->value_begin);
+            specdec__tool_argument_append_space(s, one);
+            specdec__tool_argument_append_text(s, one, row->value_begin);
         }
         if (i && row->flags & SPECDEC__CALLS_LINES)
             specdec__syntax_prepend_child(b, one,
@@ -609,7 +610,7 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
                                                                    specdec__syntax_add_character(b, '\n', '\n'), 0, 1));
         if (i)
-            specdec__argument_append_text(s, one, row->value_end);
+            specdec__tool_argument_append_text(s, one, row->value_end);
         specdec__syntax_prepend_child(b, any, one);
     }
     specdec__syntax_prepend_child(b, all, any);
@@ -617,7 +618,7 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
 
 /* Builds the rule of an argument, with its name and marks. place: as in specdec__members_value_rule. Returns the rule;
    0: the argument may not be written. */
-static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
+static uint32_t specdec__tool_argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
 {
     specdec__build *b = s->build;
     const int listed = place != UINT32_MAX;
@@ -627,15 +628,15 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     uint32_t rule, text;
 
-    if (listed && !specdec__argument_name_fits(s, name, size))
+    if (listed && !specdec__tool_argument_name_fits(s, name, size))
         return 0;
     s->child_style = pairs ? SPECDEC__STYLE_TEXT : SPECDEC__STYLE_LITERAL;
     text = specdec__members_value_rule(s, m, place, 0);
     if (b->failed || text == UINT32_MAX)
         return 0;
     if (pairs) {
-        specdec__argument_append_space(s, all);
-        specdec__argument_append_text(s, all, s->calls->key_begin);
+        specdec__tool_argument_append_space(s, all);
+        specdec__tool_argument_append_text(s, all, s->calls->key_begin);
     }
     if (listed) {
         specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, name, size));
@@ -651,9 +652,9 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
     }
     if (pairs) {
         if (!specdec__answer_mark_tells_argument_kind(s->calls))
-            specdec__argument_store_kind(s, name, size, specdec__argument_value_kind(s, text), text);
+            specdec__tool_argument_store_kind(s, name, size, specdec__tool_argument_value_kind(s, text), text);
         s->child_style = SPECDEC__STYLE_REST;
-        specdec__argument_append_value(s, all, text, specdec__members_value_rule(s, m, place, 0));
+        specdec__tool_argument_append_value(s, all, text, specdec__members_value_rule(s, m, place, 0));
     } else {
         const int equals = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PYTHON;
 
@@ -666,7 +667,7 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
 
 /* Returns the syntax tree of an argument behind another one: a comma where the form of calls has commas, then the rule
    `member`. */
-static uint32_t specdec__argument_member_tree(specdec__schema *s, uint32_t member)
+static uint32_t specdec__tool_argument_member_tree(specdec__schema *s, uint32_t member)
 {
     specdec__build *b = s->build;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -681,14 +682,14 @@ static uint32_t specdec__argument_member_tree(specdec__schema *s, uint32_t membe
 
 /* Returns the syntax tree of the members of an object. Required ones must be written; unlisted names may be written
    only where no name is listed. *empty: an object without members is allowed. 0: there is no such object. */
-static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__members *m, int *empty)
+static uint32_t specdec__tool_argument_members_tree(specdec__schema *s, specdec__members *m, int *empty)
 {
     specdec__build *b = s->build;
     uint32_t first = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0), rest = 0, i, required = 0;
 
     *empty = 1;
     if (!m->names.count && !m->patterns && !m->names_limited && m->most) {
-        const uint32_t member = specdec__argument_build_member(s, m, UINT32_MAX);
+        const uint32_t member = specdec__tool_argument_build_member(s, m, UINT32_MAX);
 
         if (member) {
             const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -696,16 +697,17 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
             specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, member, 0));
             specdec__syntax_prepend_child(b, all,
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
-                                                                   specdec__argument_member_tree(s, member), 0,
+                                                                   specdec__tool_argument_member_tree(s, member), 0,
                                                                    UINT32_MAX));
             specdec__syntax_prepend_child(b, first, all);
         }
     }
     for (i = m->names.count; i-- > 0 && !b->failed;) {
-        const uint32_t member = specdec__argument_build_member(s, m, i);
+        const uint32_t member = specdec__tool_argument_build_member(s, m, i);
         const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
         const uint32_t behind = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-        const uint32_t next = member ? specdec__argument_member_tree(s, member) : 0, least = m->required.data[i] != 0;
+        const uint32_t next = member ? specdec__tool_argument_member_tree(s, member) : 0,
+                       least = m->required.data[i] != 0;
         uint32_t rule;
 
         required += least;
@@ -741,13 +743,13 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
 }
 
 /* Adds the objects of a style other than JSON to the current rule: arguments of a call, or objects within them. */
-static void specdec__argument_add_objects(specdec__schema *s, specdec__members *m)
+static void specdec__tool_argument_add_objects(specdec__schema *s, specdec__members *m)
 {
     specdec__build *b = s->build;
     const int braces = s->style == SPECDEC__STYLE_LITERAL;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     int empty = 0;
-    uint32_t rule, members = specdec__argument_members_tree(s, m, &empty);
+    uint32_t rule, members = specdec__tool_argument_members_tree(s, m, &empty);
 
     if (b->failed || !members)
         return;
@@ -781,7 +783,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
         return;
     specdec__members_spell_names(s, m);
     if (b->raw_strings) {
-        specdec__argument_add_objects(s, m);
+        specdec__tool_argument_add_objects(s, m);
         return;
     }
     specdec__members_sort_names(s, m);
@@ -1013,8 +1015,8 @@ static void specdec__schema_add_raw_literals(specdec__schema *s)
             specdec__syntax_prepend_child(b, any, specdec__syntax_add_text(b, text, size));
     }
     if (!b->failed && b->tree.data[any + SPECDEC__SYNTAX_CHILD] && specdec__strings_tree_dfa(b, &d, any) &&
-        (!s->ambiguous || specdec__raw_remove_matches(s, &d, specdec__raw_ambiguous_regex)) &&
-        specdec__raw_add_marks(s, &d))
+        (!s->ambiguous || specdec__raw_string_remove_matches(s, &d, specdec__raw_ambiguous_regex)) &&
+        specdec__raw_string_add_marks(s, &d))
         specdec__schema_add_alternative(s, specdec__dfa_write_records(b, &d, NULL, NULL));
 }
 
@@ -1032,7 +1034,7 @@ static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conj
     s->build->raw_strings = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
                 (style == SPECDEC__STYLE_LITERAL && s->calls->form == SPECDEC__CALLS_BRACES);
     s->ambiguous = style == SPECDEC__STYLE_TEXT &&
-                  specdec__argument_is_ambiguous(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
+                   specdec__tool_argument_is_ambiguous(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
     s->may_be_empty = 0;
 }
 
@@ -1057,7 +1059,7 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
     specdec__schema_add_alternative(s, specdec__schema_add_literals(s));
     specdec__schema_add_raw_literals(s);
     if (s->free_types & SPECDEC__JSON_TYPE_STRING)
-        specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_any_string_rule(s)]
+        specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_string_any_rule(s)]
                                                           : b->string_quote);
     if (s->free_types & SPECDEC__JSON_TYPE_FRACTION)
         specdec__schema_add_alternative(s, b->rules.data[s->number_rule]);

@@ -212,7 +212,7 @@ static void specdec__tools_store_argument_kinds(specdec__schema *s)
     for (i = 0; i < count && !b->failed; i++) {
         memcpy(b->words + at + i * SPECDEC__ARGUMENT_KIND_WORDS,
                s->argument_kinds.data + i * (SPECDEC__ARGUMENT_KIND_WORDS + 1), 8);
-        b->words[at + i * SPECDEC__ARGUMENT_KIND_WORDS + 2] = specdec__argument_stored_kind(
+        b->words[at + i * SPECDEC__ARGUMENT_KIND_WORDS + 2] = specdec__tool_argument_stored_kind(
             s, i * (SPECDEC__ARGUMENT_KIND_WORDS + 1));
     }
     b->argument_kinds = at;

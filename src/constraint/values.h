@@ -237,7 +237,7 @@ static void specdec__schema_limit_length(specdec__schema *s, specdec__dfa *d, in
 /* ---- Raw strings: without quotes and escapes, between the marks of tool calls. */
 
 /* Returns the mark in front of a raw string, in the current style of values. */
-static const char *specdec__raw_open_mark(const specdec__schema *s)
+static const char *specdec__raw_string_open_mark(const specdec__schema *s)
 {
     return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
 }
@@ -288,7 +288,7 @@ static uint32_t specdec__nfa_add_text(specdec__build *b, const char *text, uint3
 }
 
 /* Removes the texts that a regular expression matches from the DFA *d. Returns 0 when no text is left. */
-static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, const char *text)
+static int specdec__raw_string_remove_matches(specdec__schema *s, specdec__dfa *d, const char *text)
 {
     specdec__dfa other, old = *d;
 
@@ -310,7 +310,7 @@ static const char specdec__raw_ambiguous_regex[] =
 /* Puts the marks around the texts of *d. Texts that contain the closing mark are removed, as a reader would stop there.
    Where the form puts a value between line ends, the reader strips one on either side: texts that begin or end with a
    line end must be written so. */
-static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
+static int specdec__raw_string_add_marks(specdec__schema *s, specdec__dfa *d)
 {
     specdec__build *b = s->build;
     const uint32_t lines = s->style == SPECDEC__STYLE_TEXT && s->calls->flags & SPECDEC__CALLS_LINES;
@@ -321,7 +321,7 @@ static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
     specdec__dfa made, other, bare = *d;
     uint32_t end, start, within = UINT32_MAX;
 
-    if (lines && !specdec__raw_remove_matches(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
+    if (lines && !specdec__raw_string_remove_matches(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
         bare.states = 0;
     b->nfa.count = 0;
     end = specdec__nfa_add_text(b, close, specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0));
@@ -329,11 +329,12 @@ static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
         within = specdec__nfa_add_text(b, "\n", specdec__nfa_add_dfa(b, d, specdec__nfa_add_text(b, "\n", end)));
     if (bare.states > 1)
         within = specdec__nfa_add_split(b, within, specdec__nfa_add_dfa(b, &bare, end));
-    start = specdec__nfa_add_text(b, specdec__raw_open_mark(s), within);
+    start = specdec__nfa_add_text(b, specdec__raw_string_open_mark(s), within);
     if (b->failed || !specdec__dfa_build(b, &made, start))
         return 0;
-    specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, (const unsigned char *)specdec__raw_open_mark(s),
-                                                                   strlen(specdec__raw_open_mark(s))));
+    specdec__syntax_prepend_child(b, all,
+                                  specdec__syntax_add_text(b, (const unsigned char *)specdec__raw_string_open_mark(s),
+                                                           strlen(specdec__raw_string_open_mark(s))));
     specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, any, 0, UINT32_MAX));
     specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, (const unsigned char *)close, strlen(close)));
     specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, more, 1, UINT32_MAX));
@@ -346,8 +347,8 @@ static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
 
 /* Adds the raw strings that the DFA *d accepts (any = 0: all strings), and that have the collected lengths, to the
    current rule. */
-static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length,
-                                     uint32_t owner)
+static void specdec__raw_string_add_alternatives(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length,
+                                                 uint32_t owner)
 {
     if (!any)
         specdec__strings_length_dfa(s->build, d, length[0], length[1]);
@@ -359,14 +360,14 @@ static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int an
     }
     if (s->build->failed || !specdec__dfa_remove_dead_states(s->build, d))
         return;
-    if (s->ambiguous && !specdec__raw_remove_matches(s, d, specdec__raw_ambiguous_regex))
+    if (s->ambiguous && !specdec__raw_string_remove_matches(s, d, specdec__raw_ambiguous_regex))
         return;
-    if (specdec__raw_add_marks(s, d))
+    if (specdec__raw_string_add_marks(s, d))
         specdec__schema_add_alternative(s, specdec__dfa_write_records(s->build, d, NULL, NULL));
 }
 
 /* Returns the rule of any raw string with the marks around it. */
-static uint32_t specdec__raw_any_string_rule(specdec__schema *s)
+static uint32_t specdec__raw_string_any_rule(specdec__schema *s)
 {
     specdec__dfa d;
     uint32_t rule;
@@ -374,7 +375,7 @@ static uint32_t specdec__raw_any_string_rule(specdec__schema *s)
     if (s->raw_string_rule)
         return s->raw_string_rule;
     rule = specdec__build_add_rule(s->build);
-    if (specdec__strings_length_dfa(s->build, &d, 0, UINT32_MAX) && specdec__raw_add_marks(s, &d))
+    if (specdec__strings_length_dfa(s->build, &d, 0, UINT32_MAX) && specdec__raw_string_add_marks(s, &d))
         s->build->rules.data[rule] = specdec__dfa_write_records(s->build, &d, NULL, NULL);
     return s->raw_string_rule = s->build->failed ? 0 : rule;
 }
@@ -402,7 +403,7 @@ static void specdec__schema_add_strings(specdec__schema *s)
         return;
     }
     if (s->build->raw_strings) {
-        specdec__raw_add_strings(s, &d, any, length, owner);
+        specdec__raw_string_add_alternatives(s, &d, any, length, owner);
         return;
     }
     if (!any) {
@@ -748,8 +749,8 @@ static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
     specdec__dfa d;
 
     if (!specdec__schema_listed_dfa(s, &d, node, 0) || !specdec__dfa_remove_dead_states(b, &d) ||
-        (s->ambiguous && !specdec__raw_remove_matches(s, &d, specdec__raw_ambiguous_regex)) ||
-        !specdec__raw_add_marks(s, &d))
+        (s->ambiguous && !specdec__raw_string_remove_matches(s, &d, specdec__raw_ambiguous_regex)) ||
+        !specdec__raw_string_add_marks(s, &d))
         return 0;
     rule = specdec__build_add_rule(b);
     if (b->failed)

@@ -149,7 +149,7 @@ typedef struct specdec__template {
     char *output;                     /* (output_room) the text that the template writes */
     unsigned char *output_marks;      /* a bit for each byte of output, as in marks; NULL: not recorded */
     size_t output_room, output_bytes; /* bytes that output has room for; bytes written so far */
-    size_t steps;                     /* work so far, at most SPECDEC__TEMPLATE_MAX_STEPS */
+    size_t work;                      /* work so far, at most SPECDEC__TEMPLATE_MAX_STEPS */
     int64_t local_time;               /* local time in seconds since 1970; SPECDEC__TEMPLATE_NO_CLOCK: none */
     /* the error that stopped compiling or running: */
     const char *failed;      /* text of the error; NULL: none */
@@ -287,8 +287,8 @@ static specdec__template_value specdec__template_fail(specdec__template *t, cons
 /* Counts an instruction that reads or writes `bytes` bytes as work of the template; too much work is an error. */
 static void specdec__template_count_work(specdec__template *t, size_t bytes)
 {
-    t->steps += bytes / 16 + 1;
-    if (t->steps > SPECDEC__TEMPLATE_MAX_STEPS)
+    t->work += bytes / 16 + 1;
+    if (t->work > SPECDEC__TEMPLATE_MAX_STEPS)
         specdec__template_fail(t, "it takes too long");
 }
 

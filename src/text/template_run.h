@@ -761,7 +761,7 @@ static int specdec__template_next_iteration(specdec__template *t)
 /* ---- Running instructions. */
 
 /* Returns the constant of an instruction by its place in the template's memory, in units of 8 bytes. */
-static const void *specdec__template_constant_at(const specdec__template *t, int32_t place)
+static const void *specdec__template_constant_of_place(const specdec__template *t, int32_t place)
 {
     return t->memory + (size_t)place * 8;
 }
@@ -775,7 +775,7 @@ static void specdec__template_define_macro(specdec__template *t, int32_t place, 
 
     if (!closure)
         return;
-    closure->macro = (const specdec__template_macro *)specdec__template_constant_at(t, place);
+    closure->macro = (const specdec__template_macro *)specdec__template_constant_of_place(t, place);
     closure->scope = t->scope;
     closure->entry = next + 1; /* the jump over the body is skipped */
     specdec__template_push_value(t, specdec__template_sized_value(SPECDEC__TEMPLATE_MACRO, closure, 1));
@@ -849,13 +849,14 @@ static void specdec__template_run_filter_or_test(specdec__template *t, int op, i
 /* Runs an instruction that only computes values on the template's stack. */
 static void specdec__template_run_value_instruction(specdec__template *t, int op, int32_t argument)
 {
-    const specdec__template_value *constant = (const specdec__template_value *)specdec__template_constant_at(t, 0);
+    const specdec__template_value *constant = (const specdec__template_value *)specdec__template_constant_of_place(t,
+                                                                                                                   0);
     const specdec__template_value top =
         t->value_count ? t->stack[t->value_count - 1] : specdec__template_undefined_value();
     specdec__template_value below;
 
     if (op <= SPECDEC__TEMPLATE_STORE_ATTRIBUTE || op == SPECDEC__TEMPLATE_ATTRIBUTE)
-        constant = (const specdec__template_value *)specdec__template_constant_at(t, argument);
+        constant = (const specdec__template_value *)specdec__template_constant_of_place(t, argument);
     switch (op) {
     case SPECDEC__TEMPLATE_TEXT: specdec__template_write_output(t, constant->as.data, constant->size); return;
     case SPECDEC__TEMPLATE_EMIT: specdec__template_write_value(t); return;
@@ -963,7 +964,7 @@ static size_t specdec__template_run_flow_instruction(specdec__template *t, int o
     case SPECDEC__TEMPLATE_DEFINE: specdec__template_define_macro(t, argument, next); return next;
     case SPECDEC__TEMPLATE_MISSING:
         return next + (size_t)!specdec__template_find_variable(
-                          t->scope, (const specdec__template_value *)specdec__template_constant_at(t, argument));
+                          t->scope, (const specdec__template_value *)specdec__template_constant_of_place(t, argument));
     case SPECDEC__TEMPLATE_RETURN: return specdec__template_end_capture_frame(t);
     case SPECDEC__TEMPLATE_SCOPE: specdec__template_push_frame(t, 's', t->scope); return next;
     case SPECDEC__TEMPLATE_CAPTURE: specdec__template_push_frame(t, 'c', t->scope); return next;

@@ -178,7 +178,7 @@ typedef struct specdec__vocab {
     uint32_t special_count;      /* number of unknown, control and user-defined tokens */
     int32_t *byte_token;         /* (256) id of the token that stands for one byte; -1: none */
     int32_t *end_tokens;         /* (end_token_count) ids of end-of-text tokens */
-    int end_token_count;         /* at most SPECDEC__VOCAB_MAX_END_TOKENS */
+    int end_token_count;         /* end-of-text tokens, at most SPECDEC__VOCAB_MAX_END_TOKENS */
 } specdec__vocab;
 
 /* Returns the text of a token, as it is in the GGUF file. */

@@ -147,7 +147,7 @@ static size_t specdec__text_word_llama3(const unsigned char *text, size_t length
 
 /* A range of code points, both ends included; the ranges of a class are in order. */
 typedef struct specdec__text_range {
-    uint32_t first, last; /* code points */
+    uint32_t first, last; /* first and last code point of the range */
 } specdec__text_range;
 
 /* Does a code point lie in one of `count` ranges? */
