@@ -467,7 +467,7 @@ typedef struct specdec__dfa {
     specdec__vector calls;              /* 3 words each: state, rule that it calls, state behind; in order of states */
     specdec__vector sets;               /* (2 * states) first index and number of a state's NFA states in members */
     specdec__vector members, set_table; /* NFA states of all sets; hash table of the sets */
-    specdec__vector visited, current;   /* generation in which each NFA state was visited; those of the current set */
+    specdec__vector visited, current_set;  /* generation in which each NFA state was visited; those of the current set */
     uint32_t generation;                /* number of the current set of NFA states */
 } specdec__dfa;
 
@@ -490,20 +490,20 @@ static uint32_t specdec__dfa_class_last(const specdec__dfa *d, uint32_t class_of
     return class_of_bytes + 1 < d->classes ? (uint32_t)d->class_first[class_of_bytes + 1] - 1 : 255;
 }
 
-/* Adds the epsilon closure of an NFA state to d->current. first: nothing was read yet; last: the text ends
+/* Adds the epsilon closure of an NFA state to d->current_set. first: nothing was read yet; last: the text ends
    here, so that anchors at its end hold. */
 static void specdec__dfa_add_closure(specdec__build *b, specdec__dfa *d, uint32_t state, int first, int last)
 {
-    uint32_t from = d->current.count, at = from;
+    uint32_t from = d->current_set.count, at = from;
 
-    specdec__vector_push(b, &d->current, state);
+    specdec__vector_push(b, &d->current_set, state);
     /* The list is also the list of work: SPLIT and anchor states are replaced by the states behind them. */
-    while (at < d->current.count && specdec__build_count_work(b, 1)) {
-        const uint32_t n = d->current.data[at], *node = b->nfa.data + n, type = node[0] & 255;
+    while (at < d->current_set.count && specdec__build_count_work(b, 1)) {
+        const uint32_t n = d->current_set.data[at], *node = b->nfa.data + n, type = node[0] & 255;
         uint32_t i;
 
         if (d->visited.data[n / 3] == d->generation) {
-            d->current.data[at] = d->current.data[--d->current.count];
+            d->current_set.data[at] = d->current_set.data[--d->current_set.count];
             continue;
         }
         d->visited.data[n / 3] = d->generation;
@@ -511,10 +511,10 @@ static void specdec__dfa_add_closure(specdec__build *b, specdec__dfa *d, uint32_
             at++;
             continue;
         }
-        d->current.data[at] = d->current.data[--d->current.count];
+        d->current_set.data[at] = d->current_set.data[--d->current_set.count];
         for (i = 1; i <= (type == SPECDEC__NFA_SPLIT ? 2u : 1u); i++)
             if (type != SPECDEC__NFA_BEGIN || first)
-                specdec__vector_push(b, &d->current, b->nfa.data[n + i]);
+                specdec__vector_push(b, &d->current_set, b->nfa.data[n + i]);
     }
 }
 
@@ -533,12 +533,12 @@ static uint32_t specdec__dfa_set_labels(specdec__build *b, specdec__dfa *d, uint
     if (!ends)
         return label;
     d->generation++;
-    d->current.count = 0;
+    d->current_set.count = 0;
     for (i = from; i < from + count && !b->failed; i++)
         specdec__dfa_add_closure(b, d, d->members.data[i], first, 1);
-    for (i = 0; i < d->current.count && !b->failed; i++)
-        if ((b->nfa.data[d->current.data[i]] & 255) == SPECDEC__NFA_ACCEPT)
-            label |= b->nfa.data[d->current.data[i] + 1];
+    for (i = 0; i < d->current_set.count && !b->failed; i++)
+        if ((b->nfa.data[d->current_set.data[i]] & 255) == SPECDEC__NFA_ACCEPT)
+            label |= b->nfa.data[d->current_set.data[i] + 1];
     return label;
 }
 
@@ -574,16 +574,16 @@ static void specdec__dfa_enter_set_in_table(specdec__build *b, specdec__dfa *d, 
     d->set_table.data[hash & (d->set_table.count - 1)] = state;
 }
 
-/* Returns the DFA state of the set of NFA states in d->current, whose members are marked; a new set gets a new
+/* Returns the DFA state of the set of NFA states in d->current_set, whose members are marked; a new set gets a new
    state. */
 static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int first)
 {
-    const uint32_t count = d->current.count;
+    const uint32_t count = d->current_set.count;
     uint32_t hash, i, state, from;
 
     if (!count || b->failed)
         return 0;
-    hash = specdec__dfa_hash_set(d->current.data, count);
+    hash = specdec__dfa_hash_set(d->current_set.data, count);
     for (; d->set_table.count && (state = d->set_table.data[hash & (d->set_table.count - 1)]) != 0; hash++) {
         const uint32_t *member = d->members.data + d->sets.data[2 * state];
 
@@ -600,7 +600,7 @@ static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int 
     from = specdec__vector_extend(b, &d->members, count);
     if (from == UINT32_MAX)
         return 0;
-    memcpy(d->members.data + from, d->current.data, (size_t)count * 4);
+    memcpy(d->members.data + from, d->current_set.data, (size_t)count * 4);
     specdec__vector_push(b, &d->sets, from);
     specdec__vector_push(b, &d->sets, count);
     specdec__vector_push(b, &d->label, 0);
@@ -621,7 +621,7 @@ static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint
     uint32_t i;
 
     d->generation++;
-    d->current.count = 0;
+    d->current_set.count = 0;
     for (i = from; i < from + count && specdec__build_count_work(b, 1); i++) {
         const uint32_t *node = b->nfa.data + d->members.data[i];
 
