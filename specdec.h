@@ -29039,7 +29039,8 @@ typedef struct specdec__dfa {
     specdec__vector calls;              /* 3 words each: state, rule that it calls, state behind; in order of states */
     specdec__vector sets;               /* (2 * states) first index and number of a state's NFA states in members */
     specdec__vector members, set_table; /* NFA states of all sets; hash table of the sets */
-    specdec__vector visited, current_set;  /* generation in which each NFA state was visited; those of the current set */
+    specdec__vector visited;            /* number of the set by which each NFA state was visited last */
+    specdec__vector current_set;        /* NFA states of the set that is being made */
     uint32_t generation;                /* number of the current set of NFA states */
 } specdec__dfa;
 
