@@ -1325,7 +1325,7 @@ static specdec_stop reason_of(const specdec_config *config, const char *prompt, 
     CHECK_EQUAL_INT(r, SPECDEC_DONE);
     why = specdec_stopped(s.engine, which);
     specdec_tokens(s.engine, &all, tokens);
-    CHECK(why != SPECDEC_STOP_END || specdec__vocab_token_ends_text(&s.engine->model->vocab, all[*tokens - 1]));
+    CHECK(why != SPECDEC_STOP_END || specdec__vocab_is_end_token(&s.engine->model->vocab, all[*tokens - 1]));
     CHECK_EQUAL_INT(specdec_next(s.engine, &piece), SPECDEC_DONE); /* it stays so, */
     CHECK_EQUAL_INT(specdec_stopped(s.engine, NULL), why);
     CHECK(!specdec_rewind(s.engine, 2)); /* until the text goes on */

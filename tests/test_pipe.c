@@ -794,7 +794,7 @@ static int on_purpose(mesh *n, int own, unsigned char *bytes, size_t *size)
 
         specdec__wire_put(bytes, at, dice(n, 2) ? values[dice(n, 10)] : was + (uint32_t)dice(n, 5) - 2);
     }
-    specdec__wire_put(bytes, SPECDEC__WIRE_CHECKSUM, specdec__wire_checksum(bytes, (size_t)words));
+    specdec__wire_put(bytes, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(bytes, (size_t)words));
     return 1;
 }
 
@@ -1074,7 +1074,7 @@ static int is_guessed(specdec *t)
     const specdec__remote_draft *guess;
 
     for (;;) {
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
         guess = specdec__remote_draft_find_root(link, t->at, t->tokens, t->count);
         if ((guess && guess->count) || specdec__os_seconds() - start > 0.3)
             return guess && guess->count;
@@ -1606,7 +1606,7 @@ static void test_width(void)
 
 static int message_is_good(const unsigned char *bytes, size_t size, size_t room)
 {
-    return specdec__wire_check(bytes, size, room, 3); /* of three ranks */
+    return specdec__wire_check_message(bytes, size, room, 3); /* of three ranks */
 }
 
 static void test_message(void)
@@ -1620,7 +1620,7 @@ static void test_message(void)
     specdec__wire_put(bytes, SPECDEC__WIRE_KIND, SPECDEC__WIRE_VERSION | 1u << 16);
     specdec__wire_put(bytes, SPECDEC__WIRE_ORDER_WORDS, 3);
     specdec__wire_put(bytes, SPECDEC__WIRE_HEADER_WORDS + 1, 77);
-    specdec__wire_put(bytes, SPECDEC__WIRE_CHECKSUM, specdec__wire_checksum(bytes, WORDS));
+    specdec__wire_put(bytes, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(bytes, WORDS));
     CHECK(message_is_good(bytes, BYTES, BYTES));
     CHECK(message_is_good(bytes, BYTES, BYTES + 4));
     CHECK(!message_is_good(bytes, BYTES, BYTES - 4));

@@ -123,7 +123,7 @@ static specdec_result specdec__engine_join_cluster(specdec__engine *e, specdec_e
 {
     if (!SPECDEC__CLUSTER && e->config.cluster)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
-    return SPECDEC__CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK;
+    return SPECDEC__CLUSTER ? specdec__cluster_choose_functions(e, error) : SPECDEC_OK;
 }
 
 /* Lays out all that an engine needs in an arena; e->config is set. */
@@ -320,7 +320,7 @@ static void specdec__join_append(const unsigned char *from, size_t count, char *
 
 /* How many bytes of a sequence's own answer, without its children's, were returned to the caller. No stop string can
    end the answer within them. stream: a decoder at the answer's begin. */
-static size_t specdec__join_returned_bytes(const specdec *t, specdec__text_stream stream)
+static size_t specdec__join_returned_bytes(const specdec *t, specdec__text_decoder stream)
 {
     const size_t back = t->stop.stopped ? t->stop.taken_bytes : t->stop.held;
     size_t known = 0, more;
@@ -370,7 +370,7 @@ static void specdec__join_held_bytes(specdec__answer_join *r)
 static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, size_t room, size_t *length)
 {
     specdec *child = specdec_child(t, 0);
-    specdec__text_stream stream;
+    specdec__text_decoder stream;
     specdec__answer_join r;
     size_t more;
     int i, k = 0;
@@ -380,8 +380,8 @@ static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, siz
     r.room = room;
     r.length = length;
     specdec__stream_check_settings(&t->settings, &r.stop, NULL);
-    specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
-                               t->settings.show_special);
+    specdec__text_decoder_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
+                                t->settings.show_special);
     r.returned_left = specdec__join_returned_bytes(t, stream);
     for (i = t->answer_from; i < t->count && !r.stop.stopped; i++) {
         if (i >= t->handed_out && specdec__stream_end_reason(t, i))
@@ -395,7 +395,7 @@ static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, siz
         }
     }
     if (!r.stop.stopped)
-        specdec__join_token_text(t, &r, specdec__text_stream_end(&stream, t->token_text));
+        specdec__join_token_text(t, &r, specdec__text_decoder_end(&stream, t->token_text));
     specdec__join_held_bytes(&r);
 }
 
@@ -619,13 +619,13 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
    t->token_text. */
 static int specdec__stop_find_token(specdec *t, size_t back, size_t *part)
 {
-    specdec__text_stream stream;
+    specdec__text_decoder stream;
     size_t all = 0, sure, more, held;
     int i, pass;
 
     for (pass = 0, sure = SIZE_MAX; pass < 2; pass++) {
-        specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
-                                   t->settings.show_special);
+        specdec__text_decoder_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
+                                    t->settings.show_special);
         for (i = t->answer_from, all = 0; i < t->handed_out; i++, all += more) {
             held = (size_t)stream.held_count;
             specdec__stream_decode_token(t, &stream, t->tokens[i], &more, NULL);
@@ -774,7 +774,7 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
 
         result = specdec__next_token(t, work);
         if (result == SPECDEC_DONE && !was_finished && !t->stop.stopped) { /* what was held back */
-            more = specdec__text_stream_end(&t->stream, rest);
+            more = specdec__text_decoder_end(&t->stream, rest);
             specdec__stop_push_bytes(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
             if (!t->stop.stopped)
                 *written += specdec__stop_end_text(&t->stop, t->piece + *written);
@@ -795,7 +795,7 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
 static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *piece)
 {
     specdec_result result = specdec__check_call_arguments(t, piece != NULL);
-    specdec__text_stream stream;
+    specdec__text_decoder stream;
     specdec__stop_scan stop;
     int handed_out;
 

@@ -36,8 +36,8 @@ static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat
     size_t size = strlen(after), from;
     specdec__bytes end;
 
-    if (!specdec__vocab_token_ends_text(v, last)) {
-        specdec__chat_append_end(format, SPECDEC_ASSISTANT, specdec__chat_token_text(v, v->eos), out);
+    if (!specdec__vocab_is_end_token(v, last)) {
+        specdec__chat_append_message_end(format, SPECDEC_ASSISTANT, specdec__chat_token_text(v, v->eos), out);
         return;
     }
     end = specdec__vocab_token_text(v, (uint32_t)last);
@@ -70,7 +70,7 @@ static specdec_result specdec__chat_render_messages(specdec *t, int32_t last, co
 
     if (SPECDEC__TEMPLATES && !t->engine->chat.format)
         return specdec__chat_render_by_template(
-            v, t->model->chat_template, begun, begun && specdec__vocab_token_ends_text(v, last) ? last : -1, messages,
+            v, t->model->chat_template, begun, begun && specdec__vocab_is_end_token(v, last) ? last : -1, messages,
             count, t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out, &t->error);
     if (begun)
         specdec__chat_end_turn(t, last, out);
@@ -84,7 +84,7 @@ static specdec__chat_text specdec__chat_empty_text(const specdec *t)
     specdec__chat_text out;
 
     out.text = t->engine->chat_text;
-    out.plain = t->engine->chat_plain;
+    out.marks = t->engine->chat_plain;
     out.size = t->engine->chat_bytes;
     out.needed = 0;
     return out;
@@ -102,7 +102,7 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
     if (result)
         return result;
     if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs_template)))
-        return specdec__chat_refuse_unknown(&t->engine->chat, &t->error);
+        return specdec__chat_refuse_unknown_format(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
     if ((result = specdec__chat_check_lengths(t, messages, count)) != SPECDEC_OK ||
@@ -120,9 +120,9 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
     if (last >= 0 && specdec__vocab_token_strips_space(v, specdec__vocab_token_text(v, (uint32_t)last)))
         specdec__chat_drop_leading_space(&out); /* the last token takes the white space behind it with it */
     result = specdec__prompt_append(t, head, out.text, out.needed,
-                                    specdec__chat_tokenize_flags(&t->engine->chat, v, &out, last >= 0), out.plain);
+                                    specdec__chat_tokenize_flags(&t->engine->chat, v, &out, last >= 0), out.marks);
     if (!result)
-        t->prompt_in_thought = specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
+        t->prompt_in_thought = specdec__answer_prompt_opens_thought(t->engine->chat.thoughts, out.text, out.needed);
     return result;
 }
 
@@ -198,15 +198,15 @@ static specdec_result specdec__conversation_render_text(specdec *t, const specde
         return specdec__conversation_render(&work, input, out, &t->error);
     }
     if (!SPECDEC__CHATS || !chat->format)
-        return specdec__chat_refuse_unknown(chat, &t->error);
-    if (specdec__text_bytes(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
+        return specdec__chat_refuse_unknown_format(chat, &t->error);
+    if (specdec__conversation_text_bytes(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "chat format \"%s\" knows no tools",
                              chat->format->name);
     if ((result = specdec__conversation_to_messages(input, arena, &messages, &t->error)) != SPECDEC_OK ||
         (result = specdec__chat_render(chat, specdec__chat_token_text(v, v->eos), 0, messages, input->count, out,
                                        &t->error)) != SPECDEC_OK || !input->continues)
         return result;
-    return specdec__conversation_cut_end(input->messages[input->count - 1].content, out, &t->error);
+    return specdec__conversation_cut_behind_content(input->messages[input->count - 1].content, out, &t->error);
 }
 
 /* Appends to a conversation's text *out the beginning of the tool call that must follow, where input->tool_choice
@@ -214,21 +214,21 @@ static specdec_result specdec__conversation_render_text(specdec *t, const specde
 static specdec_result specdec__conversation_begin_call(specdec *t, const specdec_chat_input *input,
                                                        specdec__chat_text *out, size_t *begun)
 {
-    const specdec__bytes name = specdec__text_bytes(input->tool);
+    const specdec__bytes name = specdec__conversation_text_bytes(input->tool);
     const specdec__calls *calls = t->engine->chat.calls;
     const size_t before = out->needed;
 
     *begun = 0;
     if (input->tool_choice != SPECDEC_TOOLS_REQUIRED)
         return SPECDEC_OK;
-    if (!calls || !specdec__text_bytes(input->tools).size)
+    if (!calls || !specdec__conversation_text_bytes(input->tools).size)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              calls ? "a tool is required, but there are none"
                                    : "a tool is required, but how this model calls tools is not known");
-    specdec__chat_append(out, calls->begin, SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, calls->written_begin, SPECDEC_WHOLE_STRING, 0);
     if (name.size) {
         specdec__chat_append(out, (const char *)name.data, name.size, 1);
-        specdec__chat_append(out, calls->behind, SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append(out, calls->written_middle, SPECDEC_WHOLE_STRING, 0);
     }
     *begun = out->needed - before;
     if (*begun >= SPECDEC__STOP_MAX_BYTES)
@@ -242,7 +242,7 @@ static specdec_result specdec__engine_replace_conversation(specdec *t, const spe
 {
     const specdec__vocab *v = &t->model->vocab;
     specdec__chat_text out = specdec__chat_empty_text(t);
-    specdec_result result = specdec__conversation_check(input, t->engine->chat_bytes, &t->error);
+    specdec_result result = specdec__conversation_check_input(input, t->engine->chat_bytes, &t->error);
     const specdec__prompt_head empty = {0, 0};
     specdec__common common;
     int count = 0, inside;
@@ -258,14 +258,14 @@ static specdec_result specdec__engine_replace_conversation(specdec *t, const spe
     if (!result)
         result = specdec__prompt_tokenize(t, empty, out.text, out.needed,
                                           specdec__chat_tokenize_flags(&t->engine->chat, v, &out, 0),
-                                          input->special ? NULL : out.plain, &count);
+                                          input->special ? NULL : out.marks, &count);
     if (result)
         return result;
     if (!count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the conversation is empty");
-    inside = !begun && specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
+    inside = !begun && specdec__answer_prompt_opens_thought(t->engine->chat.thoughts, out.text, out.needed);
     common = specdec__engine_compare_tokens(v, t->tokens, t->handed_out, t->tokens + t->count, count,
-                                            (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
+                                            (unsigned char *)t->engine->scratch, (size_t)v->longest_bytes + 4);
     result = specdec__engine_replace_tokens(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh,
                                             NULL);
     if (result)
@@ -329,8 +329,8 @@ static void specdec__part_set_marks(const specdec *t, specdec__masker *m)
     if (form == SPECDEC__CALLS_JSON || form == SPECDEC__CALLS_PYTHON)
         return;
     for (i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_MARKS; i++)
-        if (!specdec__vocab_token_ends_text(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
-            specdec__answer_shows_token(&t->splitter, specdec__vocab_token_text(v, v->specials[i])))
+        if (!specdec__vocab_is_end_token(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
+            specdec__answer_marks_contain_token(&t->splitter, specdec__vocab_token_text(v, v->specials[i])))
             m->marks[m->mark_count++] = (int32_t)v->specials[i];
 }
 
@@ -340,7 +340,7 @@ static void specdec__part_switch_constraint(specdec *t)
 {
     specdec_splitter *s = &t->splitter;
     const specdec_constraint *calls = t->settings.calls;
-    const char *before = s->started > 1 ? specdec__answer_bare_beginnings[s->started - 2] : "";
+    const char *before = s->started > 1 ? specdec__answer_unmarked_call_beginnings[s->started - 2] : "";
     const size_t since = (size_t)s->since;
     specdec_constraint_state *state = &t->constrained.state[1];
 
@@ -350,7 +350,7 @@ static void specdec__part_switch_constraint(specdec *t)
         specdec__constraint_first_state(calls, state);
         if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
             specdec_constraint_advance(calls, state, s->input - since, since) < since) {
-            specdec__answer_undo_call(s);
+            specdec__answer_turn_call_into_text(s);
             return;
         }
     }
@@ -381,7 +381,7 @@ static specdec_result specdec__call_next_part(specdec *t, int work, specdec_part
         t->parts = 1;
     }
     if (SPECDEC__CONSTRAINTS)
-        specdec__tools_set_splitter_kinds(&t->splitter, t->settings.calls);
+        specdec__tools_set_splitter_argument_kinds(&t->splitter, t->settings.calls);
     for (;;) {
         if (specdec__answer_next_part(&t->splitter, part))
             return SPECDEC_OK;

@@ -228,7 +228,7 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
     if (!constraint || !state || !trie || token < 0 || (uint32_t)token >= trie->vocab->count)
         return 0;
     v = trie->vocab;
-    if (specdec__vocab_token_ends_text(v, token))
+    if (specdec__vocab_is_end_token(v, token))
         return specdec__constraint_is_complete(constraint, state);
     at = trie->offset[token];
     return trie->offset[token + 1] > at &&

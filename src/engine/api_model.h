@@ -139,7 +139,7 @@ static specdec_result specdec__conversation_count_bytes(const specdec_model *mod
     if ((result = specdec__chat_choose_format(chat, model->chat, v, c->chat_format, error)) != SPECDEC_OK)
         return result;
     if (!SPECDEC__CHATS || !chat->format)
-        return specdec__chat_refuse_unknown(chat, error);
+        return specdec__chat_refuse_unknown_format(chat, error);
     if (c->count < 1 || !c->messages)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d messages", c->messages ? c->count : 0);
     out->needed = 0;
@@ -180,13 +180,13 @@ specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_con
     if (bytes < own)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes of working memory are too few", bytes);
     out.text = (char *)memory;
-    out.plain = (unsigned char *)memory + out.needed;
+    out.marks = (unsigned char *)memory + out.needed;
     out.size = out.needed;
     result = specdec__conversation_count_bytes(model, conversation, &chat, &out, error);
     if (!result)
         result = specdec__tokenize(&model->vocab, out.text, out.needed,
                                    SPECDEC_TOKENIZE_BEGIN | specdec__chat_tokenize_flags(&chat, &model->vocab, &out, 0),
-                                   out.plain, tokens, (size_t)specdec__max_int(capacity, 0), &all,
+                                   out.marks, tokens, (size_t)specdec__max_int(capacity, 0), &all,
                                    (unsigned char *)memory + own, bytes - own, error);
     *count = (int)all;
     return result;
@@ -202,7 +202,7 @@ int specdec_token_kind(const specdec_model *model, int32_t token)
         return -1;
     v = &model->vocab;
     return kinds[specdec__vocab_token_type(v, (uint32_t)token)] |
-           (specdec__vocab_token_ends_text(v, token) ? SPECDEC_TOKEN_END : 0) |
+           (specdec__vocab_is_end_token(v, token) ? SPECDEC_TOKEN_END : 0) |
            (token == v->bos ? SPECDEC_TOKEN_BEGIN : 0);
 }
 
@@ -237,7 +237,7 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
 {
     const int special = (flags & SPECDEC_TOKENIZE_SPECIAL) != 0;
     unsigned char *out = (unsigned char *)bytes;
-    specdec__text_stream stream;
+    specdec__text_decoder stream;
     specdec_result result;
     size_t room, more, at = 0;
     int i;
@@ -252,14 +252,14 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
         return result;
     if (room > size)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes are needed, there is room for %zu", room, size);
-    specdec__text_stream_begin(&stream, &model->vocab, -1, special);
+    specdec__text_decoder_begin(&stream, &model->vocab, -1, special);
     for (i = 0; i < count; i++) {
-        result = specdec__text_stream_push(&stream, &model->vocab, tokens[i], out + at, size - at, &more, error);
+        result = specdec__text_decoder_push(&stream, &model->vocab, tokens[i], out + at, size - at, &more, error);
         if (result)
             return result;
         at += more;
     }
-    *length = at + specdec__text_stream_end(&stream, out + at);
+    *length = at + specdec__text_decoder_end(&stream, out + at);
     return SPECDEC_OK;
 }
 

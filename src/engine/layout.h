@@ -296,7 +296,7 @@ static void specdec__engine_lay_out_buffers(specdec__engine *e, specdec__arena *
     e->chat_plain = SPECDEC__CHATS ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1) : NULL;
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
     if (SPECDEC__TEMPLATES && e->target_model->chat_template.data) {
-        const size_t most = specdec__chat_template_bytes(e->target_model->chat_template.size, e->chat_bytes);
+        const size_t most = specdec__chat_template_memory(e->target_model->chat_template.size, e->chat_bytes);
 
         e->scratch_bytes = e->scratch_bytes > most ? e->scratch_bytes : most;
     }

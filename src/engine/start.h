@@ -148,7 +148,7 @@ static void specdec__engine_log_chat(const specdec__engine *e)
         return;
     }
     if (!chat->format) {
-        specdec__chat_refuse_unknown(chat, &words);
+        specdec__chat_refuse_unknown_format(chat, &words);
         specdec__log_line(hooks, "%s", words.text);
         return;
     }

@@ -224,8 +224,8 @@ static int specdec__engine_may_fork(const specdec *t, int count)
 /* Tokens that must not be chosen from a row of logits, and their own logits, which the row gets back afterwards. */
 typedef struct specdec__forbidden {
     int count;
-    int32_t token[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS]; /* (count): ids */
-    float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS];   /* (count): logits of the model */
+    int32_t token[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_END_TOKENS]; /* (count): ids */
+    float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_END_TOKENS];   /* (count): logits of the model */
 } specdec__forbidden;
 
 /* Forbids tokens[count]: sets their logits to -infinity, and adds the tokens and their former logits to *own. Ids
@@ -257,7 +257,7 @@ static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specd
     if (brief)
         specdec__engine_forbid_list(t, logits, t->ends, t->end_count, own);
     if (brief || t->settings.ignore_end)
-        specdec__engine_forbid_list(t, logits, v->ends, v->end_count, own);
+        specdec__engine_forbid_list(t, logits, v->end_tokens, v->end_token_count, own);
     if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
     specdec__engine_forbid_list(t, logits, &e->child_token, 1, own);
@@ -410,7 +410,7 @@ static void specdec__engine_settle_row(specdec *t, int column)
     const specdec__settle_list lists[] = {
         {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* these and the next two lists may be forbidden */
         {t->ends, sizeof *t->ends, t->end_count},
-        {t->model->vocab.ends, sizeof *t->model->vocab.ends, t->model->vocab.end_count},
+        {t->model->vocab.end_tokens, sizeof *t->model->vocab.end_tokens, t->model->vocab.end_token_count},
         {t->tokens + t->count - need.altered, sizeof *t->tokens, need.altered},
         {s->bias_count ? &s->biases->token : NULL, sizeof *s->biases, s->bias_count}};
 

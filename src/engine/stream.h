@@ -79,7 +79,7 @@ struct specdec {
     /* Large members come last, in all structures: x86 instructions encode offsets below 128 in a byte. */
     specdec_error error;         /* of the sequence's last call that failed */
     specdec_splitter splitter;   /* divides the answer into parts, where `parts` is set */
-    specdec__text_stream stream; /* decodes the answer's tokens to text */
+    specdec__text_decoder stream; /* decodes the answer's tokens to text */
     specdec__view view;          /* its keys and values in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
     specdec__stop_scan stop;     /* searches the answer's text for stop strings, which lie in stop_bytes, too */
@@ -117,7 +117,7 @@ static void specdec__stream_lay_out_arrays(specdec *t, const specdec__context *t
 {
     const size_t tokens = (size_t)room->view_keys + (size_t)c->tree_depth + 1;
     const specdec__model *model = target->model;
-    const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TOKEN_TEXT_EXTRA;
+    const size_t text_room = (size_t)model->vocab.longest_bytes + SPECDEC__TOKEN_TEXT_EXTRA;
     const size_t noted = c->logprobs ? tokens : 0;
     specdec_candidate *best;
     specdec__merged merged;
@@ -332,7 +332,7 @@ static int specdec__stream_is_end(const specdec *t, int32_t token)
     for (i = 0; i < t->end_count; i++)
         if (t->ends[i] == token)
             return 1;
-    return specdec__vocab_token_ends_text(&t->model->vocab, token);
+    return specdec__vocab_is_end_token(&t->model->vocab, token);
 }
 
 /* How many tokens the sequence's answer has, pending ones and those that have slid out included. */
@@ -384,8 +384,8 @@ static void specdec__stream_begin_answer(specdec *t)
     t->stop.stopped = 0;
     t->stop.held = t->stop.taken_bytes = 0;
     t->freed = 0;
-    specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
-                               t->settings.show_special);
+    specdec__text_decoder_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
+                                t->settings.show_special);
 }
 
 /* Why the answer ends with the first `count` tokens of the sequence; SPECDEC_STOP_NONE: it does not end there. */
@@ -406,16 +406,16 @@ static specdec_stop specdec__stream_end_reason(const specdec *t, int count)
 
 /* Decodes a token of the answer to t->token_text (*more bytes). Control tokens are spelled where settings say so, and
    where the splitter of parts needs them. */
-static specdec_result specdec__stream_decode_token(const specdec *t, specdec__text_stream *stream, int32_t token,
+static specdec_result specdec__stream_decode_token(const specdec *t, specdec__text_decoder *stream, int32_t token,
                                                    size_t *more, specdec_error *error)
 {
     const specdec__vocab *v = &t->model->vocab;
     const int mark = t->parts && !t->settings.show_special &&
                      specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)token)) &&
-                     specdec__answer_shows_token(&t->splitter, specdec__vocab_token_text(v, (uint32_t)token));
+                     specdec__answer_marks_contain_token(&t->splitter, specdec__vocab_token_text(v, (uint32_t)token));
 
     stream->show_special = t->settings.show_special || mark;
-    return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);
+    return specdec__text_decoder_push(stream, v, token, t->token_text, t->text_room, more, error);
 }
 
 /* Reverses the order of the `count` items of an array; size: bytes of an item. */

@@ -128,7 +128,7 @@ static int specdec__constrained_is_end(const specdec__constrained *c, int32_t to
     for (i = 0; i < c->end_count; i++)
         if (c->ends[i] == token)
             return 1;
-    return specdec__vocab_token_ends_text(c->masker->vocab, token);
+    return specdec__vocab_is_end_token(c->masker->vocab, token);
 }
 
 /* Whether the decoder drops the space at the beginning of the plain token behind `previous` (-1: none): SPM puts a
@@ -190,7 +190,7 @@ static void specdec__constrained_advance_state(const specdec__constrained *c, sp
         if (!specdec__constraint_read_byte(c->constraint, state, bytes.data[i]))
             break;
     if (i < bytes.size || !bytes.size)
-        state->threads = 0;
+        state->thread_count = 0;
 }
 
 /* The token before index `at` of a sequence; -1: there is none. */
@@ -409,9 +409,9 @@ static int32_t specdec__constrained_compute_mask(specdec__constrained *c, const 
     for (i = 0; i < tokens; i = m->mask[i / 32] ? i + 1 : (i | 31) + 1)
         if (specdec__masker_has_token(m, i))
             return i;
-    for (i = 0; i < m->vocab->end_count; i++)
-        if (m->vocab->ends[i] >= 0 && m->vocab->ends[i] < tokens)
-            m->mask[m->vocab->ends[i] / 32] |= 1u << m->vocab->ends[i] % 32;
+    for (i = 0; i < m->vocab->end_token_count; i++)
+        if (m->vocab->end_tokens[i] >= 0 && m->vocab->end_tokens[i] < tokens)
+            m->mask[m->vocab->end_tokens[i] / 32] |= 1u << m->vocab->end_tokens[i] % 32;
     for (i = 0; i < tokens; i++)
         if (specdec__masker_has_token(m, i))
             return i;

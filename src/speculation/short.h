@@ -79,9 +79,9 @@ static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
 {
     int i = 0;
 
-    while (i < vocab->end_count && vocab->ends[i] != token)
+    while (i < vocab->end_token_count && vocab->end_tokens[i] != token)
         i++;
-    return i < vocab->end_count;
+    return i < vocab->end_token_count;
 }
 
 /* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences, from an arena. level: bytes of

@@ -82,7 +82,7 @@ static int answer(recall *r)
     int32_t token = -1;
 
     for (r->count = r->prompt;
-         r->count < r->prompt + r->o->limit && !specdec__vocab_token_ends_text(&r->target->model->vocab, token);) {
+         r->count < r->prompt + r->o->limit && !specdec__vocab_is_end_token(&r->target->model->vocab, token);) {
         if (r->e->view.length < r->count && !run_target(r, r->count, 0))
             return 0;
         token = r->text[r->count] = chosen(r, r->target->logits, r->count);
