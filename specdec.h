@@ -313,7 +313,7 @@ typedef struct specdec_sampling {
     float top_p;               /* keep the fewest best tokens that hold this probability (of those kept); 0 or 1: off */
     float min_p;               /* keep tokens at least this probable, relative to the best; 0: off */
     float repetition_penalty;  /* up to 1e6; divides positive logits of recent tokens, multiplies others; 0 or 1: off */
-    int32_t repetition_window; /* how many recent tokens the penalties look at; 0: 64, -1: all that are handed over */
+    int32_t repetition_window; /* how many recent tokens the penalties look at; 0: 64, -1: all that are given */
     uint64_t seed;             /* the text is a function of prompt, target, seed; with rejection rules also of trees */
     const specdec_bias *biases; /* [bias_count]; a token named twice gets both, unknown ids are skipped */
     int bias_count;            /* how many biases there are */
@@ -323,7 +323,7 @@ typedef struct specdec_sampling {
                                   dry_multiplier * dry_base^(its length - dry_allowed_length); 0: off */
     float dry_base;            /* at least 1; 0: 1.75 */
     int32_t dry_allowed_length; /* of repetitions, in tokens; 0: 2 */
-    int32_t dry_window;        /* recent tokens that are searched for repetitions; 0: all that are handed over */
+    int32_t dry_window;        /* recent tokens that are searched for repetitions; 0: all that are given */
     char dry_breakers[16];     /* characters: a repetition ends at a token that has one of them; "": line feed : " *
                                   (only in engines, whose tokens have characters) */
     float top_n_sigma;         /* keep logits at most so many standard deviations below the best; 0: off */
@@ -355,11 +355,11 @@ typedef struct specdec_settings {
     specdec_sampling sampling;              /* how tokens are chosen */
     int max_tokens;                         /* tokens of an answer, at most; 0: as many as the context holds */
     int slide;                              /* a full context keeps this many first tokens and the younger half of the
-                                               others, two at least, and the answer goes on (see specdec_tokens); 0:
+                                               others, two at least, and the answer continues (see specdec_tokens); 0:
                                                no */
     const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list. The
                                                text of a control token makes that token an end token, too */
-    int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
+    int show_special;                       /* not 0: control tokens such as <|im_end|> are returned as text */
     int top_logprobs;                       /* log-probabilities of later tokens come with the k best, config.logprobs
                                                at most; 0: with all of these, -1: none are computed */
     int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
@@ -714,7 +714,7 @@ SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 /* Returns the message of the last call on this sequence that failed; "" if none has. */
 SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
 
-/* Changes the settings of a sequence from the next token that is handed out: tokens that were verified with other
+/* Changes the settings of a sequence from the next token that is returned: tokens that were verified with other
    sampling are dropped. max_tokens counts from the last prompt. Bytes held back because they may begin a stop string
    are matched anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
@@ -732,7 +732,7 @@ SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *s
    then NULL. */
 SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **sequence);
 
-/* Opens a copy of a sequence: its tokens, its settings, how far it was handed out. The copy continues with the same
+/* Opens a copy of a sequence: its tokens, its settings, how much was returned. The copy continues with the same
    tokens until its settings are changed. Cached keys and values are shared; a fork costs a page of 64 tokens. Errors:
    as specdec_open. */
 SPECDEC_DEF specdec_result specdec_fork(specdec *sequence, specdec **fork);
@@ -782,7 +782,7 @@ SPECDEC_DEF specdec_result specdec_save_history(specdec *engine, void *data, siz
    n-grams, or config.history is 0). */
 SPECDEC_DEF specdec_result specdec_load_history(specdec *engine, const void *data, size_t size);
 
-/* Writes a sequence into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out,
+/* Writes a sequence into data[room], as a file that specdec_load reads on any machine: the tokens that were returned,
    the target's keys and values, settings and seed. *bytes becomes its size; data NULL: only the size is computed. That
    is some hundred MB for a long document (data may be a mapped file). Not in it: children, log-probabilities,
    statistics, and biases, which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a slot). */
@@ -798,7 +798,7 @@ SPECDEC_DEF specdec_result specdec_load(specdec *sequence, const void *data, siz
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
 
-/* Appends text to a sequence and prefills it; the first text follows the token that begins texts, later text goes on
+/* Appends text to a sequence and prefills it; the first text follows the token that begins texts, later text continues
    without a space. Control tokens are not recognised. A failed call changes nothing. At most 16 bytes for each token of
    the context. Errors: ARGUMENT (there is no token at all), CONTEXT, CANCELLED. */
 SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
@@ -909,17 +909,18 @@ SPECDEC_DEF specdec_result specdec_take_part(specdec *engine, specdec_part *part
 
 /* Splits an answer into parts without an engine. Its members are private. */
 typedef struct specdec_splitter {
-    const void *calls, *thoughts; /* rows of the tables of marks */
+    const void *calls, *thoughts; /* how the model writes tool calls and thoughts: rows of tables */
     const char *input;            /* (length) bytes that were pushed and not split yet */
     size_t length;                /* bytes at input */
-    uint32_t stack;
+    uint32_t stack;               /* a bit for each open bracket of arguments, 1: a dict */
     int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
-    int started, since, kind_count; /* a call has, so many bytes ago; what is known of arguments: */
-    const uint32_t *kinds_known;
-    uint64_t tool;                /* a hash of its name */
-    int numbers[12], ends[12];
-    unsigned char kinds[12];
-    char hold[96], note[160], bytes[1200];
+    int started, since;           /* not 0: a call has begun, and in which way; how many bytes ago */
+    int kind_count;               /* arguments whose kinds are known */
+    const uint32_t *kinds_known;  /* 3 words each: hash of tool and argument; 1: a string, 2: other JSON */
+    uint64_t tool;                /* hash of the name of the tool that is called */
+    int numbers[12], ends[12];    /* (queued) of the next parts: number of the call; end in bytes */
+    unsigned char kinds[12];      /* (queued) of the next parts: specdec_part_kind */
+    char hold[96], note[160], bytes[1200]; /* bytes that may become a mark; a name or value so far; of the parts */
 } specdec_splitter;
 
 /* Begins an answer. calls, thoughts: names of the marks that the model writes, as in specdec_model_info; NULL: none.
@@ -927,8 +928,8 @@ typedef struct specdec_splitter {
 SPECDEC_DEF specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts,
                                                   int inside);
 
-/* Hands over the next bytes of an answer, control tokens spelled out, to stay until all parts are taken; NULL: its
-   end. */
+/* Gives a splitter the next bytes of an answer, control tokens spelled out; they must stay until all parts are taken.
+   NULL: the answer has ended. */
 SPECDEC_DEF void specdec_splitter_push(specdec_splitter *splitter, const char *bytes, size_t length);
 
 /* Returns the next part of the bytes that were pushed, as 1; 0: more must be pushed first. */
@@ -963,9 +964,9 @@ typedef enum specdec_stop {
    settings that it ended by; else -1. */
 SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
 
-/* Cuts an answer that a stop string has ended to the text that was handed out, so that the model continues from what
+/* Cuts an answer that a stop string has ended to the text that was returned, so that the model continues from what
    its user has seen: the tokens that hold the stop string are removed, and the part of the first of them that was
-   handed out is prefilled again, as text, with the next prompt. specdec_chat does so by itself. Other answers stay as
+   returned is prefilled again, as text, with the next prompt. specdec_chat does so by itself. Other answers stay as
    they are, as do the results of specdec_stopped and specdec_join_forks. Errors: CONTEXT (no room for the tokens of
    that part), MEMORY; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_cut_stop(specdec *engine);
@@ -978,12 +979,12 @@ SPECDEC_DEF specdec_result specdec_cut_stop(specdec *engine);
 SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
 
 /* Truncates a sequence to its first count tokens, whose keys and values stay. An answer begins there, from which
-   max_tokens counts; an answer that had ended goes on. Errors: ARGUMENT. */
+   max_tokens counts; an answer that had ended continues. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
 /* Makes the running prompt, or the running or next step, return SPECDEC_ERROR_CANCELLED within a layer's time; a step
    that runs for several sequences is finished first. Callable from any thread and from signal handlers. The sequence
-   stays as it was before the cancelled call, and may go on. A cancellation that has ended no call waits for the next
+   stays as it was before the cancelled call, and may continue. A cancellation that has ended no call waits for the next
    step; the next prompt, unless it is refused, drops it, as it came too late for the answer it was meant for. So does
    closing the sequence; specdec_rewind does not. */
 SPECDEC_DEF void specdec_cancel(specdec *engine);
@@ -1099,7 +1100,7 @@ enum {
     SPECDEC_TOKENIZE_BEGIN = 1,   /* put the token that begins texts first, if the model wants one (add_bos_token) */
     SPECDEC_TOKENIZE_END = 2,     /* put the token that ends texts last, if the model wants one (add_eos_token) */
     SPECDEC_TOKENIZE_SPECIAL = 4, /* recognise control tokens spelled in the text, as user-defined ones always are */
-    SPECDEC_TOKENIZE_INSIDE = 8   /* the text goes on behind other text: no space is put before it */
+    SPECDEC_TOKENIZE_INSIDE = 8   /* the text continues other text: no space is put before it */
 };
 
 /* Returns the bytes of working memory for any text of `length` bytes: about 13 for each. */
@@ -15940,7 +15941,7 @@ enum {
 };
 
 #define SPECDEC__VOCAB_MAX_TOKENS (1 << 24) /* tokens of a vocabulary, at most */
-#define SPECDEC__VOCAB_MAX_ENDS 64         /* end-of-text tokens of a vocabulary, at most */
+#define SPECDEC__VOCAB_MAX_END_TOKENS 64         /* end-of-text tokens of a vocabulary, at most */
 #define SPECDEC__TEXT_MAX_BYTES (1u << 30) /* longer texts are refused: offsets in a text have 32 bits */
 #define SPECDEC__TEXT_NONE UINT32_MAX      /* in place of an index of a token, a merge or a key: there is none */
 #define SPECDEC__TEXT_MERGE_BLOCK 16       /* symbols of a block of the merger's tournament tree */
@@ -15955,23 +15956,23 @@ enum {
     SPECDEC__MARK_SHOWN    /* user-defined: always recognised, always shown */
 };
 
-/* Bits of marks_present: kinds of tokens whose presence in a vocabulary changes the marks of other texts. */
+/* Bits of specdec__vocab.marks_present: tokens whose presence in a vocabulary changes the marks of other texts. */
 enum { SPECDEC__MARK_RETURN = 1, SPECDEC__MARK_CALL = 2, SPECDEC__MARK_FLUSH = 4, SPECDEC__MARK_TOOL = 8 };
 
 /* Purposes of the tokens of fill-in-the-middle prompts: text before the gap, behind it, in it; padding; borders of
    repositories and files. If the file names a token for a purpose, texts tell nothing about that purpose. */
 enum {
-    SPECDEC__GAP_NONE, SPECDEC__GAP_PREFIX, SPECDEC__GAP_SUFFIX, SPECDEC__GAP_MIDDLE, SPECDEC__GAP_PAD,
-    SPECDEC__GAP_REPOSITORY, SPECDEC__GAP_FILE, SPECDEC__GAP_COUNT
+    SPECDEC__FIM_NONE, SPECDEC__FIM_PREFIX, SPECDEC__FIM_SUFFIX, SPECDEC__FIM_MIDDLE, SPECDEC__FIM_PAD,
+    SPECDEC__FIM_REPOSITORY, SPECDEC__FIM_FILE, SPECDEC__FIM_COUNT
 };
 
 /* The table of well-known texts of tokens: the mark of each text, and its purpose in fill-in-the-middle prompts. */
-static const struct specdec__vocab_marked {
-    const char *text;        /* of the token */
-    unsigned char kind;      /* its mark: SPECDEC__MARK_NONE to _SHOWN */
-    unsigned char has;       /* the bit that the token sets in marks_present; 0: none */
-    unsigned char gap;       /* its purpose: SPECDEC__GAP_... */
-} specdec__vocab_marks[] = {
+static const struct specdec__vocab_known_text {
+    const char *text;        /* text of the token */
+    unsigned char kind;      /* mark of the text: SPECDEC__MARK_NONE to _SHOWN */
+    unsigned char presence;  /* the bit that the token sets in specdec__vocab.marks_present; 0: none */
+    unsigned char fim;       /* purpose in fill-in-the-middle prompts: SPECDEC__FIM_... */
+} specdec__vocab_known_texts[] = {
     {"<|im_end|>", SPECDEC__MARK_ENDS, 0, 0},
     {"<|eot_id|>", SPECDEC__MARK_ENDS, 0, 0},
     {"<|eom_id|>", SPECDEC__MARK_ENDS, 0, 0},
@@ -15995,41 +15996,41 @@ static const struct specdec__vocab_marked {
     {"<|flush|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_FLUSH, 0},
     {"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", SPECDEC__MARK_ENDS, 0, 0},
     /* of fill-in-the-middle prompts */
-    {"<|fim_pad|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
-    {"<fim-pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
-    {"<fim_pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
-    {"<PAD>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
-    {"[PAD]", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
-    {"<|fim_repo|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
-    {"<|repo_name|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
-    {"<fim-repo>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
-    {"<REPO>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
-    {"<reponame>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
-    {"<|file_sep|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_FILE},
-    {"<|fim_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
-    {"<fim-prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
-    {"<fim_prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
-    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "begin\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
-    {"<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
-    {"\xe2\x96\x81<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
-    {"<|code_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
-    {"<|prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
-    {"<|fim_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
-    {"<fim-suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
-    {"<fim_suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
-    {"<\xef\xbd\x9c" "fim\xe2\x96\x81hole\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
-    {"<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
-    {"\xe2\x96\x81<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
-    {"<|code_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
-    {"<|suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
-    {"<|fim_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
-    {"<fim-middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
-    {"<fim_middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
-    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "end\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
-    {"<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
-    {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
-    {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
-    {"<|middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<|fim_pad|>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_PAD},
+    {"<fim-pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_PAD},
+    {"<fim_pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_PAD},
+    {"<PAD>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_PAD},
+    {"[PAD]", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_PAD},
+    {"<|fim_repo|>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_REPOSITORY},
+    {"<|repo_name|>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_REPOSITORY},
+    {"<fim-repo>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_REPOSITORY},
+    {"<REPO>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_REPOSITORY},
+    {"<reponame>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_REPOSITORY},
+    {"<|file_sep|>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_FILE},
+    {"<|fim_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_PREFIX},
+    {"<fim-prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_PREFIX},
+    {"<fim_prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_PREFIX},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "begin\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_PREFIX},
+    {"<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_PREFIX},
+    {"\xe2\x96\x81<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_PREFIX},
+    {"<|code_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_PREFIX},
+    {"<|prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_PREFIX},
+    {"<|fim_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_SUFFIX},
+    {"<fim-suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_SUFFIX},
+    {"<fim_suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_SUFFIX},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81hole\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_SUFFIX},
+    {"<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_SUFFIX},
+    {"\xe2\x96\x81<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_SUFFIX},
+    {"<|code_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_SUFFIX},
+    {"<|suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_SUFFIX},
+    {"<|fim_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_MIDDLE},
+    {"<fim-middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_MIDDLE},
+    {"<fim_middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_MIDDLE},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "end\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_MIDDLE},
+    {"<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_MIDDLE},
+    {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_MIDDLE},
+    {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_MIDDLE},
+    {"<|middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_MIDDLE},
     /* of chat formats: as control tokens, so that answers end, and a user cannot write them */
     {"<|im_start|>", SPECDEC__MARK_CONTROL, 0, 0},
     {"<|im_sep|>", SPECDEC__MARK_CONTROL, 0, 0},
@@ -16055,37 +16056,36 @@ static const struct specdec__vocab_marked {
 
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are in memory. */
 typedef struct specdec__vocab {
-    int model;                                  /* SPECDEC__VOCAB_... */
-    const struct specdec__pre_tokenizer *pre_tokenizer; /* BPE only */
-    uint32_t count;                             /* number of tokens */
-    uint32_t longest;                           /* bytes of the longest token's text */
-    int32_t bos, eos, eot, eom, unknown;        /* ids of special tokens; -1: none */
-    int32_t gap[SPECDEC__GAP_COUNT];            /* ids that the file names for fill-in-the-middle; -1: none */
+    int model;                                          /* tokenizer: SPECDEC__VOCAB_SPM to _BPE_OF_CHARACTERS */
+    const struct specdec__pre_tokenizer *pre_tokenizer; /* how text is split into words; BPE only, else NULL */
+    uint32_t count;                                     /* number of tokens */
+    uint32_t longest_bytes;                             /* bytes of the longest token's text */
+    int32_t bos, eos, eot, eom, unknown;                /* ids of special tokens; -1: none */
+    int32_t fim[SPECDEC__FIM_COUNT];            /* ids that the file names for fill-in-the-middle; -1: none */
     int32_t add_bos, add_eos, add_space_prefix; /* flags of the file: 1 or 0 */
-    int marks_present;                          /* bits SPECDEC__MARK_RETURN to _TOOL: which of the tokens exist */
-    int pre_tokenizer_source;                   /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown,
-                                                   GPT-2's is used */
+    int marks_present;                          /* bits SPECDEC__MARK_RETURN to _TOOL: which of these tokens exist */
+    int pre_tokenizer_source;                   /* BPE: 1: the file names it; 0: recognised; -1: unknown, GPT-2's */
     int strips_space;                           /* 1: tokenizing drops white space behind most special tokens */
     int no_merge_crosses_space;                 /* SPM: 1: no token has U+2581 behind another character */
-    const unsigned char *texts;                 /* (texts_size bytes) the tokens' texts: the string array of the file */
-    size_t texts_size;
+    const unsigned char *texts;                 /* (texts_size) the tokens' texts: the string array of the file */
+    size_t texts_size;                          /* bytes of texts */
     const unsigned char *scores; /* (count) f32 of the file: scores of the tokens; SPM only */
     const unsigned char *types;  /* (count) i32 of the file: types of the tokens; NULL: the file has none */
     uint32_t *text_offset;       /* (count) offset of each token in texts */
     uint32_t *token_table;       /* (token_table_mask + 1) hash table of plain tokens: id + 1; 0: empty */
     uint32_t token_table_mask;   /* entries of token_table - 1 */
-    uint32_t *merges;      /* (merge_count, 2) ids of left and right token in order of rank; count: unusable */
-    uint32_t *merge_table; /* (merge_table_mask + 1) hash table of merges: rank + 1; 0: empty */
-    uint32_t merge_count;
-    uint32_t merge_table_mask; /* entries of merge_table - 1 */
-    uint32_t *specials; /* (special_count) ids of unknown, control and user-defined tokens, longest text first */
-    uint32_t special_count;
-    int32_t *byte_token; /* (256) id of the token that stands for one byte; -1: none */
-    int32_t *ends;       /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) ids of end-of-text tokens */
-    int end_count;
+    uint32_t *merges;            /* (merge_count, 2) ids of left and right token by rank; count: unusable merge */
+    uint32_t *merge_table;       /* (merge_table_mask + 1) hash table of merges: rank + 1; 0: empty */
+    uint32_t merge_count;        /* BPE: number of merges */
+    uint32_t merge_table_mask;   /* entries of merge_table - 1 */
+    uint32_t *specials;          /* (special_count) ids of unknown, control, user-defined tokens, longest text first */
+    uint32_t special_count;      /* number of unknown, control and user-defined tokens */
+    int32_t *byte_token;         /* (256) id of the token that stands for one byte; -1: none */
+    int32_t *end_tokens;         /* (end_token_count) ids of end-of-text tokens */
+    int end_token_count;         /* end-of-text tokens, at most SPECDEC__VOCAB_MAX_END_TOKENS */
 } specdec__vocab;
 
-/* The text of a token, as it is in the file. */
+/* Returns the text of a token, as it is in the GGUF file. */
 static specdec__bytes specdec__vocab_token_text(const specdec__vocab *v, uint32_t id)
 {
     const unsigned char *at = v->texts + v->text_offset[id];
@@ -16097,7 +16097,7 @@ static specdec__bytes specdec__vocab_token_text(const specdec__vocab *v, uint32_
 }
 
 /* Returns the byte that a token's text names, <0x00> to <0xFF>; -1: the text is not of that form. */
-static int specdec__vocab_byte_of_text(specdec__bytes text)
+static int specdec__vocab_byte_of_hex_text(specdec__bytes text)
 {
     int value = 0, i;
 
@@ -16115,36 +16115,36 @@ static int specdec__vocab_byte_of_text(specdec__bytes text)
 }
 
 SPECDEC__FOR_SIZE
-/* Returns the row of specdec__vocab_marks that has a text; NULL: none has it. Nearly all texts are ruled out by their
-   first and last bytes. */
-static const struct specdec__vocab_marked *specdec__vocab_find_mark(specdec__bytes text)
+/* Returns the row of specdec__vocab_known_texts that has a text; NULL: none has it. Nearly all texts are ruled out by
+   their first and last bytes. */
+static const struct specdec__vocab_known_text *specdec__vocab_find_known_text(specdec__bytes text)
 {
     size_t i;
 
     if (text.size < 4 || text.size > 40 || !memchr("<[_\xe2", text.data[0], 4) ||
         !memchr(">][", text.data[text.size - 1], 3))
         return NULL;
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_marks); i++)
-        if (specdec__bytes_are(text, specdec__vocab_marks[i].text))
-            return &specdec__vocab_marks[i];
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_known_texts); i++)
+        if (specdec__bytes_are(text, specdec__vocab_known_texts[i].text))
+            return &specdec__vocab_known_texts[i];
     return NULL;
 }
 
-/* The mark, SPECDEC__MARK_NONE to _SHOWN, of a token with this text in this vocabulary. */
+/* Returns the mark, SPECDEC__MARK_NONE to _SHOWN, of a token with this text in this vocabulary. */
 static int specdec__vocab_text_mark(const specdec__vocab *v, specdec__bytes text)
 {
-    const struct specdec__vocab_marked *row = specdec__vocab_find_mark(text);
+    const struct specdec__vocab_known_text *row = specdec__vocab_find_known_text(text);
     const int other = v->marks_present & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
 
-    if (!row || (row->gap && v->gap[row->gap] >= 0))
+    if (!row || (row->fim && v->fim[row->fim] >= 0))
         return SPECDEC__MARK_NONE;
     if (row->kind == SPECDEC__MARK_TURN && v->marks_present & SPECDEC__MARK_CALL && other)
         return SPECDEC__MARK_SHOWN;
     return row->kind;
 }
 
-/* Whether a token with this text is an end-of-text token of the vocabulary. */
-static int specdec__vocab_text_ends_texts(const specdec__vocab *v, specdec__bytes text)
+/* Returns whether a token with this text is an end-of-text token of the vocabulary. */
+static int specdec__vocab_text_is_end_token(const specdec__vocab *v, specdec__bytes text)
 {
     const int mark = specdec__vocab_text_mark(v, text);
 
@@ -16152,8 +16152,8 @@ static int specdec__vocab_text_ends_texts(const specdec__vocab *v, specdec__byte
                                         : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
 }
 
-/* The type, SPECDEC__TOKEN_..., of the token `id` with this text: by the mark of the text, else by the file's types; in
-   a file without types it is guessed from id and text. */
+/* Returns the type, SPECDEC__TOKEN_..., of the token `id` with this text: by the mark of the text, else by the file's
+   types; in a file without types it is guessed from id and text. */
 static int specdec__vocab_type_of_text(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     const int mark = specdec__vocab_text_mark(v, text);
@@ -16174,26 +16174,26 @@ static int specdec__vocab_type_of_text(const specdec__vocab *v, uint32_t id, spe
         return SPECDEC__TOKEN_CONTROL;
     if (i == v->unknown)
         return SPECDEC__TOKEN_UNKNOWN;
-    if (!SPECDEC__VOCAB_IS_BYTES(v->model) && specdec__vocab_byte_of_text(text) >= 0)
+    if (!SPECDEC__VOCAB_IS_BYTES(v->model) && specdec__vocab_byte_of_hex_text(text) >= 0)
         return SPECDEC__TOKEN_BYTE;
     return SPECDEC__TOKEN_NORMAL;
 }
 
-/* The type, SPECDEC__TOKEN_..., of the token `id` of the vocabulary. */
+/* Returns the type, SPECDEC__TOKEN_..., of the token `id` of the vocabulary. */
 static int specdec__vocab_token_type(const specdec__vocab *v, uint32_t id)
 {
     return specdec__vocab_type_of_text(v, id, specdec__vocab_token_text(v, id));
 }
 
-/* Whether a type of tokens is UNKNOWN, CONTROL or USER_DEFINED. The texts of these tokens are searched for in a text
-   before it is tokenized. */
+/* Returns whether a token type is UNKNOWN, CONTROL or USER_DEFINED. The texts of tokens of these types are searched for
+   in a text before it is tokenized. */
 static int specdec__vocab_type_is_special(int type)
 {
     return type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL || type == SPECDEC__TOKEN_USER_DEFINED;
 }
 
-/* Returns the text of the next token, in the order of ids. *at: offset in v->texts, 0 before the first token. Does not
-   need text_offset. */
+/* Returns the text of the next token, in the order of ids. *at: byte offset in v->texts, 0 before the first token. Does
+   not need v->text_offset. */
 static specdec__bytes specdec__vocab_next_text(const specdec__vocab *v, size_t *at)
 {
     specdec__bytes out;
@@ -16224,13 +16224,13 @@ static int32_t specdec__vocab_find_token(const specdec__vocab *v, const char *na
     return length && i == length && number < v->count ? (int32_t)number : -1;
 }
 
-/* Whether the token `id` is an end-of-text token. 0 for ids outside the vocabulary. */
-static SPECDEC__UNUSED int specdec__vocab_token_ends_text(const specdec__vocab *v, int32_t id)
+/* Returns whether the token `id` is an end-of-text token; 0 for ids outside the vocabulary. */
+static SPECDEC__UNUSED int specdec__vocab_is_end_token(const specdec__vocab *v, int32_t id)
 {
     int i;
 
-    for (i = 0; i < v->end_count; i++)
-        if (v->ends[i] == id)
+    for (i = 0; i < v->end_token_count; i++)
+        if (v->end_tokens[i] == id)
             return 1;
     return 0;
 }
@@ -16243,7 +16243,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Kinds of characters that pre-tokenizers distinguish: \p{L}, \p{N}, \s and the rest; END: the text has ended. */
+/* Kinds of characters that pre-tokenizers distinguish: \p{L}, \p{N}, \s and all others; END: the text has ended. */
 enum { SPECDEC__TEXT_OTHER, SPECDEC__TEXT_LETTER, SPECDEC__TEXT_NUMBER, SPECDEC__TEXT_SPACE, SPECDEC__TEXT_END };
 
 /* Further properties of a character, as bits. HEAD: it may be in the upper-case part of a word,
@@ -16259,9 +16259,9 @@ enum {
     SPECDEC__TEXT_ALTERNATING
 };
 
-/* Kind and properties of each class. */
+/* Kind and properties of the characters of each class. */
 static const struct {
-    unsigned char kind, properties;
+    unsigned char kind, properties; /* SPECDEC__TEXT_OTHER to _END; bits SPECDEC__TEXT_HEAD to _SYMBOL */
 } specdec__text_class_properties[] = {
     {SPECDEC__TEXT_OTHER, 0},
     {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL}, /* caseless */
@@ -16274,7 +16274,7 @@ static const struct {
     {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_SYMBOL}};
 
 /* Unicode's characters as runs of one class, in order: (length - 1) << 4 | class, or, for 16 and more characters, 15 <<
-   4 | class and two bytes of length - 16. specdec__text_marks: code point and offset of every 64th run. */
+   4 | class and two bytes of length - 16. specdec__text_run_index: code point and offset of every 64th run. */
 /* BEGIN unicode: written by tools/make-unicode.js, do not edit */
 /* Unicode 17.0 */
 static const unsigned char specdec__text_runs[] = {
@@ -16405,7 +16405,7 @@ static const unsigned char specdec__text_runs[] = {
 
 static const struct {
     uint32_t code, at;
-} specdec__text_marks[] = {
+} specdec__text_run_index[] = {
     {0x0, 0}, {0x18c, 82}, {0x376, 162}, {0x5eb, 250}, {0x82e, 332}, {0x9f4, 414}, {0xad0, 482}, {0xbab, 548},
     {0xcc6, 618}, {0xdf2, 690}, {0xf86, 768}, {0x12b6, 850}, {0x17de, 942}, {0x1b00, 1032}, {0x1f16, 1128},
     {0x2030, 1194}, {0x2185, 1268}, {0x2d70, 1378}, {0x3105, 1466}, {0xa789, 1576}, {0xa9ce, 1666}, {0xabc0, 1742},
@@ -16415,7 +16415,7 @@ static const struct {
     {0x31350, 3608}};
 /* END unicode */
 
-/* The class of one of the first 128 characters, without the table. */
+/* Returns the class of one of the first 128 characters of Unicode, without the table of runs. */
 static int specdec__text_ascii_class(uint32_t code)
 {
     if ((code | 32) - 'a' < 26)
@@ -16429,12 +16429,12 @@ static int specdec__text_ascii_class(uint32_t code)
     return memchr("$+<=>^`|~", (int)code, 9) ? SPECDEC__TEXT_SYMBOL_CLASS : SPECDEC__TEXT_PUNCTUATION_CLASS;
 }
 
-/* The class of a character: an index of specdec__text_class_properties. */
+/* Returns the class of a character: an index of specdec__text_class_properties. */
 static int specdec__text_character_class(uint32_t code)
 {
     const unsigned char *run;
     uint32_t first;
-    size_t low = 0, high = SPECDEC__COUNT(specdec__text_marks);
+    size_t low = 0, high = SPECDEC__COUNT(specdec__text_run_index);
     int found;
 
     if (code < 128)
@@ -16442,13 +16442,13 @@ static int specdec__text_character_class(uint32_t code)
     while (high - low > 1) {
         size_t middle = (low + high) / 2;
 
-        if (specdec__text_marks[middle].code <= code)
+        if (specdec__text_run_index[middle].code <= code)
             low = middle;
         else
             high = middle;
     }
-    run = specdec__text_runs + specdec__text_marks[low].at;
-    first = specdec__text_marks[low].code;
+    run = specdec__text_runs + specdec__text_run_index[low].at;
+    first = specdec__text_run_index[low].code;
     for (;;) {
         uint32_t length = 1u + (*run >> 4);
 
@@ -16466,8 +16466,8 @@ static int specdec__text_character_class(uint32_t code)
     return found;
 }
 
-/* Bytes of the UTF-8 sequence at the beginning of a text (length > 0), 1 to 4; minus the bytes present, if the text
-   ends inside a sequence that could become valid; 0: invalid. */
+/* Returns the number of bytes of the UTF-8 sequence at the beginning of a text (length > 0), 1 to 4; minus the number
+   of bytes present, if the text ends inside a sequence that could become valid; 0: invalid. */
 static int specdec__utf8_sequence_bytes(const unsigned char *text, size_t length)
 {
     unsigned first = text[0], low = 0x80, high = 0xbf;
@@ -16501,7 +16501,7 @@ typedef struct specdec__text_character {
     int properties; /* bits: SPECDEC__TEXT_HEAD to SPECDEC__TEXT_SYMBOL */
 } specdec__text_character;
 
-/* The character at an offset of a text. */
+/* Returns the character at byte offset `at` of a text, decoded and classified. */
 static specdec__text_character specdec__text_character_at(const unsigned char *text, size_t length, size_t at)
 {
     specdec__text_character c;
@@ -16528,7 +16528,8 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     return c;
 }
 
-/* The character with which byte-level BPE spells a byte: printable Latin-1 as itself, other bytes from U+0100 on. */
+/* Returns the code point with which byte-level BPE spells a byte: printable Latin-1 as itself, other bytes from U+0100
+   on. */
 static uint32_t specdec__text_byte_to_code(unsigned byte)
 {
     if (byte <= 0x20)
@@ -16538,7 +16539,7 @@ static uint32_t specdec__text_byte_to_code(unsigned byte)
     return byte == 0xad ? 0x143 : byte;
 }
 
-/* The byte that byte-level BPE spells with a character; -1: it spells none so. */
+/* Returns the byte that byte-level BPE spells with a code point; -1: it spells no byte with it. */
 static int specdec__text_code_to_byte(uint32_t code)
 {
     if (code >= 0x100 && code <= 0x120)
@@ -16550,8 +16551,8 @@ static int specdec__text_code_to_byte(uint32_t code)
     return code < 0x100 && specdec__text_byte_to_code(code) == code ? (int)code : -1;
 }
 
-/* Spells a byte of plain text as token texts do: SPM writes U+2581 for a space, byte-level BPE its character for the
-   byte. Returns the number of bytes in out, 1 to 3. */
+/* Writes a byte of plain text to out as the vocabulary spells it in token texts: SPM writes U+2581 for a space,
+   byte-level BPE its character for the byte. Returns the number of bytes in out, 1 to 3. */
 SPECDEC__INLINE size_t specdec__text_spell_byte(int model, unsigned char byte, unsigned char out[3])
 {
     uint32_t code = byte;
@@ -16580,7 +16581,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-enum { SPECDEC__JSON_DEPTH = 128 }; /* most arrays and objects within each other */
+enum { SPECDEC__JSON_DEPTH = 128 }; /* most arrays and objects of a JSON text within each other */
 
 /* Kinds of JSON values. */
 enum {
@@ -16592,26 +16593,26 @@ enum {
    object by its members, each a name (a string) and a value. `next` is the index of the first node behind all these. */
 typedef struct specdec__json_node {
     uint32_t from, to; /* byte offsets of the value's text, a string's quotes included */
-    uint32_t next;
+    uint32_t next;     /* index of the first node behind this value and all values in it */
     uint32_t count;    /* items of an array; members of an object */
-    uint8_t kind; /* SPECDEC__JSON_... */
-    uint8_t escaped;   /* string: it has escapes; number: it has a fraction or an exponent */
+    uint8_t kind;      /* SPECDEC__JSON_NULL to _OBJECT */
+    uint8_t escaped;   /* 1: a string with escapes, or a number with a fraction or an exponent */
 } specdec__json_node;
 
 /* A JSON text and its nodes; node 0 is the whole value. */
 typedef struct specdec__json {
-    const unsigned char *text;
-    size_t size;
-    specdec__json_node *nodes; /* (room) NULL: nodes are only counted */
+    const unsigned char *text; /* (size) bytes of the JSON text */
+    size_t size;               /* bytes of text */
+    specdec__json_node *nodes; /* (room) nodes in the order of the text; NULL: nodes are only counted */
     size_t room, count;        /* nodes that there is room for; nodes of the text, which may be more */
     const char *failed;        /* why the text is not JSON; NULL: it is */
     size_t error_at;           /* byte offset of the error */
 } specdec__json;
 
-/* An upper bound of the nodes of a JSON text of `bytes` bytes. */
-SPECDEC__INLINE size_t specdec__json_nodes_most(size_t bytes) { return bytes / 2 + 2; }
+/* Returns an upper bound of the number of nodes of a JSON text of `bytes` bytes. */
+SPECDEC__INLINE size_t specdec__json_max_nodes(size_t bytes) { return bytes / 2 + 2; }
 
-/* Stores an error and its byte offset. Returns 0. */
+/* Stores why a JSON text is invalid and the byte offset of the error, for the first error only. Returns 0. */
 static int specdec__json_fail(specdec__json *j, size_t at, const char *why)
 {
     j->failed = why;
@@ -16619,7 +16620,7 @@ static int specdec__json_fail(specdec__json *j, size_t at, const char *why)
     return 0;
 }
 
-/* The value of four hexadecimal digits; -1: a digit is missing. */
+/* Returns the number that the four hexadecimal digits at `at` spell; -1: they are not all there. */
 static int32_t specdec__json_read_hex4(const unsigned char *at, const unsigned char *end)
 {
     int32_t code = 0;
@@ -16640,7 +16641,7 @@ static int32_t specdec__json_read_hex4(const unsigned char *at, const unsigned c
     return code;
 }
 
-/* Writes a character as UTF-8. Returns its bytes, 1 to 4. */
+/* Writes a code point as UTF-8 to out. Returns the number of bytes, 1 to 4. */
 static size_t specdec__json_encode_utf8(uint32_t code, unsigned char out[4])
 {
     const size_t size = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
@@ -16652,8 +16653,9 @@ static size_t specdec__json_encode_utf8(uint32_t code, unsigned char out[4])
     return size;
 }
 
-/* Reads the next character between the quotes of a string: its UTF-8 bytes go to out, and *at moves behind it. Returns
-   their number; 0: a control character, invalid UTF-8, an invalid escape or half a surrogate pair. *at < end. */
+/* Reads the next character between the quotes of a JSON string: its UTF-8 bytes go to out, and *at moves behind it.
+   Returns their number; 0: a control character, invalid UTF-8, an invalid escape or half a surrogate pair. *at <
+   end. */
 static size_t specdec__json_read_character(const unsigned char **at, const unsigned char *end, unsigned char out[4])
 {
     static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
@@ -16695,7 +16697,7 @@ static size_t specdec__json_read_character(const unsigned char **at, const unsig
 
 /* ---- Parsing. */
 
-/* The offset of the first byte from `at` on that is not white space. */
+/* Returns the offset of the first byte from `at` on that is not white space. */
 static size_t specdec__json_skip_space(const specdec__json *j, size_t at)
 {
     while (at < j->size && (j->text[at] == ' ' || j->text[at] == '\t' || j->text[at] == '\r' || j->text[at] == '\n'))
@@ -16703,7 +16705,8 @@ static size_t specdec__json_skip_space(const specdec__json *j, size_t at)
     return at;
 }
 
-/* Parses a string, from its opening to its closing quote. Returns 0 when the string is invalid. */
+/* Parses the JSON string at byte `at`, from its opening to its closing quote, into *node. Returns 0 when it is
+   invalid. */
 static int specdec__json_parse_string(specdec__json *j, size_t at, specdec__json_node *node)
 {
     const unsigned char *c = j->text + at + 1, *const end = j->text + j->size;
@@ -16725,7 +16728,7 @@ static int specdec__json_parse_string(specdec__json *j, size_t at, specdec__json
     return 1;
 }
 
-/* The offset of the first byte from `at` on that is no digit. */
+/* Returns the offset of the first byte from `at` on that is no digit. */
 static size_t specdec__json_skip_digits(const specdec__json *j, size_t at)
 {
     while (at < j->size && j->text[at] >= '0' && j->text[at] <= '9')
@@ -16733,7 +16736,8 @@ static size_t specdec__json_skip_digits(const specdec__json *j, size_t at)
     return at;
 }
 
-/* Parses a number: -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? */
+/* Parses the JSON number at byte `at`, -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)?, into *node. Returns 0
+   when it is invalid. */
 static int specdec__json_parse_number(specdec__json *j, size_t at, specdec__json_node *node)
 {
     const size_t from = at + (j->text[at] == '-');
@@ -16761,7 +16765,8 @@ static int specdec__json_parse_number(specdec__json *j, size_t at, specdec__json
     return 1;
 }
 
-/* Parses the value at a byte: a whole string, number or word, but only the bracket of an array or object. */
+/* Parses the JSON value at byte `at` into *node: a whole string, number or word, but only the opening bracket of an
+   array or object. Returns 0 when it is invalid. */
 static int specdec__json_parse_value(specdec__json *j, size_t at, specdec__json_node *node)
 {
     static const char *const words[] = {"null", "false", "true"};
@@ -16793,11 +16798,11 @@ static int specdec__json_parse_value(specdec__json *j, size_t at, specdec__json_
 
 /* An array or object whose closing bracket has not been parsed yet. */
 typedef struct specdec__json_open {
-    uint32_t node, count; /* its node; items or members so far */
-    int object; /* 1: an object, 0: an array */
+    uint32_t node, count; /* index of its node; items or members so far */
+    int object;           /* 1: an object, 0: an array */
 } specdec__json_open;
 
-/* Counts a node, and stores it while there is room. */
+/* Counts a node of a JSON text, and stores it while there is room. */
 static void specdec__json_store_node(specdec__json *j, const specdec__json_node *node)
 {
     if (j->count < j->room) {
@@ -16807,8 +16812,8 @@ static void specdec__json_store_node(specdec__json *j, const specdec__json_node 
     j->count++;
 }
 
-/* Closes the arrays and objects that end at a byte, and reads the comma behind them, or the end of the text. open[0] is
-   the text itself. Returns the offset behind them. */
+/* Closes the arrays and objects that end at byte `at`, and reads the comma behind them, or the end of the text. open[0]
+   is the text itself, *depth the index of the innermost open one. Returns the offset behind what was read. */
 static size_t specdec__json_close_brackets(specdec__json *j, size_t at, specdec__json_open *open, int *depth)
 {
     for (;;) {
@@ -16836,7 +16841,7 @@ static size_t specdec__json_close_brackets(specdec__json *j, size_t at, specdec_
     }
 }
 
-/* Parses the name of a member and its colon. Returns the offset of the value. */
+/* Parses the name of an object's member and the colon behind it. Returns the offset of the member's value. */
 static size_t specdec__json_parse_name(specdec__json *j, size_t at)
 {
     specdec__json_node name;
@@ -16902,7 +16907,7 @@ static SPECDEC__UNUSED int specdec__json_parse(specdec__json *j)
 
 /* ---- Reading values. */
 
-/* The text of a value; a string's with its quotes and escapes. */
+/* Returns the bytes of a value as the JSON text spells it; a string's with its quotes and escapes. */
 static SPECDEC__UNUSED specdec__bytes specdec__json_raw_text(const specdec__json *j, size_t node)
 {
     specdec__bytes out;
@@ -16912,8 +16917,8 @@ static SPECDEC__UNUSED specdec__bytes specdec__json_raw_text(const specdec__json
     return out;
 }
 
-/* The value of a string: as many of its bytes as fit are written to out[room], without a terminating zero. Returns the
-   number of all its bytes. */
+/* Writes the value of a JSON string, escapes decoded, to out[room], as many of its bytes as fit, without a terminating
+   zero. Returns the number of all its bytes. */
 static SPECDEC__UNUSED size_t specdec__json_string_value(const specdec__json *j, size_t node, char *out, size_t room)
 {
     const specdec__bytes raw = specdec__json_raw_text(j, node);
@@ -16933,7 +16938,7 @@ static SPECDEC__UNUSED size_t specdec__json_string_value(const specdec__json *j,
     return size;
 }
 
-/* Is a node a string whose value is `text`? */
+/* Is a node a JSON string whose value is text[size]? */
 static SPECDEC__UNUSED int specdec__json_string_equals(const specdec__json *j, size_t node, const char *text,
                                                        size_t size)
 {
@@ -16956,8 +16961,8 @@ static SPECDEC__UNUSED int specdec__json_string_equals(const specdec__json *j, s
     return !size;
 }
 
-/* The value of an object's member, the last one where the name occurs twice, as in Python. 0: there is none, or the
-   node is no object. */
+/* Returns the node of the value of an object's member, the last one where the name occurs twice, as in Python; 0: there
+   is none, or the node `object` is no object. */
 static SPECDEC__UNUSED size_t specdec__json_find_member(const specdec__json *j, size_t object, const char *name)
 {
     const size_t size = strlen(name);
@@ -16974,8 +16979,8 @@ static SPECDEC__UNUSED size_t specdec__json_find_member(const specdec__json *j, 
     return found;
 }
 
-/* Reads a number as digits * 10^exponent, where digits is an integer. Returns whether that is exact: only 19 digits
-   fit, and the exponent stays within 9,999. */
+/* Reads a JSON number as *digits * 10^*exponent, where *digits is an integer without sign. Returns whether that is
+   exact: only 19 digits fit, and the exponent stays within 9,999. */
 static int specdec__json_read_decimal(specdec__bytes raw, uint64_t *digits, int *exponent)
 {
     size_t i = raw.data[0] == '-';
@@ -17007,7 +17012,8 @@ static int specdec__json_read_decimal(specdec__bytes raw, uint64_t *digits, int 
     return exact;
 }
 
-/* Reads a number whose value is an integer ("1e3" and "2.0", too). Returns 0 when it is not, or does not fit. */
+/* Reads the JSON number at a node whose value is an integer ("1e3" and "2.0", too) into *out. Returns 0 when it is
+   none, or does not fit. */
 static SPECDEC__UNUSED int specdec__json_read_integer(const specdec__json *j, size_t node, int64_t *out)
 {
     const int negative = j->text[j->nodes[node].from] == '-';
@@ -17028,8 +17034,9 @@ static SPECDEC__UNUSED int specdec__json_read_integer(const specdec__json *j, si
     return 1;
 }
 
-/* Reads a number as a double. Returns whether the double is the nearest one: guaranteed for at most 15 digits and
-   powers of ten up to 22 (W. Clinger, 1990); others may be off by a few units in the last place. */
+/* Reads the JSON number at a node as a double into *out. Returns whether the double is the nearest one: guaranteed for
+   at most 15 digits and powers of ten up to 22 (W. Clinger, 1990); others may be off by a few units in the last
+   place. */
 static SPECDEC__UNUSED int specdec__json_read_double(const specdec__json *j, size_t node, double *out)
 {
     static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
@@ -17065,7 +17072,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The end of the run of characters of a kind that begins at an offset, at most `limit` characters. */
+/* Returns the offset behind the run of characters of a kind (SPECDEC__TEXT_LETTER ...) that begins at offset `at` of a
+   text, at most `limit` characters. */
 static size_t specdec__text_skip_kind(const unsigned char *text, size_t length, size_t at, int kind, size_t limit)
 {
     while (limit--) {
@@ -17078,8 +17086,9 @@ static size_t specdec__text_skip_kind(const unsigned char *text, size_t length, 
     return at;
 }
 
-/* Bytes of a contraction ('s 't 'm 'd 're 've 'll) at the beginning of a text; 0: none. fold: also in upper case. */
-static size_t specdec__text_contraction(const unsigned char *text, size_t length, int fold)
+/* Returns the number of bytes of a contraction ('s 't 'm 'd 're 've 'll) at the beginning of a text; 0: none. fold:
+   also in upper case. */
+static size_t specdec__text_contraction_bytes(const unsigned char *text, size_t length, int fold)
 {
     int a = length > 1 && text[0] == '\'' ? text[1] : 0, b = length > 2 ? text[2] : 0;
 
@@ -17092,9 +17101,9 @@ static size_t specdec__text_contraction(const unsigned char *text, size_t length
     return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
 }
 
-/* Bytes of \s+(?!\S)|\s+ at the beginning of a text: white space, but its last character belongs to a following
-   word. */
-static size_t specdec__text_white_space(const unsigned char *text, size_t length)
+/* Returns the number of bytes of \s+(?!\S)|\s+ at the beginning of a text: white space, but its last character belongs
+   to a following word. */
+static size_t specdec__text_white_space_bytes(const unsigned char *text, size_t length)
 {
     size_t at = 0, last = 0;
 
@@ -17112,10 +17121,11 @@ static size_t specdec__text_white_space(const unsigned char *text, size_t length
    digits in one word. */
 typedef size_t specdec__text_word_function(const unsigned char *text, size_t length, size_t digits);
 
-/* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ (GPT-2). */
+/* Returns the number of bytes of the first word of a text by
+   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ (GPT-2). */
 static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t contraction = specdec__text_contraction(text, length, 0), from = text[0] == ' ';
+    size_t contraction = specdec__text_contraction_bytes(text, length, 0), from = text[0] == ' ';
     specdec__text_character c;
 
     (void)digits;
@@ -17123,11 +17133,12 @@ static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length, 
         return contraction;
     c = specdec__text_character_at(text, length, from);
     if (c.kind == SPECDEC__TEXT_SPACE || c.kind == SPECDEC__TEXT_END)
-        return specdec__text_white_space(text, length);
+        return specdec__text_white_space_bytes(text, length);
     return specdec__text_skip_kind(text, length, from, c.kind, SIZE_MAX);
 }
 
-/* GPT-2's expression, after a first split where every digit is a piece (StarCoder, SmolLM). */
+/* Returns the number of bytes of the first word of a text by GPT-2's expression, after a first split where every digit
+   is a piece (StarCoder, SmolLM). */
 static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t length, size_t digits)
 {
     size_t at = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 1), end;
@@ -17147,20 +17158,20 @@ static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t l
     return end;
 }
 
-/* Bytes of \s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text; 0: no match. */
-static size_t specdec__text_word_spaces(const unsigned char *text, size_t length)
+/* Returns the number of bytes of \s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text; 0: no match. */
+static size_t specdec__text_word_of_white_space(const unsigned char *text, size_t length)
 {
     size_t end;
 
     for (end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
         if (text[end - 1] == '\r' || text[end - 1] == '\n')
             return end;
-    return specdec__text_white_space(text, length);
+    return specdec__text_white_space_bytes(text, length);
 }
 
-/* Bytes of \p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text that no
-   letters begin. slashes = 1: [\r\n/]* instead of [\r\n]*. */
-static size_t specdec__text_word_rest(const unsigned char *text, size_t length, size_t digits, int slashes)
+/* Returns the number of bytes of \p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of
+   a text that no letters begin. slashes = 1: [\r\n/]* instead of [\r\n]*. */
+static size_t specdec__text_word_without_letters(const unsigned char *text, size_t length, size_t digits, int slashes)
 {
     size_t from = text[0] == ' ', end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
 
@@ -17172,32 +17183,34 @@ static size_t specdec__text_word_rest(const unsigned char *text, size_t length, 
             end++;
         return end;
     }
-    return specdec__text_word_spaces(text, length);
+    return specdec__text_word_of_white_space(text, length);
 }
 
-/* Bytes of [^\r\n\p{L}\p{N}]? at the beginning of a text: a character that may precede the letters of a word. */
-static size_t specdec__text_before_letters(specdec__text_character c)
+/* Returns the number of bytes of [^\r\n\p{L}\p{N}]? at the beginning of a text: a character that may precede the
+   letters of a word. */
+static size_t specdec__text_letter_prefix_bytes(specdec__text_character c)
 {
     return c.kind == SPECDEC__TEXT_LETTER || c.kind == SPECDEC__TEXT_NUMBER || c.code == '\r' || c.code == '\n'
                ? 0
                : (size_t)c.size;
 }
 
-/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+| and word_rest (Llama 3: digits 3, Qwen 2: digits 1). */
-static size_t specdec__text_word_modern(const unsigned char *text, size_t length, size_t digits)
+/* Returns the number of bytes of the first word of a text by (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+| and
+   the alternatives of specdec__text_word_without_letters (Llama 3: digits 3, Qwen 2: digits 1). */
+static size_t specdec__text_word_llama3(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t contraction = specdec__text_contraction(text, length, 1);
-    size_t from = specdec__text_before_letters(specdec__text_character_at(text, length, 0));
+    size_t contraction = specdec__text_contraction_bytes(text, length, 1);
+    size_t from = specdec__text_letter_prefix_bytes(specdec__text_character_at(text, length, 0));
     size_t end = specdec__text_skip_kind(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
 
     if (contraction)
         return contraction;
-    return end > from ? end : specdec__text_word_rest(text, length, digits, 0);
+    return end > from ? end : specdec__text_word_without_letters(text, length, digits, 0);
 }
 
 /* A range of code points, both ends included; the ranges of a class are in order. */
 typedef struct specdec__text_range {
-    uint32_t first, last;
+    uint32_t first, last; /* first and last code point of the range */
 } specdec__text_range;
 
 /* Does a code point lie in one of `count` ranges? */
@@ -17221,14 +17234,16 @@ static int specdec__text_is_han(const specdec__text_character *c)
 
     return specdec__text_in_ranges(han, SPECDEC__COUNT(han), c->code);
 }
-/* Has a character one of the properties in `properties` (HEAD, TAIL)? han = 1: characters of \p{Han} have none. */
+/* Has a character one of the properties in `properties` (bits SPECDEC__TEXT_HEAD and _TAIL)? han = 1: characters of
+   \p{Han} have none. */
 static int specdec__text_has_property(const specdec__text_character *c, int properties, int han)
 {
     return c->properties & properties && !(han && specdec__text_is_han(c));
 }
 
-/* The end of HEAD*TAIL+ that begins at an offset; the offset itself: no match. */
-static size_t specdec__text_head_and_tail(const unsigned char *text, size_t length, size_t at, int han)
+/* Returns the offset behind the longest HEAD*TAIL+ (see SPECDEC__TEXT_HEAD: upper-case letters, then lower-case ones)
+   that begins at offset `at` of a text; `at` itself: no match. */
+static size_t specdec__text_cased_letters_end(const unsigned char *text, size_t length, size_t at, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, at);
     size_t end = at;
@@ -17243,12 +17258,12 @@ static size_t specdec__text_head_and_tail(const unsigned char *text, size_t leng
     return end;
 }
 
-/* Bytes of [^\r\n\p{L}\p{N}]?HEAD*TAIL+|[^\r\n\p{L}\p{N}]?HEAD+TAIL* at the beginning of a text; 0: no match. The
-   second alternative only matches upper case. */
+/* Returns the number of bytes of [^\r\n\p{L}\p{N}]?HEAD*TAIL+|[^\r\n\p{L}\p{N}]?HEAD+TAIL* at the beginning of a text;
+   0: no match. The second alternative only matches upper case. */
 static size_t specdec__text_cased_word(const unsigned char *text, size_t length, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, 0);
-    size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from, han);
+    size_t from = specdec__text_letter_prefix_bytes(c), end = specdec__text_cased_letters_end(text, length, from, han);
     int mark = from && c.properties & SPECDEC__TEXT_MARK; /* a mark may be a word by itself */
 
     if (end == from && !mark)
@@ -17258,21 +17273,23 @@ static size_t specdec__text_cased_word(const unsigned char *text, size_t length,
     return end > from || mark ? end : 0;
 }
 
-/* Words of cased letters, and word_rest with slashes (Tekken: digits 1). */
-static size_t specdec__text_word_cased(const unsigned char *text, size_t length, size_t digits)
+/* Returns the number of bytes of the first word of a text: words of cased letters (specdec__text_cased_word), and
+   specdec__text_word_without_letters with slashes (Tekken: digits 1). */
+static size_t specdec__text_word_tekken(const unsigned char *text, size_t length, size_t digits)
 {
     size_t end = specdec__text_cased_word(text, length, 0);
 
-    return end ? end : specdec__text_word_rest(text, length, digits, 1);
+    return end ? end : specdec__text_word_without_letters(text, length, digits, 1);
 }
 
-/* Words of cased letters, with (?i:'s|'t|'re|'ve|'m|'ll|'d) behind them, and word_rest (GPT-4o: digits 3). */
-static size_t specdec__text_word_contracted(const unsigned char *text, size_t length, size_t digits)
+/* Returns the number of bytes of the first word of a text: words of cased letters (specdec__text_cased_word) with
+   (?i:'s|'t|'re|'ve|'m|'ll|'d) behind them, and specdec__text_word_without_letters (GPT-4o: digits 3). */
+static size_t specdec__text_word_gpt4o(const unsigned char *text, size_t length, size_t digits)
 {
     size_t end = specdec__text_cased_word(text, length, 0);
 
-    return end ? end + specdec__text_contraction(text + end, length - end, 1)
-               : specdec__text_word_rest(text, length, digits, 1);
+    return end ? end + specdec__text_contraction_bytes(text + end, length - end, 1)
+               : specdec__text_word_without_letters(text, length, digits, 1);
 }
 
 SPECDEC__FOR_SPEED
@@ -17287,21 +17304,21 @@ SPECDEC__FOR_SIZE
    of the stage before into matches and the text between matches ("isolated" in Hugging Face's tokenizers). A stage is a
    function that returns the bytes of its match at the beginning of a text (length > 0), 0: no match. */
 typedef size_t specdec__text_match_function(const unsigned char *text, size_t length);
-/* A stage of a pre-tokenizer. */
+/* A stage of a pre-tokenizer: one regular expression by which text is split. */
 typedef struct specdec__text_stage {
-    specdec__text_match_function *match; /* NULL: end of the list */
-    int kind; /* SPECDEC__STAGE_... */
+    specdec__text_match_function *match; /* matches the stage's regular expression; NULL: end of the list of stages */
+    int lookahead;                       /* SPECDEC__STAGE_PLAIN to _ENDS */
 } specdec__text_stage;
 
-/* How far a stage looks behind a match, so that a part of a text can be split without the rest. EXACT: one character;
-   PLAIN: white space and one character; FAR: also numbers; CASED: also letters; ENDS: as PLAIN, but white space that
-   does not match is never split. */
+/* Lookahead: how far a stage's regular expression looks behind a match, so that a part of a text can be split without
+   the rest. EXACT: one character; PLAIN: white space and one character; FAR: also numbers; CASED: also letters; ENDS:
+   as PLAIN, but white space that does not match is never split. */
 enum { SPECDEC__STAGE_PLAIN, SPECDEC__STAGE_EXACT, SPECDEC__STAGE_FAR, SPECDEC__STAGE_CASED, SPECDEC__STAGE_ENDS };
 
-/* Does a character belong to a class? */
+/* Does a character belong to a class of characters? */
 typedef int specdec__text_class_function(const specdec__text_character *c);
 
-/* The end of the run of characters of a class that begins at an offset. */
+/* Returns the offset behind the run of characters of a class that begins at offset `at` of a text. */
 static size_t specdec__text_class_run_end(const unsigned char *text, size_t length, size_t at,
                                           specdec__text_class_function *belongs)
 {
@@ -17314,7 +17331,7 @@ static size_t specdec__text_class_run_end(const unsigned char *text, size_t leng
     }
 }
 
-/* Matches \s?X+ for a class X. */
+/* Returns the number of bytes of \s?X+ at the beginning of a text, for a class X of characters; 0: no match. */
 static size_t specdec__text_match_spaced_run(const unsigned char *text, size_t length,
                                              specdec__text_class_function *belongs)
 {
@@ -17325,9 +17342,9 @@ static size_t specdec__text_match_spaced_run(const unsigned char *text, size_t l
     return end > from ? end : from ? specdec__text_class_run_end(text, length, 0, belongs) : 0;
 }
 
-/* Classes of characters; [regular expressions] define them. */
+/* Is a character in \p{L}? This and the next functions test classes; [regular expressions] define them. */
 static int specdec__text_is_letter(const specdec__text_character *c) { return c->kind == SPECDEC__TEXT_LETTER; }
-/* [\p{P}] */
+/* Is a character in [\p{P}]? */
 static int specdec__text_is_punctuation(const specdec__text_character *c)
 {
     return (c->properties & SPECDEC__TEXT_PUNCTUATION) != 0;
@@ -17342,8 +17359,8 @@ static int specdec__text_is_letter_or_mark(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_LETTER || c->properties & SPECDEC__TEXT_MARK;
 }
-/* [^\s\p{L}\p{M}\p{N}] */
-static int specdec__text_is_other_sign(const specdec__text_character *c)
+/* Is a character in [^\s\p{L}\p{M}\p{N}]? */
+static int specdec__text_is_no_letter_number_space(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_OTHER && !(c->properties & SPECDEC__TEXT_MARK);
 }
@@ -17354,12 +17371,12 @@ static int specdec__text_is_latin(const specdec__text_character *c)
 }
 /* Is a character in [\r\n]? */
 static int specdec__text_is_newline(const specdec__text_character *c) { return c->code == '\r' || c->code == '\n'; }
-/* [\p{P}$+<=>^~|`] */
+/* Is a character in [\p{P}$+<=>^~|`] (Falcon)? */
 static int specdec__text_is_falcon_sign(const specdec__text_character *c)
 {
     return specdec__text_is_punctuation(c) || (c->code < 128 && c->properties & SPECDEC__TEXT_SYMBOL);
 }
-/* A character that does not end a word in Poro's and Viking's expression. */
+/* Is a character one that does not end a word in the expression of Poro and Viking? */
 static int specdec__text_is_poro_letter(const specdec__text_character *c)
 {
     static const specdec__text_range marks[] = {{'!', '!'}, {'(', ')'}, {',', ','}, {'.', '.'}, {'?', '?'}, {'|', '|'},
@@ -17367,18 +17384,18 @@ static int specdec__text_is_poro_letter(const specdec__text_character *c)
 
     return c->kind != SPECDEC__TEXT_SPACE && !specdec__text_in_ranges(marks, SPECDEC__COUNT(marks), c->code);
 }
-/* Chinese characters and Japanese syllables (DeepSeek V3). */
+/* Is a character Chinese or a Japanese syllable, as DeepSeek V3 lists them? */
 static int specdec__text_is_east_asian(const specdec__text_character *c)
 {
     return (c->code >= 0x4E00 && c->code <= 0x9FA5) || (c->code >= 0x3040 && c->code <= 0x30FF);
 }
-/* Chinese, Japanese and Korean characters, and nearly all other Asian scripts (DeepSeek LLM). */
+/* Is a character Chinese, Japanese, Korean or of nearly any other Asian script, as DeepSeek LLM lists them? */
 static int specdec__text_is_asian(const specdec__text_character *c)
 {
     return (c->code >= 0x800 && c->code <= 0x9FA5) || (c->code >= 0xAC00 && c->code <= 0xD7FF);
 }
-/* Letters with upper or lower case, as DeepSeek LLM lists them. */
-static int specdec__text_is_llm_letter(const specdec__text_character *c)
+/* Is a character a letter with upper or lower case, as DeepSeek LLM lists them? */
+static int specdec__text_is_deepseek_llm_letter(const specdec__text_character *c)
 {
     static const specdec__text_range letters[] = {
     {0x41, 0x5a}, {0x61, 0x7a}, {0xb5, 0xb5}, {0xc0, 0xd6}, {0xd8, 0xf6}, {0xf8, 0x1ba}, {0x1bc, 0x1bf}, {0x1c4, 0x293},
@@ -17398,8 +17415,8 @@ static int specdec__text_is_llm_letter(const specdec__text_character *c)
 
     return specdec__text_in_ranges(letters, SPECDEC__COUNT(letters), c->code);
 }
-/* Punctuation and signs, as DeepSeek LLM lists them. */
-static int specdec__text_is_llm_sign(const specdec__text_character *c)
+/* Is a character punctuation or another sign, as DeepSeek LLM lists them? */
+static int specdec__text_is_deepseek_llm_sign(const specdec__text_character *c)
 {
     static const specdec__text_range signs[] = {{'!', '/'}, {':', '~'}, {0x2018, 0x201F}, {0x3000, 0x3002},
                                                 {0xFF01, 0xFF0F}, {0xFF1A, 0xFF5E}};
@@ -17407,7 +17424,8 @@ static int specdec__text_is_llm_sign(const specdec__text_character *c)
     return specdec__text_in_ranges(signs, SPECDEC__COUNT(signs), c->code);
 }
 
-/* Stages; the regular expressions are in the order of the functions below them. */
+/* Defines a stage's function, which returns the bytes of its match at the beginning of a text. The regular expressions
+   above the following lines are in the order of the functions. */
 #define SPECDEC__TEXT_STAGE(name, expression) \
     static size_t specdec__text_stage_##name(const unsigned char *text, size_t length) { return expression; }
 /* [\r\n]; \p{N}; \p{N}{1,3}; \p{N}+ */
@@ -17418,10 +17436,12 @@ SPECDEC__TEXT_STAGE(numbers, specdec__text_skip_kind(text, length, 0, SPECDEC__T
 /* \s?\p{L}+; \s?\p{P}+; [\p{P}$+<=>^~|`]+; \s?[letters]+; \s?[signs]+; \s+$ */
 SPECDEC__TEXT_STAGE(letters, specdec__text_match_spaced_run(text, length, specdec__text_is_letter))
 SPECDEC__TEXT_STAGE(punctuation, specdec__text_match_spaced_run(text, length, specdec__text_is_punctuation))
-SPECDEC__TEXT_STAGE(falcons, specdec__text_class_run_end(text, length, 0, specdec__text_is_falcon_sign))
-SPECDEC__TEXT_STAGE(llm_letters, specdec__text_match_spaced_run(text, length, specdec__text_is_llm_letter))
-SPECDEC__TEXT_STAGE(llm_signs, specdec__text_match_spaced_run(text, length, specdec__text_is_llm_sign))
-SPECDEC__TEXT_STAGE(trailing,
+SPECDEC__TEXT_STAGE(falcon_signs, specdec__text_class_run_end(text, length, 0, specdec__text_is_falcon_sign))
+SPECDEC__TEXT_STAGE(deepseek_llm_letters,
+                    specdec__text_match_spaced_run(text, length, specdec__text_is_deepseek_llm_letter))
+SPECDEC__TEXT_STAGE(deepseek_llm_signs,
+                    specdec__text_match_spaced_run(text, length, specdec__text_is_deepseek_llm_sign))
+SPECDEC__TEXT_STAGE(trailing_space,
                     specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length ? length : 0)
 /* [\u4E00-\u9FA5\u3040-\u30FF]+; [\u0800-\u9FA5\uAC00-\uD7FF]+ */
 SPECDEC__TEXT_STAGE(east_asian, specdec__text_class_run_end(text, length, 0, specdec__text_is_east_asian))
@@ -17429,12 +17449,12 @@ SPECDEC__TEXT_STAGE(asian, specdec__text_class_run_end(text, length, 0, specdec_
 /* Whole pre-tokenizers as stages: GPT-2's; Llama 3's with numbers of any length; GPT-4o's with numbers of 1 or 3
    digits. */
 SPECDEC__TEXT_STAGE(gpt2, specdec__text_word_gpt2(text, length, 0))
-SPECDEC__TEXT_STAGE(modern, specdec__text_word_modern(text, length, SIZE_MAX))
-SPECDEC__TEXT_STAGE(gpt4o_1, specdec__text_word_contracted(text, length, 1))
-SPECDEC__TEXT_STAGE(gpt4o_3, specdec__text_word_contracted(text, length, 3))
+SPECDEC__TEXT_STAGE(llama3, specdec__text_word_llama3(text, length, SIZE_MAX))
+SPECDEC__TEXT_STAGE(gpt4o_1, specdec__text_word_gpt4o(text, length, 1))
+SPECDEC__TEXT_STAGE(gpt4o_3, specdec__text_word_gpt4o(text, length, 3))
 
-/* [0-9]{3} */
-static size_t specdec__text_stage_triple(const unsigned char *text, size_t length)
+/* Matches [0-9]{3} at the beginning of a text. Returns the number of bytes; 0: no match. */
+static size_t specdec__text_stage_three_digits(const unsigned char *text, size_t length)
 {
     size_t at;
 
@@ -17443,7 +17463,8 @@ static size_t specdec__text_stage_triple(const unsigned char *text, size_t lengt
     return at == 3 ? 3 : 0;
 }
 
-/*  ?[^(\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+ (Poro, Viking). */
+/* Matches  ?[^(\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+ (Poro, Viking) at the beginning of a text. Returns
+   the number of bytes; 0: no match. */
 static size_t specdec__text_stage_poro(const unsigned char *text, size_t length)
 {
     const size_t from = text[0] == ' ',
@@ -17452,7 +17473,7 @@ static size_t specdec__text_stage_poro(const unsigned char *text, size_t length)
     return end > from ? end : 0;
 }
 
-/* Youtu's classes: Korean letters; signs of Chinese texts; Bopomofo. */
+/* Is a character a Korean letter, as Youtu lists them? */
 static int specdec__text_is_korean(const specdec__text_character *c)
 {
     return (c->code >= 0xAC00 && c->code <= 0xD7A3) || (c->code >= 0x3131 && c->code <= 0x318E);
@@ -17465,13 +17486,14 @@ static int specdec__text_is_youtu_sign(const specdec__text_character *c)
 
     return specdec__text_in_ranges(signs, SPECDEC__COUNT(signs), c->code);
 }
-/* Is a character Bopomofo? */
+/* Is a character Bopomofo, as Youtu lists it? */
 static int specdec__text_is_bopomofo(const specdec__text_character *c)
 {
     return c->code >= 0x3105 && c->code <= 0x312F;
 }
 
-/* Matches a run of Korean, Bopomofo, or Chinese and Japanese letters, or of signs of Chinese texts (Youtu). */
+/* Matches a run of Korean, Bopomofo, or Chinese and Japanese letters, or of signs of Chinese texts (Youtu). Returns the
+   number of bytes; 0: no match. */
 static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length)
 {
     static specdec__text_class_function *const classes[4] = {specdec__text_is_korean, specdec__text_is_youtu_sign,
@@ -17483,9 +17505,9 @@ static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length
     return end;
 }
 
-/* [!-/:-@[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
-   (DeepSeek V3). */
-static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
+/* Matches [!-/:-@[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+   (DeepSeek V3) at the beginning of a text. Returns the number of bytes; 0: no match. */
+static size_t specdec__text_stage_deepseek_v3(const unsigned char *text, size_t length)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
     const int bare = c.kind == SPECDEC__TEXT_LETTER || specdec__text_is_sign(&c) || specdec__text_is_newline(&c);
@@ -17502,15 +17524,16 @@ static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
     end = specdec__text_class_run_end(text, length, from, specdec__text_is_sign);
     if (end > from)
         return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
-    return specdec__text_word_spaces(text, length);
+    return specdec__text_word_of_white_space(text, length);
 }
 
-/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|
+/* Returns the number of bytes of the first word of a text by
+   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|
    \s+(?!\S)|\s+ (Qwen 3.5). */
 static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length, size_t digits)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
-    size_t from = specdec__text_before_letters(c), end = specdec__text_contraction(text, length, 1);
+    size_t from = specdec__text_letter_prefix_bytes(c), end = specdec__text_contraction_bytes(text, length, 1);
 
     if (end)
         return end;
@@ -17521,17 +17544,18 @@ static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length
     if (end)
         return end;
     from = text[0] == ' ';
-    end = specdec__text_class_run_end(text, length, from, specdec__text_is_other_sign);
+    end = specdec__text_class_run_end(text, length, from, specdec__text_is_no_letter_number_space);
     if (end > from)
         return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
-    return specdec__text_word_spaces(text, length);
+    return specdec__text_word_of_white_space(text, length);
 }
 
-/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+ (Seed):
+/* Returns the number of bytes of the first word of a text by
+   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+ (Seed):
    Qwen 2's expression, except that signs do not include line ends behind them. */
 static size_t specdec__text_word_seed(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_word_modern(text, length, digits);
+    size_t end = specdec__text_word_llama3(text, length, digits);
 
     while (end > 1 && specdec__text_character_at(text, length, text[0] == ' ').kind == SPECDEC__TEXT_OTHER &&
            (text[end - 1] == '\r' || text[end - 1] == '\n'))
@@ -17539,8 +17563,8 @@ static size_t specdec__text_word_seed(const unsigned char *text, size_t length, 
     return end;
 }
 
-/* [^\n]+|\n+ (Gemma 4). */
-static size_t specdec__text_word_line(const unsigned char *text, size_t length, size_t digits)
+/* Returns the number of bytes of the first word of a text by [^\n]+|\n+ (Gemma 4). */
+static size_t specdec__text_word_gemma4(const unsigned char *text, size_t length, size_t digits)
 {
     const unsigned char *end = (const unsigned char *)memchr(text, '\n', length);
     size_t at = 0;
@@ -17553,10 +17577,10 @@ static size_t specdec__text_word_line(const unsigned char *text, size_t length, 
     return at;
 }
 
-/* The number of digits in front of the groups of three that end a run of digits. A run of more than
-   SPECDEC__TEXT_LONGEST_NUMBER digits is grouped from its beginning. */
-#define SPECDEC__TEXT_LONGEST_NUMBER 192
-static size_t specdec__text_digits_before_threes(const unsigned char *text, size_t length, size_t *count)
+#define SPECDEC__TEXT_LONGEST_NUMBER 192 /* digits of a longer run are grouped from its beginning, not its end */
+
+/* Returns the number of digits in front of the groups of three that end a run of digits; *count: digits of the run. */
+static size_t specdec__text_digits_before_groups(const unsigned char *text, size_t length, size_t *count)
 {
     size_t at = 0, next;
 
@@ -17568,10 +17592,11 @@ static size_t specdec__text_digits_before_threes(const unsigned char *text, size
     return *count % 3;
 }
 
-/* \d{1,3}(?=(?:\d{3})*\b) (Tiny Aya): groups of three digits from the end of a number that no letter follows. */
-static size_t specdec__text_stage_threes(const unsigned char *text, size_t length)
+/* Matches \d{1,3}(?=(?:\d{3})*\b) (Tiny Aya) at the beginning of a text: groups of three digits from the end of a
+   number that no letter follows. Returns the number of bytes; 0: no match. */
+static size_t specdec__text_stage_tiny_aya_digits(const unsigned char *text, size_t length)
 {
-    size_t count, first = specdec__text_digits_before_threes(text, length, &count), end;
+    size_t count, first = specdec__text_digits_before_groups(text, length, &count), end;
     specdec__text_character c;
 
     if (!count)
@@ -17583,18 +17608,19 @@ static size_t specdec__text_stage_threes(const unsigned char *text, size_t lengt
     return specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
 }
 
-/* (?=(\d{3})+(?!\d)) behind \p{N}+ (SuperBPE): groups of three digits from the end, whatever follows. */
-static size_t specdec__text_stage_groups(const unsigned char *text, size_t length)
+/* Matches (?=(\d{3})+(?!\d)) behind \p{N}+ (SuperBPE): groups of three digits from the end of a number, whatever
+   follows. Returns the number of bytes; 0: no match. */
+static size_t specdec__text_stage_superbpe_digits(const unsigned char *text, size_t length)
 {
-    size_t count, first = specdec__text_digits_before_threes(text, length, &count);
+    size_t count, first = specdec__text_digits_before_groups(text, length, &count);
 
     return specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : count ? 3 : 0);
 }
 
-/* Bytes of the first piece of a text after a stage: its match, or the text in front of a match. *exact becomes 1 when
-   the piece ends there whatever follows the text. */
-static size_t specdec__text_stage_piece(const specdec__text_stage *stage, const unsigned char *text, size_t length,
-                                        int *exact)
+/* Returns the number of bytes of the first piece of a text after one stage: its match, or the text in front of a match.
+   *exact becomes 1 when the piece ends there whatever follows the text. */
+static size_t specdec__text_first_piece_of_stage(const specdec__text_stage *stage, const unsigned char *text,
+                                                 size_t length, int *exact)
 {
     size_t at = 0, size = 0, seen;
 
@@ -17605,23 +17631,24 @@ static size_t specdec__text_stage_piece(const specdec__text_stage *stage, const 
         if (size)
             break;
         c = specdec__text_character_at(text, length, at);
-        if (c.kind == SPECDEC__TEXT_SPACE && stage->kind == SPECDEC__STAGE_ENDS)
+        if (c.kind == SPECDEC__TEXT_SPACE && stage->lookahead == SPECDEC__STAGE_ENDS)
             at = specdec__text_skip_kind(text, length, at, SPECDEC__TEXT_SPACE, SIZE_MAX);
         else
             at += (size_t)c.size;
     }
-    if (!size || stage->kind == SPECDEC__STAGE_ENDS)
+    if (!size || stage->lookahead == SPECDEC__STAGE_ENDS)
         return at ? at : size;
-    seen = at + (stage->kind == SPECDEC__STAGE_FAR ? 4 * SPECDEC__TEXT_LONGEST_NUMBER + 4 : at ? 12 : size + 4);
-    if (seen <= length && (at || stage->kind == SPECDEC__STAGE_EXACT || stage->kind == SPECDEC__STAGE_FAR))
+    seen = at + (stage->lookahead == SPECDEC__STAGE_FAR ? 4 * SPECDEC__TEXT_LONGEST_NUMBER + 4 : at ? 12 : size + 4);
+    if (seen <= length && (at || stage->lookahead == SPECDEC__STAGE_EXACT || stage->lookahead == SPECDEC__STAGE_FAR))
         *exact = 1; /* three characters decide whether there is a match */
     return at ? at : size;
 }
 
-/* Bytes of the first word of a text (length > 0): its first piece after all stages. As a text may be long and its first
-   stage match nowhere, only a part of the text is split first, and a longer part if its end could matter: no expression
-   looks further than to the first character behind a word that is not white space (or number or letter: FAR, CASED). */
-static size_t specdec__text_word_staged(const specdec__text_stage *stages, const unsigned char *text, size_t length)
+/* Returns the number of bytes of the first word of a text (length > 0): its first piece after all stages. As a text may
+   be long and its first stage match nowhere, only a part of the text is split first, and a longer part if its end could
+   matter: no expression looks further than to the first character behind a word that is not white space (or number or
+   letter: FAR, CASED). */
+static size_t specdec__text_word_by_stages(const specdec__text_stage *stages, const unsigned char *text, size_t length)
 {
     size_t window, limit, end, at;
     int i, exact, reaches = 0, cased = 0;
@@ -17629,9 +17656,9 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
     for (window = 16;; window = specdec__size_multiply(window, 2)) {
         limit = window < length ? window : length;
         for (i = 0, exact = 0, end = limit; stages[i].match; i++) {
-            end = specdec__text_stage_piece(stages + i, text, end, &exact);
-            reaches |= stages[i].kind == SPECDEC__STAGE_FAR;
-            cased |= stages[i].kind == SPECDEC__STAGE_CASED;
+            end = specdec__text_first_piece_of_stage(stages + i, text, end, &exact);
+            reaches |= stages[i].lookahead == SPECDEC__STAGE_FAR;
+            cased |= stages[i].lookahead == SPECDEC__STAGE_CASED;
         }
         if (limit == length || exact)
             return end;
@@ -17646,7 +17673,8 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
     }
 }
 
-/* \p{Han}+, or GPT-4o's expression for other characters, without [/]* behind signs (Kimi K2). */
+/* Returns the number of bytes of the first word of a text by \p{Han}+, or GPT-4o's expression for other characters,
+   without [/]* behind signs (Kimi K2). */
 static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, size_t digits)
 {
     size_t end = specdec__text_class_run_end(text, length, 0, specdec__text_is_han);
@@ -17654,45 +17682,47 @@ static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, 
     if (end)
         return end;
     end = specdec__text_cased_word(text, length, 1);
-    return end ? end + specdec__text_contraction(text + end, length - end, 1)
-               : specdec__text_word_rest(text, length, digits, 0);
+    return end ? end + specdec__text_contraction_bytes(text + end, length - end, 1)
+               : specdec__text_word_without_letters(text, length, digits, 0);
 }
 
-/* Lists of stages of pre-tokenizers. */
+/* A row of a list of stages. The lists below belong to pre-tokenizers of several stages. */
 #define SPECDEC__STAGE(name, kind) {specdec__text_stage_##name, SPECDEC__STAGE_##kind}
 static const specdec__text_stage specdec__text_deepseek_llm[] = {
-    SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(llm_letters, EXACT), SPECDEC__STAGE(llm_signs, EXACT),
-    SPECDEC__STAGE(trailing, ENDS), SPECDEC__STAGE(asian, EXACT), SPECDEC__STAGE(numbers, EXACT), {NULL, 0}};
+    SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(deepseek_llm_letters, EXACT),
+    SPECDEC__STAGE(deepseek_llm_signs, EXACT), SPECDEC__STAGE(trailing_space, ENDS), SPECDEC__STAGE(asian, EXACT),
+    SPECDEC__STAGE(numbers, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_deepseek_coder[] = {
     SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(letters, EXACT), SPECDEC__STAGE(punctuation, EXACT),
     SPECDEC__STAGE(asian, EXACT), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_deepseek_v3[] = {
-    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(east_asian, EXACT), SPECDEC__STAGE(v3, PLAIN), {NULL, 0}};
+    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(east_asian, EXACT), SPECDEC__STAGE(deepseek_v3, PLAIN), {NULL, 0}};
 static const specdec__text_stage specdec__text_falcon[] = {
-    SPECDEC__STAGE(falcons, EXACT), SPECDEC__STAGE(gpt2, PLAIN), SPECDEC__STAGE(triple, EXACT), {NULL, 0}};
+    SPECDEC__STAGE(falcon_signs, EXACT), SPECDEC__STAGE(gpt2, PLAIN), SPECDEC__STAGE(three_digits, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_minicpm5[] = {
-    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(modern, PLAIN), {NULL, 0}};
+    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(llama3, PLAIN), {NULL, 0}};
 static const specdec__text_stage specdec__text_youtu[] = {
     SPECDEC__STAGE(youtu, EXACT), SPECDEC__STAGE(gpt4o_1, CASED), {NULL, 0}};
 static const specdec__text_stage specdec__text_tiny_aya[] = {
-    SPECDEC__STAGE(threes, FAR), SPECDEC__STAGE(gpt4o_3, CASED), {NULL, 0}};
+    SPECDEC__STAGE(tiny_aya_digits, FAR), SPECDEC__STAGE(gpt4o_3, CASED), {NULL, 0}};
 static const specdec__text_stage specdec__text_superbpe[] = {
-    SPECDEC__STAGE(numbers, EXACT), SPECDEC__STAGE(groups, FAR), {NULL, 0}};
+    SPECDEC__STAGE(numbers, EXACT), SPECDEC__STAGE(superbpe_digits, FAR), {NULL, 0}};
 static const specdec__text_stage specdec__text_poro[] = {SPECDEC__STAGE(poro, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_viking[] = {
     SPECDEC__STAGE(poro, EXACT), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
 
-/* Which words become one token without merges when the vocabulary has them: none, all, words of line ends. */
+/* Which words become one token without merging when the vocabulary has them as tokens: none, all, or those of line
+   ends. */
 enum { SPECDEC__WORDS_MERGED, SPECDEC__WORDS_WHOLE, SPECDEC__WORDS_LINE_ENDS };
 
 /* A pre-tokenizer: how BPE splits text into words, by the value of tokenizer.ggml.pre. */
 typedef struct specdec__pre_tokenizer {
-    const char *name;
-    specdec__text_word_function *first_word;
-    size_t digits; /* most digits of a number in one word */
-    int whole_words;   /* SPECDEC__WORDS_...: words that skip merging */
-    int add_bos;       /* default of add_bos_token; 2: overrides the file */
-    const specdec__text_stage *stages; /* not NULL: split by stages instead of word() */
+    const char *name;                        /* value of tokenizer.ggml.pre */
+    specdec__text_word_function *first_word; /* returns the bytes of a text's first word; NULL: see stages */
+    size_t digits;                           /* most digits of a number in one word */
+    int whole_words;                         /* SPECDEC__WORDS_...: words that skip merging */
+    int add_bos;                             /* default of add_bos_token; 2: overrides the file */
+    const specdec__text_stage *stages;       /* list of stages that split text instead of first_word; NULL: none */
 } specdec__pre_tokenizer;
 
 /* All pre-tokenizers. Models of some names: "smaug-bpe" SmolLM3; "dbrx" Phi-4, Granite 4, OLMo 2; "refact" Granite 3;
@@ -17703,23 +17733,23 @@ static const specdec__pre_tokenizer specdec__pre_tokenizers[] = {
     {"exaone4", specdec__text_word_gpt2, 0, 0, 0, NULL},
     {"a.x-4.0", specdec__text_word_gpt2, 0, 0, 0, NULL},
     {"trillion", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"llama-bpe", specdec__text_word_modern, 3, 1, 1, NULL},
-    {"llama3", specdec__text_word_modern, 3, 1, 1, NULL},
-    {"llama-v3", specdec__text_word_modern, 3, 1, 1, NULL},
-    {"falcon3", specdec__text_word_modern, 3, 1, 1, NULL},
-    {"pixtral", specdec__text_word_modern, 3, 1, 1, NULL},
-    {"midm-2.0", specdec__text_word_modern, 3, 1, 1, NULL},
-    {"smaug-bpe", specdec__text_word_modern, 3, 0, 0, NULL},
-    {"dbrx", specdec__text_word_modern, 3, 0, 0, NULL},
-    {"glm4", specdec__text_word_modern, 3, 0, 0, NULL},
-    {"chatglm-bpe", specdec__text_word_modern, 3, 0, 0, NULL},
-    {"qwen2", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"deepseek-r1-qwen", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"megrez", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"gpt-4o", specdec__text_word_contracted, 3, 0, 0, NULL},
-    {"llama4", specdec__text_word_contracted, 3, 0, 0, NULL},
-    {"kanana2", specdec__text_word_contracted, 3, 0, 0, NULL},
-    {"tekken", specdec__text_word_cased, 1, 1, 1, NULL},
+    {"llama-bpe", specdec__text_word_llama3, 3, 1, 1, NULL},
+    {"llama3", specdec__text_word_llama3, 3, 1, 1, NULL},
+    {"llama-v3", specdec__text_word_llama3, 3, 1, 1, NULL},
+    {"falcon3", specdec__text_word_llama3, 3, 1, 1, NULL},
+    {"pixtral", specdec__text_word_llama3, 3, 1, 1, NULL},
+    {"midm-2.0", specdec__text_word_llama3, 3, 1, 1, NULL},
+    {"smaug-bpe", specdec__text_word_llama3, 3, 0, 0, NULL},
+    {"dbrx", specdec__text_word_llama3, 3, 0, 0, NULL},
+    {"glm4", specdec__text_word_llama3, 3, 0, 0, NULL},
+    {"chatglm-bpe", specdec__text_word_llama3, 3, 0, 0, NULL},
+    {"qwen2", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"deepseek-r1-qwen", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"megrez", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"gpt-4o", specdec__text_word_gpt4o, 3, 0, 0, NULL},
+    {"llama4", specdec__text_word_gpt4o, 3, 0, 0, NULL},
+    {"kanana2", specdec__text_word_gpt4o, 3, 0, 0, NULL},
+    {"tekken", specdec__text_word_tekken, 1, 1, 1, NULL},
     {"smollm", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
     {"starcoder", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
     {"exaone", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
@@ -17734,22 +17764,22 @@ static const specdec__pre_tokenizer specdec__pre_tokenizers[] = {
     {"mellum", specdec__text_word_gpt2, 0, 0, 0, NULL},
     {"gigachat", specdec__text_word_gpt2, 0, 0, 0, NULL},
     {"granite-docling", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"lfm2", specdec__text_word_modern, 3, 1, 1, NULL},
-    {"falcon-h1", specdec__text_word_modern, 3, 1, 1, NULL},
-    {"hunyuan", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"solar-open", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"stablelm2", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"grok-2", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"kormo", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"bailingmoe", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"bailingmoe2", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"llada-moe", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"lfm2", specdec__text_word_llama3, 3, 1, 1, NULL},
+    {"falcon-h1", specdec__text_word_llama3, 3, 1, 1, NULL},
+    {"hunyuan", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"solar-open", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"stablelm2", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"grok-2", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"kormo", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"bailingmoe", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"bailingmoe2", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"llada-moe", specdec__text_word_llama3, 1, 0, 0, NULL},
     {"qwen35", specdec__text_word_qwen35, 1, 0, 0, NULL},
     {"seed-coder", specdec__text_word_seed, 1, 0, 0, NULL},
-    {"minimax-m2", specdec__text_word_contracted, 3, 0, 0, NULL},
-    {"talkie", specdec__text_word_contracted, 3, 0, 0, NULL},
+    {"minimax-m2", specdec__text_word_gpt4o, 3, 0, 0, NULL},
+    {"talkie", specdec__text_word_gpt4o, 3, 0, 0, NULL},
     {"kimi-k2", specdec__text_word_kimi, 3, 0, 0, NULL},
-    {"gemma4", specdec__text_word_line, 0, SPECDEC__WORDS_LINE_ENDS, 2, NULL},
+    {"gemma4", specdec__text_word_gemma4, 0, SPECDEC__WORDS_LINE_ENDS, 2, NULL},
     {"deepseek-llm", NULL, 0, 0, 0, specdec__text_deepseek_llm},
     {"deepseek-coder", NULL, 0, 0, 0, specdec__text_deepseek_coder},
     {"deepseek-v3", NULL, 0, 0, 0, specdec__text_deepseek_v3},
@@ -17772,7 +17802,7 @@ static const specdec__pre_tokenizer specdec__pre_tokenizers[] = {
    (or, where no file was at hand, by a special token). Some of these pre-tokenizers are not supported: files are then
    refused with their name. */
 static const struct {
-    uint32_t merges, id; /* number of merges; id of the token */
+    uint32_t merges, id;      /* number of merges; id of the token */
     const char *text, *words; /* text of the token; name of the pre-tokenizer */
 } specdec__known_vocabularies[] = {{280147, 100000, "IClient", "llama-bpe"},
                                    {151387, 10000, "\xc4\xa0rise", "qwen2"},
@@ -17788,15 +17818,15 @@ static const struct {
                                    {318088, 151329, "<|endoftext|>", "glm4"},
                                    {31757, 10000, "IGN", "deepseek-coder"}};
 
-/* Bytes of the first word of a text (length > 0). */
+/* Returns the number of bytes of the first word of a text (length > 0) by a pre-tokenizer. */
 static size_t specdec__pre_tokenizer_first_word(const specdec__pre_tokenizer *words, const unsigned char *text,
                                                 size_t length)
 {
-    return words->stages ? specdec__text_word_staged(words->stages, text, length)
+    return words->stages ? specdec__text_word_by_stages(words->stages, text, length)
                          : words->first_word(text, length, words->digits);
 }
 
-/* The pre-tokenizer with a name; NULL: there is none. */
+/* Returns the row of specdec__pre_tokenizers with a name; NULL: no row has it. */
 static const specdec__pre_tokenizer *specdec__pre_tokenizer_find(specdec__bytes name)
 {
     size_t i;
@@ -17807,7 +17837,8 @@ static const specdec__pre_tokenizer *specdec__pre_tokenizer_find(specdec__bytes 
     return NULL;
 }
 
-/* The most similar known name, for an error, if at most a third of its letters differ; "": no name is similar. */
+/* Returns the known pre-tokenizer's name that is most similar to a name, for an error text, if at most a third of its
+   letters differ; "": no name is similar. */
 static SPECDEC__UNUSED const char *specdec__pre_tokenizer_similar_name(specdec__bytes name)
 {
     size_t i, least = specdec__name_max_distance(name);
@@ -17826,21 +17857,21 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__VOCAB_PROBES_MOST 4096 /* entries probed from the place of a hash on, at most */
+#define SPECDEC__VOCAB_PROBES_MOST 4096 /* entries of a hash table that a search may probe */
 
-/* Adds a byte to a hash. */
+/* Returns a hash after one more byte (FNV-1a). */
 SPECDEC__INLINE uint32_t specdec__vocab_hash_byte(uint32_t hash, unsigned char byte)
 {
     return (hash ^ byte) * 16777619u;
 }
 
-/* Mixes the bits of a hash after its last byte. */
-SPECDEC__INLINE uint32_t specdec__vocab_hash_end(uint32_t hash)
+/* Returns a hash with its bits mixed, after its last byte was added. */
+SPECDEC__INLINE uint32_t specdec__vocab_hash_finish(uint32_t hash)
 {
     return (hash ^ hash >> 15) * 0x2c1b3c6du ^ hash >> 13;
 }
 
-/* Adds bytes to a hash. */
+/* Returns a hash after the bytes of `part`. */
 static uint32_t specdec__vocab_hash_bytes(uint32_t hash, specdec__bytes part)
 {
     size_t i;
@@ -17850,8 +17881,10 @@ static uint32_t specdec__vocab_hash_bytes(uint32_t hash, specdec__bytes part)
     return hash;
 }
 
-/* The id of the token whose text in the file is a, or a followed by b (if not NULL); -1: there is none. */
-static int32_t specdec__vocab_find_file_text(const specdec__vocab *v, specdec__bytes a, const specdec__bytes *b)
+/* Returns the id of the token whose text, as the file spells it, is a, or a followed by b (if not NULL); -1: there is
+   none. */
+static int32_t specdec__vocab_find_token_by_file_text(const specdec__vocab *v, specdec__bytes a,
+                                                      const specdec__bytes *b)
 {
     uint32_t hash = specdec__vocab_hash_bytes(0, a), entry;
     size_t size = a.size + (b ? b->size : 0);
@@ -17859,7 +17892,7 @@ static int32_t specdec__vocab_find_file_text(const specdec__vocab *v, specdec__b
 
     if (b)
         hash = specdec__vocab_hash_bytes(hash, *b);
-    hash = specdec__vocab_hash_end(hash);
+    hash = specdec__vocab_hash_finish(hash);
     for (i = 0; i < SPECDEC__VOCAB_PROBES_MOST && (entry = v->token_table[hash & v->token_table_mask]) != 0;
          i++, hash++) {
         specdec__bytes text = specdec__vocab_token_text(v, entry - 1);
@@ -17871,20 +17904,21 @@ static int32_t specdec__vocab_find_file_text(const specdec__vocab *v, specdec__b
     return -1;
 }
 
-/* A stretch of plain text; prefix 1: byte 0 is an added space that is not in the text. */
+/* A stretch: plain text that is tokenized at once, perhaps with a space in front that is not in the text. */
 typedef struct specdec__text_stretch {
-    const unsigned char *text;
-    size_t length; /* bytes, the prefix included */
-    size_t prefix; /* 1: byte 0 is an added space; else 0 */
+    const unsigned char *text; /* bytes of the stretch, without the added space */
+    size_t length;             /* bytes of the stretch, the added space included */
+    size_t prefix;             /* 1: byte 0 is an added space; else 0 */
 } specdec__text_stretch;
 
-/* A byte of a stretch, as plain text. */
+/* Returns byte `at` of a stretch of plain text. */
 SPECDEC__INLINE unsigned char specdec__text_stretch_byte(const specdec__text_stretch *run, size_t at)
 {
     return at < run->prefix ? (unsigned char)' ' : run->text[at - run->prefix];
 }
 
-/* Are the bytes [from, from + length) of a stretch, spelled as token texts are, equal to a token's text? */
+/* Are the bytes [from, from + length) of a stretch of plain text, spelled as the vocabulary spells token texts, equal
+   to a token's text? */
 static int specdec__text_stretch_equals(const specdec__text_stretch *run, size_t from, size_t length, int model,
                                         specdec__bytes text)
 {
@@ -17901,15 +17935,16 @@ static int specdec__text_stretch_equals(const specdec__text_stretch *run, size_t
     return at == text.size;
 }
 
-/* The id of the token that spells the bytes [from, from + length) of a stretch; -1: there is none. */
-static int32_t specdec__vocab_find_stretch(const specdec__vocab *v, const specdec__text_stretch *run, size_t from,
-                                           size_t length)
+/* Returns the id of the token that spells the bytes [from, from + length) of a stretch of plain text; -1: there is
+   none. */
+static int32_t specdec__vocab_find_token_of_stretch(const specdec__vocab *v, const specdec__text_stretch *run,
+                                                    size_t from, size_t length)
 {
     unsigned char spelled[3];
     uint32_t hash = 0, entry;
     size_t i;
 
-    if (length > v->longest)
+    if (length > v->longest_bytes)
         return -1;
     for (i = from; i < from + length; i++) {
         size_t j, size = specdec__text_spell_byte(v->model, specdec__text_stretch_byte(run, i), spelled);
@@ -17917,7 +17952,7 @@ static int32_t specdec__vocab_find_stretch(const specdec__vocab *v, const specde
         for (j = 0; j < size; j++)
             hash = specdec__vocab_hash_byte(hash, spelled[j]);
     }
-    hash = specdec__vocab_hash_end(hash);
+    hash = specdec__vocab_hash_finish(hash);
     for (i = 0; i < SPECDEC__VOCAB_PROBES_MOST && (entry = v->token_table[hash & v->token_table_mask]) != 0;
          i++, hash++)
         if (specdec__text_stretch_equals(run, from, length, v->model, specdec__vocab_token_text(v, entry - 1)))
@@ -17925,13 +17960,13 @@ static int32_t specdec__vocab_find_stretch(const specdec__vocab *v, const specde
     return -1;
 }
 
-/* The hash of a pair of token ids. */
+/* Returns the hash of a pair of token ids. */
 SPECDEC__INLINE uint32_t specdec__vocab_pair_hash(uint32_t left, uint32_t right)
 {
-    return specdec__vocab_hash_end(left * 0x9e3779b1u ^ right * 0x85ebca77u ^ right >> 9);
+    return specdec__vocab_hash_finish(left * 0x9e3779b1u ^ right * 0x85ebca77u ^ right >> 9);
 }
 
-/* The rank of the merge of two tokens, lower is earlier; SPECDEC__TEXT_NONE: there is no such merge. */
+/* Returns the rank of the BPE merge of two tokens, lower is earlier; SPECDEC__TEXT_NONE: there is no such merge. */
 static uint32_t specdec__vocab_merge_rank(const specdec__vocab *v, uint32_t left, uint32_t right)
 {
     uint32_t hash = specdec__vocab_pair_hash(left, right), entry;
@@ -17944,9 +17979,9 @@ static uint32_t specdec__vocab_merge_rank(const specdec__vocab *v, uint32_t left
     return SPECDEC__TEXT_NONE;
 }
 
-/* Enters an entry into a hash table with linear probing. Returns 0 when it would be SPECDEC__VOCAB_PROBES_MOST places
-   from its hash: then a hostile file has made hashes collide, and building the table would take quadratic time. */
-static int specdec__vocab_table_put(uint32_t *slots, uint32_t mask, uint32_t hash, uint32_t entry)
+/* Stores an entry in a hash table with linear probing. Returns 0 when it would be SPECDEC__VOCAB_PROBES_MOST entries
+   away from its hash: then a hostile file has made hashes collide, and building the table would take quadratic time. */
+static int specdec__vocab_store_in_hash_table(uint32_t *slots, uint32_t mask, uint32_t hash, uint32_t entry)
 {
     int i;
 
@@ -17966,13 +18001,14 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The arrays of a vocabulary in the file, checked, before indexes are built from them. */
+/* The arrays of a vocabulary in the GGUF file, checked, before indexes are built from them. */
 typedef struct specdec__vocab_source {
-    specdec__gguf_value tokens, scores, types, merges;
+    specdec__gguf_value tokens, scores; /* tokenizer.ggml.tokens, tokenizer.ggml.scores */
+    specdec__gguf_value types, merges;  /* tokenizer.ggml.token_type, tokenizer.ggml.merges */
 } specdec__vocab_source;
 
-/* Reads a token id of the vocabulary, or -1. *out keeps its default when the key is absent; a default beyond the
-   vocabulary becomes -1. */
+/* Reads the token id under a key of the GGUF file, or -1, into *out, which keeps its default when the key is absent; a
+   default beyond the vocabulary becomes -1. Errors: FORMAT. */
 static specdec_result specdec__vocab_read_id(const specdec__vocab *v, const specdec__gguf *gguf, const char *key,
                                              int32_t *out, specdec_error *error)
 {
@@ -17982,15 +18018,16 @@ static specdec_result specdec__vocab_read_id(const specdec__vocab *v, const spec
     if (result)
         return result;
     if (id == UINT32_MAX)
-        id = -1; /* some converters write "none" so */
+        id = -1; /* some converters write "no token" as 2^32 - 1 */
     if (id < -1 || id >= (int64_t)v->count)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is not a token of this vocabulary of %u", key, v->count);
     *out = (int32_t)id;
     return SPECDEC_OK;
 }
 
-/* Reads tokenizer.ggml.model, and sets the defaults of that tokenizer. */
-static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+/* Reads tokenizer.ggml.model into v->model, and sets that tokenizer's defaults of special tokens and flags. */
+static specdec_result specdec__vocab_read_tokenizer_model(specdec__vocab *v, const specdec__gguf *gguf,
+                                                          specdec_error *error)
 {
     specdec__bytes model;
     specdec_result result = specdec__gguf_get_string(gguf, "tokenizer.ggml.model", &model, error);
@@ -18000,7 +18037,7 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
     if (!model.data)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", "tokenizer.ggml.model");
     v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
-    memset(v->gap, 0xff, sizeof v->gap); /* -1 */
+    memset(v->fim, 0xff, sizeof v->fim); /* -1 */
 #if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
     if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -18026,7 +18063,7 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
     return SPECDEC_OK;
 }
 
-/* The text of a token by a walk over all texts before it, as long as there is no index. */
+/* Returns the text of token `id` by a walk over the texts of all tokens before it, as long as there is no index. */
 static specdec__bytes specdec__vocab_find_text(const specdec__vocab *v, uint32_t id)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
@@ -18036,7 +18073,8 @@ static specdec__bytes specdec__vocab_find_text(const specdec__vocab *v, uint32_t
     return specdec__cursor_string(&c);
 }
 
-/* The pre-tokenizer of a vocabulary, recognised by its number of merges and one of its tokens; NULL: unknown. */
+/* Returns the name of a vocabulary's pre-tokenizer, recognised by the number of merges and the text of one token; NULL:
+   unknown. */
 static const char *specdec__vocab_recognise_pre_tokenizer(const specdec__vocab *v, uint64_t merges)
 {
     size_t i;
@@ -18049,8 +18087,8 @@ static const char *specdec__vocab_recognise_pre_tokenizer(const specdec__vocab *
     return NULL;
 }
 
-/* Reads tokenizer.ggml.pre. Older converters left it out, or wrote "default": then the pre-tokenizer is recognised from
-   the vocabulary, or GPT-2's is used, with a note for the log. */
+/* Reads tokenizer.ggml.pre, the name of the pre-tokenizer, into v->pre_tokenizer. Older converters left it out, or
+   wrote "default": then it is recognised from the vocabulary, or GPT-2's is used, with a note for the log. */
 static specdec_result specdec__vocab_read_pre_tokenizer(specdec__vocab *v, const specdec__gguf *gguf,
                                                         specdec_error *error)
 {
@@ -18083,15 +18121,15 @@ static specdec_result specdec__vocab_read_pre_tokenizer(specdec__vocab *v, const
                              (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
                              *specdec__pre_tokenizer_similar_name(words) ? "; near: " : "",
                              specdec__pre_tokenizer_similar_name(words));
-    if (v->model == SPECDEC__VOCAB_BPE && v->pre_tokenizer->first_word == specdec__text_word_line)
+    if (v->model == SPECDEC__VOCAB_BPE && v->pre_tokenizer->first_word == specdec__text_word_gemma4)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %s, of a byte-level BPE",
                              v->pre_tokenizer->name);
     v->add_bos = v->pre_tokenizer->add_bos != 0;
     return SPECDEC_OK;
 }
 
-/* Is the model Phi-3? Its own tokenizer drops white space behind special tokens. The GGUF file does not say so; only
-   the model's name ("Phi3", "phi-3-mini", "Phi 3.5") tells. */
+/* Is the model of the file Phi-3? Its own tokenizer drops white space behind special tokens. The GGUF file does not say
+   so; only the model's name ("Phi3", "phi-3-mini", "Phi 3.5") tells. */
 static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
 {
     specdec__bytes name;
@@ -18109,36 +18147,36 @@ static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
     return 0;
 }
 
-/* Does this special token absorb the white space behind it? */
+/* Does tokenizing drop the white space behind the special token with this text? */
 static int specdec__vocab_token_strips_space(const specdec__vocab *v, specdec__bytes text)
 {
     return v->strips_space && !specdec__bytes_are(text, "<unk>") && !specdec__bytes_are(text, "<s>") &&
            !specdec__bytes_are(text, "<|endoftext|>");
 }
 
-/* The offset of a fill-in-the-middle token's id in specdec__vocab. */
-#define SPECDEC__VOCAB_GAP_AT(name) (offsetof(specdec__vocab, gap) + SPECDEC__GAP_##name * sizeof(int32_t))
+/* The byte offset of a fill-in-the-middle token's id in specdec__vocab. */
+#define SPECDEC__VOCAB_FIM_OFFSET(name) (offsetof(specdec__vocab, fim) + SPECDEC__FIM_##name * sizeof(int32_t))
 
-/* GGUF keys of special tokens and flags, and the offsets of their values in specdec__vocab. */
+/* GGUF keys of special tokens' ids and of flags, and the byte offsets of their values in specdec__vocab. */
 static const struct {
-    const char *key;
-    unsigned short at; /* offset in specdec__vocab */
-    unsigned char is_flag;
+    const char *key;       /* key of the GGUF file */
+    unsigned short at;     /* byte offset of the value in specdec__vocab */
+    unsigned char is_flag; /* 1: the value is 0 or 1; 0: it is a token's id */
 } specdec__vocab_id_table[] = {
     {"tokenizer.ggml.bos_token_id", offsetof(specdec__vocab, bos), 0},
     {"tokenizer.ggml.eos_token_id", offsetof(specdec__vocab, eos), 0},
     {"tokenizer.ggml.eot_token_id", offsetof(specdec__vocab, eot), 0},
     {"tokenizer.ggml.eom_token_id", offsetof(specdec__vocab, eom), 0},
     {"tokenizer.ggml.unknown_token_id", offsetof(specdec__vocab, unknown), 0},
-    {"tokenizer.ggml.prefix_token_id", SPECDEC__VOCAB_GAP_AT(PREFIX), 0},
-    {"tokenizer.ggml.suffix_token_id", SPECDEC__VOCAB_GAP_AT(SUFFIX), 0},
-    {"tokenizer.ggml.middle_token_id", SPECDEC__VOCAB_GAP_AT(MIDDLE), 0},
-    {"tokenizer.ggml.fim_pre_token_id", SPECDEC__VOCAB_GAP_AT(PREFIX), 0},
-    {"tokenizer.ggml.fim_suf_token_id", SPECDEC__VOCAB_GAP_AT(SUFFIX), 0},
-    {"tokenizer.ggml.fim_mid_token_id", SPECDEC__VOCAB_GAP_AT(MIDDLE), 0},
-    {"tokenizer.ggml.fim_pad_token_id", SPECDEC__VOCAB_GAP_AT(PAD), 0},
-    {"tokenizer.ggml.fim_rep_token_id", SPECDEC__VOCAB_GAP_AT(REPOSITORY), 0},
-    {"tokenizer.ggml.fim_sep_token_id", SPECDEC__VOCAB_GAP_AT(FILE), 0},
+    {"tokenizer.ggml.prefix_token_id", SPECDEC__VOCAB_FIM_OFFSET(PREFIX), 0},
+    {"tokenizer.ggml.suffix_token_id", SPECDEC__VOCAB_FIM_OFFSET(SUFFIX), 0},
+    {"tokenizer.ggml.middle_token_id", SPECDEC__VOCAB_FIM_OFFSET(MIDDLE), 0},
+    {"tokenizer.ggml.fim_pre_token_id", SPECDEC__VOCAB_FIM_OFFSET(PREFIX), 0},
+    {"tokenizer.ggml.fim_suf_token_id", SPECDEC__VOCAB_FIM_OFFSET(SUFFIX), 0},
+    {"tokenizer.ggml.fim_mid_token_id", SPECDEC__VOCAB_FIM_OFFSET(MIDDLE), 0},
+    {"tokenizer.ggml.fim_pad_token_id", SPECDEC__VOCAB_FIM_OFFSET(PAD), 0},
+    {"tokenizer.ggml.fim_rep_token_id", SPECDEC__VOCAB_FIM_OFFSET(REPOSITORY), 0},
+    {"tokenizer.ggml.fim_sep_token_id", SPECDEC__VOCAB_FIM_OFFSET(FILE), 0},
     {"tokenizer.ggml.add_bos_token", offsetof(specdec__vocab, add_bos), 1},
     {"tokenizer.ggml.add_eos_token", offsetof(specdec__vocab, add_eos), 1},
     {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
@@ -18168,7 +18206,7 @@ static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__
     return SPECDEC_OK;
 }
 
-/* Fails, as an array of the file has too few items for the tokens. */
+/* Returns the error FORMAT: the array under a key of the GGUF file has too few items for the vocabulary's tokens. */
 static specdec_result specdec__vocab_fail_array_count(const char *key, uint64_t items, uint32_t tokens,
                                                       specdec_error *error)
 {
@@ -18176,7 +18214,8 @@ static specdec_result specdec__vocab_fail_array_count(const char *key, uint64_t 
                          tokens);
 }
 
-/* Reads the arrays of scores (SPM), types and merges (BPE), and checks their presence, types and lengths. */
+/* Reads a vocabulary's arrays of scores (SPM), token types and merges (BPE) from the GGUF file, and checks their
+   presence, types and lengths. */
 static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specdec__gguf *gguf,
                                                  specdec__vocab_source *source, specdec_error *error)
 {
@@ -18210,7 +18249,7 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
     return SPECDEC_OK;
 }
 
-/* Does a text have U+2581 (a space in SPM) behind any other character? */
+/* Does a token's text have U+2581 (a space in SPM) behind any other character? */
 static int specdec__vocab_has_inner_space(specdec__bytes text)
 {
     size_t i;
@@ -18227,43 +18266,45 @@ static int specdec__vocab_has_inner_space(specdec__bytes text)
     return 0;
 }
 
-/* The byte that a token stands for alone; -1: none. Byte-level BPE spells it as one character, others as <0x41>. */
-static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes text)
+/* Returns the single byte that a token with this text stands for; -1: it stands for more or less than one. Byte-level
+   BPE spells it as one character, other tokenizers as <0x41>. */
+static int specdec__vocab_single_byte_of_text(const specdec__vocab *v, specdec__bytes text)
 {
     specdec__text_character c;
 
     if (!SPECDEC__VOCAB_IS_BYTES(v->model))
-        return specdec__vocab_byte_of_text(text);
+        return specdec__vocab_byte_of_hex_text(text);
     c = specdec__text_character_at(text.data, text.size, 0);
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
 }
 
-/* Walks over all token texts twice, and sets the fields of v that need no index. The first walk finds tokens on which
-   the types of other tokens depend. */
+/* Walks over the texts of all tokens twice, and sets the fields of v that need no index: marks_present, longest_bytes,
+   no_merge_crosses_space, special_count. The first walk finds tokens on which the types of other tokens depend. */
 static void specdec__vocab_scan_texts(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
-        const struct specdec__vocab_marked *row = specdec__vocab_find_mark(specdec__cursor_string(&c));
+        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_text(specdec__cursor_string(&c));
 
-        v->marks_present |= row ? row->has : 0;
+        v->marks_present |= row ? row->presence : 0;
     }
     c = specdec__cursor_at_start(v->texts, v->texts_size);
     v->no_merge_crosses_space = 1;
     for (id = 0; id < v->count; id++) {
         specdec__bytes text = specdec__cursor_string(&c);
 
-        if (text.size > v->longest)
-            v->longest = (uint32_t)text.size;
+        if (text.size > v->longest_bytes)
+            v->longest_bytes = (uint32_t)text.size;
         if (specdec__vocab_has_inner_space(text))
             v->no_merge_crosses_space = 0;
         v->special_count += text.size && specdec__vocab_type_is_special(specdec__vocab_type_of_text(v, id, text));
     }
 }
 
-/* The mask (size - 1) of a hash table that is at most three quarters full. */
+/* Returns the mask (size - 1) of a hash table of a power of two of entries that `count` items fill to three quarters at
+   most. */
 static uint32_t specdec__vocab_table_mask(uint32_t count)
 {
     uint32_t size = 16;
@@ -18273,12 +18314,12 @@ static uint32_t specdec__vocab_table_mask(uint32_t count)
     return size - 1;
 }
 
-/* Reserves the memory of all indexes. */
-static specdec_result specdec__vocab_take_indexes(specdec__vocab *v, specdec__arena *arena, specdec_error *error)
+/* Takes the memory of a vocabulary's indexes (text offsets, hash tables, lists of tokens) from an arena. */
+static specdec_result specdec__vocab_reserve_indexes(specdec__vocab *v, specdec__arena *arena, specdec_error *error)
 {
     v->token_table_mask = specdec__vocab_table_mask(v->count);
     v->byte_token = SPECDEC__TAKE(arena, int32_t, 256);
-    v->ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__VOCAB_MAX_ENDS);
+    v->end_tokens = SPECDEC__TAKE(arena, int32_t, SPECDEC__VOCAB_MAX_END_TOKENS);
     v->text_offset = SPECDEC__TAKE(arena, uint32_t, v->count);
     v->token_table = SPECDEC__TAKE(arena, uint32_t, v->token_table_mask + 1);
     v->specials = SPECDEC__TAKE(arena, uint32_t, v->special_count);
@@ -18292,9 +18333,9 @@ static specdec_result specdec__vocab_take_indexes(specdec__vocab *v, specdec__ar
     return SPECDEC_OK;
 }
 
-/* Fills byte_token, text_offset, the hash table of plain tokens (the first of equal texts wins) and the list of special
-   tokens, unsorted. Unknown, control and byte tokens are not in the hash table, as plain text never yields them.
-   Returns 0 when too many hashes collide. */
+/* Fills in byte_token, text_offset, the hash table of plain tokens (the first of equal texts wins) and the list of
+   special tokens, unsorted. Unknown, control and byte tokens are not in the hash table, as plain text never yields
+   them. Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_tokens(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
@@ -18308,23 +18349,23 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
         v->text_offset[id] = (uint32_t)c.offset;
         text = specdec__cursor_string(&c);
         type = specdec__vocab_type_of_text(v, id, text);
-        byte = specdec__vocab_single_byte(v, text);
+        byte = specdec__vocab_single_byte_of_text(v, text);
         if (byte >= 0 && v->byte_token[byte] < 0)
             v->byte_token[byte] = (int32_t)id;
         if (text.size && specdec__vocab_type_is_special(type))
             v->specials[specials++] = id;
         if (!text.size || type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL ||
             (type == SPECDEC__TOKEN_BYTE && !SPECDEC__VOCAB_IS_BYTES(v->model)) ||
-            specdec__vocab_find_file_text(v, text, NULL) >= 0)
+            specdec__vocab_find_token_by_file_text(v, text, NULL) >= 0)
             continue;
-        if (!specdec__vocab_table_put(v->token_table, v->token_table_mask,
-                                      specdec__vocab_hash_end(specdec__vocab_hash_bytes(0, text)), id + 1))
+        if (!specdec__vocab_store_in_hash_table(v->token_table, v->token_table_mask,
+                                                specdec__vocab_hash_finish(specdec__vocab_hash_bytes(0, text)), id + 1))
             return 0;
     }
     return 1;
 }
 
-/* Sorts special tokens by their texts' length, longest first, then by id (Shell's sort). */
+/* Sorts the list of special tokens by the length of their texts, longest first, then by id (Shell's sort). */
 static void specdec__vocab_sort_specials(specdec__vocab *v)
 {
     uint32_t gap, i;
@@ -18346,36 +18387,37 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
         }
 }
 
-/* Adds an end-of-text token, unless its text shows that it does not end texts. */
-static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
+/* Adds a token to the list of end-of-text tokens, unless its text shows that it does not end texts. */
+static void specdec__vocab_add_end_token(specdec__vocab *v, int32_t id)
 {
-    const struct specdec__vocab_marked *row =
-        id < 0 ? NULL : specdec__vocab_find_mark(specdec__vocab_token_text(v, (uint32_t)id));
+    const struct specdec__vocab_known_text *row = id < 0 ? NULL
+                                                         : specdec__vocab_find_known_text(
+                                                               specdec__vocab_token_text(v, (uint32_t)id));
 
-    if (id < 0 || specdec__vocab_token_ends_text(v, id) || v->end_count == SPECDEC__VOCAB_MAX_ENDS ||
+    if (id < 0 || specdec__vocab_is_end_token(v, id) || v->end_token_count == SPECDEC__VOCAB_MAX_END_TOKENS ||
         (row && (row->kind == SPECDEC__MARK_TURN || row->kind == SPECDEC__MARK_CLOSES) &&
-         !specdec__vocab_text_ends_texts(v, specdec__vocab_token_text(v, (uint32_t)id))))
+         !specdec__vocab_text_is_end_token(v, specdec__vocab_token_text(v, (uint32_t)id))))
         return;
-    v->ends[v->end_count++] = id;
+    v->end_tokens[v->end_token_count++] = id;
 }
 
-/* Finds the end-of-text tokens: those that the file names, and well-known ones. */
-static void specdec__vocab_find_ends(specdec__vocab *v)
+/* Lists the end-of-text tokens of a vocabulary: those that the file names, and well-known ones. */
+static void specdec__vocab_find_end_tokens(specdec__vocab *v)
 {
     uint32_t i;
 
-    specdec__vocab_add_end(v, v->eos);
-    specdec__vocab_add_end(v, v->eot);
-    specdec__vocab_add_end(v, v->eom);
-    for (i = SPECDEC__GAP_PAD; i < SPECDEC__GAP_COUNT; i++)
-        specdec__vocab_add_end(v, v->gap[i]);
+    specdec__vocab_add_end_token(v, v->eos);
+    specdec__vocab_add_end_token(v, v->eot);
+    specdec__vocab_add_end_token(v, v->eom);
+    for (i = SPECDEC__FIM_PAD; i < SPECDEC__FIM_COUNT; i++)
+        specdec__vocab_add_end_token(v, v->fim[i]);
     for (i = 0; i < v->special_count; i++)
-        if (specdec__vocab_text_ends_texts(v, specdec__vocab_token_text(v, v->specials[i])))
-            specdec__vocab_add_end(v, (int32_t)v->specials[i]);
+        if (specdec__vocab_text_is_end_token(v, specdec__vocab_token_text(v, v->specials[i])))
+            specdec__vocab_add_end_token(v, (int32_t)v->specials[i]);
 }
 
-/* Indexes the merges, each "left right", in order of rank. A merge with a text that is no token is skipped; of equal
-   merges the first counts. Returns 0 when too many hashes collide. */
+/* Fills in the hash table of merges, each "left right" in the GGUF file, in order of rank. A merge with a text that is
+   no token is skipped; of equal merges the first counts. Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
 {
     specdec__cursor c = specdec__cursor_at_start(merges->items, merges->bytes);
@@ -18393,17 +18435,17 @@ static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_va
             left.size = (size_t)(space - text.data);
             right.data = space + 1;
             right.size = text.size - left.size - 1;
-            a = specdec__vocab_find_file_text(v, left, NULL);
-            b = specdec__vocab_find_file_text(v, right, NULL);
+            a = specdec__vocab_find_token_by_file_text(v, left, NULL);
+            b = specdec__vocab_find_token_by_file_text(v, right, NULL);
         }
         pair[0] = pair[1] = v->count;
-        if (a < 0 || b < 0 || specdec__vocab_find_file_text(v, left, &right) < 0 ||
+        if (a < 0 || b < 0 || specdec__vocab_find_token_by_file_text(v, left, &right) < 0 ||
             specdec__vocab_merge_rank(v, (uint32_t)a, (uint32_t)b) != SPECDEC__TEXT_NONE)
             continue;
         pair[0] = (uint32_t)a;
         pair[1] = (uint32_t)b;
-        if (!specdec__vocab_table_put(v->merge_table, v->merge_table_mask, specdec__vocab_pair_hash(pair[0], pair[1]),
-                                      rank + 1))
+        if (!specdec__vocab_store_in_hash_table(v->merge_table, v->merge_table_mask,
+                                                specdec__vocab_pair_hash(pair[0], pair[1]), rank + 1))
             return 0;
     }
     return 1;
@@ -18420,7 +18462,7 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
 
     memset(v, 0, sizeof *v);
     memset(&source, 0, sizeof source);
-    result = specdec__vocab_read_kind(v, gguf, error);
+    result = specdec__vocab_read_tokenizer_model(v, gguf, error);
     if (!result)
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.tokens", SPECDEC_GGUF_STRING, &source.tokens, error);
     if (result)
@@ -18441,18 +18483,18 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     if (result)
         return result;
     specdec__vocab_scan_texts(v);
-    result = specdec__vocab_take_indexes(v, arena, error);
+    result = specdec__vocab_reserve_indexes(v, arena, error);
     if (result || !arena->base)
         return result;
     if (!specdec__vocab_index_tokens(v) ||
         (SPECDEC__VOCAB_IS_BPE(v->model) && !specdec__vocab_index_merges(v, &source.merges)))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the tokens of this vocabulary are made to collide");
     specdec__vocab_sort_specials(v);
-    specdec__vocab_find_ends(v);
+    specdec__vocab_find_end_tokens(v);
     return SPECDEC_OK;
 }
 
-/* Logs the properties of a vocabulary that its file does not state. */
+/* Logs what was assumed about a vocabulary because its file does not state it. */
 static SPECDEC__UNUSED void specdec__vocab_log_assumptions(const specdec__vocab *v, const specdec_hooks *hooks)
 {
     if (v->pre_tokenizer && v->pre_tokenizer_source < 0)
@@ -18462,7 +18504,7 @@ static SPECDEC__UNUSED void specdec__vocab_log_assumptions(const specdec__vocab 
         specdec__log_line(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->pre_tokenizer->name);
 }
 
-/* Results of comparing two vocabularies. */
+/* Results of specdec__vocab_compare, which compares two vocabularies. */
 enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };
 
 /* Does a token with this text only pad the vocabulary to a round size? */
@@ -18512,8 +18554,9 @@ static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const
     return a->count == b->count ? SPECDEC__VOCAB_SAME : SPECDEC__VOCAB_PADDED;
 }
 
-/* Bytes of the first stretch of a text (length > 0) across whose end no merge can reach. */
-static size_t specdec__text_stretch_bytes(const specdec__vocab *v, const unsigned char *text, size_t length)
+/* Returns the number of bytes of the first stretch of a text (length > 0), across whose end no merge of two symbols can
+   reach. */
+static size_t specdec__text_first_stretch_bytes(const specdec__vocab *v, const unsigned char *text, size_t length)
 {
     size_t at = 0;
     int was_space = 1;
@@ -18543,16 +18586,15 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* An array that receives tokens; count also counts tokens beyond the capacity. */
-typedef struct specdec__text_sink {
-    int32_t *tokens;
-    size_t capacity, count; /* room for tokens; tokens so far */
-    int after_unknown; /* the last token was the unknown token: SPM writes it once for several unknown characters in a
-                          row */
-} specdec__text_sink;
+/* An array that receives the tokens of a text; count also counts tokens beyond the capacity. */
+typedef struct specdec__token_sink {
+    int32_t *tokens;        /* (capacity) ids of tokens */
+    size_t capacity, count; /* tokens that there is room for; tokens so far, which may be more */
+    int after_unknown;      /* 1: the last token is the unknown token, which SPM never writes twice in a row */
+} specdec__token_sink;
 
-/* Appends a token to the result of tokenizing. */
-static void specdec__text_append_token(specdec__text_sink *sink, int32_t id)
+/* Appends a token to the array that receives the tokens of a text. */
+static void specdec__text_append_token(specdec__token_sink *sink, int32_t id)
 {
     if (sink->count < sink->capacity)
         sink->tokens[sink->count] = id;
@@ -18560,20 +18602,21 @@ static void specdec__text_append_token(specdec__text_sink *sink, int32_t id)
     sink->after_unknown = 0;
 }
 
-/* The state of merging a stretch of n bytes; a symbol is identified by the offset of its first byte. 12.5 bytes a
-   byte. */
+/* The state of merging the symbols of a stretch of n bytes; a symbol is identified by the offset of its first byte.
+   It takes 12.5 bytes of memory for each byte of the stretch. */
 typedef struct specdec__text_merger {
-    const specdec__vocab *vocab;
-    specdec__text_stretch stretch;
+    const specdec__vocab *vocab;   /* has scores (SPM) or ranks (BPE) of merges */
+    specdec__text_stretch stretch; /* the plain text whose symbols are merged */
     uint32_t *symbol_bytes; /* (n) bytes of a symbol, stored at its first and its last byte */
     uint32_t *symbol_token; /* (n) token id of a symbol, or none */
     uint32_t *merge_key;    /* (n) priority of merging a symbol with the next one, lower first; none at other offsets */
     uint32_t *tournament;   /* (2 * blocks) offsets: best of each block from index blocks on, best of all at index 1 */
-    size_t blocks; /* number of blocks of SPECDEC__TEXT_MERGE_BLOCK bytes */
+    size_t blocks;          /* number of blocks of SPECDEC__TEXT_MERGE_BLOCK bytes of the stretch */
 } specdec__text_merger;
 
-/* A score as a key: higher scores give lower keys, but never SPECDEC__TEXT_NONE. */
-static uint32_t specdec__text_score_key(const specdec__vocab *v, uint32_t id)
+/* Returns the priority of an SPM token's score as a key: higher scores give lower keys, but never
+   SPECDEC__TEXT_NONE. */
+static uint32_t specdec__text_merge_key_of_score(const specdec__vocab *v, uint32_t id)
 {
     uint32_t bits = specdec__load_u32(v->scores + (size_t)id * 4);
 
@@ -18582,7 +18625,7 @@ static uint32_t specdec__text_score_key(const specdec__vocab *v, uint32_t id)
     return bits >> 31 ? bits : 0x7fffffffu - bits;
 }
 
-/* The key of merging the symbol at an offset with the next symbol. */
+/* Returns the key of merging the symbol at an offset with the next symbol; SPECDEC__TEXT_NONE: they do not merge. */
 static uint32_t specdec__text_pair_merge_key(const specdec__text_merger *m, size_t at)
 {
     size_t next = at + m->symbol_bytes[at];
@@ -18595,41 +18638,42 @@ static uint32_t specdec__text_pair_merge_key(const specdec__text_merger *m, size
             return SPECDEC__TEXT_NONE;
         return specdec__vocab_merge_rank(m->vocab, m->symbol_token[at], m->symbol_token[next]);
     }
-    id = specdec__vocab_find_stretch(m->vocab, &m->stretch, at, (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
-    return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_score_key(m->vocab, (uint32_t)id);
+    id = specdec__vocab_find_token_of_stretch(m->vocab, &m->stretch, at,
+                                              (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
+    return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_merge_key_of_score(m->vocab, (uint32_t)id);
 }
 
-/* The offset with the lower key; of equal keys the left one. */
-SPECDEC__INLINE uint32_t specdec__text_better_offset(const specdec__text_merger *m, uint32_t a, uint32_t b)
+/* Returns that one of two offsets whose merge key is lower; of equal keys the left one. */
+SPECDEC__INLINE uint32_t specdec__text_lower_key_offset(const specdec__text_merger *m, uint32_t a, uint32_t b)
 {
     if (m->merge_key[a] != m->merge_key[b])
         return m->merge_key[a] < m->merge_key[b] ? a : b;
     return a < b ? a : b;
 }
 
-/* Recomputes the best offset of a block, and its path in the tournament tree. */
-static void specdec__text_refresh_block(specdec__text_merger *m, size_t block)
+/* Recomputes the best offset of a block of symbols, and its path in the tournament tree. */
+static void specdec__text_update_tournament_block(specdec__text_merger *m, size_t block)
 {
     size_t at = block * SPECDEC__TEXT_MERGE_BLOCK, end = at + SPECDEC__TEXT_MERGE_BLOCK;
     uint32_t best = (uint32_t)at;
 
     for (end = end < m->stretch.length ? end : m->stretch.length; at < end; at++)
-        best = specdec__text_better_offset(m, best, (uint32_t)at);
+        best = specdec__text_lower_key_offset(m, best, (uint32_t)at);
     m->tournament[m->blocks + block] = best;
 }
 
-/* Sets the key at an offset, and updates the tournament tree. */
-static void specdec__text_set_key(specdec__text_merger *m, size_t at, uint32_t key)
+/* Sets the merge key of the symbol at an offset, and updates the tournament tree. */
+static void specdec__text_set_merge_key(specdec__text_merger *m, size_t at, uint32_t key)
 {
     size_t node = m->blocks + at / SPECDEC__TEXT_MERGE_BLOCK;
 
     m->merge_key[at] = key;
-    specdec__text_refresh_block(m, at / SPECDEC__TEXT_MERGE_BLOCK);
+    specdec__text_update_tournament_block(m, at / SPECDEC__TEXT_MERGE_BLOCK);
     for (node /= 2; node; node /= 2)
-        m->tournament[node] = specdec__text_better_offset(m, m->tournament[2 * node], m->tournament[2 * node + 1]);
+        m->tournament[node] = specdec__text_lower_key_offset(m, m->tournament[2 * node], m->tournament[2 * node + 1]);
 }
 
-/* Creates the first symbols: bytes for byte-level BPE, else characters. */
+/* Creates the first symbols of a stretch: bytes for byte-level BPE, else characters. */
 static void specdec__text_create_symbols(specdec__text_merger *m)
 {
     size_t n = m->stretch.length, at, size = 1, node;
@@ -18647,7 +18691,7 @@ static void specdec__text_create_symbols(specdec__text_merger *m)
             } else {
                 size = 1;
             }
-            id = specdec__vocab_find_stretch(m->vocab, &m->stretch, at, size);
+            id = specdec__vocab_find_token_of_stretch(m->vocab, &m->stretch, at, size);
         }
         for (node = at; node < at + size; node++)
             m->merge_key[node] = SPECDEC__TEXT_NONE;
@@ -18657,12 +18701,12 @@ static void specdec__text_create_symbols(specdec__text_merger *m)
     for (at = 0; at < n; at += m->symbol_bytes[at])
         m->merge_key[at] = specdec__text_pair_merge_key(m, at);
     for (node = 0; node < m->blocks; node++)
-        specdec__text_refresh_block(m, node);
+        specdec__text_update_tournament_block(m, node);
     for (node = m->blocks - 1; node; node--)
-        m->tournament[node] = specdec__text_better_offset(m, m->tournament[2 * node], m->tournament[2 * node + 1]);
+        m->tournament[node] = specdec__text_lower_key_offset(m, m->tournament[2 * node], m->tournament[2 * node + 1]);
 }
 
-/* Merges the pair with the lowest key until no pair can be merged. */
+/* Merges the two neighbouring symbols with the lowest merge key, until no two can be merged. */
 static void specdec__text_merge_symbols(specdec__text_merger *m)
 {
     uint32_t at;
@@ -18671,19 +18715,19 @@ static void specdec__text_merge_symbols(specdec__text_merger *m)
         size_t next = at + m->symbol_bytes[at], size = (size_t)m->symbol_bytes[at] + m->symbol_bytes[next];
 
         m->symbol_bytes[at] = m->symbol_bytes[at + size - 1] = (uint32_t)size;
-        m->symbol_token[at] = (uint32_t)specdec__vocab_find_stretch(m->vocab, &m->stretch, at, size);
-        specdec__text_set_key(m, next, SPECDEC__TEXT_NONE);
-        specdec__text_set_key(m, at, specdec__text_pair_merge_key(m, at));
+        m->symbol_token[at] = (uint32_t)specdec__vocab_find_token_of_stretch(m->vocab, &m->stretch, at, size);
+        specdec__text_set_merge_key(m, next, SPECDEC__TEXT_NONE);
+        specdec__text_set_merge_key(m, at, specdec__text_pair_merge_key(m, at));
         if (at) {
             size_t before = at - m->symbol_bytes[at - 1];
-            specdec__text_set_key(m, before, specdec__text_pair_merge_key(m, before));
+            specdec__text_set_merge_key(m, before, specdec__text_pair_merge_key(m, before));
         }
     }
 }
 
-/* Writes a symbol that is no token: as byte tokens, if the vocabulary has all its bytes; else SPM writes the unknown
-   token, and BPE nothing (StarCoder has no tokens for bytes that never occur in UTF-8). */
-static void specdec__text_append_byte_tokens(const specdec__text_merger *m, size_t at, specdec__text_sink *sink)
+/* Appends the tokens of a symbol that is no token itself: byte tokens, if the vocabulary has all its bytes; else SPM
+   appends the unknown token, and BPE nothing (StarCoder has no tokens for bytes that never occur in UTF-8). */
+static void specdec__text_append_byte_tokens(const specdec__text_merger *m, size_t at, specdec__token_sink *sink)
 {
     unsigned char spelled[3];
     size_t i, j, size, known = 1, bpe = SPECDEC__VOCAB_IS_BPE(m->vocab->model);
@@ -18707,16 +18751,17 @@ static void specdec__text_append_byte_tokens(const specdec__text_merger *m, size
     sink->after_unknown = 1;
 }
 
-/* Bytes of scratch memory for merging a stretch of n bytes. */
+/* Returns the number of bytes of scratch memory for merging a stretch of n bytes. */
 static size_t specdec__text_merge_scratch(size_t n)
 {
     return specdec__size_multiply(
         specdec__size_add(specdec__size_multiply(n, 3), (n / SPECDEC__TEXT_MERGE_BLOCK + 1) * 2), sizeof(uint32_t));
 }
 
-/* Tokenizes a stretch by merging. scratch is aligned for uint32_t. */
+/* Tokenizes a stretch of plain text by merging its symbols, and appends the tokens to `sink`. scratch is aligned for
+   uint32_t. Error: MEMORY. */
 static specdec_result specdec__text_tokenize_stretch(const specdec__vocab *v, const specdec__text_stretch *run,
-                                                     specdec__text_sink *sink, uint32_t *scratch, size_t scratch_size,
+                                                     specdec__token_sink *sink, uint32_t *scratch, size_t scratch_size,
                                                      specdec_error *error)
 {
     specdec__text_merger m;
@@ -18724,7 +18769,7 @@ static specdec_result specdec__text_tokenize_stretch(const specdec__vocab *v, co
 
     if (v->pre_tokenizer && (v->pre_tokenizer->whole_words == SPECDEC__WORDS_WHOLE ||
                              (v->pre_tokenizer->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
-        int32_t id = specdec__vocab_find_stretch(v, run, 0, n);
+        int32_t id = specdec__vocab_find_token_of_stretch(v, run, 0, n);
 
         if (id >= 0) {
             specdec__text_append_token(sink, id);
@@ -18760,31 +18805,32 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Text up to offset `end` in which special tokens, from number `special` of v->specials on, are still to be
-   searched. */
-typedef struct specdec__text_frame {
-    uint32_t end, special;
-} specdec__text_frame;
+/* A part of a text in which some special tokens are still to be searched: from v->specials[next_special] on. */
+typedef struct specdec__tokenize_frame {
+    uint32_t end;          /* byte offset in the text at which the part ends */
+    uint32_t next_special; /* index in v->specials of the next special token to be searched */
+} specdec__tokenize_frame;
 
-/* Bytes of scratch memory with which specdec__tokenize takes any text of `length` bytes: about 13 a byte. Less is
-   enough when the longest word (BPE) or the longest part without spaces (SPM) is shorter than the text. */
+/* Returns the bytes of scratch memory with which specdec__tokenize takes any text of `length` bytes: about 13 for each.
+   Less is enough when the longest word (BPE) or the longest part without spaces (SPM) is shorter than the text. */
 static SPECDEC__UNUSED size_t specdec__tokenize_scratch(const specdec__vocab *v, size_t length)
 {
     size_t frames = (v->special_count < length ? v->special_count : length) + 1;
 
     return specdec__size_add(specdec__size_add(specdec__text_merge_scratch(specdec__size_add(length, 1)),
-                                               specdec__size_multiply(frames, sizeof(specdec__text_frame))),
+                                               specdec__size_multiply(frames, sizeof(specdec__tokenize_frame))),
                              3 * sizeof(uint32_t)); /* for alignment */
 }
 
-/* Tokenizes a text without special tokens; prefix: 1 to put a space in front. */
+/* Tokenizes a text without special tokens, and appends the tokens to `sink`. prefix: 1 to put a space in front of the
+   text, else 0. */
 static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, const unsigned char *text, size_t length,
-                                                   size_t prefix, specdec__text_sink *sink, uint32_t *scratch,
+                                                   size_t prefix, specdec__token_sink *sink, uint32_t *scratch,
                                                    size_t scratch_size, specdec_error *error)
 {
     while (length) {
         specdec__text_stretch run;
-        size_t size = specdec__text_stretch_bytes(v, text, length);
+        size_t size = specdec__text_first_stretch_bytes(v, text, length);
         specdec_result result;
 
         run.text = text;
@@ -18800,7 +18846,7 @@ static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, cons
     return SPECDEC_OK;
 }
 
-/* The first offset in [from, end) at which a text contains another one; end: none. */
+/* Returns the first offset in [from, end) at which a text contains the text of a token; end: there is none. */
 static size_t specdec__text_find_token_text(const unsigned char *text, size_t from, size_t end, specdec__bytes what)
 {
     while (end - from >= what.size) {
@@ -18816,10 +18862,10 @@ static size_t specdec__text_find_token_text(const unsigned char *text, size_t fr
     return end;
 }
 
-/* The first offset in [from, end) at which a special token is recognised; end: none. Bytes whose bit in plain is 1
-   (NULL: no bytes) only spell user-defined tokens. */
-static size_t specdec__text_find_special(const specdec__vocab *v, uint32_t id, const unsigned char *text, size_t from,
-                                         size_t end, int flags, const unsigned char *plain)
+/* Returns the first offset in [from, end) of a text at which the special token `id` is recognised; end: there is none.
+   Bytes whose bit in plain is 1 (NULL: no bytes) only spell user-defined tokens. */
+static size_t specdec__text_find_special_token(const specdec__vocab *v, uint32_t id, const unsigned char *text,
+                                               size_t from, size_t end, int flags, const unsigned char *plain)
 {
     const int anywhere = specdec__vocab_token_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
     const specdec__bytes what = specdec__vocab_token_text(v, id);
@@ -18838,27 +18884,27 @@ static size_t specdec__text_find_special(const specdec__vocab *v, uint32_t id, c
 }
 
 /* Splits a text at special tokens, the longest one first, then the next longest in the remaining parts, and tokenizes
-   the parts between them. plain: see specdec__text_find_special. Frames grow from the beginning of scratch; the memory
-   behind them is for merging. */
+   the parts between them. plain: see specdec__text_find_special_token. Frames grow from the beginning of scratch; the
+   memory behind them is for merging. */
 static specdec_result specdec__text_tokenize_with_specials(const specdec__vocab *v, const unsigned char *text,
                                                            size_t length, int flags, const unsigned char *plain,
-                                                           specdec__text_sink *sink, uint32_t *scratch, size_t words,
+                                                           specdec__token_sink *sink, uint32_t *scratch, size_t words,
                                                            specdec_error *error)
 {
-    specdec__text_frame *frames = (specdec__text_frame *)(void *)scratch;
+    specdec__tokenize_frame *frames = (specdec__tokenize_frame *)(void *)scratch;
     size_t depth = 1, at = 0, room = words * sizeof(uint32_t) / sizeof *frames;
     int after_special = !(flags & SPECDEC_TOKENIZE_INSIDE);
 
     if (!room)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the scratch memory is too small");
     frames[0].end = (uint32_t)length;
-    frames[0].special = 0;
+    frames[0].next_special = 0;
     while (depth) {
-        specdec__text_frame *frame = &frames[depth - 1];
+        specdec__tokenize_frame *frame = &frames[depth - 1];
 
         if (at == frame->end) {
             depth--;
-        } else if (frame->special == v->special_count) {
+        } else if (frame->next_special == v->special_count) {
             size_t prefix = !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix && after_special;
             specdec_result result =
                 specdec__text_tokenize_plain(v, text + at, frame->end - at, prefix, sink, scratch + 2 * depth,
@@ -18868,12 +18914,12 @@ static specdec_result specdec__text_tokenize_with_specials(const specdec__vocab 
             at = frame->end;
             after_special = 0;
         } else {
-            uint32_t id = v->specials[frame->special];
+            uint32_t id = v->specials[frame->next_special];
             specdec__bytes what = specdec__vocab_token_text(v, id);
-            size_t found = specdec__text_find_special(v, id, text, at, frame->end, flags, plain);
+            size_t found = specdec__text_find_special_token(v, id, text, at, frame->end, flags, plain);
 
             if (found == frame->end) {
-                frame->special++;
+                frame->next_special++;
             } else if (found == at) {
                 specdec__text_append_token(sink, (int32_t)id);
                 at += what.size;
@@ -18885,7 +18931,7 @@ static specdec_result specdec__text_tokenize_with_specials(const specdec__vocab 
                 return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the scratch memory is too small");
             } else {
                 frames[depth].end = (uint32_t)found;
-                frames[depth++].special = frame->special + 1;
+                frames[depth++].next_special = frame->next_special + 1;
             }
         }
     }
@@ -18909,7 +18955,7 @@ static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v,
     size_t skip = (size_t)(0 - (uintptr_t)scratch) & (sizeof(uint32_t) - 1);
     size_t words = scratch && scratch_size > skip ? (scratch_size - skip) / sizeof(uint32_t) : 0;
     uint32_t *aligned = words ? (uint32_t *)(void *)((unsigned char *)scratch + skip) : NULL;
-    specdec__text_sink sink;
+    specdec__token_sink sink;
     specdec_result result = SPECDEC_OK;
 
     sink.tokens = tokens;
@@ -18944,8 +18990,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Converts a token's text to the bytes that it stands for: the inverse of specdec__text_spell_byte. Returns their
-   number; out may be NULL. */
+/* Converts a token's text to the bytes that it stands for: the inverse of specdec__text_spell_byte. Returns the number
+   of bytes; out may be NULL. model: SPECDEC__VOCAB_SPM to _BPE_OF_CHARACTERS. */
 static size_t specdec__text_token_to_bytes(int model, specdec__bytes text, unsigned char *out)
 {
     size_t at = 0, count = 0;
@@ -18972,9 +19018,9 @@ static size_t specdec__text_token_to_bytes(int model, specdec__bytes text, unsig
     return count;
 }
 
-/* The bytes that a token stands for. Unknown and control tokens have none unless show_special is set. *needed: their
-   number, at most v->longest; if it is above size, out is untouched (BUFFER). Error: ARGUMENT for an id outside the
-   vocabulary. */
+/* Writes the bytes that a token stands for to out[size]. Unknown and control tokens have none unless show_special is
+   set. *needed: number of these bytes, at most v->longest_bytes; if it is above size, out is untouched (BUFFER). Error:
+   ARGUMENT for an id outside the vocabulary. */
 static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab *v, int32_t id, int show_special,
                                                            unsigned char *out, size_t size, size_t *needed,
                                                            specdec_error *error)
@@ -18988,7 +19034,7 @@ static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab 
                              v->count);
     text = specdec__vocab_token_text(v, (uint32_t)id);
     type = specdec__vocab_token_type(v, (uint32_t)id);
-    byte = type == SPECDEC__TOKEN_BYTE ? specdec__vocab_byte_of_text(text) : -1;
+    byte = type == SPECDEC__TOKEN_BYTE ? specdec__vocab_byte_of_hex_text(text) : -1;
     if (specdec__vocab_type_is_special(type))
         *needed = type == SPECDEC__TOKEN_USER_DEFINED || show_special ? text.size : 0;
     else
@@ -19008,18 +19054,17 @@ static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab 
     return SPECDEC_OK;
 }
 
-/* Decodes tokens to text in whole UTF-8 characters: an incomplete character is held back until the next token. */
-typedef struct specdec__text_stream {
-    unsigned char held[3]; /* first bytes of an incomplete character */
-    int held_count;
-    int drop_space;        /* 1: the next plain token begins a text, so that the space that SPM put in front is
-                              dropped */
-    int show_special; /* 1: control tokens are written as they are spelled */
-} specdec__text_stream;
+/* A decoder of tokens to text in whole UTF-8 characters: an incomplete character is held back until the next token. */
+typedef struct specdec__text_decoder {
+    unsigned char held[3]; /* (held_count) first bytes of an incomplete character, held back */
+    int held_count;        /* number of bytes that are held back, 0 to 3 */
+    int drop_space;        /* 1: the next plain token begins a text: the space that SPM put in front of it is dropped */
+    int show_special;      /* 1: control tokens are written as they are spelled */
+} specdec__text_decoder;
 
-/* Begins a decoded text. previous: the token in front of the first one; -1: none. */
-static SPECDEC__UNUSED void specdec__text_stream_begin(specdec__text_stream *stream, const specdec__vocab *v,
-                                                       int32_t previous, int show_special)
+/* Initialises a decoder for a text. previous: the token in front of the first one to be decoded; -1: none. */
+static SPECDEC__UNUSED void specdec__text_decoder_begin(specdec__text_decoder *stream, const specdec__vocab *v,
+                                                        int32_t previous, int show_special)
 {
     memset(stream, 0, sizeof *stream);
     stream->show_special = show_special;
@@ -19027,7 +19072,7 @@ static SPECDEC__UNUSED void specdec__text_stream_begin(specdec__text_stream *str
                          specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)previous));
 }
 
-/* The number of bytes at the end of a text that may be the beginning of an incomplete character, 0 to 3. */
+/* Returns the number of bytes at the end of a text that may be the beginning of an incomplete character, 0 to 3. */
 static size_t specdec__text_incomplete_bytes(const unsigned char *text, size_t length)
 {
     size_t back;
@@ -19038,11 +19083,12 @@ static size_t specdec__text_incomplete_bytes(const unsigned char *text, size_t l
     return 0;
 }
 
-/* Decodes a token. *written bytes go to out, for which v->longest + 3 bytes of room are always enough. Bytes that
-   cannot become valid UTF-8 are written as they are. Errors as specdec__token_bytes; a failed call changes nothing. */
-static SPECDEC__UNUSED specdec_result specdec__text_stream_push(specdec__text_stream *stream, const specdec__vocab *v,
-                                                                int32_t id, unsigned char *out, size_t size,
-                                                                size_t *written, specdec_error *error)
+/* Decodes a token: writes *written bytes of text to out, for which v->longest_bytes + 3 bytes of room are always
+   enough. Bytes that cannot become valid UTF-8 are written as they are. Errors as specdec__token_bytes; a failed call
+   changes nothing. */
+static SPECDEC__UNUSED specdec_result specdec__text_decoder_push(specdec__text_decoder *stream, const specdec__vocab *v,
+                                                                 int32_t id, unsigned char *out, size_t size,
+                                                                 size_t *written, specdec_error *error)
 {
     size_t held = (size_t)stream->held_count, count, incomplete;
     specdec_result result;
@@ -19068,8 +19114,8 @@ static SPECDEC__UNUSED specdec_result specdec__text_stream_push(specdec__text_st
     return SPECDEC_OK;
 }
 
-/* Writes the bytes that are still held back, at most 3. Returns their number. */
-static SPECDEC__UNUSED size_t specdec__text_stream_end(specdec__text_stream *stream, unsigned char out[3])
+/* Writes the bytes that the decoder still holds back, at most 3, to out. Returns their number. */
+static SPECDEC__UNUSED size_t specdec__text_decoder_end(specdec__text_decoder *stream, unsigned char out[3])
 {
     size_t count = (size_t)stream->held_count;
 
@@ -19086,26 +19132,25 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__STOP_MAX_BYTES 256 /* bytes of a stop string */
+#define SPECDEC__STOP_MAX_BYTES 256 /* bytes of a stop string, at most */
 
 /* Bytes for copies of all stop strings, each with a terminating zero. */
 #define SPECDEC__STOP_COPY_BYTES (SPECDEC_STOP_BYTES + SPECDEC_STOP_STRINGS)
 
-/* Searches for stop strings in bytes that arrive in pieces; all zeros: the initial state. The bytes held back always
+/* A search for stop strings in text that arrives in pieces; all zeros: the initial state. The bytes held back always
    are the beginning of a stop string, so that its number and their count describe them. */
 typedef struct specdec__stop_scan {
     int count;                                    /* number of stop strings */
     int held_string;                              /* number of the stop string whose beginning is held back */
     size_t held;                                  /* bytes held back */
     int stopped;                                  /* 1 + the number of the stop string that was found; 0: none */
-    size_t taken_bytes;                           /* bytes taken from the beginning of the found stop string on; 0:
-                                                     none, or already cut off */
-    size_t bytes;                                 /* bytes of all stop strings */
-    specdec__bytes strings[SPECDEC_STOP_STRINGS]; /* (count) in the caller's memory, or copied */
+    size_t taken_bytes;                           /* bytes received from the beginning of the found stop string on */
+    size_t bytes;                                 /* bytes of all stop strings together */
+    specdec__bytes strings[SPECDEC_STOP_STRINGS]; /* (count) the stop strings, in the caller's memory or copied */
 } specdec__stop_scan;
 
-/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty or too long, or there are too many
-   strings or bytes of strings. */
+/* Adds a stop string, which must stay in memory, to a search. Error: ARGUMENT when it is empty or too long, or there
+   are too many strings or bytes of strings. */
 static SPECDEC__UNUSED specdec_result specdec__stop_add_string(specdec__stop_scan *scan, const char *string,
                                                                size_t length, specdec_error *error)
 {
@@ -19137,9 +19182,9 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy_strings(specdec
         memcpy(out, copies, at);
 }
 
-/* Do the held bytes, followed by `next`, end with the first `length` bytes of a string? */
-static int specdec__stop_matches(const specdec__stop_scan *scan, specdec__bytes string, size_t length,
-                                 unsigned char next)
+/* Do the bytes that are held back, followed by the byte `next`, end with the first `length` bytes of a stop string? */
+static int specdec__stop_held_bytes_match(const specdec__stop_scan *scan, specdec__bytes string, size_t length,
+                                          unsigned char next)
 {
     if (string.data[length - 1] != next)
         return 0;
@@ -19147,7 +19192,8 @@ static int specdec__stop_matches(const specdec__stop_scan *scan, specdec__bytes 
            memcmp(string.data, scan->strings[scan->held_string].data + scan->held - (length - 1), length - 1) == 0;
 }
 
-/* Takes a byte. Returns how many bytes, of the held ones and this one, cannot be part of a stop string. */
+/* Takes the next byte of the text. Returns how many bytes, of those held back and this one, cannot be part of a stop
+   string. */
 static size_t specdec__stop_read_byte(specdec__stop_scan *scan, unsigned char next)
 {
     size_t longest = 0, all = scan->held + 1, length;
@@ -19156,14 +19202,15 @@ static size_t specdec__stop_read_byte(specdec__stop_scan *scan, unsigned char ne
     for (i = 0; i < scan->count; i++) {
         specdec__bytes string = scan->strings[i];
 
-        if (string.size > all || !specdec__stop_matches(scan, string, string.size, next) || string.size <= longest)
+        if (string.size > all || !specdec__stop_held_bytes_match(scan, string, string.size, next) ||
+            string.size <= longest)
             continue;
         longest = string.size;
         scan->stopped = i + 1;
     }
     for (i = 0; i < scan->count && !scan->stopped; i++)
         for (length = all < scan->strings[i].size ? all : scan->strings[i].size - 1; length > longest; length--)
-            if (specdec__stop_matches(scan, scan->strings[i], length, next)) {
+            if (specdec__stop_held_bytes_match(scan, scan->strings[i], length, next)) {
                 longest = length;
                 of = i;
             }
@@ -19177,9 +19224,9 @@ static size_t specdec__stop_read_byte(specdec__stop_scan *scan, unsigned char ne
     return length;
 }
 
-/* Takes bytes and writes those that surely lie in front of any stop string to out: *written bytes, also from earlier
-   calls. size is at least length + SPECDEC__STOP_MAX_BYTES (BUFFER). After a stop string, scan->stopped is set, and
-   nothing more is written. out and bytes must not overlap. */
+/* Takes the next `length` bytes of the text, and writes those that surely lie in front of any stop string to out:
+   *written bytes, also from earlier calls. size, the room in out, is at least length + SPECDEC__STOP_MAX_BYTES (else
+   BUFFER). After a stop string, scan->stopped is set, and nothing more is written. out and bytes must not overlap. */
 static SPECDEC__UNUSED specdec_result specdec__stop_push_bytes(specdec__stop_scan *scan, const unsigned char *bytes,
                                                                size_t length, unsigned char *out, size_t size,
                                                                size_t *written, specdec_error *error)
@@ -19206,8 +19253,8 @@ static SPECDEC__UNUSED specdec_result specdec__stop_push_bytes(specdec__stop_sca
     return SPECDEC_OK;
 }
 
-/* Writes the held bytes when the text ends without a stop string. out: SPECDEC__STOP_MAX_BYTES of room. Returns their
-   number. */
+/* Writes the bytes that are held back to out, which has room for SPECDEC__STOP_MAX_BYTES, as the text ends without a
+   stop string. Returns their number. */
 static SPECDEC__UNUSED size_t specdec__stop_end_text(specdec__stop_scan *scan, unsigned char *out)
 {
     size_t count = scan->held;
@@ -19226,7 +19273,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Forms of tool calls: how the name and the arguments of a call are written. */
+/* Forms of tool calls: how a family of models writes the name and the arguments of a call. */
 enum {
     SPECDEC__CALLS_JSON,    /* a JSON object with name and arguments, or a list of such objects */
     SPECDEC__CALLS_NAMED,   /* the name, then the arguments as a JSON object */
@@ -19236,7 +19283,7 @@ enum {
     SPECDEC__CALLS_CHANNEL  /* messages with headers (gpt-oss's Harmony format) */
 };
 
-/* Flags of a row of specdec__call_table. */
+/* Flags of a row of specdec__call_table: variants of a form of tool calls. */
 enum {
     SPECDEC__CALLS_KEYED = 1, /* JSON: {NAME: arguments} */
     SPECDEC__CALLS_BARE = 2,  /* JSON: no mark; the answer begins with an object that is a call */
@@ -19244,30 +19291,36 @@ enum {
     SPECDEC__CALLS_LINES = 8  /* the value of an argument may stand between line ends */
 };
 
-/* How a family of models writes tool calls. NULL: the mark is not written. */
+/* How a family of models writes tool calls: the texts (marks) around the calls and around their parts. NULL: the model
+   does not write the mark. */
 typedef struct specdec__calls {
-    const char *name;
-    int form, flags; /* SPECDEC__CALLS_... */
-    const char *section, *mark, *id; /* in front of all calls; in front of each call; between a call's identifier and
-                                        its name */
-    const char *middle;              /* between name and arguments; "": white space or "<" */
-    const char *close, *end;         /* behind a call; behind all calls */
-    const char *key_begin, *key_end, *value_begin, *value_end; /* around an argument's name; around its value */
-    const char *begin, *behind, *finish; /* for writing a call: text in front of its name, between name and arguments,
-                                            behind the arguments */
+    const char *name;                    /* name of this way of writing calls, such as "hermes" */
+    int form, flags;                     /* SPECDEC__CALLS_JSON to _CHANNEL; bits SPECDEC__CALLS_KEYED to _LINES */
+    const char *section_begin;           /* mark in front of all calls of an answer */
+    const char *call_begin;              /* mark in front of each call */
+    const char *id_end;                  /* mark between a call's identifier and the tool's name */
+    const char *name_end;                /* mark between the tool's name and the arguments; "": white space or "<" */
+    const char *call_end, *section_end;  /* mark behind each call; mark behind all calls of an answer */
+    const char *key_begin, *key_end;     /* marks around an argument's name */
+    const char *value_begin, *value_end; /* marks around an argument's value */
+    const char *written_begin;           /* text in front of the tool's name where the engine writes a call */
+    const char *written_middle;          /* text between name and arguments where the engine writes a call */
+    const char *written_end;             /* text behind the arguments where the engine writes a call */
 } specdec__calls;
 
 /* How a family of models writes thoughts (reasoning): between two marks. */
 typedef struct specdec__thoughts {
-    const char *name, *open, *close;
-    const char *content_marks[4]; /* marks around the content of the answer, which are dropped */
+    const char *name;             /* name of this way of writing thoughts, such as "think" */
+    const char *open, *close;     /* marks in front of a thought and behind it */
+    const char *content_marks[4]; /* marks around the content of the answer; the splitter leaves them out */
 } specdec__thoughts;
 
 #define SPECDEC__BAR "\xef\xbd\x9c" /* DeepSeek's full-width bar, U+FF5C, and its lower block, U+2581 */
 #define SPECDEC__BLOCK "\xe2\x96\x81"
 #define SPECDEC__DEEPSEEK(words) "<" SPECDEC__BAR words SPECDEC__BAR ">"
 
-/* Tool calls of all families. A chat template gets the first row that parses the call that the template writes. */
+/* How all families of models write tool calls. A chat template gets the first row whose marks parse the tool call that
+   the template writes. */
 static const specdec__calls specdec__call_table[] = {
     {"hermes", SPECDEC__CALLS_JSON, 0, NULL, "<tool_call>", NULL, NULL, "</tool_call>", NULL, NULL, NULL, NULL, NULL,
      "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"},
@@ -19344,7 +19397,7 @@ static const specdec__calls specdec__call_table[] = {
     {"llama3", SPECDEC__CALLS_JSON, SPECDEC__CALLS_BARE, NULL, "<|python_tag|>", NULL, NULL, NULL, NULL, NULL, NULL,
      NULL, NULL, "{\"name\": \"", "\", \"parameters\": ", "}"}};
 
-/* Thoughts of all families. */
+/* How all families of models write thoughts (reasoning). */
 static const specdec__thoughts specdec__thought_table[] = {
     {"think", "<think>", "</think>", {NULL}},
     {"mistral", "[THINK]", "[/THINK]", {NULL}},
@@ -19358,7 +19411,7 @@ static const specdec__thoughts specdec__thought_table[] = {
     {"apriel", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", {"[END FINAL RESPONSE]"}},
     {"gpt-oss", "<|channel|>analysis<|message|>", "<|end|>", {NULL}}};
 
-/* The row of tool calls with a name; NULL: there is none. */
+/* Returns the row of specdec__call_table with a name; NULL: no row has it. */
 static const specdec__calls *specdec__answer_find_calls(const char *name)
 {
     size_t i;
@@ -19369,7 +19422,7 @@ static const specdec__calls *specdec__answer_find_calls(const char *name)
     return NULL;
 }
 
-/* The row of thoughts with a name; NULL: there is none. */
+/* Returns the row of specdec__thought_table with a name; NULL: no row has it. */
 static const specdec__thoughts *specdec__answer_find_thoughts(const char *name)
 {
     size_t i;
@@ -19383,42 +19436,43 @@ static const specdec__thoughts *specdec__answer_find_thoughts(const char *name)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>text/splitter: answers taken apart: content, thoughts, calls of tools. A machine that takes one byte after the
- *     other.
+ * >>text/splitter: answers of a model split into content, thoughts and tool calls, byte by byte.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* States of a splitter. */
+/* States of a splitter: what the next byte of the answer belongs to. */
 enum {
-    SPECDEC__ANSWER_TEXT,     /* content, or a thought (flag ANSWER_INSIDE) */
+    SPECDEC__ANSWER_TEXT,     /* content, or a thought (flag ANSWER_IN_THOUGHT) */
     SPECDEC__ANSWER_BETWEEN,  /* in front of a call, between calls, or behind one */
-    SPECDEC__ANSWER_OBJECT,   /* a JSON object with name and arguments */
-    SPECDEC__ANSWER_NAME, SPECDEC__ANSWER_ARGUMENTS,
-    SPECDEC__ANSWER_PAIRS, SPECDEC__ANSWER_KEY, SPECDEC__ANSWER_VALUE_BEGIN, SPECDEC__ANSWER_VALUE,
+    SPECDEC__ANSWER_OBJECT,   /* a JSON object with name and arguments of a call */
+    SPECDEC__ANSWER_NAME, SPECDEC__ANSWER_ARGUMENTS, /* the name of a call; its arguments, which are JSON */
+    SPECDEC__ANSWER_PAIRS,    /* in front of an argument that is written as name and value between marks */
+    SPECDEC__ANSWER_KEY, SPECDEC__ANSWER_VALUE_BEGIN, SPECDEC__ANSWER_VALUE, /* its name; up to its value; its value */
     SPECDEC__ANSWER_LITERAL,  /* arguments in a syntax other than JSON */
-    SPECDEC__ANSWER_HEADER, SPECDEC__ANSWER_BODY /* of a message (gpt-oss's Harmony format) */
+    SPECDEC__ANSWER_HEADER, SPECDEC__ANSWER_BODY /* header and text of a message (gpt-oss's Harmony format) */
 };
 
-/* Flags of a splitter. */
+/* Flags of a splitter. Emitting: appending to the parts that specdec__answer_next_part returns. */
 enum {
-    SPECDEC__ANSWER_INSIDE = 1,   /* inside a thought */
-    SPECDEC__ANSWER_SKIP = 2,     /* white space is dropped until another byte comes */
-    SPECDEC__ANSWER_START = 4,    /* only white space has come so far */
-    SPECDEC__ANSWER_STRING = 8,   /* inside a string */
-    SPECDEC__ANSWER_ESCAPE = 16,  /* inside a string, behind a backslash */
-    SPECDEC__ANSWER_QUOTED = 32,  /* the arguments are spelled inside a JSON string */
-    SPECDEC__ANSWER_BEGUN = 64,   /* the value has begun */
-    SPECDEC__ANSWER_COMMA = 128,  /* a comma must be written before the next item */
-    SPECDEC__ANSWER_CALLING = 256,/* the message (Harmony) is a call */
-    SPECDEC__ANSWER_MEMBER = 512  /* the name of a member comes next, or is being read */
+    SPECDEC__ANSWER_IN_THOUGHT = 1,   /* inside a thought */
+    SPECDEC__ANSWER_SKIP_SPACE = 2,     /* white space is dropped until another byte comes */
+    SPECDEC__ANSWER_ONLY_SPACE = 4,    /* only white space has come so far */
+    SPECDEC__ANSWER_IN_STRING = 8,   /* inside a string */
+    SPECDEC__ANSWER_AFTER_BACKSLASH = 16,  /* inside a string, behind a backslash */
+    SPECDEC__ANSWER_QUOTED_ARGUMENTS = 32,  /* the arguments are spelled inside a JSON string */
+    SPECDEC__ANSWER_VALUE_BEGUN = 64,   /* the value has begun */
+    SPECDEC__ANSWER_NEEDS_COMMA = 128,  /* a comma must be written before the next item */
+    SPECDEC__ANSWER_MESSAGE_IS_CALL = 256,/* the message (Harmony) is a call */
+    SPECDEC__ANSWER_MEMBER_NAME = 512  /* the name of a member comes next, or is being read */
 };
 
-/* Words of an argument's kind: 64 bits of a hash of the names of tool and argument, then 1: string, 2: other JSON, 0:
-   unknown. Most bytes of an argument's name. */
-enum { SPECDEC__KIND_WORDS = 3, SPECDEC__ANSWER_KEY_MOST = 96 };
+/* 32-bit words of a stored argument's kind: 2 of a hash of the names of tool and argument, then the kind: 1: string, 2:
+   other JSON, 0: unknown. Most bytes of an argument's name. */
+enum { SPECDEC__ARGUMENT_KIND_WORDS = 3, SPECDEC__ANSWER_ARGUMENT_NAME_MOST = 96 };
 
-/* Most bytes held back; most bytes of a noted name or value; room for bytes and for parts that are handed out. */
+/* Most bytes of the answer that are held back; most bytes of a name or value that is collected in `note`; room for
+   bytes and for parts that are emitted and not returned yet. */
 enum {
     SPECDEC__ANSWER_HELD_MOST = 96,
     SPECDEC__ANSWER_NOTE_MOST = 160,
@@ -19427,26 +19481,27 @@ enum {
 };
 
 /* Does the mark around an argument's name tell whether its value is a string, as DeepSeek's does? */
-static int specdec__answer_mark_tells_kind(const specdec__calls *row)
+static int specdec__answer_mark_tells_argument_kind(const specdec__calls *row)
 {
     const size_t size = row->key_begin ? strlen(row->key_begin) : 0;
 
     return size && row->key_begin[size - 1] == '"' && row->key_end[0] != '"';
 }
 
-/* The hash of an argument, from the hash of its tool's name and the argument's name. */
+/* Returns the hash of a tool's argument, from the hash of the tool's name and the argument's name. */
 static uint64_t specdec__answer_argument_hash(uint64_t tool, const unsigned char *name, size_t size)
 {
     return specdec__hash(specdec__hash(tool, (const unsigned char *)"\1", 1), name, size);
 }
 
-/* The row of specdec__call_table by which a splitter reads calls. */
+/* Returns the row of specdec__call_table by which a splitter reads tool calls; NULL: it reads none. */
 static const specdec__calls *specdec__answer_calls_row(const specdec_splitter *s)
 {
     return (const specdec__calls *)s->calls;
 }
 
-/* Begins an answer. inside: 1: the prompt has already opened a thought. */
+/* Initialises a splitter for an answer that is written with these marks of calls and thoughts. inside = 1: the prompt
+   has already opened a thought. */
 static SPECDEC__UNUSED void specdec__answer_begin_splitter(specdec_splitter *s, const specdec__calls *calls,
                                                            const specdec__thoughts *thoughts, int inside)
 {
@@ -19455,10 +19510,11 @@ static SPECDEC__UNUSED void specdec__answer_begin_splitter(specdec_splitter *s, 
     s->thoughts = thoughts;
     s->call = -1;
     s->state = calls && calls->form == SPECDEC__CALLS_CHANNEL ? SPECDEC__ANSWER_HEADER : SPECDEC__ANSWER_TEXT;
-    s->flags = inside ? SPECDEC__ANSWER_INSIDE | SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_START;
+    s->flags = inside ? SPECDEC__ANSWER_IN_THOUGHT | SPECDEC__ANSWER_SKIP_SPACE : SPECDEC__ANSWER_ONLY_SPACE;
 }
 
-/* Appends bytes to the parts that are to be handed out; a new part begins where the kind or the call changes. */
+/* Appends bytes to the parts that specdec__answer_next_part returns; a new part begins where the kind or the call
+   changes. kind: SPECDEC_PART_... */
 static void specdec__answer_emit_bytes(specdec_splitter *s, int kind, const char *bytes, size_t count)
 {
     const int call = kind >= SPECDEC_PART_NAME ? s->call : -1;
@@ -19478,7 +19534,7 @@ static void specdec__answer_emit_bytes(specdec_splitter *s, int kind, const char
     s->ends[s->queued - 1] = s->out;
 }
 
-/* Appends a terminated string to the parts. */
+/* Emits a terminated string as a part, or the end of one. kind: SPECDEC_PART_... */
 static void specdec__answer_emit_string(specdec_splitter *s, int kind, const char *text)
 {
     specdec__answer_emit_bytes(s, kind, text, strlen(text));
@@ -19487,7 +19543,7 @@ static void specdec__answer_emit_string(specdec_splitter *s, int kind, const cha
 /* Is a byte white space? */
 static int specdec__answer_is_space(int c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-/* Appends a byte of a string value to the arguments, escaped as in a JSON string. */
+/* Emits a byte of a string value as a part of the arguments, escaped as in a JSON string. */
 static void specdec__answer_emit_escaped(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f", hex[] = "0123456789abcdef";
@@ -19511,8 +19567,8 @@ static void specdec__answer_emit_escaped(specdec_splitter *s, int c)
    longest mark they fit into `hold`. */
 enum { SPECDEC__ANSWER_SPACES_MOST = 47 };
 
-/* Compares the held bytes with a mark, behind white space if `spaces`. 2: the mark is complete; 1: it may become
-   complete; 0: it does not match. */
+/* Compares the held bytes with a mark, behind white space if `spaces`. Returns 2: the mark is complete; 1: it may
+   become complete; 0: it does not match. */
 static int specdec__answer_match_mark(const specdec_splitter *s, const char *mark, int spaces)
 {
     int skip = 0, size;
@@ -19528,7 +19584,8 @@ static int specdec__answer_match_mark(const specdec_splitter *s, const char *mar
     return s->held - skip == size && memcmp(s->hold + skip, mark, (size_t)size) == 0 ? 2 : 0;
 }
 
-/* Finds a mark in the held bytes: its number; -1: a mark may become complete; -2: none matches. */
+/* Finds which of `count` marks the held bytes are. Returns its index; -1: a mark may become complete; -2: none
+   matches. */
 static int specdec__answer_match_marks(const specdec_splitter *s, const char *const *marks, int count, int spaces)
 {
     int i, found = -2;
@@ -19544,8 +19601,8 @@ static int specdec__answer_match_marks(const specdec_splitter *s, const char *co
     return found;
 }
 
-/* Removes the first held byte and returns it. */
-static int specdec__answer_shift_byte(specdec_splitter *s)
+/* Removes the first of the bytes that the splitter holds back and returns it. */
+static int specdec__answer_remove_first_held_byte(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
@@ -19553,8 +19610,8 @@ static int specdec__answer_shift_byte(specdec_splitter *s)
     return c;
 }
 
-/* Adds a byte to the noted name or value. Returns 0 when there is no room for it. */
-static int specdec__answer_note_byte(specdec_splitter *s, int c)
+/* Appends a byte to the name or value that is collected in `note`. Returns 0 when there is no room for it. */
+static int specdec__answer_collect_byte(specdec_splitter *s, int c)
 {
     if (s->noted == SPECDEC__ANSWER_NOTE_MOST)
         return 0;
@@ -19564,15 +19621,15 @@ static int specdec__answer_note_byte(specdec_splitter *s, int c)
 
 /* ---- Beginning and ending calls. */
 
-/* Enters a state of the splitter, with nothing held or noted. */
+/* Enters a state of the splitter (SPECDEC__ANSWER_TEXT ...), with nothing held back or collected. */
 static void specdec__answer_enter_state(specdec_splitter *s, int state)
 {
     s->state = state;
     s->held = s->noted = s->depth = s->phase = 0;
-    s->flags &= SPECDEC__ANSWER_INSIDE;
+    s->flags &= SPECDEC__ANSWER_IN_THOUGHT;
 }
 
-/* Begins a tool call of the answer. */
+/* Begins a tool call of the answer, and enters the splitter's state `state`. */
 static void specdec__answer_begin_call(specdec_splitter *s, int state)
 {
     specdec__answer_enter_state(s, state);
@@ -19580,15 +19637,15 @@ static void specdec__answer_begin_call(specdec_splitter *s, int state)
     s->call = s->calls_begun++;
 }
 
-/* Records where the constraint of a call begins: behind the mark (how is 1), or with the object of a call without mark
-   (how is 2 + the number of its beginning). */
+/* Records where the constraint of a call begins: behind the mark (how = 1), or with the object of a call without mark
+   (how = 2 + the index of its beginning). */
 static void specdec__answer_mark_constraint_start(specdec_splitter *s, int how)
 {
     s->started = how;
     s->since = 0;
 }
 
-/* Ends a tool call of the answer. */
+/* Ends a tool call of the answer; text or another call follows. */
 static void specdec__answer_end_call(specdec_splitter *s)
 {
     s->started = 0;
@@ -19596,7 +19653,7 @@ static void specdec__answer_end_call(specdec_splitter *s)
     specdec__answer_enter_state(s, SPECDEC__ANSWER_BETWEEN);
 }
 
-/* Hands out the name of the call that was noted; arguments follow. */
+/* Emits the name of the call that was collected; arguments follow. */
 static void specdec__answer_emit_name(specdec_splitter *s)
 {
     static const char path[] = "functions.";
@@ -19626,57 +19683,56 @@ static void specdec__answer_emit_name(specdec_splitter *s)
         return;
     specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "{");
     s->stack = 1;
-    s->flags = SPECDEC__ANSWER_MEMBER;
+    s->flags = SPECDEC__ANSWER_MEMBER_NAME;
 }
 
 /* ---- Calls and arguments as JSON. */
 
-/* Hands out a byte of arguments that are JSON; depth: open brackets. Returns 1 when the arguments end with this
-   byte. */
+/* Emits a byte of arguments that are JSON, and counts open brackets in s->depth. Returns 1 when the arguments end with
+   this byte. */
 static int specdec__answer_read_json_byte(specdec_splitter *s, int c)
 {
     const char byte = (char)c;
 
-    if (!(s->flags & SPECDEC__ANSWER_STRING) && specdec__answer_is_space(c) && !s->depth)
+    if (!(s->flags & SPECDEC__ANSWER_IN_STRING) && specdec__answer_is_space(c) && !s->depth)
         return 0;
     specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
-    s->flags |= SPECDEC__ANSWER_BEGUN;
-    if (s->flags & SPECDEC__ANSWER_ESCAPE) {
-        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
-    } else if (s->flags & SPECDEC__ANSWER_STRING) {
-        s->flags ^= c == '\\' ? SPECDEC__ANSWER_ESCAPE : c == '"' ? SPECDEC__ANSWER_STRING : 0;
+    s->flags |= SPECDEC__ANSWER_VALUE_BEGUN;
+    if (s->flags & SPECDEC__ANSWER_AFTER_BACKSLASH) {
+        s->flags &= ~SPECDEC__ANSWER_AFTER_BACKSLASH;
+    } else if (s->flags & SPECDEC__ANSWER_IN_STRING) {
+        s->flags ^= c == '\\' ? SPECDEC__ANSWER_AFTER_BACKSLASH : c == '"' ? SPECDEC__ANSWER_IN_STRING : 0;
     } else {
-        s->flags |= c == '"' ? SPECDEC__ANSWER_STRING : 0;
+        s->flags |= c == '"' ? SPECDEC__ANSWER_IN_STRING : 0;
         s->depth += (c == '{' || c == '[') - (c == '}' || c == ']');
     }
-    return !s->depth && !(s->flags & SPECDEC__ANSWER_STRING) && (c == '}' || c == ']' || c == '"');
+    return !s->depth && !(s->flags & SPECDEC__ANSWER_IN_STRING) && (c == '}' || c == ']' || c == '"');
 }
 
-/* Hands out a byte of arguments that are spelled inside a JSON string, unescaped. Returns 1 at the end of the
-   string. */
+/* Emits a byte of arguments that are spelled inside a JSON string, unescaped. Returns 1 at the end of the string. */
 static int specdec__answer_read_quoted_byte(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
     const char *known;
     char byte = (char)c;
 
-    if (s->flags & SPECDEC__ANSWER_ESCAPE) {
+    if (s->flags & SPECDEC__ANSWER_AFTER_BACKSLASH) {
         known = strchr(names, c);
         byte = known && c ? meant[known - names] : byte;
         if (c == 'u')
             specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\\");
-        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+        s->flags &= ~SPECDEC__ANSWER_AFTER_BACKSLASH;
     } else if (c == '\\' || c == '"') {
-        s->flags |= c == '\\' ? SPECDEC__ANSWER_ESCAPE : 0;
+        s->flags |= c == '\\' ? SPECDEC__ANSWER_AFTER_BACKSLASH : 0;
         return c == '"';
     }
     specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
     return 0;
 }
 
-/* The role of a call's member by its noted name: 1: name of the call, 2: arguments, 3: an object with both, 0:
-   ignored. */
-static int specdec__answer_member_role(const specdec_splitter *s)
+/* Returns the role of a call's member by its name, which was collected: 1: name of the call, 2: arguments, 3: an object
+   with both, 0: ignored. */
+static int specdec__answer_call_member_role(const specdec_splitter *s)
 {
     static const struct { const char *name; int role; } members[] = {
         {"name", 1}, {"tool_name", 1}, {"function", 3}, {"arguments", 2}, {"parameters", 2}, {"args", 2}};
@@ -19690,46 +19746,47 @@ static int specdec__answer_member_role(const specdec_splitter *s)
     return 0;
 }
 
-/* Reads a byte of a member's value (phase is 3 + role of the member). Returns 1 when the byte is behind the value. */
+/* Reads a byte of the value of a member of a call (s->phase is 3 + the member's role). Returns 1 when the byte is
+   behind the value. */
 static int specdec__answer_read_member_byte(specdec_splitter *s, int c)
 {
-    const int role = s->phase - 3, string = s->flags & SPECDEC__ANSWER_STRING;
+    const int role = s->phase - 3, string = s->flags & SPECDEC__ANSWER_IN_STRING;
     const char byte = (char)c;
 
-    if (s->flags & SPECDEC__ANSWER_QUOTED) {
+    if (s->flags & SPECDEC__ANSWER_QUOTED_ARGUMENTS) {
         if (specdec__answer_read_quoted_byte(s, c)) {
-            s->flags &= ~SPECDEC__ANSWER_QUOTED;
+            s->flags &= ~SPECDEC__ANSWER_QUOTED_ARGUMENTS;
             s->phase = 3;
         }
         return 0;
     }
     if (!string && !s->depth && (c == ',' || c == '}'))
         return 1;
-    if (role == 2 && !(s->flags & SPECDEC__ANSWER_BEGUN) && c == '"') {
-        s->flags |= SPECDEC__ANSWER_QUOTED | SPECDEC__ANSWER_BEGUN;
+    if (role == 2 && !(s->flags & SPECDEC__ANSWER_VALUE_BEGUN) && c == '"') {
+        s->flags |= SPECDEC__ANSWER_QUOTED_ARGUMENTS | SPECDEC__ANSWER_VALUE_BEGUN;
     } else if (role == 2) {
         specdec__answer_read_json_byte(s, c);
-    } else if (s->flags & SPECDEC__ANSWER_ESCAPE) {
-        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+    } else if (s->flags & SPECDEC__ANSWER_AFTER_BACKSLASH) {
+        s->flags &= ~SPECDEC__ANSWER_AFTER_BACKSLASH;
         if (role == 1 || role == 3)
             specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, &byte, 1);
     } else if (string) {
-        s->flags ^= c == '\\' ? SPECDEC__ANSWER_ESCAPE : c == '"' ? SPECDEC__ANSWER_STRING : 0;
+        s->flags ^= c == '\\' ? SPECDEC__ANSWER_AFTER_BACKSLASH : c == '"' ? SPECDEC__ANSWER_IN_STRING : 0;
         if ((role == 1 || role == 3) && c != '"' && c != '\\')
             specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, &byte, 1);
     } else {
-        s->flags |= c == '"' ? SPECDEC__ANSWER_STRING : 0;
+        s->flags |= c == '"' ? SPECDEC__ANSWER_IN_STRING : 0;
         s->depth += (c == '{' || c == '[') - (c == '}' || c == ']');
     }
     return 0;
 }
 
-/* Reads a byte of a JSON object that is a call. phase: 0: in front of a member, 1: in its name, 2: behind the name, 3 +
-   role: in its value. */
+/* Reads a byte of a JSON object that is a call. s->phase: 0: in front of a member, 1: in its name, 2: behind the name,
+   3 + role of the member: in its value. */
 static void specdec__answer_read_object_byte(specdec_splitter *s, int c)
 {
     if (s->phase >= 3) {
-        if (s->phase == 6 && c == '{' && !s->depth && !(s->flags & SPECDEC__ANSWER_STRING)) {
+        if (s->phase == 6 && c == '{' && !s->depth && !(s->flags & SPECDEC__ANSWER_IN_STRING)) {
             s->phase = 0; /* the nested object that holds name and arguments */
             s->stack++;
             return;
@@ -19739,19 +19796,19 @@ static void specdec__answer_read_object_byte(specdec_splitter *s, int c)
         s->phase = 0;
         s->flags = 0;
     }
-    if (s->phase == 1 && s->flags & SPECDEC__ANSWER_ESCAPE) {
+    if (s->phase == 1 && s->flags & SPECDEC__ANSWER_AFTER_BACKSLASH) {
         s->flags = 0;
-        specdec__answer_note_byte(s, c);
+        specdec__answer_collect_byte(s, c);
     } else if (s->phase == 1 && c == '"') {
         s->phase = 2;
         if (specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_KEYED)
             specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
     } else if (s->phase == 1) {
-        s->flags = c == '\\' ? SPECDEC__ANSWER_ESCAPE : 0;
+        s->flags = c == '\\' ? SPECDEC__ANSWER_AFTER_BACKSLASH : 0;
         if (c != '\\')
-            specdec__answer_note_byte(s, c);
+            specdec__answer_collect_byte(s, c);
     } else if (s->phase == 2 && c == ':') {
-        s->phase = 3 + specdec__answer_member_role(s);
+        s->phase = 3 + specdec__answer_call_member_role(s);
         s->depth = 0;
     } else if (s->phase == 0 && c == '"') {
         s->phase = 1;
@@ -19766,17 +19823,17 @@ static void specdec__answer_read_object_byte(specdec_splitter *s, int c)
 
 /* ---- Calls whose arguments are names and values between marks. */
 
-/* Notes whether a byte of JSON begins or ends a string. */
-static void specdec__answer_track_string(specdec_splitter *s, int c)
+/* Updates the flags IN_STRING and AFTER_BACKSLASH by a byte of JSON. */
+static void specdec__answer_update_string_flags(specdec_splitter *s, int c)
 {
-    if (s->flags & SPECDEC__ANSWER_ESCAPE)
-        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
-    else if (c == '"' || (c == '\\' && s->flags & SPECDEC__ANSWER_STRING))
-        s->flags ^= c == '"' ? SPECDEC__ANSWER_STRING : SPECDEC__ANSWER_ESCAPE;
+    if (s->flags & SPECDEC__ANSWER_AFTER_BACKSLASH)
+        s->flags &= ~SPECDEC__ANSWER_AFTER_BACKSLASH;
+    else if (c == '"' || (c == '\\' && s->flags & SPECDEC__ANSWER_IN_STRING))
+        s->flags ^= c == '"' ? SPECDEC__ANSWER_IN_STRING : SPECDEC__ANSWER_AFTER_BACKSLASH;
 }
 
-/* Is the noted value JSON, but not a string? */
-static int specdec__answer_note_is_json(const specdec_splitter *s)
+/* Is the collected value JSON, but not a string? */
+static int specdec__answer_collected_is_json(const specdec_splitter *s)
 {
     specdec__json_node node;
     specdec__json j;
@@ -19789,8 +19846,8 @@ static int specdec__answer_note_is_json(const specdec_splitter *s)
     return specdec__json_parse(&j) && node.kind != SPECDEC__JSON_STRING;
 }
 
-/* The kind of the argument whose name was noted, as the constraint of calls knows it: 1: string, 2: other JSON, 0:
-   unknown. */
+/* Returns the kind of the argument whose name was collected, as the constraint of calls has stored it: 1: string, 2:
+   other JSON, 0: unknown. size: bytes of the name. */
 static int specdec__answer_argument_kind(const specdec_splitter *s, int size)
 {
     int tries, i;
@@ -19799,7 +19856,7 @@ static int specdec__answer_argument_kind(const specdec_splitter *s, int size)
         const uint64_t hash = specdec__answer_argument_hash(s->tool, (const unsigned char *)s->note, (size_t)size);
 
         for (i = 0; i < s->kind_count; i++) {
-            const uint32_t *known = s->kinds_known + (size_t)i * SPECDEC__KIND_WORDS;
+            const uint32_t *known = s->kinds_known + (size_t)i * SPECDEC__ARGUMENT_KIND_WORDS;
 
             if (known[0] == (uint32_t)hash && known[1] == (uint32_t)(hash >> 32))
                 return (int)known[2];
@@ -19808,7 +19865,7 @@ static int specdec__answer_argument_kind(const specdec_splitter *s, int size)
     return 0;
 }
 
-/* Hands out the noted name of an argument. In DeepSeek's form, text behind a quotation mark tells whether its value is
+/* Emits the collected name of an argument. In DeepSeek's form, text behind a quotation mark tells whether its value is
    a string. */
 static void specdec__answer_emit_argument_name(specdec_splitter *s)
 {
@@ -19818,20 +19875,20 @@ static void specdec__answer_emit_argument_name(specdec_splitter *s)
     const int kind = specdec__answer_argument_kind(s, size);
     int i;
 
-    specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, s->flags & SPECDEC__ANSWER_COMMA ? ", \"" : "\"");
+    specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, s->flags & SPECDEC__ANSWER_NEEDS_COMMA ? ", \"" : "\"");
     for (i = 0; i < size; i++)
         specdec__answer_emit_escaped(s, (unsigned char)s->note[i]);
     specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\": ");
     specdec__answer_enter_state(s, specdec__answer_calls_row(s)->value_begin ? SPECDEC__ANSWER_VALUE_BEGIN
                                                                              : SPECDEC__ANSWER_VALUE);
-    s->flags = SPECDEC__ANSWER_COMMA;
+    s->flags = SPECDEC__ANSWER_NEEDS_COMMA;
     s->phase = !quote ? kind : json ? 2 : 1;
     if (s->phase == 1)
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
 }
 
-/* Can the noted bytes only be the beginning of an object, a list or a long number? */
-static int specdec__answer_note_begins_json(const specdec_splitter *s)
+/* Can the collected bytes only be the beginning of an object, a list or a long number? */
+static int specdec__answer_collected_begins_json(const specdec_splitter *s)
 {
     int from = 0, i;
 
@@ -19842,14 +19899,15 @@ static int specdec__answer_note_begins_json(const specdec_splitter *s)
     return from < s->noted && (s->note[from] == '{' || s->note[from] == '[' || i == s->noted);
 }
 
-/* Reads a byte of an argument's value. phase: 0: its kind is still unknown, 1: string, 2: other JSON. */
+/* Reads a byte of an argument's value between marks. s->phase: 0: its kind is still unknown, 1: string, 2: other
+   JSON. */
 static void specdec__answer_read_value_byte(specdec_splitter *s, int c)
 {
     const char byte = (char)c;
     int i;
 
-    if (!(s->flags & SPECDEC__ANSWER_BEGUN)) {
-        s->flags |= SPECDEC__ANSWER_BEGUN;
+    if (!(s->flags & SPECDEC__ANSWER_VALUE_BEGUN)) {
+        s->flags |= SPECDEC__ANSWER_VALUE_BEGUN;
         if (c == '\n' && specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_LINES)
             return;
     }
@@ -19857,10 +19915,10 @@ static void specdec__answer_read_value_byte(specdec_splitter *s, int c)
         const int room = s->noted < 64;
 
         if (room)
-            specdec__answer_note_byte(s, c);
-        if (room && (!s->kind_count || (c != '{' && c != '[') || !specdec__answer_note_begins_json(s)))
+            specdec__answer_collect_byte(s, c);
+        if (room && (!s->kind_count || (c != '{' && c != '[') || !specdec__answer_collected_begins_json(s)))
             return;
-        s->phase = specdec__answer_note_begins_json(s) ? 2 : 1;
+        s->phase = specdec__answer_collected_begins_json(s) ? 2 : 1;
         if (s->phase == 1)
             specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
         for (i = 0; i < s->noted; i++)
@@ -19873,15 +19931,15 @@ static void specdec__answer_read_value_byte(specdec_splitter *s, int c)
         return;
     }
     specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
-    specdec__answer_track_string(s, c);
+    specdec__answer_update_string_flags(s, c);
 }
 
-/* Ends an argument's value; one of unknown kind is JSON if it parses as JSON, else a string. */
+/* Ends an argument's value between marks; one of unknown kind is JSON if it parses as JSON, else a string. */
 static void specdec__answer_end_value(specdec_splitter *s)
 {
     int i;
 
-    if (s->phase == 0 && specdec__answer_note_is_json(s)) {
+    if (s->phase == 0 && specdec__answer_collected_is_json(s)) {
         specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
     } else if (s->phase == 0) {
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
@@ -19892,40 +19950,40 @@ static void specdec__answer_end_value(specdec_splitter *s)
     if (s->phase == 1)
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
     specdec__answer_enter_state(s, SPECDEC__ANSWER_PAIRS);
-    s->flags = SPECDEC__ANSWER_COMMA;
+    s->flags = SPECDEC__ANSWER_NEEDS_COMMA;
 }
 
-/* ---- Values in Python's and Gemma's syntax. stack: a bit for each open bracket, 1: a dict. */
+/* ---- Values in Python's and Gemma's syntax. s->stack: a bit for each open bracket, 1: a dict. */
 
-/* Hands out the comma in front of an item or member, if one must be written. */
+/* Emits the comma in front of an item or member, if one must be written. */
 static void specdec__answer_emit_comma(specdec_splitter *s)
 {
-    if (s->flags & SPECDEC__ANSWER_COMMA)
+    if (s->flags & SPECDEC__ANSWER_NEEDS_COMMA)
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, ", ");
-    s->flags &= ~SPECDEC__ANSWER_COMMA;
+    s->flags &= ~SPECDEC__ANSWER_NEEDS_COMMA;
 }
 
-/* Hands out a noted word, which has ended: a member's name, a number, or a constant such as True. */
-static void specdec__answer_emit_word(specdec_splitter *s)
+/* Emits a collected word, which has ended: a member's name, a number, or a constant such as True. */
+static void specdec__answer_emit_literal_word(specdec_splitter *s)
 {
     static const char *const words[] = {"True", "true", "False", "false", "None", "null"};
     int i;
 
-    if (s->flags & SPECDEC__ANSWER_BEGUN) { /* the last part of a long number */
+    if (s->flags & SPECDEC__ANSWER_VALUE_BEGUN) { /* the last part of a long number */
         specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
-        s->flags &= ~SPECDEC__ANSWER_BEGUN;
+        s->flags &= ~SPECDEC__ANSWER_VALUE_BEGUN;
         s->noted = 0;
     }
     if (!s->noted)
         return;
     specdec__answer_emit_comma(s);
-    for (i = 0; i < 6 && !(s->flags & SPECDEC__ANSWER_MEMBER); i += 2)
+    for (i = 0; i < 6 && !(s->flags & SPECDEC__ANSWER_MEMBER_NAME); i += 2)
         if (strlen(words[i]) == (size_t)s->noted && memcmp(words[i], s->note, (size_t)s->noted) == 0) {
             specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, words[i + 1]);
             s->noted = 0;
             return;
         }
-    if (!(s->flags & SPECDEC__ANSWER_MEMBER) && specdec__answer_note_is_json(s)) {
+    if (!(s->flags & SPECDEC__ANSWER_MEMBER_NAME) && specdec__answer_collected_is_json(s)) {
         specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
     } else {
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
@@ -19936,29 +19994,29 @@ static void specdec__answer_emit_word(specdec_splitter *s)
     s->noted = 0;
 }
 
-/* Reads a byte inside a string between quotation marks; phase: the quotation mark. */
+/* Reads a byte inside a string between quotation marks; s->phase: the quotation mark. */
 static void specdec__answer_read_string_byte(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
     const char *known = c ? strchr(names, c) : NULL;
 
-    if (s->flags & SPECDEC__ANSWER_ESCAPE) {
-        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+    if (s->flags & SPECDEC__ANSWER_AFTER_BACKSLASH) {
+        s->flags &= ~SPECDEC__ANSWER_AFTER_BACKSLASH;
         if (c == 'u' || c == 'x')
             specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, c == 'u' ? "\\u" : "\\u00");
         else
             specdec__answer_emit_escaped(s, known ? meant[known - names] : c);
     } else if (c == '\\') {
-        s->flags |= SPECDEC__ANSWER_ESCAPE;
+        s->flags |= SPECDEC__ANSWER_AFTER_BACKSLASH;
     } else if (c == s->phase) {
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
-        s->flags &= ~SPECDEC__ANSWER_STRING;
+        s->flags &= ~SPECDEC__ANSWER_IN_STRING;
     } else {
         specdec__answer_emit_escaped(s, c);
     }
 }
 
-/* Reads an opening (open = 1) or closing bracket. */
+/* Reads an opening (open = 1) or closing bracket of arguments in Python's or Gemma's syntax. dict = 1: of a dict. */
 static void specdec__answer_read_bracket(specdec_splitter *s, int open, int dict)
 {
     if (open) {
@@ -19966,10 +20024,10 @@ static void specdec__answer_read_bracket(specdec_splitter *s, int open, int dict
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, dict ? "{" : "[");
         s->depth += s->depth < 30;
         s->stack = (s->stack & ~(1u << s->depth)) | (dict ? 1u << s->depth : 0);
-        s->flags = dict ? s->flags | SPECDEC__ANSWER_MEMBER : s->flags & ~SPECDEC__ANSWER_MEMBER;
+        s->flags = dict ? s->flags | SPECDEC__ANSWER_MEMBER_NAME : s->flags & ~SPECDEC__ANSWER_MEMBER_NAME;
         return;
     }
-    s->flags &= ~SPECDEC__ANSWER_COMMA;
+    s->flags &= ~SPECDEC__ANSWER_NEEDS_COMMA;
     if (!s->depth) {
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "}");
         specdec__answer_end_call(s);
@@ -19983,41 +20041,42 @@ static void specdec__answer_read_bracket(specdec_splitter *s, int open, int dict
 static void specdec__answer_read_literal_byte(specdec_splitter *s, int c)
 {
     const int python = specdec__answer_calls_row(s)->form == SPECDEC__CALLS_PYTHON;
-    const int member = s->flags & SPECDEC__ANSWER_MEMBER;
+    const int member = s->flags & SPECDEC__ANSWER_MEMBER_NAME;
 
     if (python && (c == '"' || c == '\'')) {
         specdec__answer_emit_comma(s);
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
-        s->flags |= SPECDEC__ANSWER_STRING;
+        s->flags |= SPECDEC__ANSWER_IN_STRING;
         s->phase = c;
     } else if (member && (c == ':' || (c == '=' && !s->depth))) {
-        specdec__answer_emit_word(s);
+        specdec__answer_emit_literal_word(s);
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, ": ");
-        s->flags &= ~SPECDEC__ANSWER_MEMBER;
+        s->flags &= ~SPECDEC__ANSWER_MEMBER_NAME;
     } else if (c == ',') {
-        specdec__answer_emit_word(s);
-        s->flags |= SPECDEC__ANSWER_COMMA | (s->stack >> s->depth & 1 ? SPECDEC__ANSWER_MEMBER : 0);
+        specdec__answer_emit_literal_word(s);
+        s->flags |= SPECDEC__ANSWER_NEEDS_COMMA | (s->stack >> s->depth & 1 ? SPECDEC__ANSWER_MEMBER_NAME : 0);
     } else if (c == '[' || c == '{' || (c == '(' && python)) {
         specdec__answer_read_bracket(s, 1, c == '{');
     } else if (c == ']' || c == '}' || (c == ')' && python)) {
-        specdec__answer_emit_word(s);
+        specdec__answer_emit_literal_word(s);
         specdec__answer_read_bracket(s, 0, 0);
     } else if (!specdec__answer_is_space(c)) {
-        if (s->noted == SPECDEC__ANSWER_KEY_MOST && !member && /* a long number is handed out in parts */
-            (s->flags & SPECDEC__ANSWER_BEGUN || specdec__answer_note_begins_json(s))) {
+        if (s->noted == SPECDEC__ANSWER_ARGUMENT_NAME_MOST && !member && /* a long number is handed out in parts */
+            (s->flags & SPECDEC__ANSWER_VALUE_BEGUN || specdec__answer_collected_begins_json(s))) {
             specdec__answer_emit_comma(s);
             specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
-            s->flags |= SPECDEC__ANSWER_BEGUN;
+            s->flags |= SPECDEC__ANSWER_VALUE_BEGUN;
             s->noted = 0;
         }
-        specdec__answer_note_byte(s, c);
+        specdec__answer_collect_byte(s, c);
     }
 }
 
 /* ---- Messages with headers: gpt-oss's Harmony format. */
 
-/* The value behind a word of a message's header, up to a space or the next mark; NULL: the word is absent. */
-static const char *specdec__answer_header_value(const specdec_splitter *s, const char *word, int *size)
+/* Returns the value behind a word of a Harmony message's header, up to a space or the next mark, and its number of
+   bytes in *size; NULL: the word is absent. */
+static const char *specdec__answer_message_header_value(const specdec_splitter *s, const char *word, int *size)
 {
     const int length = (int)strlen(word);
     int i;
@@ -20032,21 +20091,21 @@ static const char *specdec__answer_header_value(const specdec_splitter *s, const
     return NULL;
 }
 
-/* Decides by its header what a message is: content, a thought or a call. */
-static void specdec__answer_end_header(specdec_splitter *s)
+/* Decides by the header of a Harmony message, which has ended, what the message is: content, a thought or a call. */
+static void specdec__answer_end_message_header(specdec_splitter *s)
 {
     int size = 0, channel_size = 0;
-    const char *to = specdec__answer_header_value(s, "to=functions.", &size);
-    const char *channel = specdec__answer_header_value(s, "<|channel|>", &channel_size);
+    const char *to = specdec__answer_message_header_value(s, "to=functions.", &size);
+    const char *channel = specdec__answer_message_header_value(s, "<|channel|>", &channel_size);
     const int thought = channel && channel_size == 8 && memcmp(channel, "analysis", 8) == 0;
 
     s->flags = 0;
     if (to) {
         s->call = s->calls_begun++;
         specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, to, (size_t)size);
-        s->flags = SPECDEC__ANSWER_CALLING;
+        s->flags = SPECDEC__ANSWER_MESSAGE_IS_CALL;
     } else if (thought) {
-        s->flags = SPECDEC__ANSWER_INSIDE;
+        s->flags = SPECDEC__ANSWER_IN_THOUGHT;
     }
     s->state = SPECDEC__ANSWER_BODY;
     s->held = s->noted = 0;
@@ -20054,20 +20113,21 @@ static void specdec__answer_end_header(specdec_splitter *s)
 
 /* ---- Reading bytes. */
 
-/* Hands out the bytes that were held back as text, as they turned out to be no mark. */
-static void specdec__answer_emit_held(specdec_splitter *s)
+/* Emits the bytes that were held back, as text: they turned out to be no mark. */
+static void specdec__answer_emit_held_bytes(specdec_splitter *s)
 {
-    const int c = specdec__answer_shift_byte(s);
+    const int c = specdec__answer_remove_first_held_byte(s);
     const char byte = (char)c;
 
-    if (specdec__answer_is_space(c) && s->flags & SPECDEC__ANSWER_SKIP)
+    if (specdec__answer_is_space(c) && s->flags & SPECDEC__ANSWER_SKIP_SPACE)
         return;
-    s->flags &= ~(specdec__answer_is_space(c) ? SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_SKIP | SPECDEC__ANSWER_START);
-    specdec__answer_emit_bytes(s, s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT : SPECDEC_PART_CONTENT,
+    s->flags &= ~(specdec__answer_is_space(c) ? SPECDEC__ANSWER_SKIP_SPACE
+                                              : SPECDEC__ANSWER_SKIP_SPACE | SPECDEC__ANSWER_ONLY_SPACE);
+    specdec__answer_emit_bytes(s, s->flags & SPECDEC__ANSWER_IN_THOUGHT ? SPECDEC_PART_THOUGHT : SPECDEC_PART_CONTENT,
                                &byte, 1);
 }
 
-/* Are all held bytes white space? It may stand in front of a mark. */
+/* Are all bytes that the splitter holds back white space, which may stand in front of a mark? */
 static int specdec__answer_holds_only_space(const specdec_splitter *s)
 {
     int i;
@@ -20078,8 +20138,8 @@ static int specdec__answer_holds_only_space(const specdec_splitter *s)
     return s->held > 0 && s->held <= SPECDEC__ANSWER_SPACES_MOST;
 }
 
-/* Enters the state behind a mark that begins a call or, if section = 1, all calls of the answer. */
-static void specdec__answer_handle_mark(specdec_splitter *s, int section)
+/* Enters the splitter's state behind a mark that begins a call or, if section = 1, all calls of the answer. */
+static void specdec__answer_enter_state_behind_mark(specdec_splitter *s, int section)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
 
@@ -20094,17 +20154,17 @@ static void specdec__answer_handle_mark(specdec_splitter *s, int section)
     s->flags = 0;
 }
 
-/* Beginnings of an answer that is a call without a mark. */
-static const char *const specdec__answer_bare_beginnings[] = {
+/* Beginnings of an answer that is a tool call without a mark. */
+static const char *const specdec__answer_unmarked_call_beginnings[] = {
     "{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
 
-/* Reads content or a thought, and looks for marks. */
+/* Reads content or a thought from the held bytes, and looks for marks in it. */
 static void specdec__answer_read_text(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
-    const int inside = s->flags & SPECDEC__ANSWER_INSIDE, bare = row && row->flags & SPECDEC__CALLS_BARE &&
-                                                                s->flags & SPECDEC__ANSWER_START;
+    const int inside = s->flags & SPECDEC__ANSWER_IN_THOUGHT,
+              bare = row && row->flags & SPECDEC__CALLS_BARE && s->flags & SPECDEC__ANSWER_ONLY_SPACE;
     const char *marks[11];
     char begun[40];
     int i, found;
@@ -20117,24 +20177,24 @@ static void specdec__answer_read_text(specdec_splitter *s)
             marks[4 + i] = thoughts->content_marks[i];
     }
     if (row && !inside) {
-        marks[2] = row->section;
-        marks[3] = row->mark;
+        marks[2] = row->section_begin;
+        marks[3] = row->call_begin;
     }
     for (i = 0; bare && i < 3; i++)
-        marks[8 + i] = specdec__answer_bare_beginnings[i];
+        marks[8 + i] = specdec__answer_unmarked_call_beginnings[i];
     while (s->held) {
         found = specdec__answer_match_marks(s, marks, 11, 1);
         if (found == -1 || (found == -2 && specdec__answer_holds_only_space(s)))
             return;
         if (found == -2) {
-            specdec__answer_emit_held(s);
+            specdec__answer_emit_held_bytes(s);
             continue;
         }
         s->held = 0;
         if (found == 2 || found == 3) {
-            specdec__answer_handle_mark(s, found == 2);
+            specdec__answer_enter_state_behind_mark(s, found == 2);
         } else if (found < 2 || found < 8) {
-            s->flags = found ? SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_SKIP | SPECDEC__ANSWER_INSIDE;
+            s->flags = found ? SPECDEC__ANSWER_SKIP_SPACE : SPECDEC__ANSWER_SKIP_SPACE | SPECDEC__ANSWER_IN_THOUGHT;
         } else {
             memcpy(begun, marks[found], strlen(marks[found]) + 1);
             specdec__answer_begin_call(s, SPECDEC__ANSWER_OBJECT);
@@ -20146,7 +20206,8 @@ static void specdec__answer_read_text(specdec_splitter *s)
     }
 }
 
-/* Reads marks and separators in front of calls, between them and behind them; other text is content. */
+/* Reads marks and separators in front of calls, between them and behind them from the held bytes; other text is
+   content. */
 static void specdec__answer_read_between_calls(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
@@ -20154,10 +20215,10 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
     const char *marks[4];
     int found, c;
 
-    marks[0] = row->close;
-    marks[1] = row->end;
-    marks[2] = row->mark;
-    marks[3] = row->section;
+    marks[0] = row->call_end;
+    marks[1] = row->section_end;
+    marks[2] = row->call_begin;
+    marks[3] = row->section_begin;
     while (s->held && s->state == SPECDEC__ANSWER_BETWEEN) {
         c = (unsigned char)s->hold[0];
         found = specdec__answer_match_marks(s, marks, 4, 0);
@@ -20166,15 +20227,15 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
         if (found >= 0) {
             s->held = 0;
             if (found >= 2) {
-                specdec__answer_handle_mark(s, found == 3);
-            } else if (found == 1 || !row->end) {
+                specdec__answer_enter_state_behind_mark(s, found == 3);
+            } else if (found == 1 || !row->section_end) {
                 s->state = SPECDEC__ANSWER_TEXT;
-                s->flags = SPECDEC__ANSWER_SKIP;
+                s->flags = SPECDEC__ANSWER_SKIP_SPACE;
             }
             return;
         }
         if (specdec__answer_is_space(c) || (list && (c == ',' || c == '[' || c == ']' || c == ';'))) {
-            specdec__answer_shift_byte(s);
+            specdec__answer_remove_first_held_byte(s);
         } else if (row->form == SPECDEC__CALLS_JSON && c == '{') {
             if (!s->started) { /* the next object of a list */
                 specdec__answer_mark_constraint_start(s, 1);
@@ -20188,18 +20249,18 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
                 s->since = 1;
             }
             specdec__answer_begin_call(s, SPECDEC__ANSWER_NAME);
-            specdec__answer_note_byte(s, c);
+            specdec__answer_collect_byte(s, c);
         } else {
             s->state = SPECDEC__ANSWER_TEXT;
-            s->flags = SPECDEC__ANSWER_SKIP;
+            s->flags = SPECDEC__ANSWER_SKIP_SPACE;
             s->started = 0;
             specdec__answer_read_text(s);
         }
     }
 }
 
-/* Turns the text behind a mark back into content, as it names no known tool and nothing of the call was handed out. */
-static void specdec__answer_undo_call(specdec_splitter *s)
+/* Turns the text behind a mark back into content, as it names no known tool and nothing of the call was emitted. */
+static void specdec__answer_turn_call_into_text(specdec_splitter *s)
 {
     const int name = s->state == SPECDEC__ANSWER_NAME, object = s->state == SPECDEC__ANSWER_OBJECT && s->phase < 3;
 
@@ -20215,22 +20276,22 @@ static void specdec__answer_undo_call(specdec_splitter *s)
     specdec__answer_enter_state(s, SPECDEC__ANSWER_TEXT);
 }
 
-/* Reads the name of a call, up to its mark. */
+/* Reads the name of a call, up to the mark behind it, from the held bytes. */
 static void specdec__answer_read_name(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
     int found, c;
 
-    marks[0] = row->middle;
-    marks[1] = row->id;
+    marks[0] = row->name_end;
+    marks[1] = row->id_end;
     while (s->held && s->state == SPECDEC__ANSWER_NAME) {
         c = (unsigned char)s->hold[0];
         if (!s->noted && specdec__answer_is_space(c)) { /* white space in front of a name is dropped */
-            specdec__answer_shift_byte(s);
+            specdec__answer_remove_first_held_byte(s);
             continue;
         }
-        if (!*row->middle && s->noted && (specdec__answer_is_space(c) || c == '<')) {
+        if (!*row->name_end && s->noted && (specdec__answer_is_space(c) || c == '<')) {
             char next = (char)c;
 
             specdec__answer_emit_name(s);
@@ -20242,12 +20303,12 @@ static void specdec__answer_read_name(specdec_splitter *s)
         if (found == -1)
             return;
         if (found == 0 && !s->noted) {
-            specdec__answer_undo_call(s);
+            specdec__answer_turn_call_into_text(s);
         } else if (found == 0) {
             specdec__answer_emit_name(s);
         } else if (found == 1) {
             s->held = s->noted = 0;
-        } else if (!specdec__answer_note_byte(s, specdec__answer_shift_byte(s))) {
+        } else if (!specdec__answer_collect_byte(s, specdec__answer_remove_first_held_byte(s))) {
             const char last = (char)c;
 
             specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
@@ -20257,8 +20318,8 @@ static void specdec__answer_read_name(specdec_splitter *s)
     }
 }
 
-/* Reads names and values of arguments, and their marks. */
-static void specdec__answer_read_pairs(specdec_splitter *s)
+/* Reads names and values of arguments, and the marks around them, from the held bytes. */
+static void specdec__answer_read_argument_pairs(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
@@ -20269,21 +20330,21 @@ static void specdec__answer_read_pairs(specdec_splitter *s)
                : s->state == SPECDEC__ANSWER_KEY         ? row->key_end
                : s->state == SPECDEC__ANSWER_VALUE_BEGIN ? row->value_begin
                                                          : row->value_end;
-    marks[1] = s->state == SPECDEC__ANSWER_PAIRS ? row->close : NULL;
+    marks[1] = s->state == SPECDEC__ANSWER_PAIRS ? row->call_end : NULL;
     if (s->state == SPECDEC__ANSWER_VALUE && row->flags & SPECDEC__CALLS_LINES) {
         line[0] = '\n';
         memcpy(line + 1, row->value_end, strlen(row->value_end) + 1);
         marks[1] = line;
     }
     while (s->held) {
-        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_match_marks(s, marks, 2, space);
+        found = s->flags & SPECDEC__ANSWER_IN_STRING ? -2 : specdec__answer_match_marks(s, marks, 2, space);
         if (found == -1 || (space && found == -2 && specdec__answer_holds_only_space(s)))
             return;
         if (found == -2) {
-            const int c = specdec__answer_shift_byte(s);
+            const int c = specdec__answer_remove_first_held_byte(s);
 
             if (s->state == SPECDEC__ANSWER_KEY)
-                specdec__answer_note_byte(s, c);
+                specdec__answer_collect_byte(s, c);
             else if (s->state == SPECDEC__ANSWER_VALUE)
                 specdec__answer_read_value_byte(s, c);
             continue;
@@ -20306,8 +20367,8 @@ static void specdec__answer_read_pairs(specdec_splitter *s)
     }
 }
 
-/* Reads arguments in Python's or Gemma's syntax; Gemma's strings stand between marks. */
-static void specdec__answer_read_literals(specdec_splitter *s)
+/* Reads arguments in Python's or Gemma's syntax from the held bytes; Gemma's strings stand between marks. */
+static void specdec__answer_read_literal_arguments(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     int fits;
@@ -20318,63 +20379,65 @@ static void specdec__answer_read_literals(specdec_splitter *s)
             return;
         if (fits == 2) {
             s->held = 0;
-            if (!(s->flags & SPECDEC__ANSWER_STRING))
+            if (!(s->flags & SPECDEC__ANSWER_IN_STRING))
                 specdec__answer_emit_comma(s);
             specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
-            s->flags ^= SPECDEC__ANSWER_STRING;
+            s->flags ^= SPECDEC__ANSWER_IN_STRING;
             continue;
         }
-        if (s->flags & SPECDEC__ANSWER_STRING && row->value_begin)
-            specdec__answer_emit_escaped(s, specdec__answer_shift_byte(s));
-        else if (s->flags & SPECDEC__ANSWER_STRING)
-            specdec__answer_read_string_byte(s, specdec__answer_shift_byte(s));
+        if (s->flags & SPECDEC__ANSWER_IN_STRING && row->value_begin)
+            specdec__answer_emit_escaped(s, specdec__answer_remove_first_held_byte(s));
+        else if (s->flags & SPECDEC__ANSWER_IN_STRING)
+            specdec__answer_read_string_byte(s, specdec__answer_remove_first_held_byte(s));
         else
-            specdec__answer_read_literal_byte(s, specdec__answer_shift_byte(s));
+            specdec__answer_read_literal_byte(s, specdec__answer_remove_first_held_byte(s));
     }
 }
 
-/* Reads arguments that are JSON. */
-static void specdec__answer_read_arguments(specdec_splitter *s)
+/* Reads arguments that are JSON from the held bytes. */
+static void specdec__answer_read_json_arguments(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
-    if (!(s->flags & SPECDEC__ANSWER_BEGUN) && !specdec__answer_is_space(c) && c != '{' && c != '[') {
+    if (!(s->flags & SPECDEC__ANSWER_VALUE_BEGUN) && !specdec__answer_is_space(c) && c != '{' && c != '[') {
         s->state = SPECDEC__ANSWER_BETWEEN; /* the call has no arguments */
         s->started = 0;
         specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
         specdec__answer_read_between_calls(s);
         return;
     }
-    if (specdec__answer_read_json_byte(s, specdec__answer_shift_byte(s)))
+    if (specdec__answer_read_json_byte(s, specdec__answer_remove_first_held_byte(s)))
         specdec__answer_end_call(s);
 }
 
-/* Reads headers and bodies of Harmony messages (gpt-oss). */
+/* Reads headers and texts of Harmony messages (gpt-oss) from the held bytes. */
 static void specdec__answer_read_messages(specdec_splitter *s)
 {
     static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
     int found;
 
     while (s->held) { /* constrained arguments are JSON, whose strings may contain marks */
-        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_match_marks(s, marks, 5, 0);
+        found = s->flags & SPECDEC__ANSWER_IN_STRING ? -2 : specdec__answer_match_marks(s, marks, 5, 0);
         if (found == -1)
             return;
         if (found == -2) {
             const char byte = s->hold[0];
-            const int c = specdec__answer_shift_byte(s);
+            const int c = specdec__answer_remove_first_held_byte(s);
 
             if (s->state == SPECDEC__ANSWER_BODY) {
-                if (s->flags & SPECDEC__ANSWER_CALLING && !(s->flags & SPECDEC__ANSWER_BEGUN)) {
+                if (s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL && !(s->flags & SPECDEC__ANSWER_VALUE_BEGUN)) {
                     if (specdec__answer_is_space(c))
                         continue; /* white space in front of arguments */
-                    s->flags |= SPECDEC__ANSWER_BEGUN;
+                    s->flags |= SPECDEC__ANSWER_VALUE_BEGUN;
                 }
-                specdec__answer_emit_bytes(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
-                                        : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
-                                                                            : SPECDEC_PART_CONTENT, &byte, 1);
-                if (s->kinds_known && s->flags & SPECDEC__ANSWER_CALLING)
-                    specdec__answer_track_string(s, c);
-            } else if (specdec__answer_note_byte(s, c)) {
+                specdec__answer_emit_bytes(s,
+                                           s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL ? SPECDEC_PART_ARGUMENTS
+                                           : s->flags & SPECDEC__ANSWER_IN_THOUGHT    ? SPECDEC_PART_THOUGHT
+                                                                                      : SPECDEC_PART_CONTENT,
+                                           &byte, 1);
+                if (s->kinds_known && s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL)
+                    specdec__answer_update_string_flags(s, c);
+            } else if (specdec__answer_collect_byte(s, c)) {
                 if (s->noted >= 13 && memcmp(s->note + s->noted - 13, "to=functions.", 13) == 0)
                     specdec__answer_mark_constraint_start(s, 1);
             } else {
@@ -20388,9 +20451,9 @@ static void specdec__answer_read_messages(specdec_splitter *s)
         }
         s->held = 0;
         if (!found && s->state == SPECDEC__ANSWER_HEADER) {
-            specdec__answer_end_header(s);
+            specdec__answer_end_message_header(s);
         } else if (found) {
-            if (s->state == SPECDEC__ANSWER_BODY && s->flags & SPECDEC__ANSWER_CALLING && found != 1)
+            if (s->state == SPECDEC__ANSWER_BODY && s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL && found != 1)
                 specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
             s->state = SPECDEC__ANSWER_HEADER;
             s->flags = s->noted = s->started = 0;
@@ -20398,34 +20461,36 @@ static void specdec__answer_read_messages(specdec_splitter *s)
     }
 }
 
-/* Processes the held bytes after a byte was added to them. */
-static void specdec__answer_read_held(specdec_splitter *s)
+/* Processes the bytes that the splitter holds back, after a byte was added to them. */
+static void specdec__answer_process_held_bytes(specdec_splitter *s)
 {
     switch (s->state) {
     case SPECDEC__ANSWER_TEXT: specdec__answer_read_text(s); break;
     case SPECDEC__ANSWER_BETWEEN: specdec__answer_read_between_calls(s); break;
-    case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_shift_byte(s)); break;
+    case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_remove_first_held_byte(s)); break;
     case SPECDEC__ANSWER_NAME: specdec__answer_read_name(s); break;
-    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_read_arguments(s); break;
-    case SPECDEC__ANSWER_LITERAL: specdec__answer_read_literals(s); break;
+    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_read_json_arguments(s); break;
+    case SPECDEC__ANSWER_LITERAL: specdec__answer_read_literal_arguments(s); break;
     case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_read_messages(s); break;
-    default: specdec__answer_read_pairs(s); break;
+    default: specdec__answer_read_argument_pairs(s); break;
     }
 }
 
-/* Ends the answer: held bytes become a part of the kind that they look like. */
+/* Ends the answer: the bytes that are held back become a part of the kind that they look like. */
 static void specdec__answer_finish_answer(specdec_splitter *s)
 {
     while (s->held && (s->state == SPECDEC__ANSWER_TEXT || s->state == SPECDEC__ANSWER_BODY)) {
         if (s->state == SPECDEC__ANSWER_TEXT) {
-            specdec__answer_emit_held(s);
+            specdec__answer_emit_held_bytes(s);
         } else {
             const char byte = s->hold[0];
 
-            specdec__answer_shift_byte(s);
-            specdec__answer_emit_bytes(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
-                                    : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
-                                                                        : SPECDEC_PART_CONTENT, &byte, 1);
+            specdec__answer_remove_first_held_byte(s);
+            specdec__answer_emit_bytes(s,
+                                       s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL ? SPECDEC_PART_ARGUMENTS
+                                       : s->flags & SPECDEC__ANSWER_IN_THOUGHT    ? SPECDEC_PART_THOUGHT
+                                                                                  : SPECDEC_PART_CONTENT,
+                                       &byte, 1);
         }
     }
     if (s->state == SPECDEC__ANSWER_NAME && s->noted)
@@ -20437,7 +20502,7 @@ static void specdec__answer_finish_answer(specdec_splitter *s)
 
 /* ---- Interface of the splitter. */
 
-/* Gives the splitter the next bytes of the answer; NULL: the answer has ended. */
+/* Gives the splitter the next `length` bytes of the answer; NULL: the answer has ended. */
 static SPECDEC__UNUSED void specdec__answer_push_bytes(specdec_splitter *s, const char *bytes, size_t length)
 {
     s->input = bytes;
@@ -20445,8 +20510,8 @@ static SPECDEC__UNUSED void specdec__answer_push_bytes(specdec_splitter *s, cons
     s->ended = !bytes;
 }
 
-/* Returns the next part. A step adds less than 1,000 bytes (a name or value, each byte as an escape) and few parts, so
-   that nothing overflows. */
+/* Writes the next part of the answer to *part. Returns 0 when there is none yet. Each step emits less than 1,000 bytes
+   (a name or value, each byte as an escape) and few parts, so that nothing overflows. */
 static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specdec_part *part)
 {
     int from;
@@ -20455,11 +20520,11 @@ static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specde
         s->taken = s->queued = s->out = 0;
         while (s->length && (s->out < 64 || (*s->input & 0xc0) == 0x80) && s->out < 128 && s->queued < 4) {
             if (s->held == (int)sizeof s->hold) /* longer than any mark */
-                specdec__answer_emit_held(s);
+                specdec__answer_emit_held_bytes(s);
             s->hold[s->held++] = *s->input++;
             s->length--;
             s->since++;
-            specdec__answer_read_held(s);
+            specdec__answer_process_held_bytes(s);
         }
         if (s->ended && !s->length && !s->queued) {
             s->ended = 0;
@@ -20476,8 +20541,8 @@ static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specde
     return 1;
 }
 
-/* Does a control token occur in the marks that a splitter looks for, so that it must be shown? */
-static SPECDEC__UNUSED int specdec__answer_shows_token(const specdec_splitter *s, specdec__bytes token)
+/* Does the text of a control token occur in the marks that a splitter looks for, so that it must be shown? */
+static SPECDEC__UNUSED int specdec__answer_marks_contain_token(const specdec_splitter *s, specdec__bytes token)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
@@ -20487,9 +20552,9 @@ static SPECDEC__UNUSED int specdec__answer_shows_token(const specdec_splitter *s
 
     memset(marks, 0, sizeof marks);
     if (row) {
-        const char *const own[] = {row->section, row->mark, row->id, row->middle, row->close, row->end, row->key_begin,
-                                   row->key_end, row->value_begin, row->value_end, row->begin, row->behind,
-                                   row->finish};
+        const char *const own[] = {row->section_begin, row->call_begin, row->id_end, row->name_end, row->call_end,
+                                   row->section_end, row->key_begin, row->key_end, row->value_begin, row->value_end,
+                                   row->written_begin, row->written_middle, row->written_end};
 
         memcpy(marks, own, sizeof own);
     }
@@ -20507,9 +20572,9 @@ static SPECDEC__UNUSED int specdec__answer_shows_token(const specdec_splitter *s
     return 0;
 }
 
-/* Does a prompt end inside a thought? */
-static SPECDEC__UNUSED int specdec__answer_prompt_ends_inside(const specdec__thoughts *thoughts, const char *text,
-                                                              size_t length)
+/* Does the text of a prompt end inside a thought? */
+static SPECDEC__UNUSED int specdec__answer_prompt_opens_thought(const specdec__thoughts *thoughts, const char *text,
+                                                                size_t length)
 {
     size_t size;
 
@@ -20526,8 +20591,7 @@ static SPECDEC__UNUSED int specdec__answer_prompt_ends_inside(const specdec__tho
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>text/template: what a chat template computes with: values, strings that know which of their bytes come from
- *     messages, and how values are compared and written.
+ * >>text/template: the values of chat templates, and strings whose bytes are marked where they come from messages.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -20536,7 +20600,7 @@ SPECDEC__FOR_SIZE
    immutable sandbox. A template is compiled into instructions, which are then run, in memory of the caller; both each
    time, as they take less time than decoding a token. Only the compiler recurses, to a fixed depth. */
 
-/* Kinds of values. */
+/* Kinds of a template's values. */
 enum {
     SPECDEC__TEMPLATE_UNDEFINED, SPECDEC__TEMPLATE_NONE, SPECDEC__TEMPLATE_BOOL, SPECDEC__TEMPLATE_INTEGER,
     SPECDEC__TEMPLATE_DOUBLE,
@@ -20544,9 +20608,9 @@ enum {
     SPECDEC__TEMPLATE_LIST,     /* (size) values */
     SPECDEC__TEMPLATE_TUPLE,
     SPECDEC__TEMPLATE_VIEW,     /* keys, values or items of a dict */
-    SPECDEC__TEMPLATE_ITERATOR, /* result of a filter: values that can be iterated once */
+    SPECDEC__TEMPLATE_ITERATOR, /* result of a filter: values over which a loop can run once */
     SPECDEC__TEMPLATE_DICT,     /* (size) names, each followed by a value */
-    SPECDEC__TEMPLATE_SPACE,    /* a namespace; its attributes are bindings */
+    SPECDEC__TEMPLATE_NAMESPACE,    /* a namespace; its attributes are bindings */
     SPECDEC__TEMPLATE_LOOP, SPECDEC__TEMPLATE_MACRO,
     SPECDEC__TEMPLATE_FUNCTION, /* row of the table of functions */
     SPECDEC__TEMPLATE_METHOD,   /* (size) row of the table of methods; `at`: the value that it belongs to */
@@ -20554,156 +20618,156 @@ enum {
     SPECDEC__TEMPLATE_KEYWORD   /* the name of an argument, in front of its value */
 };
 
-/* Limits of a template. */
+/* Limits of a chat template. */
 enum {
-    SPECDEC__TEMPLATE_STACK = 192,       /* values on the stack of operands */
-    SPECDEC__TEMPLATE_FRAMES = 96,       /* loops, macros and captured blocks within each other, at run time */
-    SPECDEC__TEMPLATE_BLOCKS = 48,       /* blocks within each other in the text */
-    SPECDEC__TEMPLATE_DEPTH = 24,        /* brackets within each other in the text */
-    SPECDEC__TEMPLATE_NESTED = 48,       /* lists and dicts within each other that are written */
-    SPECDEC__TEMPLATE_LONGEST = 1 << 20, /* bytes of a template */
-    SPECDEC__TEMPLATE_STEPS = 4000000    /* work: instructions, and each 16 bytes that are compared or written */
+    SPECDEC__TEMPLATE_MAX_VALUES = 192,       /* values on the stack of operands */
+    SPECDEC__TEMPLATE_MAX_FRAMES = 96,       /* loops, macros and captured blocks within each other, at run time */
+    SPECDEC__TEMPLATE_MAX_BLOCKS = 48,       /* blocks within each other in the text */
+    SPECDEC__TEMPLATE_MAX_BRACKETS = 24,        /* brackets within each other in the text */
+    SPECDEC__TEMPLATE_MAX_NESTED = 48,       /* lists and dicts within each other that are written */
+    SPECDEC__TEMPLATE_MAX_BYTES = 1 << 20, /* bytes of a template */
+    SPECDEC__TEMPLATE_MAX_STEPS = 4000000    /* work: instructions, and each 16 bytes that are compared or written */
 };
 
 #define SPECDEC__TEMPLATE_NO_CLOCK INT64_MIN /* no clock: templates that use the date are refused */
 
 /* A value of a template: a number, string, list, dict, function, or another kind of SPECDEC__TEMPLATE_... */
 typedef struct specdec__template_value {
-    uint8_t kind; /* SPECDEC__TEMPLATE_... */
-    uint8_t safe;  /* a string from the filter `safe`: text appended to it is escaped */
-    uint16_t spare;
-    uint32_t size; /* bytes, items or members */
+    uint8_t kind;   /* SPECDEC__TEMPLATE_UNDEFINED to _KEYWORD */
+    uint8_t safe;   /* 1: a string from the filter `safe`: text appended to it is escaped */
+    uint16_t spare; /* unused */
+    uint32_t size;  /* bytes of a string; items of a list; members of a dict; see the kinds */
     union {
-        int64_t integer;
-        double real;
-        const void *data;
-    } as;
+        int64_t integer;  /* of an integer or bool */
+        double real;      /* of a double */
+        const void *data; /* of other kinds: bytes, values, or the object itself */
+    } as;                 /* the value as its kind stores it */
 } specdec__template_value;
 
 /* A variable of a scope, or an attribute of a namespace: a list of names and values. */
 typedef struct specdec__template_binding {
-    struct specdec__template_binding *next;
-    specdec__template_value name, value;
+    struct specdec__template_binding *next; /* the next one of the same scope or namespace; NULL: none */
+    specdec__template_value name, value;    /* a string; the value of the variable or attribute */
 } specdec__template_binding;
 
 /* A scope: variables of a loop's iteration, of a macro or of the template. Names are looked up in it, then in its
    parents. */
 typedef struct specdec__template_scope {
-    struct specdec__template_scope *parent;
-    specdec__template_binding *first_binding;
+    struct specdec__template_scope *parent;   /* the scope around this one; NULL: none */
+    specdec__template_binding *first_binding; /* list of the scope's variables; NULL: none */
 } specdec__template_scope;
 
 /* A loop over a list, with the variables of Jinja's `loop`. */
 typedef struct specdec__template_loop {
-    const specdec__template_value *items;
-    size_t index, count;                 /* number of the iteration, from 0; number of iterations */
-    size_t depth;                        /* always 1, as recursive loops are not supported */
-    specdec__template_value *kept_items; /* (kept_count) items that met the condition, in a loop that only filters */
-    size_t kept_count;
-    int completed;                        /* 1: an iteration was completed, so `else` is skipped */
+    const specdec__template_value *items; /* (count) items of the list */
+    size_t index, count;                  /* number of the iteration, from 0; number of iterations */
+    size_t depth;                         /* always 1, as recursive loops are not supported */
+    specdec__template_value *kept_items;  /* (kept_count) items that met the condition, in a loop that only filters */
+    size_t kept_count;                    /* items that met the condition so far */
+    int completed;                        /* 1: an iteration was completed, so the loop's `else` is skipped */
     int changed_called;                   /* 1: loop.changed was called */
-    specdec__template_value last_changed; /* the arguments of its last call */
+    specdec__template_value last_changed; /* the arguments of the last call of loop.changed */
 } specdec__template_loop;
 
-/* An instruction: operation, byte offset in the template (for errors), argument: a number, the length of a jump, or the
-   place of a constant in memory in units of 8 bytes. */
-typedef struct specdec__template_code {
-    uint32_t op : 8, source : 24;
-    int32_t argument;
-} specdec__template_code;
+/* An instruction of a compiled template. op: SPECDEC__TEMPLATE_TEXT to _HALT; source: byte offset in the template's
+   text (for errors); argument: a number, the length of a jump, or the place of a constant in memory, in units of 8
+   bytes. */
+typedef struct specdec__template_instruction {
+    uint32_t op : 8, source : 24; /* operation; byte offset in the template's text */
+    int32_t argument;             /* number, length of a jump, or place of a constant */
+} specdec__template_instruction;
 
 /* A name in the template's text; equal names are stored once (interned). */
 typedef struct specdec__template_name {
-    specdec__template_value value;
-    struct specdec__template_name *next;
+    specdec__template_value value;       /* the name as a string */
+    struct specdec__template_name *next; /* the next name of the same entry of the hash table; NULL: none */
 } specdec__template_name;
 
 /* A compiled macro: its parameters, and whether its body uses caller, varargs or kwargs. */
 typedef struct specdec__template_macro {
-    specdec__template_value name, parameters; /* a list of names */
-    int caller, varargs, kwargs; /* 1: the body uses these names */
+    specdec__template_value name, parameters; /* parameters: a list of names */
+    int caller, varargs, kwargs;              /* 1: the macro's body uses the name caller, varargs, kwargs */
 } specdec__template_macro;
 
 /* A macro as a value: its code, and the scope in which it was defined. */
 typedef struct specdec__template_closure {
-    const specdec__template_macro *macro;
-    specdec__template_scope *scope;
-    size_t entry; /* its first instruction */
+    const specdec__template_macro *macro; /* the compiled macro */
+    specdec__template_scope *scope;       /* the scope in which it was defined */
+    size_t entry;                         /* index of the macro's first instruction */
 } specdec__template_closure;
 
 /* A frame at run time: a loop, a macro, a captured block or a scope. */
 typedef struct specdec__template_frame {
-    int kind;                             /* 'f': for, 'm': macro, 'c': capture, 's': scope */
-    size_t return_code;                   /* 'm': index of the instruction to return to */
+    int kind;                             /* 'f': loop, 'm': macro, 'c': captured block, 's': scope */
+    size_t return_instruction;            /* of a macro: index of the instruction to return to */
     size_t memory_base;                   /* bytes of memory in use when the frame began */
     size_t memory_floor;                  /* bytes of memory in use with the frame's variables */
-    size_t output_base;                   /* 'm', 'c': bytes of output when the frame began */
+    size_t output_base;                   /* of a macro or captured block: bytes of output when the frame began */
     size_t stack_base;                    /* values on the stack when the frame began */
     specdec__template_scope *outer_scope; /* scope to return to */
-    specdec__template_loop *loop;
+    specdec__template_loop *loop;         /* of a loop: its list and iteration; else NULL */
 } specdec__template_frame;
 
 /* A block of the template's text that is being compiled, until its end tag (see text/template_parse). */
 typedef struct specdec__template_block {
-    int kind; /* the letter of its statement, such as 'i': if, 'f': for */
-    int32_t begin, middle;          /* indices of instructions */
-    int32_t end_jumps, break_jumps; /* heads of chains of jumps, each naming the one before; -1: empty */
-    size_t source;                  /* byte offset in the text */
-    specdec__template_macro *macro;
-    specdec__template_value name, attribute; /* of a macro or block; of a namespace */
+    int kind;                       /* the letter of its statement, such as 'i': if, 'f': for */
+    int32_t begin, middle;          /* indices of its first instruction, and of one within, such as that of `else` */
+    int32_t end_jumps, break_jumps; /* last jumps to its end, from `break`: each names the one before; -1: none */
+    size_t source;                  /* byte offset of the statement in the template's text */
+    specdec__template_macro *macro; /* the macro around the block; NULL: none */
+    specdec__template_value name, attribute; /* name of the macro or variable; attribute of a namespace that is set */
 } specdec__template_block;
 
 /* A token of Jinja within a tag {{ }} or {% %}. */
 typedef struct specdec__template_token {
-    int kind;       /* SPECDEC__TEMPLATE_TAG_END to _QUOTED, or an operator's characters */
-    size_t from, to; /* byte offsets in the text */
+    int kind;                      /* SPECDEC__TEMPLATE_TAG_END to _QUOTED, or an operator's characters */
+    size_t from, to;               /* byte offsets of its beginning and end in the template's text */
     specdec__template_value value; /* of a name or literal */
 } specdec__template_token;
 
-/* A template that is being compiled and run. Memory grows from both ends: values from the front, code and names from
-   the back. */
+/* A chat template that is being compiled and run. Its memory is taken from both ends: values from the front,
+   instructions and names from the back. */
 typedef struct specdec__template {
-    specdec__bytes text;
-    unsigned char *memory;        /* (size) values from the front, code and names from the back */
-    unsigned char *marks;         /* a bit for each byte of memory, 1: the byte comes from a message */
-    size_t size, used, limit;     /* bytes below `used` and from `limit` on are in use */
-    size_t kept_bytes, input_end; /* bytes below kept_bytes are not released after a statement; input_end: end of the
-                                     input values */
-    char *output;                 /* (output_room) the text that the template writes */
-    unsigned char *plain;         /* a bit for each byte of output, as in marks; NULL: not recorded */
-    size_t output_room, output_bytes;
-    size_t steps; /* work so far, at most SPECDEC__TEMPLATE_STEPS */
-    int64_t local_time;  /* local time, seconds since 1970 */
+    specdec__bytes text;              /* the template's text */
+    unsigned char *memory;            /* (size) values from the front, instructions and names from the back */
+    unsigned char *marks;             /* a bit for each byte of memory, 1: the byte comes from a message */
+    size_t size, used, limit;         /* bytes of memory: all; bytes below `used` and from `limit` on are in use */
+    size_t kept_bytes, input_end;     /* bytes of memory kept after each statement; bytes that hold the input values */
+    char *output;                     /* (output_room) the text that the template writes */
+    unsigned char *output_marks;      /* a bit for each byte of output, as in marks; NULL: not recorded */
+    size_t output_room, output_bytes; /* bytes that output has room for; bytes written so far */
+    size_t work;                      /* work so far, at most SPECDEC__TEMPLATE_MAX_STEPS */
+    int64_t local_time;               /* local time in seconds since 1970; SPECDEC__TEMPLATE_NO_CLOCK: none */
     /* the error that stopped compiling or running: */
-    const char *failed;     /* its text; NULL: none */
-    specdec__bytes culprit; /* the part of the template that caused it, or the text that the template raised */
-    size_t source;          /* byte offset of the instruction or tag in the text */
-    int line, column;
-    int raised, output_full; /* raised: by raise_exception; output_full: output has no room left */
+    const char *failed;      /* text of the error; NULL: none */
+    specdec__bytes culprit;  /* the part of the template that caused the error, or the text that the template raised */
+    size_t source;           /* byte offset of the failed instruction or tag in the template's text */
+    int line, column;        /* of the error in the template's text, from 1 */
+    int raised, output_full; /* 1: the template called raise_exception; 1: output has no room left */
     /* compiling and running: */
-    specdec__template_code *code;
-    size_t code_count;
-    size_t parsed;            /* bytes of the text that were parsed */
-    int tag, brackets, depth; /* kind of the current tag: '{' or '%'; open brackets; nesting of expressions */
-    int strip_behind;         /* white space to drop behind the tag: 0: none, 1: a line end, 2: all */
-    specdec__template_token token;
+    specdec__template_instruction *code; /* (code_count) the instructions of the compiled template */
+    size_t code_count;             /* number of instructions */
+    size_t parsed;                 /* bytes of the template's text that were parsed */
+    int tag, brackets, depth;      /* kind of the current tag: '{' or '%'; open brackets; nesting of expressions */
+    int strip_behind;              /* white space to drop behind the tag: 0: none, 1: a line end, 2: all */
+    specdec__template_token token; /* the current token of the tag */
     specdec__template_macro *macro;    /* the macro that is being compiled */
     specdec__template_name *names[64]; /* hash table of interned names */
-    int blocks, frames, values;        /* numbers of open blocks, of frames, of values on the stack */
-    specdec__template_scope *scope;    /* the innermost scope */
-    specdec__template_scope root;
-    specdec__template_block block[SPECDEC__TEMPLATE_BLOCKS];
-    specdec__template_frame frame[SPECDEC__TEMPLATE_FRAMES];
-    specdec__template_value stack[SPECDEC__TEMPLATE_STACK];
+    int open_blocks, frame_count, value_count; /* numbers of items in block, frame and stack */
+    specdec__template_scope *scope;            /* the innermost scope */
+    specdec__template_scope root;              /* the scope of the whole template */
+    specdec__template_block block[SPECDEC__TEMPLATE_MAX_BLOCKS]; /* (open_blocks) blocks that have no end tag yet */
+    specdec__template_frame frame[SPECDEC__TEMPLATE_MAX_FRAMES]; /* (frame_count) frames, the innermost one last */
+    specdec__template_value stack[SPECDEC__TEMPLATE_MAX_VALUES]; /* (value_count) operands of instructions */
 } specdec__template;
 
-/* Arguments of a call: positional ones, and pairs of a name and a value. */
+/* Arguments of a call in a template: positional ones, and named ones. */
 typedef struct specdec__template_call {
-    const specdec__template_value *positional, *named; /* named: pairs of a name and a value */
-    int positional_count, named_count;
+    const specdec__template_value *positional, *named; /* values; named: each behind its name */
+    int positional_count, named_count;                 /* numbers of positional and of named arguments */
 } specdec__template_call;
 
-/* A pointer and a size as specdec__bytes. */
+/* Returns `size` bytes at a pointer as specdec__bytes. */
 static specdec__bytes specdec__template_as_bytes(const void *at, size_t size)
 {
     specdec__bytes out;
@@ -20715,7 +20779,7 @@ static specdec__bytes specdec__template_as_bytes(const void *at, size_t size)
 
 /* ---- Making values. */
 
-/* A value of a kind that holds an integer. */
+/* Returns a template's value of a kind that holds an integer. */
 static specdec__template_value specdec__template_number_value(int kind, int64_t number)
 {
     specdec__template_value value;
@@ -20726,31 +20790,31 @@ static specdec__template_value specdec__template_number_value(int kind, int64_t 
     return value;
 }
 
-/* Jinja's undefined value. */
+/* Returns Jinja's undefined as a template's value. */
 static specdec__template_value specdec__template_undefined_value(void)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_UNDEFINED, 0);
 }
 
-/* Jinja's none. */
+/* Returns Jinja's none as a template's value. */
 static specdec__template_value specdec__template_none_value(void)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_NONE, 0);
 }
 
-/* true or false as a value. */
+/* Returns true (truth not 0) or false as a template's value. */
 static specdec__template_value specdec__template_bool_value(int truth)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_BOOL, truth != 0);
 }
 
-/* An integer as a value. */
+/* Returns an integer as a template's value. */
 static specdec__template_value specdec__template_integer_value(int64_t number)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_INTEGER, number);
 }
 
-/* A double as a value. */
+/* Returns a double as a template's value. */
 static specdec__template_value specdec__template_double_value(double number)
 {
     specdec__template_value value = specdec__template_number_value(SPECDEC__TEMPLATE_DOUBLE, 0);
@@ -20759,7 +20823,7 @@ static specdec__template_value specdec__template_double_value(double number)
     return value;
 }
 
-/* A value of a kind that points to `size` bytes or values. */
+/* Returns a template's value of a kind that points to `size` bytes or values, such as a string or list. */
 static specdec__template_value specdec__template_sized_value(int kind, const void *at, size_t size)
 {
     specdec__template_value value = specdec__template_number_value(kind, 0);
@@ -20769,19 +20833,19 @@ static specdec__template_value specdec__template_sized_value(int kind, const voi
     return value;
 }
 
-/* A terminated string as a value. */
+/* Returns a terminated string as a template's value. */
 static specdec__template_value specdec__template_string_value(const char *text)
 {
     return specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, text, strlen(text));
 }
 
-/* The bytes of a string value. */
+/* Returns the bytes of a string value. */
 static const char *specdec__template_string_bytes(const specdec__template_value *value)
 {
     return (const char *)value->as.data;
 }
 
-/* The items of a list, tuple or dict. */
+/* Returns the items of a list or tuple, or the members of a dict, as an array of values. */
 static const specdec__template_value *specdec__template_list_items(const specdec__template_value *value)
 {
     return (const specdec__template_value *)value->as.data;
@@ -20789,10 +20853,10 @@ static const specdec__template_value *specdec__template_list_items(const specdec
 
 /* ---- Errors; memory. */
 
-/* Stores an error, unless an earlier one is stored; then the template stops. culprit: text for the message. Returns an
-   undefined value. */
-static specdec__template_value specdec__template_fail_with(specdec__template *t, const char *why,
-                                                           specdec__bytes culprit)
+/* Stores a template's error, unless an earlier one is stored; then the template stops. culprit: text for the message.
+   Returns an undefined value. */
+static specdec__template_value specdec__template_fail_with_culprit(specdec__template *t, const char *why,
+                                                                   specdec__bytes culprit)
 {
     if (!t->failed) {
         t->failed = why;
@@ -20801,21 +20865,22 @@ static specdec__template_value specdec__template_fail_with(specdec__template *t,
     return specdec__template_undefined_value();
 }
 
-/* Stores an error without further text. */
+/* Stores a template's error without further text. Returns an undefined value. */
 static specdec__template_value specdec__template_fail(specdec__template *t, const char *why)
 {
-    return specdec__template_fail_with(t, why, specdec__template_as_bytes(NULL, 0));
+    return specdec__template_fail_with_culprit(t, why, specdec__template_as_bytes(NULL, 0));
 }
 
-/* Counts an instruction that reads or writes `bytes` bytes; too much work is an error. */
+/* Counts an instruction that reads or writes `bytes` bytes as work of the template; too much work is an error. */
 static void specdec__template_count_work(specdec__template *t, size_t bytes)
 {
-    t->steps += bytes / 16 + 1;
-    if (t->steps > SPECDEC__TEMPLATE_STEPS)
+    t->work += bytes / 16 + 1;
+    if (t->work > SPECDEC__TEMPLATE_MAX_STEPS)
         specdec__template_fail(t, "it takes too long");
 }
 
-/* Takes memory for values from the front; NULL, and an error is stored, when there is not enough. */
+/* Takes memory for `count` items of `size` bytes from the front of the template's memory; NULL, and an error is stored,
+   when there is not enough. */
 static void *specdec__template_take_memory(specdec__template *t, size_t count, size_t size)
 {
     const size_t at = (t->used + 7) & ~(size_t)7, bytes = specdec__size_multiply(count, size);
@@ -20829,8 +20894,9 @@ static void *specdec__template_take_memory(specdec__template *t, size_t count, s
     return t->memory + at;
 }
 
-/* Takes memory from the back, for code and names that stay until the template ends. */
-static void *specdec__template_take_permanent(specdec__template *t, size_t size)
+/* Takes `size` bytes from the back of the template's memory, for instructions and names that stay until the template
+   ends; NULL, and an error is stored, when there is not enough. */
+static void *specdec__template_take_permanent_memory(specdec__template *t, size_t size)
 {
     size_t at = t->limit;
 
@@ -20844,7 +20910,7 @@ static void *specdec__template_take_permanent(specdec__template *t, size_t size)
     return t->memory + at;
 }
 
-/* Bit `at` of an array of bits. */
+/* Returns bit `at` of an array of bits. */
 static int specdec__template_get_bit(const unsigned char *bits, size_t at) { return bits[at / 8] >> at % 8 & 1; }
 
 /* Sets or clears bit `at` of an array of bits. */
@@ -20853,7 +20919,7 @@ static void specdec__template_set_bit(unsigned char *bits, size_t at, int value)
     bits[at / 8] = (unsigned char)((bits[at / 8] & ~(1u << at % 8)) | (value ? 1u << at % 8 : 0));
 }
 
-/* The offset of a pointer in t->memory; SIZE_MAX: it points elsewhere, to text of the template. */
+/* Returns the offset of a pointer in t->memory; SIZE_MAX: it points elsewhere, to text of the template. */
 static size_t specdec__template_memory_offset(const specdec__template *t, const void *at)
 {
     const uintptr_t place = (uintptr_t)at - (uintptr_t)t->memory;
@@ -20875,7 +20941,7 @@ static void specdec__template_copy_marks(const specdec__template *t, unsigned ch
 /* ---- Building strings: bytes are appended at the end of the memory in use; no other memory is taken until the string
    is complete. */
 
-/* Appends bytes with their marks to the string that is being built. */
+/* Appends bytes with their marks (which of them come from messages) to the string that is being built. */
 static void specdec__template_append(specdec__template *t, const void *from, size_t size)
 {
     specdec__template_count_work(t, size);
@@ -20890,13 +20956,13 @@ static void specdec__template_append(specdec__template *t, const void *from, siz
     t->used += size;
 }
 
-/* Appends a terminated string of the template's. */
+/* Appends a terminated string to the string that is being built; its bytes are not marked. */
 static void specdec__template_append_text(specdec__template *t, const char *text)
 {
     specdec__template_append(t, text, strlen(text));
 }
 
-/* Appends bytes that come from a message (marked = 1) or from the template (0). */
+/* Appends bytes to the string that is being built; marked = 1: they come from a message, 0: from the template. */
 static void specdec__template_append_marked(specdec__template *t, const void *from, size_t size, int marked)
 {
     const size_t at = t->used;
@@ -20907,13 +20973,13 @@ static void specdec__template_append_marked(specdec__template *t, const void *fr
         specdec__template_set_bit(t->marks, i, marked);
 }
 
-/* The string that was built, as a value; from: bytes in use before it. */
+/* Returns the string that was built, as a value. from: bytes of memory in use before it. */
 static specdec__template_value specdec__template_finish_string(const specdec__template *t, size_t from)
 {
     return specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, t->memory + from, t->failed ? 0 : t->used - from);
 }
 
-/* Does string a end at the end of the memory in use, so that it can be extended in place? */
+/* Does string a end where the memory in use ends, so that it can be extended in place? */
 static int specdec__template_is_last_string(const specdec__template *t, const specdec__template_value *a)
 {
     const size_t place = specdec__template_memory_offset(t, a->as.data);
@@ -20921,9 +20987,10 @@ static int specdec__template_is_last_string(const specdec__template *t, const sp
     return place != SIZE_MAX && place + a->size == t->used && place >= t->kept_bytes;
 }
 
-/* The concatenation of two strings. */
-static specdec__template_value specdec__template_concatenate(specdec__template *t, const specdec__template_value *a,
-                                                             const specdec__template_value *b)
+/* Returns the concatenation of two strings as a value. */
+static specdec__template_value specdec__template_concatenate_strings(specdec__template *t,
+                                                                     const specdec__template_value *a,
+                                                                     const specdec__template_value *b)
 {
     const int behind = specdec__template_is_last_string(t, a);
     const size_t from = behind ? specdec__template_memory_offset(t, a->as.data) : t->used;
@@ -20936,7 +21003,8 @@ static specdec__template_value specdec__template_concatenate(specdec__template *
 
 /* ---- Characters. */
 
-/* Bytes of the character at an offset of a string, 1 to 4, also in invalid UTF-8. at < size. */
+/* Returns the number of bytes of the character at byte offset `at` of a text, 1 to 4, also in invalid UTF-8. at <
+   size. */
 static size_t specdec__template_character_bytes(const char *text, size_t size, size_t at)
 {
     const int found = specdec__utf8_sequence_bytes((const unsigned char *)text + at, size - at);
@@ -20944,7 +21012,7 @@ static size_t specdec__template_character_bytes(const char *text, size_t size, s
     return found > 0 ? (size_t)found : 1;
 }
 
-/* The number of characters of a string. */
+/* Returns the number of characters of a string. */
 static size_t specdec__template_count_characters(const specdec__template_value *string)
 {
     const char *text = specdec__template_string_bytes(string);
@@ -20955,7 +21023,7 @@ static size_t specdec__template_count_characters(const specdec__template_value *
     return count;
 }
 
-/* The byte offset of character `number` of a string; its size, if the string is shorter. */
+/* Returns the byte offset of character `number` of a string; the string's size, if it is shorter. */
 static size_t specdec__template_character_offset(const specdec__template_value *string, size_t number)
 {
     const char *text = specdec__template_string_bytes(string);
@@ -20966,7 +21034,7 @@ static size_t specdec__template_character_offset(const specdec__template_value *
     return at;
 }
 
-/* The bytes [from, to) of a string as a value. */
+/* Returns the bytes [from, to) of a string as a value. */
 static specdec__template_value specdec__template_substring(const specdec__template_value *string, size_t from,
                                                            size_t to)
 {
@@ -20977,7 +21045,7 @@ static specdec__template_value specdec__template_substring(const specdec__templa
     return out;
 }
 
-/* The code point at an offset of a string. */
+/* Returns the code point of the character at byte offset `at` of a text. */
 static uint32_t specdec__template_code_point(const char *text, size_t size, size_t at)
 {
     return specdec__text_character_at((const unsigned char *)text, size, at).code;
@@ -20990,7 +21058,8 @@ static int specdec__template_is_space(uint32_t c)
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-/* The offset of the first occurrence of a string in another one, from `from` on; size + 1: none. */
+/* Returns the byte offset of the first occurrence of string `what` in string `in`, from `from` on; in->size + 1:
+   none. */
 static size_t specdec__template_find_string(const specdec__template_value *in, size_t from,
                                             const specdec__template_value *what)
 {
@@ -21005,8 +21074,8 @@ static size_t specdec__template_find_string(const specdec__template_value *in, s
     return (size_t)in->size + 1;
 }
 
-/* Is a value a string with this text? */
-static int specdec__template_string_is(const specdec__template_value *value, const char *text)
+/* Is a value a string equal to this text? */
+static int specdec__template_string_equals(const specdec__template_value *value, const char *text)
 {
     return value->kind == SPECDEC__TEMPLATE_STRING && value->size == strlen(text) &&
            memcmp(value->as.data, text, value->size) == 0;
@@ -21026,7 +21095,7 @@ static int specdec__template_is_number(const specdec__template_value *value)
     return value->kind >= SPECDEC__TEMPLATE_BOOL && value->kind <= SPECDEC__TEMPLATE_DOUBLE;
 }
 
-/* The value of a number as a double. */
+/* Returns the value of a number as a double. */
 static double specdec__template_as_double(const specdec__template_value *value)
 {
     return value->kind == SPECDEC__TEMPLATE_DOUBLE ? value->as.real : (double)value->as.integer;
@@ -21052,7 +21121,7 @@ static const specdec__template_value *specdec__template_find_member(specdec__tem
 static int specdec__template_values_equal(specdec__template *t, const specdec__template_value *a,
                                           const specdec__template_value *b, int depth);
 
-/* Do two dicts have equal members, in any order? */
+/* Do two dicts have equal members, in any order? depth: levels of nesting that may still be compared. */
 static int specdec__template_dicts_equal(specdec__template *t, const specdec__template_value *a,
                                          const specdec__template_value *b, int depth)
 {
@@ -21068,7 +21137,7 @@ static int specdec__template_dicts_equal(specdec__template *t, const specdec__te
     return 1;
 }
 
-/* Are two values equal, by Python's ==? depth: levels of nesting compared so far. */
+/* Are two values equal, by Python's ==? depth: levels of nesting that may still be compared. */
 static int specdec__template_values_equal(specdec__template *t, const specdec__template_value *a,
                                           const specdec__template_value *b, int depth)
 {
@@ -21110,9 +21179,9 @@ static int specdec__template_values_equal(specdec__template *t, const specdec__t
     return 1;
 }
 
-enum { SPECDEC__TEMPLATE_COMPARE_DEPTH = 12 }; /* most lists within each other that are compared */
+enum { SPECDEC__TEMPLATE_MAX_COMPARED = 12 }; /* levels of lists within each other that are compared, at most */
 
-/* The value of a dict's member; NULL: there is none. */
+/* Returns the value of the member of a dict with a name; NULL: there is none. */
 static const specdec__template_value *specdec__template_find_member(specdec__template *t,
                                                                     const specdec__template_value *dict,
                                                                     const specdec__template_value *name)
@@ -21133,7 +21202,8 @@ static const specdec__template_value *specdec__template_find_member(specdec__tem
     return NULL;
 }
 
-/* Compares two values: -1, 0, 1, as Python's < does; values without an order are an error. */
+/* Compares two values as Python's < does. Returns -1, 0 or 1 where a is below, equal to or above b; values without an
+   order are an error. depth: levels of nesting that may still be compared. */
 static int specdec__template_compare_values(specdec__template *t, const specdec__template_value *a,
                                             const specdec__template_value *b, int depth)
 {
@@ -21166,25 +21236,25 @@ static int specdec__template_compare_values(specdec__template *t, const specdec_
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>text/template_write: values as text, as Python's str, repr and json.dumps write them.
+ * >>text/template_write: writes a template's values as text, as Python's str, repr and json.dumps do.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* How values are written: as Python's repr or as JSON. */
-typedef struct specdec__template_form {
+/* How a template's values are written: as Python's repr or as JSON. */
+typedef struct specdec__template_write_form {
     int json;                            /* 1: as JSON, 0: as Python's repr */
     int ascii_only;                      /* 1: characters beyond ASCII are escaped */
     int sort_names;                      /* 1: members in order of their names */
     int indent;                          /* spaces of a level of indentation; -1: all on one line */
     specdec__template_value indent_text; /* string of a level of indentation; size 0: spaces */
-    specdec__template_value item_separator, name_separator;
-} specdec__template_form;
+    specdec__template_value item_separator, name_separator; /* strings between items; between name and value */
+} specdec__template_write_form;
 
-/* The default form of repr or (json) of json.dumps. */
-static specdec__template_form specdec__template_default_form(int json)
+/* Returns the default form of Python's repr or (json = 1) json.dumps. */
+static specdec__template_write_form specdec__template_default_form(int json)
 {
-    specdec__template_form form;
+    specdec__template_write_form form;
 
     memset(&form, 0, sizeof form);
     form.json = json;
@@ -21194,7 +21264,7 @@ static specdec__template_form specdec__template_default_form(int json)
     return form;
 }
 
-/* Appends an integer in decimal. */
+/* Appends an integer in decimal to the string that is being built. */
 static void specdec__template_append_integer(specdec__template *t, int64_t number)
 {
     char digits[24];
@@ -21209,7 +21279,8 @@ static void specdec__template_append_integer(specdec__template *t, int64_t numbe
     specdec__template_append(t, digits + at, sizeof digits - at);
 }
 
-/* Appends an escape, such as \u, with `digits` hexadecimal digits. */
+/* Appends an escape, such as \u, with `digits` hexadecimal digits of a code point, to the string that is being
+   built. */
 static void specdec__template_append_escape(specdec__template *t, const char *escape, uint32_t code, int digits)
 {
     specdec__template_append_text(t, escape);
@@ -21217,7 +21288,7 @@ static void specdec__template_append_escape(specdec__template *t, const char *es
         specdec__template_append(t, &"0123456789abcdef"[code >> 4 * digits & 15], 1);
 }
 
-/* Does repr escape a code point? Unicode's classes Cc, Cf, Zl, Zp, Zs and Co, as far as they matter. */
+/* Does Python's repr escape a code point? Unicode's classes Cc, Cf, Zl, Zp, Zs and Co, as far as they matter. */
 static int specdec__template_is_unprintable(uint32_t c)
 {
     return c < 32 || (c >= 127 && c < 0xa1) || c == 0xad || (c > 0x1000 && specdec__template_is_space(c)) ||
@@ -21226,8 +21297,8 @@ static int specdec__template_is_unprintable(uint32_t c)
 }
 
 /* Appends a character of a string between quotes, escaped if the form needs it. */
-static void specdec__template_append_quoted(specdec__template *t, const specdec__template_form *form, const char *at,
-                                            size_t size, uint32_t code, int quote)
+static void specdec__template_append_quoted(specdec__template *t, const specdec__template_write_form *form,
+                                            const char *at, size_t size, uint32_t code, int quote)
 {
     static const char json[] = "\"\\\n\r\t\b\f", json_names[] = "\"\\nrtbf";
     static const char repr[] = "\\\n\r\t", repr_names[] = "\\nrt";
@@ -21252,7 +21323,7 @@ static void specdec__template_append_quoted(specdec__template *t, const specdec_
 }
 
 /* Appends a string with quotes and escapes; the marks of its bytes are kept between the quotes. */
-static void specdec__template_append_quoted_string(specdec__template *t, const specdec__template_form *form,
+static void specdec__template_append_quoted_string(specdec__template *t, const specdec__template_write_form *form,
                                                    const specdec__template_value *string)
 {
     const char *text = specdec__template_string_bytes(string);
@@ -21287,14 +21358,14 @@ static void specdec__template_append_quoted_string(specdec__template *t, const s
 
 /* ---- Doubles: the shortest decimal number that is nearest to the double, as Python's repr writes. */
 
-/* Words of 9 decimal digits, and digits, of the exact value of any double. */
-enum { SPECDEC__TEMPLATE_WORDS = 90, SPECDEC__TEMPLATE_DIGITS = 9 * SPECDEC__TEMPLATE_WORDS };
+/* Words of 9 decimal digits, and digits, that hold the exact value of any double. */
+enum { SPECDEC__TEMPLATE_DOUBLE_WORDS = 90, SPECDEC__TEMPLATE_DOUBLE_DIGITS = 9 * SPECDEC__TEMPLATE_DOUBLE_WORDS };
 
-/* Writes mantissa * 2^exponent exactly as SPECDEC__TEMPLATE_DIGITS decimal digits; for a negative exponent the number
-   is multiplied by 10^-exponent. */
+/* Writes mantissa * 2^exponent exactly as SPECDEC__TEMPLATE_DOUBLE_DIGITS decimal digits; for a negative exponent the
+   number is multiplied by 10^-exponent. */
 static void specdec__template_expand_double(uint64_t mantissa, int exponent, char *digits)
 {
-    uint32_t word[SPECDEC__TEMPLATE_WORDS]; /* 9 decimal digits each, the lowest first */
+    uint32_t word[SPECDEC__TEMPLATE_DOUBLE_WORDS]; /* 9 decimal digits each, the lowest first */
     const uint32_t factor = exponent < 0 ? 5 : 2;
     int left = exponent < 0 ? -exponent : exponent, i, k;
 
@@ -21307,15 +21378,15 @@ static void specdec__template_expand_double(uint64_t mantissa, int exponent, cha
 
         for (k = 0; k < 8 && left > 0; k++, left--)
             by *= factor;
-        for (i = 0; i < SPECDEC__TEMPLATE_WORDS; i++) {
+        for (i = 0; i < SPECDEC__TEMPLATE_DOUBLE_WORDS; i++) {
             carry += (uint64_t)word[i] * by;
             word[i] = (uint32_t)(carry % 1000000000u);
             carry /= 1000000000u;
         }
     }
-    for (i = 0; i < SPECDEC__TEMPLATE_WORDS; i++)
+    for (i = 0; i < SPECDEC__TEMPLATE_DOUBLE_WORDS; i++)
         for (k = 0; k < 9; k++, word[i] /= 10)
-            digits[SPECDEC__TEMPLATE_DIGITS - 1 - 9 * i - k] = (char)('0' + word[i] % 10);
+            digits[SPECDEC__TEMPLATE_DOUBLE_DIGITS - 1 - 9 * i - k] = (char)('0' + word[i] % 10);
 }
 
 /* Rounds a number to `count` digits from digit `first` on, half to even; later digits become 0, and a carry may reach
@@ -21324,13 +21395,13 @@ static void specdec__template_round_digits(const char *digits, int first, int co
 {
     int end = first + count, i, up;
 
-    memcpy(out, digits, SPECDEC__TEMPLATE_DIGITS);
-    if (end >= SPECDEC__TEMPLATE_DIGITS)
+    memcpy(out, digits, SPECDEC__TEMPLATE_DOUBLE_DIGITS);
+    if (end >= SPECDEC__TEMPLATE_DOUBLE_DIGITS)
         return;
     up = digits[end] > '5' || (digits[end] == '5' && (digits[end - 1] - '0') % 2);
-    for (i = end + 1; !up && digits[end] == '5' && i < SPECDEC__TEMPLATE_DIGITS; i++)
+    for (i = end + 1; !up && digits[end] == '5' && i < SPECDEC__TEMPLATE_DOUBLE_DIGITS; i++)
         up = digits[i] != '0';
-    memset(out + end, '0', (size_t)(SPECDEC__TEMPLATE_DIGITS - end));
+    memset(out + end, '0', (size_t)(SPECDEC__TEMPLATE_DOUBLE_DIGITS - end));
     for (i = end - 1; up && i >= 0; i--) {
         up = out[i] == '9';
         out[i] = (char)(up ? '0' : out[i] + 1);
@@ -21338,12 +21409,12 @@ static void specdec__template_round_digits(const char *digits, int first, int co
 }
 
 /* Finds the shortest digits of a finite double above 0: out[18] and *point give the number 0.DIGITS * 10^point. Returns
-   the number of digits. room: scratch memory of 4 * SPECDEC__TEMPLATE_DIGITS bytes. */
+   the number of digits. room: scratch memory of 4 * SPECDEC__TEMPLATE_DOUBLE_DIGITS bytes. */
 static int specdec__template_shortest_digits(double number, char *room, char *out, int *point)
 {
-    char *const low = room, *const exact = low + SPECDEC__TEMPLATE_DIGITS,
-                *const high = exact + SPECDEC__TEMPLATE_DIGITS;
-    char *const rounded = high + SPECDEC__TEMPLATE_DIGITS;
+    char *const low = room, *const exact = low + SPECDEC__TEMPLATE_DOUBLE_DIGITS,
+                *const high = exact + SPECDEC__TEMPLATE_DOUBLE_DIGITS;
+    char *const rounded = high + SPECDEC__TEMPLATE_DOUBLE_DIGITS;
     uint64_t bits, mantissa;
     int exponent, first = 0, count = 0, fits = 0, bound;
 
@@ -21360,18 +21431,18 @@ static int specdec__template_shortest_digits(double number, char *room, char *ou
         first++;
     while (!fits && count < 17) {
         specdec__template_round_digits(exact, first, ++count, rounded);
-        fits = memcmp(rounded, low, SPECDEC__TEMPLATE_DIGITS) + (mantissa % 2 == 0) > 0 &&
-               memcmp(high, rounded, SPECDEC__TEMPLATE_DIGITS) + (mantissa % 2 == 0) > 0;
+        fits = memcmp(rounded, low, SPECDEC__TEMPLATE_DOUBLE_DIGITS) + (mantissa % 2 == 0) > 0 &&
+               memcmp(high, rounded, SPECDEC__TEMPLATE_DOUBLE_DIGITS) + (mantissa % 2 == 0) > 0;
     }
     first -= rounded[first - 1] != '0';
-    *point = SPECDEC__TEMPLATE_DIGITS - first - (exponent < 0 ? -exponent : 0);
+    *point = SPECDEC__TEMPLATE_DOUBLE_DIGITS - first - (exponent < 0 ? -exponent : 0);
     memcpy(out, rounded + first, (size_t)count);
     while (count > 1 && out[count - 1] == '0')
         count--;
     return count;
 }
 
-/* Appends a double as Python's repr or json.dumps writes it. */
+/* Appends a double as Python's repr or (json = 1) json.dumps writes it to the string that is being built. */
 static void specdec__template_append_double(specdec__template *t, double number, int json)
 {
     char digits[18], exponent[2];
@@ -21385,7 +21456,7 @@ static void specdec__template_append_double(specdec__template *t, double number,
                                                        : (json ? "-Infinity" : "-inf"));
         return;
     }
-    room = (char *)specdec__template_take_memory(t, 4, SPECDEC__TEMPLATE_DIGITS);
+    room = (char *)specdec__template_take_memory(t, 4, SPECDEC__TEMPLATE_DOUBLE_DIGITS);
     specdec__template_count_work(t, 8192);
     t->used = used;
     if (!room)
@@ -21422,22 +21493,22 @@ static void specdec__template_append_double(specdec__template *t, double number,
 
 /* ---- Lists and dicts. */
 
-/* A list or dict that is being written; nested ones are a stack of levels. */
-typedef struct specdec__template_level {
-    specdec__template_value value;
+/* A list or dict of a template that is being written as text; nested ones are a stack of levels. */
+typedef struct specdec__template_write_level {
+    specdec__template_value value;       /* the list or dict */
     const specdec__template_value *name; /* name of the last member that was written */
-    uint32_t next_item;
-} specdec__template_level;
+    uint32_t next_item;                  /* index of the item or member that is written next */
+} specdec__template_write_level;
 
-/* Appends a string `times` times. */
+/* Appends a string `times` times to the string that is being built. */
 static void specdec__template_append_times(specdec__template *t, const specdec__template_value *string, int64_t times)
 {
     while (times-- > 0 && string->size && !t->failed)
         specdec__template_append(t, string->as.data, string->size);
 }
 
-/* Appends a line end and the indentation of a level. */
-static void specdec__template_append_line_end(specdec__template *t, const specdec__template_form *form, int level)
+/* Appends a line end and the indentation of a level to the string that is being built. */
+static void specdec__template_append_line_end(specdec__template *t, const specdec__template_write_form *form, int level)
 {
     const specdec__template_value space = specdec__template_string_value(" ");
 
@@ -21450,8 +21521,8 @@ static void specdec__template_append_line_end(specdec__template *t, const specde
         specdec__template_append_times(t, &space, (int64_t)form->indent * level);
 }
 
-/* The brackets of a list, tuple or dict: index 0: the opening one, 1: the closing one. */
-static const char *specdec__template_list_bracket(const specdec__template_form *form,
+/* Returns the opening (index 0) or closing (1) bracket with which a list, tuple or dict is written. */
+static const char *specdec__template_list_bracket(const specdec__template_write_form *form,
                                                   const specdec__template_value *value, int index)
 {
     switch (value->kind) {
@@ -21467,10 +21538,11 @@ static const char *specdec__template_list_bracket(const specdec__template_form *
     return index ? "]" : "[";
 }
 
-/* The member of a dict that is written next: in order, or (form->sort_names) the least name behind that of `before`. */
+/* Returns the member of a dict that is written next: in order, or (form->sort_names) that of the least name behind the
+   name of `before`; NULL: none is left. */
 static const specdec__template_value *specdec__template_next_member(specdec__template *t,
-                                                                    const specdec__template_form *form,
-                                                                    const specdec__template_level *level,
+                                                                    const specdec__template_write_form *form,
+                                                                    const specdec__template_write_level *level,
                                                                     const specdec__template_value *before)
 {
     const specdec__template_value *items = specdec__template_list_items(&level->value), *best = NULL;
@@ -21485,9 +21557,10 @@ static const specdec__template_value *specdec__template_next_member(specdec__tem
     return best ? best : items;
 }
 
-/* Appends a value without items. name = 1: it is the name of a member, always a string in JSON. */
-static void specdec__template_append_plain(specdec__template *t, const specdec__template_value *value,
-                                           const specdec__template_form *form, int name)
+/* Appends a value that has no items to the string that is being built. name = 1: it is the name of a member, always a
+   string in JSON. */
+static void specdec__template_append_single_value(specdec__template *t, const specdec__template_value *value,
+                                                  const specdec__template_write_form *form, int name)
 {
     const char *quote = form->json && name && value->kind != SPECDEC__TEMPLATE_STRING ? "\"" : "";
 
@@ -21511,24 +21584,24 @@ static void specdec__template_append_plain(specdec__template *t, const specdec__
     specdec__template_append_text(t, quote);
 }
 
-/* Has a value items that must be written within brackets? */
-static int specdec__template_has_items(const specdec__template_value *value, const specdec__template_form *form)
+/* Is a value a list, tuple or dict with items that must be written within brackets? */
+static int specdec__template_has_items(const specdec__template_value *value, const specdec__template_write_form *form)
 {
     return (value->kind >= SPECDEC__TEMPLATE_LIST && value->kind <= SPECDEC__TEMPLATE_TUPLE) ||
            value->kind == SPECDEC__TEMPLATE_DICT || (value->kind == SPECDEC__TEMPLATE_VIEW && !form->json);
 }
 
-/* Appends any value, in a form of repr or JSON. */
+/* Appends any value, in a form of repr or JSON, to the string that is being built. */
 static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *t, const specdec__template_value *value,
-                                                             const specdec__template_form *form)
+                                                             const specdec__template_write_form *form)
 {
-    specdec__template_level level[SPECDEC__TEMPLATE_NESTED];
+    specdec__template_write_level level[SPECDEC__TEMPLATE_MAX_NESTED];
     int depth = 0;
 
     for (;;) {
         if (!specdec__template_has_items(value, form)) {
-            specdec__template_append_plain(t, value, form, 0);
-        } else if (depth == SPECDEC__TEMPLATE_NESTED) {
+            specdec__template_append_single_value(t, value, form, 0);
+        } else if (depth == SPECDEC__TEMPLATE_MAX_NESTED) {
             specdec__template_fail(t, "it writes what is too deep");
         } else {
             level[depth].value = *value;
@@ -21550,7 +21623,7 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
             value = specdec__template_next_member(t, form, &level[depth - 1],
                                                   level[depth - 1].next_item ? level[depth - 1].name : NULL);
             level[depth - 1].name = value;
-            specdec__template_append_plain(t, value, form, 1);
+            specdec__template_append_single_value(t, value, form, 1);
             specdec__template_append(t, form->name_separator.as.data, form->name_separator.size);
             value++;
         } else {
@@ -21560,10 +21633,10 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
     }
 }
 
-/* A value converted to a string, by Python's str. */
+/* Returns a value converted to a string, as by Python's str. */
 static specdec__template_value specdec__template_to_string(specdec__template *t, const specdec__template_value *value)
 {
-    const specdec__template_form form = specdec__template_default_form(0);
+    const specdec__template_write_form form = specdec__template_default_form(0);
     const size_t from = t->used;
 
     if (value->kind == SPECDEC__TEMPLATE_STRING)
@@ -21583,7 +21656,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* An argument of a call by position or by name; NULL: it was not given. */
+/* Returns the argument of a call at position `index` or with a name; NULL: it was not given. */
 static const specdec__template_value *specdec__template_get_argument(const specdec__template_call *call, int index,
                                                                      const char *name)
 {
@@ -21598,7 +21671,7 @@ static const specdec__template_value *specdec__template_get_argument(const specd
     return NULL;
 }
 
-/* The truth of an argument; otherwise: its default. */
+/* Returns 1 if an argument of a call is true, else 0. otherwise: the result for an absent argument. */
 static int specdec__template_flag_argument(const specdec__template_call *call, int index, const char *name,
                                            int otherwise)
 {
@@ -21607,7 +21680,8 @@ static int specdec__template_flag_argument(const specdec__template_call *call, i
     return value ? specdec__template_is_true(value) : otherwise;
 }
 
-/* The integer of an argument; otherwise: its default. Another type is an error. */
+/* Returns the integer of an argument of a call. otherwise: the result for an absent argument. Another type is an
+   error. */
 static int64_t specdec__template_integer_argument(specdec__template *t, const specdec__template_call *call, int index,
                                                   const char *name, int64_t otherwise)
 {
@@ -21620,7 +21694,8 @@ static int64_t specdec__template_integer_argument(specdec__template *t, const sp
     return value->as.integer;
 }
 
-/* The string of an argument; otherwise: its default. An absent argument without default has size 0. */
+/* Returns the string of an argument of a call. otherwise: the result for an absent argument; NULL: a string of size
+   0. */
 static specdec__template_value specdec__template_string_argument(specdec__template *t,
                                                                  const specdec__template_call *call, int index,
                                                                  const char *name, const char *otherwise)
@@ -21634,20 +21709,21 @@ static specdec__template_value specdec__template_string_argument(specdec__templa
     return *value;
 }
 
-/* Memory for a list of at most `most` values, filled one by one. */
+/* Takes memory for a list of at most `most` values, which the caller fills in. NULL: no memory is left. */
 static specdec__template_value *specdec__template_new_list(specdec__template *t, size_t most)
 {
     return (specdec__template_value *)specdec__template_take_memory(t, most, sizeof(specdec__template_value));
 }
 
-/* The list of `count` items, which were stored by the caller. */
+/* Returns `count` items, which the caller has stored, as a list. */
 static specdec__template_value specdec__template_list_value(const specdec__template_value *items, size_t count)
 {
     return specdec__template_sized_value(SPECDEC__TEMPLATE_LIST, items, items ? count : 0);
 }
 
-/* The list of values over which a loop over a value iterates; a value that cannot be iterated is an error. */
-static specdec__template_value specdec__template_iterate(specdec__template *t, const specdec__template_value *value)
+/* Returns the items over which a loop over a value runs, as a list; a value without items is an error. */
+static specdec__template_value specdec__template_items_to_iterate(specdec__template *t,
+                                                                  const specdec__template_value *value)
 {
     specdec__template_value *out;
     size_t at, next, count = 0;
@@ -21674,7 +21750,7 @@ static specdec__template_value specdec__template_iterate(specdec__template *t, c
 
 /* ---- Strings. */
 
-/* The upper case of a code point, for scripts in use whose cases pair one to one. */
+/* Returns the upper case of a code point, for scripts in use whose cases pair one to one; other code points stay. */
 static uint32_t specdec__template_to_upper(uint32_t c)
 {
     if (c < 128)
@@ -21698,7 +21774,7 @@ static uint32_t specdec__template_to_upper(uint32_t c)
     return c == 0x131 ? 'I' : c == 0x3ac ? 0x386 : c >= 0x3ad && c <= 0x3af ? c - 37 : c == 0x3cc ? 0x38c : c;
 }
 
-/* The lower case of a code point. */
+/* Returns the lower case of a code point, for scripts in use whose cases pair one to one; other code points stay. */
 static uint32_t specdec__template_to_lower(uint32_t c)
 {
     if (c < 128)
@@ -21728,14 +21804,14 @@ static int specdec__template_is_letter(uint32_t c)
     return kind == SPECDEC__TEXT_LETTER;
 }
 
-/* Conversions of case. */
+/* Ways to convert the case of a string's letters. */
 enum {
     SPECDEC__TEMPLATE_TO_LOWER, SPECDEC__TEMPLATE_TO_UPPER, SPECDEC__TEMPLATE_TO_CAPITAL, SPECDEC__TEMPLATE_TO_TITLE,
     SPECDEC__TEMPLATE_TO_WORDS, /* the filter `title` */
     SPECDEC__TEMPLATE_TO_SWAPPED
 };
 
-/* A string converted to another case. */
+/* Returns a string converted to another case. to: SPECDEC__TEMPLATE_TO_LOWER to _SWAPPED. */
 static specdec__template_value specdec__template_change_case(specdec__template *t, const specdec__template_value *self,
                                                              int to)
 {
@@ -21774,7 +21850,8 @@ static specdec__template_value specdec__template_change_case(specdec__template *
     return cased_string;
 }
 
-/* Is the character at an offset of a string among those to strip: in chars, or (NULL) white space? */
+/* Is the character of `size` bytes at byte offset `at` of a string one to strip: in chars, or (chars NULL) white
+   space? */
 static int specdec__template_is_stripped(const specdec__template_value *self, size_t at, size_t size,
                                          const specdec__template_value *chars)
 {
@@ -21786,7 +21863,8 @@ static int specdec__template_is_stripped(const specdec__template_value *self, si
     return specdec__template_is_space(specdec__template_code_point(text, size, 0));
 }
 
-/* A string without the characters to strip at its ends (bits 1: left, 2: right). */
+/* Returns a string without the characters to strip at its ends. ends: bit 1: at the left end, bit 2: at the right end;
+   chars: see specdec__template_is_stripped. */
 static specdec__template_value specdec__template_strip_string(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_value *chars, int ends)
 {
@@ -21822,7 +21900,7 @@ static specdec__template_value specdec__template_method_strip(specdec__template 
     return specdec__template_strip_string(t, self, &chars, ends);
 }
 
-/* A string in which `by` replaces the first `count` occurrences (-1: all) of `old`. */
+/* Returns a string in which `by` replaces the first `count` occurrences (-1: all) of the string `old`. */
 static specdec__template_value specdec__template_replace_string(specdec__template *t,
                                                                 const specdec__template_value *self,
                                                                 const specdec__template_value *old,
@@ -21867,7 +21945,8 @@ static specdec__template_value specdec__template_method_replace(specdec__templat
                                             specdec__template_integer_argument(t, call, 2, "count", -1));
 }
 
-/* The offset of the last occurrence of a string in another one that ends at or before `to`; size + 1: none. */
+/* Returns the byte offset of the last occurrence of string `what` in string `in` that ends at or before `to`; in->size
+   + 1: none. */
 static size_t specdec__template_find_last_string(const specdec__template_value *in, size_t to,
                                                  const specdec__template_value *what)
 {
@@ -21879,7 +21958,8 @@ static size_t specdec__template_find_last_string(const specdec__template_value *
     return (size_t)in->size + 1;
 }
 
-/* split (right = 0), rsplit at white space, at most `most` times (-1: always). */
+/* Splits a string at white space, at most `most` times (-1: always), from its beginning or (right = 1) from its end, as
+   Python's split and rsplit do. Returns the list of its parts. */
 static specdec__template_value
 specdec__template_split_at_space(specdec__template *t, const specdec__template_value *self, int64_t most, int right)
 {
@@ -21960,7 +22040,8 @@ static specdec__template_value specdec__template_method_split(specdec__template 
     return specdec__template_list_value(out, parts);
 }
 
-/* The end of the line that begins at an offset; *next: the beginning of the next line. */
+/* Returns the byte offset at which the line that begins at offset `at` of a string ends; *next: the beginning of the
+   next line. */
 static size_t specdec__template_line_end(const specdec__template_value *self, size_t at, size_t *next)
 {
     const char *text = specdec__template_string_bytes(self);
@@ -21980,8 +22061,9 @@ static size_t specdec__template_line_end(const specdec__template_value *self, si
 }
 
 /* Method splitlines(keepends) of a string: a list of lines. */
-static specdec__template_value specdec__template_method_lines(specdec__template *t, const specdec__template_value *self,
-                                                              const specdec__template_call *call, int unused)
+static specdec__template_value specdec__template_method_splitlines(specdec__template *t,
+                                                                   const specdec__template_value *self,
+                                                                   const specdec__template_call *call, int unused)
 {
     const int keep = specdec__template_flag_argument(call, 0, "keepends", 0);
     specdec__template_value *out;
@@ -22000,9 +22082,9 @@ static specdec__template_value specdec__template_method_lines(specdec__template 
 }
 
 /* Methods startswith (end = 0), endswith (1) of a string, for a string or any string of a tuple. */
-static specdec__template_value specdec__template_method_begins(specdec__template *t,
-                                                               const specdec__template_value *self,
-                                                               const specdec__template_call *call, int end)
+static specdec__template_value specdec__template_method_startswith(specdec__template *t,
+                                                                   const specdec__template_value *self,
+                                                                   const specdec__template_call *call, int end)
 {
     const specdec__template_value *what = specdec__template_get_argument(call, 0, NULL);
     size_t i, count;
@@ -22021,7 +22103,8 @@ static specdec__template_value specdec__template_method_begins(specdec__template
     return specdec__template_bool_value(0);
 }
 
-/* Methods find (how = 0), rfind (1), index (2), rindex (3), count (4) of a string in another one. */
+/* Methods find (how = 0), rfind (1), index (2), rindex (3), count (4) of a string: where, or how often, another string
+   occurs in it. */
 static specdec__template_value specdec__template_method_find(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int how)
 {
@@ -22048,11 +22131,12 @@ static specdec__template_value specdec__template_method_find(specdec__template *
     return specdec__template_integer_value((int64_t)specdec__template_count_characters(&head));
 }
 
-/* The strings of a list joined with a separator; any = 1: values that are no strings are converted. */
+/* Returns the strings of a list as one string, with the string `between` between them; any = 1: values that are no
+   strings are converted. */
 static specdec__template_value specdec__template_join_list(specdec__template *t, const specdec__template_value *list,
                                                            const specdec__template_value *between, int any)
 {
-    const specdec__template_form form = specdec__template_default_form(0);
+    const specdec__template_write_form form = specdec__template_default_form(0);
     const size_t from = t->used;
     size_t i;
 
@@ -22077,13 +22161,13 @@ static specdec__template_value specdec__template_method_join(specdec__template *
 {
     const specdec__template_value nothing = specdec__template_undefined_value();
     const specdec__template_value *of = specdec__template_get_argument(call, 0, NULL);
-    const specdec__template_value list = specdec__template_iterate(t, of ? of : &nothing);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, of ? of : &nothing);
 
     (void)unused;
     return specdec__template_join_list(t, &list, self, 0);
 }
 
-/* Methods lower, upper, capitalize, title, swapcase of a string. */
+/* Methods lower, upper, capitalize, title, swapcase of a string: the string in another case. */
 static specdec__template_value specdec__template_method_case(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int to)
 {
@@ -22093,8 +22177,9 @@ static specdec__template_value specdec__template_method_case(specdec__template *
 
 /* Methods isspace (what = 0), isdigit (1), isalpha (2), isalnum (3), islower (4), isupper (5) of a string: are all
    characters so, and is there at least one? */
-static specdec__template_value specdec__template_method_all(specdec__template *t, const specdec__template_value *self,
-                                                            const specdec__template_call *call, int what)
+static specdec__template_value specdec__template_method_all_characters(specdec__template *t,
+                                                                       const specdec__template_value *self,
+                                                                       const specdec__template_call *call, int what)
 {
     const char *text = specdec__template_string_bytes(self);
     size_t at;
@@ -22117,13 +22202,13 @@ static specdec__template_value specdec__template_method_all(specdec__template *t
     return specdec__template_bool_value(self->size > 0 && (what < 4 || cased));
 }
 
-/* Methods removeprefix (end = 0), removesuffix (1) of a string. */
-static specdec__template_value specdec__template_method_remove(specdec__template *t,
-                                                               const specdec__template_value *self,
-                                                               const specdec__template_call *call, int end)
+/* Methods removeprefix (end = 0), removesuffix (1) of a string: the string without a text at its beginning or end. */
+static specdec__template_value specdec__template_method_remove_affix(specdec__template *t,
+                                                                     const specdec__template_value *self,
+                                                                     const specdec__template_call *call, int end)
 {
     const specdec__template_value what = specdec__template_string_argument(t, call, 0, NULL, "");
-    const specdec__template_value has = specdec__template_method_begins(t, self, call, end);
+    const specdec__template_value has = specdec__template_method_startswith(t, self, call, end);
 
     if (!specdec__template_is_true(&has))
         return *self;
@@ -22131,7 +22216,8 @@ static specdec__template_value specdec__template_method_remove(specdec__template
                : specdec__template_substring(self, what.size, self->size);
 }
 
-/* Methods partition(sep) (right = 0), rpartition(sep) (1): a tuple of three strings. */
+/* Methods partition(sep) (right = 0), rpartition(sep) (1) of a string: a tuple of the text in front of a separator, the
+   separator, and the text behind it. */
 static specdec__template_value specdec__template_method_partition(specdec__template *t,
                                                                   const specdec__template_value *self,
                                                                   const specdec__template_call *call, int right)
@@ -22156,8 +22242,9 @@ static specdec__template_value specdec__template_method_partition(specdec__templ
 }
 
 /* Methods ljust (how = 0), rjust (1), center (2), zfill (3): a string padded to a width. */
-static specdec__template_value specdec__template_method_pad(specdec__template *t, const specdec__template_value *self,
-                                                            const specdec__template_call *call, int how)
+static specdec__template_value specdec__template_method_pad_to_width(specdec__template *t,
+                                                                     const specdec__template_value *self,
+                                                                     const specdec__template_call *call, int how)
 {
     const int64_t width = specdec__template_integer_argument(t, call, 0, "width", how == 2 ? 80 : 0);
     const int64_t left = width - (int64_t)specdec__template_count_characters(self);
@@ -22176,12 +22263,12 @@ static specdec__template_value specdec__template_method_pad(specdec__template *t
     return specdec__template_finish_string(t, from);
 }
 
-/* Method format of a string, for fields without conversion and format specification. */
+/* Method format of a string: its {fields}, without conversion and format specification, filled in. */
 static specdec__template_value specdec__template_method_format(specdec__template *t,
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int unused)
 {
-    const specdec__template_form form = specdec__template_default_form(0);
+    const specdec__template_write_form form = specdec__template_default_form(0);
     const char *text = specdec__template_string_bytes(self);
     const size_t from = t->used;
     size_t at, end;
@@ -22220,7 +22307,7 @@ static specdec__template_value specdec__template_method_format(specdec__template
 
 /* ---- Dicts and lists. */
 
-/* keys (0), values (1), items (2) of a dict. */
+/* Returns the keys (what = 0), values (1) or items (2) of a dict as a view. */
 static specdec__template_value specdec__template_dict_view(specdec__template *t, const specdec__template_value *self,
                                                            int what)
 {
@@ -22243,7 +22330,7 @@ static specdec__template_value specdec__template_dict_view(specdec__template *t,
     return view;
 }
 
-/* Methods keys (what = 0), values (1), items (2) of a dict. */
+/* Methods keys (what = 0), values (1), items (2) of a dict: a view of it. */
 static specdec__template_value specdec__template_method_view(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int what)
 {
@@ -22251,7 +22338,7 @@ static specdec__template_value specdec__template_method_view(specdec__template *
     return specdec__template_dict_view(t, self, what);
 }
 
-/* Method get(name, default) of a dict. */
+/* Method get(name, default) of a dict: the value of a member, or the default. */
 static specdec__template_value specdec__template_method_get(specdec__template *t, const specdec__template_value *self,
                                                             const specdec__template_call *call, int unused)
 {
@@ -22265,7 +22352,7 @@ static specdec__template_value specdec__template_method_get(specdec__template *t
     return found ? *found : otherwise ? *otherwise : specdec__template_none_value();
 }
 
-/* Method copy of a dict or list. */
+/* Method copy of a dict or list, which is the value itself, as values never change. */
 static specdec__template_value specdec__template_method_copy(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int unused)
 {
@@ -22275,9 +22362,10 @@ static specdec__template_value specdec__template_method_copy(specdec__template *
     return *self;
 }
 
-/* Methods index(value) (counts = 0), count(value) (1) of a list. */
-static specdec__template_value specdec__template_method_index(specdec__template *t, const specdec__template_value *self,
-                                                              const specdec__template_call *call, int counts)
+/* Methods index(value) (counts = 0), count(value) (1) of a list: where the value is, or how often. */
+static specdec__template_value specdec__template_method_list_index(specdec__template *t,
+                                                                   const specdec__template_value *self,
+                                                                   const specdec__template_call *call, int counts)
 {
     const specdec__template_value *what = specdec__template_get_argument(call, 0, NULL);
     int64_t count = 0;
@@ -22285,7 +22373,7 @@ static specdec__template_value specdec__template_method_index(specdec__template 
 
     for (i = 0; what && i < self->size && !t->failed; i++)
         if (specdec__template_values_equal(t, specdec__template_list_items(self) + i, what,
-                                           SPECDEC__TEMPLATE_COMPARE_DEPTH)) {
+                                           SPECDEC__TEMPLATE_MAX_COMPARED)) {
             if (!counts)
                 return specdec__template_integer_value((int64_t)i);
             count++;
@@ -22294,10 +22382,10 @@ static specdec__template_value specdec__template_method_index(specdec__template 
                   : specdec__template_fail(t, "a list has not what is looked for");
 }
 
-/* Methods that would change a value are an error, as the sandbox is immutable. */
-static specdec__template_value specdec__template_method_unsafe(specdec__template *t,
-                                                               const specdec__template_value *self,
-                                                               const specdec__template_call *call, int unused)
+/* Methods that would change a value: each call is an error, as the sandbox is immutable. */
+static specdec__template_value specdec__template_method_refused(specdec__template *t,
+                                                                const specdec__template_value *self,
+                                                                const specdec__template_call *call, int unused)
 {
     (void)self;
     (void)call;
@@ -22307,82 +22395,82 @@ static specdec__template_value specdec__template_method_unsafe(specdec__template
 
 /* A method of Python's strings, lists and dicts. */
 typedef struct specdec__template_method {
-    const char *name;
-    int kinds; /* kinds of values that have it: bits 1 << SPECDEC__TEMPLATE_... */
-    int how;   /* the last argument of call() */
+    const char *name; /* name of the method */
+    int kinds;        /* kinds of values that have the method: bits 1 << SPECDEC__TEMPLATE_... */
+    int how;          /* the last argument of call(), for functions of several methods */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_value *self,
                                     const specdec__template_call *call, int how);
 } specdec__template_method;
 
-/* Kinds of values that have a method. */
-#define SPECDEC__TEMPLATE_STRINGS (1 << SPECDEC__TEMPLATE_STRING)
-#define SPECDEC__TEMPLATE_LISTS   (1 << SPECDEC__TEMPLATE_LIST)
-#define SPECDEC__TEMPLATE_TUPLES  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
-#define SPECDEC__TEMPLATE_DICTS   (1 << SPECDEC__TEMPLATE_DICT)
+/* Kinds of values that have a method: bits of specdec__template_method.kinds. */
+#define SPECDEC__TEMPLATE_KINDS_STRING (1 << SPECDEC__TEMPLATE_STRING)
+#define SPECDEC__TEMPLATE_KINDS_LIST   (1 << SPECDEC__TEMPLATE_LIST)
+#define SPECDEC__TEMPLATE_KINDS_LIST_TUPLE  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
+#define SPECDEC__TEMPLATE_KINDS_DICT   (1 << SPECDEC__TEMPLATE_DICT)
 
 /* All methods by name and kind of value. */
 static const specdec__template_method specdec__template_methods[] = {
-    {"strip", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_strip},
-    {"lstrip", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_strip},
-    {"rstrip", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_strip},
-    {"split", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_split},
-    {"rsplit", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_split},
-    {"splitlines", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_lines},
-    {"startswith", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_begins},
-    {"endswith", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_begins},
-    {"replace", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_replace},
-    {"lower", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
-    {"casefold", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
-    {"upper", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_UPPER, specdec__template_method_case},
-    {"capitalize", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_method_case},
-    {"title", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_TITLE, specdec__template_method_case},
-    {"swapcase", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_SWAPPED, specdec__template_method_case},
-    {"find", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_find},
-    {"rfind", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_find},
-    {"index", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_find},
-    {"rindex", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_find},
-    {"count", SPECDEC__TEMPLATE_STRINGS, 4, specdec__template_method_find},
-    {"join", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_join},
-    {"isspace", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_all},
-    {"isdigit", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_all},
-    {"isnumeric", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_all},
-    {"isdecimal", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_all},
-    {"isalpha", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_all},
-    {"isalnum", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_all},
-    {"islower", SPECDEC__TEMPLATE_STRINGS, 4, specdec__template_method_all},
-    {"isupper", SPECDEC__TEMPLATE_STRINGS, 5, specdec__template_method_all},
-    {"removeprefix", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_remove},
-    {"removesuffix", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_remove},
-    {"partition", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_partition},
-    {"rpartition", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_partition},
-    {"ljust", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_pad},
-    {"rjust", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_pad},
-    {"center", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_pad},
-    {"zfill", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_pad},
-    {"format", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_format},
-    {"get", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_get},
-    {"keys", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_view},
-    {"values", SPECDEC__TEMPLATE_DICTS, 1, specdec__template_method_view},
-    {"items", SPECDEC__TEMPLATE_DICTS, 2, specdec__template_method_view},
-    {"copy", SPECDEC__TEMPLATE_DICTS | SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_copy},
-    {"index", SPECDEC__TEMPLATE_TUPLES, 0, specdec__template_method_index},
-    {"count", SPECDEC__TEMPLATE_TUPLES, 1, specdec__template_method_index},
-    {"pop", SPECDEC__TEMPLATE_DICTS | SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
-    {"clear", SPECDEC__TEMPLATE_DICTS | SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
-    {"update", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_unsafe},
-    {"setdefault", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_unsafe},
-    {"popitem", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_unsafe},
-    {"fromkeys", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_unsafe},
-    {"append", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
-    {"extend", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
-    {"insert", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
-    {"remove", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
-    {"reverse", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
-    {"sort", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe}};
+    {"strip", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_strip},
+    {"lstrip", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_strip},
+    {"rstrip", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_strip},
+    {"split", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_split},
+    {"rsplit", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_split},
+    {"splitlines", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_splitlines},
+    {"startswith", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_startswith},
+    {"endswith", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_startswith},
+    {"replace", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_replace},
+    {"lower", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
+    {"casefold", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
+    {"upper", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_UPPER, specdec__template_method_case},
+    {"capitalize", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_method_case},
+    {"title", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_TITLE, specdec__template_method_case},
+    {"swapcase", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_SWAPPED, specdec__template_method_case},
+    {"find", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_find},
+    {"rfind", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_find},
+    {"index", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_find},
+    {"rindex", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_find},
+    {"count", SPECDEC__TEMPLATE_KINDS_STRING, 4, specdec__template_method_find},
+    {"join", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_join},
+    {"isspace", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_all_characters},
+    {"isdigit", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_all_characters},
+    {"isnumeric", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_all_characters},
+    {"isdecimal", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_all_characters},
+    {"isalpha", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_all_characters},
+    {"isalnum", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_all_characters},
+    {"islower", SPECDEC__TEMPLATE_KINDS_STRING, 4, specdec__template_method_all_characters},
+    {"isupper", SPECDEC__TEMPLATE_KINDS_STRING, 5, specdec__template_method_all_characters},
+    {"removeprefix", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_remove_affix},
+    {"removesuffix", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_remove_affix},
+    {"partition", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_partition},
+    {"rpartition", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_partition},
+    {"ljust", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_pad_to_width},
+    {"rjust", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_pad_to_width},
+    {"center", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_pad_to_width},
+    {"zfill", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_pad_to_width},
+    {"format", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_format},
+    {"get", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_get},
+    {"keys", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_view},
+    {"values", SPECDEC__TEMPLATE_KINDS_DICT, 1, specdec__template_method_view},
+    {"items", SPECDEC__TEMPLATE_KINDS_DICT, 2, specdec__template_method_view},
+    {"copy", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_copy},
+    {"index", SPECDEC__TEMPLATE_KINDS_LIST_TUPLE, 0, specdec__template_method_list_index},
+    {"count", SPECDEC__TEMPLATE_KINDS_LIST_TUPLE, 1, specdec__template_method_list_index},
+    {"pop", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"clear", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"update", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
+    {"setdefault", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
+    {"popitem", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
+    {"fromkeys", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
+    {"append", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"extend", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"insert", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"remove", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"reverse", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"sort", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused}};
 
 /* ---- Attributes and items. */
 
-/* An undefined value that keeps its name, for errors. */
+/* Returns an undefined value that keeps its name, for error texts. */
 static specdec__template_value specdec__template_undefined_name(const specdec__template_value *name)
 {
     specdec__template_value out = specdec__template_undefined_value();
@@ -22394,15 +22482,15 @@ static specdec__template_value specdec__template_undefined_name(const specdec__t
     return out;
 }
 
-/* Stores an error: an undefined value was used. */
+/* Stores the error that an undefined value was used. Returns an undefined value. */
 static specdec__template_value specdec__template_fail_undefined(specdec__template *t,
                                                                 const specdec__template_value *value)
 {
-    return specdec__template_fail_with(t, "it uses what is not defined",
-                                       specdec__template_as_bytes(value->as.data, value->as.data ? value->size : 0));
+    return specdec__template_fail_with_culprit(
+        t, "it uses what is not defined", specdec__template_as_bytes(value->as.data, value->as.data ? value->size : 0));
 }
 
-/* The method of a value with a name, bound to the value; undefined: the value has no method of this name. */
+/* Returns the method of a value with a name, bound to the value; undefined: the value has no method of this name. */
 static specdec__template_value specdec__template_bind_method(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_value *name)
 {
@@ -22411,7 +22499,7 @@ static specdec__template_value specdec__template_bind_method(specdec__template *
 
     for (i = 0; i < SPECDEC__COUNT(specdec__template_methods); i++)
         if (specdec__template_methods[i].kinds >> self->kind & 1 &&
-            specdec__template_string_is(name, specdec__template_methods[i].name)) {
+            specdec__template_string_equals(name, specdec__template_methods[i].name)) {
             own = specdec__template_new_list(t, 1);
             if (!own)
                 break;
@@ -22421,7 +22509,7 @@ static specdec__template_value specdec__template_bind_method(specdec__template *
     return specdec__template_undefined_name(name);
 }
 
-/* An attribute of Jinja's `loop`, such as loop.index. */
+/* Returns the attribute of Jinja's `loop` with a name, such as loop.index; undefined: it has none. */
 static specdec__template_value specdec__template_loop_attribute(const specdec__template_value *self,
                                                                 const specdec__template_value *name)
 {
@@ -22433,23 +22521,25 @@ static specdec__template_value specdec__template_loop_attribute(const specdec__t
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(numbers); i++)
-        if (specdec__template_string_is(name, numbers[i].name))
+        if (specdec__template_string_equals(name, numbers[i].name))
             return specdec__template_integer_value(numbers[i].value);
-    if (specdec__template_string_is(name, "first"))
+    if (specdec__template_string_equals(name, "first"))
         return specdec__template_bool_value(!index);
-    if (specdec__template_string_is(name, "last"))
+    if (specdec__template_string_equals(name, "last"))
         return specdec__template_bool_value(index + 1 == count);
-    if (specdec__template_string_is(name, "previtem") && index > 0)
+    if (specdec__template_string_equals(name, "previtem") && index > 0)
         return loop->items[index - 1];
-    if (specdec__template_string_is(name, "nextitem") && index + 1 < count)
+    if (specdec__template_string_equals(name, "nextitem") && index + 1 < count)
         return loop->items[index + 1];
-    if (specdec__template_string_is(name, "cycle") || specdec__template_string_is(name, "changed"))
+    if (specdec__template_string_equals(name, "cycle") || specdec__template_string_equals(name, "changed"))
         return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, self->as.data,
-                                             specdec__template_string_is(name, "cycle") ? UINT32_MAX : UINT32_MAX - 1);
+                                             specdec__template_string_equals(name, "cycle") ? UINT32_MAX
+                                                                                            : UINT32_MAX - 1);
     return specdec__template_undefined_name(name);
 }
 
-/* Jinja's lookup: for a.b a method, then a member; for a['b'] (items = 1) a member, then a method. */
+/* Returns what Jinja looks up in a value by a name: for a.b a method, then a member; for a['b'] (items = 1) a member,
+   then a method. */
 static specdec__template_value specdec__template_get_attribute(specdec__template *t,
                                                                const specdec__template_value *self,
                                                                const specdec__template_value *name, int items)
@@ -22467,7 +22557,7 @@ static specdec__template_value specdec__template_get_attribute(specdec__template
     }
     if (name->kind != SPECDEC__TEMPLATE_STRING)
         return specdec__template_undefined_name(name);
-    if (self->kind == SPECDEC__TEMPLATE_SPACE) {
+    if (self->kind == SPECDEC__TEMPLATE_NAMESPACE) {
         for (binding = ((const specdec__template_scope *)self->as.data)->first_binding; binding;
              binding = binding->next)
             if (binding->name.size == name->size && memcmp(binding->name.as.data, name->as.data, name->size) == 0)
@@ -22476,7 +22566,7 @@ static specdec__template_value specdec__template_get_attribute(specdec__template
     }
     if (self->kind == SPECDEC__TEMPLATE_LOOP)
         return specdec__template_loop_attribute(self, name);
-    if (self->kind == SPECDEC__TEMPLATE_MACRO && specdec__template_string_is(name, "name"))
+    if (self->kind == SPECDEC__TEMPLATE_MACRO && specdec__template_string_equals(name, "name"))
         return ((const specdec__template_closure *)self->as.data)->macro->name;
     method = specdec__template_bind_method(t, self, name);
     if (method.kind != SPECDEC__TEMPLATE_UNDEFINED || self->kind != SPECDEC__TEMPLATE_DICT || items)
@@ -22485,7 +22575,7 @@ static specdec__template_value specdec__template_get_attribute(specdec__template
     return found ? *found : method;
 }
 
-/* The beginning, end and step of a slice of `count` items, as in Python. Returns 0 for a step of 0. */
+/* Computes the beginning, end and step of a slice of `count` items, as Python does. Returns 0 for a step of 0. */
 static int specdec__template_slice_bounds(specdec__template *t, const specdec__template_value *slice, int64_t count,
                                           int64_t bounds[3])
 {
@@ -22517,7 +22607,7 @@ static int specdec__template_slice_bounds(specdec__template *t, const specdec__t
     return 1;
 }
 
-/* Python's self[from:to:step]. */
+/* Returns Python's self[from:to:step]: a part of a string, list or tuple. */
 static specdec__template_value specdec__template_get_slice(specdec__template *t, const specdec__template_value *self,
                                                            const specdec__template_value *slice)
 {
@@ -22540,7 +22630,7 @@ static specdec__template_value specdec__template_get_slice(specdec__template *t,
         return specdec__template_substring(
             self, from, bounds[1] > bounds[0] ? specdec__template_character_offset(self, (size_t)bounds[1]) : from);
     }
-    list = specdec__template_iterate(t, self);
+    list = specdec__template_items_to_iterate(t, self);
     out = specdec__template_new_list(t, (size_t)count);
     for (i = bounds[0]; out && !t->failed && (bounds[2] > 0 ? i < bounds[1] : i > bounds[1]); size++) {
         out[size] = specdec__template_list_items(&list)[i];
@@ -22559,7 +22649,7 @@ static specdec__template_value specdec__template_get_slice(specdec__template *t,
     return list;
 }
 
-/* Python's self[key]. */
+/* Returns Python's self[key]: an item of a list or tuple, a character, or a member. */
 static specdec__template_value specdec__template_get_item(specdec__template *t, const specdec__template_value *self,
                                                           const specdec__template_value *key)
 {
@@ -22592,11 +22682,11 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-enum { SPECDEC__TEMPLATE_FILTER_DEPTH = 3 }; /* most filters that call filters (map) within each other */
+enum { SPECDEC__TEMPLATE_MAX_NESTED_FILTERS = 3 }; /* levels of filters that call filters (map) within each other */
 
 /* ---- Tests. */
 
-/* Is a value in a list, a key of a dict, or a part of a string? Python's `in`. */
+/* Is a value an item of a list, a name in a dict, or a part of a string? Python's `in`. */
 static int specdec__template_is_in(specdec__template *t, const specdec__template_value *in,
                                    const specdec__template_value *value)
 {
@@ -22616,12 +22706,12 @@ static int specdec__template_is_in(specdec__template *t, const specdec__template
         specdec__template_fail(t, "it looks in what is no list");
     for (i = 0; specdec__template_is_list_like(in) && i < in->size && !t->failed; i++)
         if (specdec__template_values_equal(t, specdec__template_list_items(in) + i, value,
-                                           SPECDEC__TEMPLATE_COMPARE_DEPTH))
+                                           SPECDEC__TEMPLATE_MAX_COMPARED))
             return 1;
     return 0;
 }
 
-/* Tests: the words behind `is`. */
+/* Jinja's tests: the words behind `is`. */
 enum {
     SPECDEC__TEMPLATE_IS_DEFINED,
     SPECDEC__TEMPLATE_IS_UNDEFINED,
@@ -22675,13 +22765,13 @@ static const struct { const char *name; int how; } specdec__template_tests[] = {
     {"greaterthan", SPECDEC__TEMPLATE_IS_GREATER}, {"ge", SPECDEC__TEMPLATE_IS_AT_LEAST},
     {">=", SPECDEC__TEMPLATE_IS_AT_LEAST}};
 
-/* The row of a test's name; behind the end of the table: unknown. */
+/* Returns the row of specdec__template_tests with a name; a row behind the end: the name is unknown. */
 static int specdec__template_find_test(const specdec__template_value *name)
 {
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__template_tests); i++)
-        if (specdec__template_string_is(name, specdec__template_tests[i].name))
+        if (specdec__template_string_equals(name, specdec__template_tests[i].name))
             return (int)i;
     return SPECDEC__COUNT(specdec__template_tests);
 }
@@ -22689,7 +22779,7 @@ static int specdec__template_find_test(const specdec__template_value *name)
 static int specdec__template_find_filter(const specdec__template_value *name);
 static int specdec__template_is_filter(int which);
 
-/* The result of a test that takes no argument. */
+/* Returns the result of a test that takes no argument. how: SPECDEC__TEMPLATE_IS_... */
 static int specdec__template_test_value(specdec__template *t, const specdec__template_value *value, int how)
 {
     const specdec__template_call none = {NULL, NULL, 0, 0};
@@ -22720,7 +22810,7 @@ static int specdec__template_test_value(specdec__template *t, const specdec__tem
     case SPECDEC__TEMPLATE_IS_ESCAPED: return value->safe;
     case SPECDEC__TEMPLATE_IS_LOWER: case SPECDEC__TEMPLATE_IS_UPPER:
         text = specdec__template_to_string(t, value);
-        text = specdec__template_method_all(t, &text, &none, how == SPECDEC__TEMPLATE_IS_LOWER ? 4 : 5);
+        text = specdec__template_method_all_characters(t, &text, &none, how == SPECDEC__TEMPLATE_IS_LOWER ? 4 : 5);
         return specdec__template_is_true(&text);
     case SPECDEC__TEMPLATE_IS_FILTER: return specdec__template_is_filter(specdec__template_find_filter(value));
     case SPECDEC__TEMPLATE_IS_TEST:
@@ -22732,7 +22822,7 @@ static int specdec__template_test_value(specdec__template *t, const specdec__tem
     }
 }
 
-/* The result of a test, by its row in the table and the arguments of its call. */
+/* Returns the result, 1 or 0, of a test: row `which` of specdec__template_tests, with the arguments of its call. */
 static int specdec__template_run_test(specdec__template *t, int which, const specdec__template_value *value,
                                       const specdec__template_call *call)
 {
@@ -22752,7 +22842,7 @@ static int specdec__template_run_test(specdec__template *t, int which, const spe
     case SPECDEC__TEMPLATE_IS_IN: return specdec__template_is_in(t, other, value);
     case SPECDEC__TEMPLATE_IS_SAME:
         return value->kind == other->kind && (specdec__template_is_number(value) || value->as.data == other->as.data) &&
-               specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_COMPARE_DEPTH);
+               specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_MAX_COMPARED);
     case SPECDEC__TEMPLATE_IS_DIVISIBLE:
         if (value->kind != SPECDEC__TEMPLATE_INTEGER || other->kind != SPECDEC__TEMPLATE_INTEGER ||
             !other->as.integer || other->as.integer == -1) {
@@ -22763,11 +22853,11 @@ static int specdec__template_run_test(specdec__template *t, int which, const spe
         }
         return value->as.integer % other->as.integer == 0;
     case SPECDEC__TEMPLATE_IS_EQUAL: case SPECDEC__TEMPLATE_IS_UNEQUAL:
-        return specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_COMPARE_DEPTH) ==
+        return specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_MAX_COMPARED) ==
                (how == SPECDEC__TEMPLATE_IS_EQUAL);
     case SPECDEC__TEMPLATE_IS_LESS: case SPECDEC__TEMPLATE_IS_AT_MOST: case SPECDEC__TEMPLATE_IS_GREATER:
     case SPECDEC__TEMPLATE_IS_AT_LEAST:
-        order = specdec__template_compare_values(t, value, other, SPECDEC__TEMPLATE_COMPARE_DEPTH);
+        order = specdec__template_compare_values(t, value, other, SPECDEC__TEMPLATE_MAX_COMPARED);
         return how == SPECDEC__TEMPLATE_IS_LESS      ? order < 0
                : how == SPECDEC__TEMPLATE_IS_AT_MOST ? order <= 0
                : how == SPECDEC__TEMPLATE_IS_GREATER ? order > 0
@@ -22830,7 +22920,8 @@ static specdec__template_value specdec__template_filter_string(specdec__template
     return text;
 }
 
-/* A string with &, <, >, ' and " escaped for HTML; a safe string only if `force`. */
+/* Returns a string with &, <, >, ' and " escaped for HTML; a string that is marked as safe is only escaped if
+   `force`. */
 static specdec__template_value specdec__template_escape_html(specdec__template *t, const specdec__template_value *value,
                                                              int force)
 {
@@ -22915,7 +23006,7 @@ static specdec__template_value specdec__template_filter_truncate(specdec__templa
     at = specdec__template_find_last_string(&head, head.size, &space);
     if (!specdec__template_flag_argument(call, 1, "killwords", 0) && at <= head.size)
         head.size = (uint32_t)at;
-    return specdec__template_concatenate(t, &head, &end);
+    return specdec__template_concatenate_strings(t, &head, &end);
 }
 
 /* Filter wordcount: the number of runs of letters, digits and underscores. */
@@ -22973,7 +23064,7 @@ static specdec__template_value specdec__template_filter_json(specdec__template *
 {
     const specdec__template_value *indent = specdec__template_get_argument(call, 1, "indent");
     const specdec__template_value *separators = specdec__template_get_argument(call, 2, "separators");
-    specdec__template_form form = specdec__template_default_form(1);
+    specdec__template_write_form form = specdec__template_default_form(1);
     size_t from;
 
     (void)unused;
@@ -22989,7 +23080,7 @@ static specdec__template_value specdec__template_filter_json(specdec__template *
         form.item_separator = specdec__template_string_value(",");
     }
     if (separators && separators->kind != SPECDEC__TEMPLATE_NONE) {
-        const specdec__template_value list = specdec__template_iterate(t, separators);
+        const specdec__template_value list = specdec__template_items_to_iterate(t, separators);
 
         if (list.size != 2 || specdec__template_list_items(&list)[0].kind != SPECDEC__TEMPLATE_STRING ||
             specdec__template_list_items(&list)[1].kind != SPECDEC__TEMPLATE_STRING)
@@ -23004,7 +23095,7 @@ static specdec__template_value specdec__template_filter_json(specdec__template *
 
 /* ---- Filters of numbers. */
 
-/* The number that a text spells in a base; *found: whether it spells one. */
+/* Returns the number that a text spells in a base, as a value; *found: 1 if it spells one, else 0. */
 static specdec__template_value specdec__template_parse_number(const specdec__template_value *text, int base, int *found)
 {
     specdec__json number;
@@ -23090,7 +23181,7 @@ static specdec__template_value specdec__template_filter_round(specdec__template 
     (void)unused;
     if (!specdec__template_is_number(value) || precision < 0 || precision > 15)
         return specdec__template_fail(t, "round needs a number");
-    if (value->kind != SPECDEC__TEMPLATE_DOUBLE && specdec__template_string_is(&method, "common"))
+    if (value->kind != SPECDEC__TEMPLATE_DOUBLE && specdec__template_string_equals(&method, "common"))
         return specdec__template_integer_value(value->as.integer);
     for (i = 0; i < precision; i++)
         scale *= 10;
@@ -23099,9 +23190,9 @@ static specdec__template_value specdec__template_filter_round(specdec__template 
         return *value;
     whole = (double)(int64_t)number;
     whole -= whole > number;
-    if (specdec__template_string_is(&method, "ceil"))
+    if (specdec__template_string_equals(&method, "ceil"))
         whole += whole < number;
-    else if (specdec__template_string_is(&method, "common"))
+    else if (specdec__template_string_equals(&method, "common"))
         whole += number - whole > 0.5 || (!(number - whole < 0.5) && (int64_t)whole % 2);
     return specdec__template_double_value(whole / scale);
 }
@@ -23128,10 +23219,11 @@ static specdec__template_value specdec__template_filter_length(specdec__template
 }
 
 /* Filters first (last = 0), last (1): an item of a list or a character of a string. */
-static specdec__template_value specdec__template_filter_end(specdec__template *t, const specdec__template_value *value,
-                                                            const specdec__template_call *call, int last)
+static specdec__template_value specdec__template_filter_first_last(specdec__template *t,
+                                                                   const specdec__template_value *value,
+                                                                   const specdec__template_call *call, int last)
 {
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
 
     (void)call;
     if (last && value->kind == SPECDEC__TEMPLATE_ITERATOR)
@@ -23144,7 +23236,8 @@ static specdec__template_value specdec__template_filter_end(specdec__template *t
 static specdec__template_value specdec__template_filter_list(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int reverse)
 {
-    specdec__template_value list = specdec__template_iterate(t, value), none = specdec__template_string_value("");
+    specdec__template_value list = specdec__template_items_to_iterate(t, value),
+                            none = specdec__template_string_value("");
     specdec__template_value *out;
     size_t i;
 
@@ -23158,8 +23251,8 @@ static specdec__template_value specdec__template_filter_list(specdec__template *
     return value->kind == SPECDEC__TEMPLATE_STRING ? specdec__template_join_list(t, &list, &none, 0) : list;
 }
 
-/* An attribute of an item by its path, such as "a.b.0". otherwise: the result for an undefined attribute; NULL:
-   undefined. */
+/* Returns the attribute of an item that a path such as "a.b.0" names. otherwise: the result for an undefined attribute;
+   NULL: undefined. */
 static specdec__template_value specdec__template_attribute_path(specdec__template *t,
                                                                 const specdec__template_value *item,
                                                                 const specdec__template_value *path,
@@ -23190,8 +23283,8 @@ static specdec__template_value specdec__template_run_filter(specdec__template *t
                                                             const specdec__template_value *value,
                                                             const specdec__template_call *call);
 
-/* The arguments of a call from number `from` on. */
-static specdec__template_call specdec__template_rest_arguments(const specdec__template_call *call, int from)
+/* Returns the positional arguments of a call from number `from` on, and its named ones, as a call. */
+static specdec__template_call specdec__template_arguments_from(const specdec__template_call *call, int from)
 {
     specdec__template_call rest = *call;
 
@@ -23200,11 +23293,12 @@ static specdec__template_call specdec__template_rest_arguments(const specdec__te
     return rest;
 }
 
-/* The items of a value as a list, for map and select; empty when the value is false. */
+/* Returns the items over which a loop over a value would run, as a list, for the filters map and select; empty when the
+   value is false. */
 static specdec__template_value specdec__template_iterate_if_true(specdec__template *t,
                                                                  const specdec__template_value *value)
 {
-    return specdec__template_is_true(value) ? specdec__template_iterate(t, value)
+    return specdec__template_is_true(value) ? specdec__template_items_to_iterate(t, value)
                                             : specdec__template_list_value(NULL, 0);
 }
 
@@ -23215,7 +23309,7 @@ static specdec__template_value specdec__template_filter_map(specdec__template *t
     const specdec__template_value *attribute = specdec__template_get_argument(call, -1, "attribute");
     const specdec__template_value *otherwise = specdec__template_get_argument(call, -1, "default");
     const specdec__template_value list = specdec__template_iterate_if_true(t, value);
-    const specdec__template_call rest = specdec__template_rest_arguments(call, 1);
+    const specdec__template_call rest = specdec__template_arguments_from(call, 1);
     specdec__template_value *out = specdec__template_new_list(t, list.size);
     size_t i;
 
@@ -23239,7 +23333,7 @@ static specdec__template_value specdec__template_filter_select(specdec__template
 {
     const int test = how / 2; /* number of the argument that names the test */
     const specdec__template_value list = specdec__template_iterate_if_true(t, value);
-    const specdec__template_call rest = specdec__template_rest_arguments(call, test + 1);
+    const specdec__template_call rest = specdec__template_arguments_from(call, test + 1);
     specdec__template_value *out = specdec__template_new_list(t, list.size);
     size_t i, count = 0;
 
@@ -23266,7 +23360,7 @@ static specdec__template_value specdec__template_filter_join(specdec__template *
 {
     const specdec__template_value *between = specdec__template_get_argument(call, 0, "d");
     const specdec__template_value *attribute = specdec__template_get_argument(call, 1, "attribute");
-    const specdec__template_value list = specdec__template_iterate(t, value),
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value),
                                   empty = specdec__template_string_value("");
     specdec__template_value *out, joined, text;
     size_t i;
@@ -23282,7 +23376,8 @@ static specdec__template_value specdec__template_filter_join(specdec__template *
     return specdec__template_join_list(t, &joined, &text, 1);
 }
 
-/* The key of an item for sorting and comparing: the item or its attribute, in lower case unless case matters. */
+/* Returns the key of an item for sorting and comparing: the item or its attribute; strings in lower case unless `cases`
+   is 1. */
 static specdec__template_value specdec__template_sort_key(specdec__template *t, const specdec__template_value *item,
                                                           const specdec__template_value *attribute, int cases)
 {
@@ -23295,7 +23390,7 @@ static specdec__template_value specdec__template_sort_key(specdec__template *t, 
     return key;
 }
 
-/* Sorts items by their keys (stable insertion sort). */
+/* Sorts items and their keys by the keys (stable insertion sort); reverse = 1: largest first. */
 static void specdec__template_sort(specdec__template *t, specdec__template_value *items, specdec__template_value *keys,
                                    size_t count, int reverse)
 {
@@ -23305,7 +23400,7 @@ static void specdec__template_sort(specdec__template *t, specdec__template_value
         const specdec__template_value item = items[i], key = keys[i];
 
         for (k = i; k > 0 && !t->failed; k--) {
-            const int order = specdec__template_compare_values(t, &key, &keys[k - 1], SPECDEC__TEMPLATE_COMPARE_DEPTH);
+            const int order = specdec__template_compare_values(t, &key, &keys[k - 1], SPECDEC__TEMPLATE_MAX_COMPARED);
 
             if (reverse ? order <= 0 : order >= 0)
                 break;
@@ -23331,7 +23426,7 @@ static specdec__template_value specdec__template_filter_sort(specdec__template *
 
     if (dict && value->kind != SPECDEC__TEMPLATE_DICT)
         return specdec__template_fail(t, "it sorts what is no dict");
-    list = dict ? specdec__template_dict_view(t, value, 2) : specdec__template_iterate(t, value);
+    list = dict ? specdec__template_dict_view(t, value, 2) : specdec__template_items_to_iterate(t, value);
     out = specdec__template_new_list(t, list.size);
     keys = specdec__template_new_list(t, list.size);
     if (!out || !keys)
@@ -23341,7 +23436,7 @@ static specdec__template_value specdec__template_filter_sort(specdec__template *
 
         out[i] = *item;
         if (dict)
-            item = specdec__template_list_items(item) + specdec__template_string_is(&by, "value");
+            item = specdec__template_list_items(item) + specdec__template_string_equals(&by, "value");
         keys[i] = specdec__template_sort_key(t, item, attribute, cases);
     }
     specdec__template_sort(t, out, keys, list.size, reverse);
@@ -23349,11 +23444,11 @@ static specdec__template_value specdec__template_filter_sort(specdec__template *
 }
 
 /* Filters unique (how = 0), min (1), max (2) of a list's items. */
-static specdec__template_value specdec__template_filter_extreme(specdec__template *t,
-                                                                const specdec__template_value *value,
-                                                                const specdec__template_call *call, int how)
+static specdec__template_value specdec__template_filter_unique_min_max(specdec__template *t,
+                                                                       const specdec__template_value *value,
+                                                                       const specdec__template_call *call, int how)
 {
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
     const int cases = specdec__template_flag_argument(call, 0, "case_sensitive", 0);
     const specdec__template_value *attribute = specdec__template_get_argument(call, 1, "attribute");
     specdec__template_value *out = specdec__template_new_list(t, list.size),
@@ -23363,7 +23458,7 @@ static specdec__template_value specdec__template_filter_extreme(specdec__templat
     for (i = 0; out && keys && i < list.size && !t->failed; i++) {
         keys[count] = specdec__template_sort_key(t, specdec__template_list_items(&list) + i, attribute, cases);
         for (k = 0; !how && k < count &&
-                    !specdec__template_values_equal(t, &keys[k], &keys[count], SPECDEC__TEMPLATE_COMPARE_DEPTH);
+                    !specdec__template_values_equal(t, &keys[k], &keys[count], SPECDEC__TEMPLATE_MAX_COMPARED);
              k++)
             ;
         if (how || k == count)
@@ -23372,14 +23467,14 @@ static specdec__template_value specdec__template_filter_extreme(specdec__templat
     if (!how)
         return specdec__template_sized_value(SPECDEC__TEMPLATE_ITERATOR, out, count);
     for (i = 1; i < count && !t->failed; i++) {
-        const int order = specdec__template_compare_values(t, &keys[i], &keys[best], SPECDEC__TEMPLATE_COMPARE_DEPTH);
+        const int order = specdec__template_compare_values(t, &keys[i], &keys[best], SPECDEC__TEMPLATE_MAX_COMPARED);
 
         best = (how == 1 ? order < 0 : order > 0) ? i : best;
     }
     return count ? out[best] : specdec__template_undefined_value();
 }
 
-/* The sum of two numbers, strings, lists or tuples: Python's a + b. */
+/* Returns the sum of two numbers, strings, lists or tuples: Python's a + b. */
 static specdec__template_value specdec__template_add(specdec__template *t, const specdec__template_value *a,
                                                      const specdec__template_value *b)
 {
@@ -23391,7 +23486,7 @@ static specdec__template_value specdec__template_add(specdec__template *t, const
     if (a->kind == SPECDEC__TEMPLATE_STRING && b->kind == SPECDEC__TEMPLATE_STRING) {
         first = a->safe || !b->safe ? *a : specdec__template_escape_html(t, a, 0);
         second = b->safe || !a->safe ? *b : specdec__template_escape_html(t, b, 0);
-        first = specdec__template_concatenate(t, &first, &second);
+        first = specdec__template_concatenate_strings(t, &first, &second);
         first.safe = (uint8_t)(a->safe || b->safe);
         return first;
     }
@@ -23418,7 +23513,7 @@ static specdec__template_value specdec__template_filter_sum(specdec__template *t
 {
     const specdec__template_value *attribute = specdec__template_get_argument(call, 0, "attribute");
     const specdec__template_value *start = specdec__template_get_argument(call, 1, "start");
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
     specdec__template_value out = start ? *start : specdec__template_integer_value(0), item;
     size_t i;
 
@@ -23431,14 +23526,14 @@ static specdec__template_value specdec__template_filter_sum(specdec__template *t
 }
 
 /* Filter groupby(attribute, default, case_sensitive): pairs of a key and the list of its items, sorted by key. */
-static specdec__template_value specdec__template_filter_group(specdec__template *t,
-                                                              const specdec__template_value *value,
-                                                              const specdec__template_call *call, int unused)
+static specdec__template_value specdec__template_filter_groupby(specdec__template *t,
+                                                                const specdec__template_value *value,
+                                                                const specdec__template_call *call, int unused)
 {
     const specdec__template_value *attribute = specdec__template_get_argument(call, 0, "attribute");
     const specdec__template_value *otherwise = specdec__template_get_argument(call, 1, "default");
     const int cases = specdec__template_flag_argument(call, 2, "case_sensitive", 0);
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
     specdec__template_value *items = specdec__template_new_list(t, list.size),
                             *keys = specdec__template_new_list(t, list.size);
     specdec__template_value *out = specdec__template_new_list(t, 3 * (size_t)list.size);
@@ -23456,7 +23551,7 @@ static specdec__template_value specdec__template_filter_group(specdec__template 
     for (i = 1; i <= list.size && list.size && !t->failed; i++) {
         specdec__template_value *pair = out + list.size + 2 * count;
 
-        if (i < list.size && specdec__template_values_equal(t, &keys[i], &keys[first], SPECDEC__TEMPLATE_COMPARE_DEPTH))
+        if (i < list.size && specdec__template_values_equal(t, &keys[i], &keys[first], SPECDEC__TEMPLATE_MAX_COMPARED))
             continue;
         pair[0] = specdec__template_attribute_path(t, &items[first], attribute, otherwise);
         pair[1] = specdec__template_list_value(items + first, i - first);
@@ -23473,7 +23568,7 @@ static specdec__template_value specdec__template_filter_batch(specdec__template 
 {
     const int64_t number = specdec__template_integer_argument(t, call, 0, slices ? "slices" : "linecount", 0);
     const specdec__template_value *fill = specdec__template_get_argument(call, 1, "fill_with");
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
     size_t count, i, at = 0;
     specdec__template_value *out;
 
@@ -23543,12 +23638,12 @@ static specdec__template_value specdec__template_filter_attr(specdec__template *
                                                  : specdec__template_get_attribute(t, value, &name, 0);
 }
 
-/* Python's format % values: fields take the values of a tuple, or a single value. */
+/* Returns Python's `format % values` as a string: its fields take `count` values. */
 static specdec__template_value specdec__template_format_percent(specdec__template *t,
                                                                 const specdec__template_value *format,
                                                                 const specdec__template_value *values, size_t count)
 {
-    const specdec__template_form form = specdec__template_default_form(0);
+    const specdec__template_write_form form = specdec__template_default_form(0);
     const char *text = specdec__template_string_bytes(format);
     const size_t from = t->used;
     size_t at, used = 0;
@@ -23596,13 +23691,13 @@ static specdec__template_value specdec__template_filter_center(specdec__template
 {
     const specdec__template_value text = specdec__template_to_string(t, value);
 
-    return specdec__template_method_pad(t, &text, call, how);
+    return specdec__template_method_pad_to_width(t, &text, call, how);
 }
 
-/* Jinja's filters, by name. how: the last argument of call(). */
+/* Jinja's filters, by name. how: the last argument of call(), for functions of several filters. */
 static const struct {
-    const char *name;
-    int how;
+    const char *name; /* name of the filter */
+    int how;          /* the last argument of call() */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_value *value,
                                     const specdec__template_call *call, int how);
 } specdec__template_filters[] = {
@@ -23620,12 +23715,12 @@ static const struct {
     {"replace", 0, specdec__template_filter_replace}, {"indent", 0, specdec__template_filter_indent},
     {"map", 0, specdec__template_filter_map}, {"select", 0, specdec__template_filter_select},
     {"reject", 1, specdec__template_filter_select}, {"selectattr", 2, specdec__template_filter_select},
-    {"rejectattr", 3, specdec__template_filter_select}, {"first", 0, specdec__template_filter_end},
-    {"last", 1, specdec__template_filter_end}, {"int", 0, specdec__template_filter_number},
+    {"rejectattr", 3, specdec__template_filter_select}, {"first", 0, specdec__template_filter_first_last},
+    {"last", 1, specdec__template_filter_first_last}, {"int", 0, specdec__template_filter_number},
     {"float", 1, specdec__template_filter_number}, {"abs", 0, specdec__template_filter_abs},
-    {"round", 0, specdec__template_filter_round}, {"unique", 0, specdec__template_filter_extreme},
-    {"min", 1, specdec__template_filter_extreme}, {"max", 2, specdec__template_filter_extreme},
-    {"sum", 0, specdec__template_filter_sum}, {"groupby", 0, specdec__template_filter_group},
+    {"round", 0, specdec__template_filter_round}, {"unique", 0, specdec__template_filter_unique_min_max},
+    {"min", 1, specdec__template_filter_unique_min_max}, {"max", 2, specdec__template_filter_unique_min_max},
+    {"sum", 0, specdec__template_filter_sum}, {"groupby", 0, specdec__template_filter_groupby},
     {"batch", 0, specdec__template_filter_batch}, {"slice", 1, specdec__template_filter_batch},
     {"attr", 0, specdec__template_filter_attr}, {"format", 0, specdec__template_filter_format},
     {"center", 2, specdec__template_filter_center}, {"escape", 0, specdec__template_filter_escape},
@@ -23633,24 +23728,24 @@ static const struct {
     {"truncate", 0, specdec__template_filter_truncate}, {"wordcount", 0, specdec__template_filter_wordcount},
     {"urlencode", 0, specdec__template_filter_urlencode}};
 
-/* Is `which` the number of a row of the table of filters? */
+/* Is `which` the index of a row of specdec__template_filters? */
 static int specdec__template_is_filter(int which)
 {
     return which >= 0 && which < (int)SPECDEC__COUNT(specdec__template_filters);
 }
 
-/* The row of a filter's name; behind the end of the table: unknown. */
+/* Returns the row of specdec__template_filters with a name; a row behind the end: the name is unknown. */
 static int specdec__template_find_filter(const specdec__template_value *name)
 {
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__template_filters); i++)
-        if (specdec__template_string_is(name, specdec__template_filters[i].name))
+        if (specdec__template_string_equals(name, specdec__template_filters[i].name))
             return (int)i;
     return SPECDEC__COUNT(specdec__template_filters);
 }
 
-/* The result of a filter, by its row in the table and the arguments of its call. */
+/* Returns the result of a filter: row `which` of specdec__template_filters, with the arguments of its call. */
 static specdec__template_value specdec__template_run_filter(specdec__template *t, int which,
                                                             const specdec__template_value *value,
                                                             const specdec__template_call *call)
@@ -23659,7 +23754,7 @@ static specdec__template_value specdec__template_run_filter(specdec__template *t
 
     if (!specdec__template_is_filter(which))
         return specdec__template_fail(t, "a filter is not known");
-    if (++t->depth > SPECDEC__TEMPLATE_FILTER_DEPTH)
+    if (++t->depth > SPECDEC__TEMPLATE_MAX_NESTED_FILTERS)
         return specdec__template_fail(t, "filters are too deep in each other");
     specdec__template_count_work(t, 0);
     out = specdec__template_filters[which].call(t, value, call, specdec__template_filters[which].how);
@@ -23678,7 +23773,9 @@ SPECDEC__FOR_SIZE
 /* Instructions of a compiled template. Instructions may be moved or copied by the compiler, so jumps are relative to
    the instruction behind them. */
 enum {
+    /* write text of the template; write the value on the stack; push a constant; push the value of a name */
     SPECDEC__TEMPLATE_TEXT, SPECDEC__TEMPLATE_EMIT, SPECDEC__TEMPLATE_CONSTANT, SPECDEC__TEMPLATE_LOAD,
+    /* set a variable; set an attribute of a namespace; push the items of a list */
     SPECDEC__TEMPLATE_STORE, SPECDEC__TEMPLATE_STORE_ATTRIBUTE, SPECDEC__TEMPLATE_UNPACK,
     SPECDEC__TEMPLATE_ROTATE,     /* for a < b < c: stack a b becomes b a b */
     SPECDEC__TEMPLATE_DROP_BELOW, /* stack a b becomes b */
@@ -23694,20 +23791,22 @@ enum {
     SPECDEC__TEMPLATE_MAKE_TUPLE, SPECDEC__TEMPLATE_MAKE_DICT,
     SPECDEC__TEMPLATE_CALL, SPECDEC__TEMPLATE_FILTER, SPECDEC__TEMPLATE_TEST, /* arguments as packed by
                                                                                  specdec__template_compile_arguments */
+    /* begin a loop; begin its next iteration, or jump when there is none; record that one is complete; end the loop */
     SPECDEC__TEMPLATE_FOR, SPECDEC__TEMPLATE_NEXT, SPECDEC__TEMPLATE_RAN, SPECDEC__TEMPLATE_END_FOR,
-    SPECDEC__TEMPLATE_CHOOSE,     /* a loop that keeps the items whose condition is true */
-    SPECDEC__TEMPLATE_CHOSEN, SPECDEC__TEMPLATE_END_CHOOSE,
+    SPECDEC__TEMPLATE_CHOOSE,     /* begin a loop that keeps the items whose condition is true */
+    SPECDEC__TEMPLATE_CHOSEN, SPECDEC__TEMPLATE_END_CHOOSE, /* keep the item if the condition is true; end the loop */
     SPECDEC__TEMPLATE_DEFINE,     /* a macro; its body begins behind the following jump */
     SPECDEC__TEMPLATE_MISSING,    /* skips the following jump when a parameter was not given */
-    SPECDEC__TEMPLATE_RETURN,
+    SPECDEC__TEMPLATE_RETURN,     /* from a macro */
+    /* begin a scope; begin to capture the output; end that; leave frames */
     SPECDEC__TEMPLATE_SCOPE, SPECDEC__TEMPLATE_CAPTURE, SPECDEC__TEMPLATE_END_CAPTURE, SPECDEC__TEMPLATE_LEAVE,
     SPECDEC__TEMPLATE_HALT
 };
 
-/* Kinds of tokens; an operator is its character, or first character << 8 | second. */
+/* Kinds of Jinja's tokens; an operator's kind is its character, or its first character << 8 | the second. */
 enum { SPECDEC__TEMPLATE_TAG_END = 1, SPECDEC__TEMPLATE_NAME, SPECDEC__TEMPLATE_LITERAL, SPECDEC__TEMPLATE_QUOTED };
 
-/* Bits of the argument of CALL, FILTER and TEST. */
+/* Bits of the argument of the instructions CALL, FILTER and TEST. */
 enum {
     SPECDEC__TEMPLATE_STAR = 1 << 16, SPECDEC__TEMPLATE_STARS = 1 << 17, /* the call has *arguments, **arguments */
     SPECDEC__TEMPLATE_ROW_SHIFT = 18 /* bits below the row of a filter or test */
@@ -23715,28 +23814,29 @@ enum {
 
 /* ---- Tokens. */
 
-/* May a byte be in a name? */
+/* May a byte be in a name of Jinja? */
 static int specdec__template_is_name_byte(int c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c > 127;
 }
 
-/* A byte of the template's text; 0 behind its end. */
+/* Returns byte `at` of the template's text; 0 behind its end. */
 static int specdec__template_text_byte(const specdec__template *t, size_t at)
 {
     return at < t->text.size ? t->text.data[at] : 0;
 }
 
-/* Stores a syntax error at the current byte of the text. */
+/* Stores a syntax error at the current byte of the template's text. */
 static void specdec__template_fail_syntax(specdec__template *t, const char *why)
 {
     const size_t from = t->token.from < t->text.size ? t->token.from : t->text.size, left = t->text.size - from;
 
     t->source = from;
-    specdec__template_fail_with(t, why, specdec__template_as_bytes(t->text.data + from, left < 24 ? left : 24));
+    specdec__template_fail_with_culprit(t, why, specdec__template_as_bytes(t->text.data + from, left < 24 ? left : 24));
 }
 
-/* Reads an escape of a string, behind its backslash, into out[4]. Returns its bytes; *at moves behind it. */
+/* Reads an escape of a string literal, behind its backslash, into out[4]. Returns the number of bytes; *at moves behind
+   the escape. */
 static size_t specdec__template_read_escape(const specdec__template *t, size_t *at, unsigned char out[4])
 {
     static const char names[] = "nrtabfv\\'\"", meant[] = "\n\r\t\a\b\f\v\\'\"";
@@ -23774,7 +23874,7 @@ static size_t specdec__template_read_escape(const specdec__template *t, size_t *
     return c ? 2 : 1;
 }
 
-/* Reads a string, from its quote at t->parsed on. */
+/* Reads a string literal, from its quote at t->parsed on, into t->token. */
 static void specdec__template_lex_string(specdec__template *t)
 {
     const int quote = specdec__template_text_byte(t, t->parsed);
@@ -23795,7 +23895,7 @@ static void specdec__template_lex_string(specdec__template *t)
     t->parsed = end + 1;
     if (!escapes)
         return;
-    out = (unsigned char *)specdec__template_take_permanent(t, 2 * (end - from)); /* only \N grows */
+    out = (unsigned char *)specdec__template_take_permanent_memory(t, 2 * (end - from)); /* only \N grows */
     for (at = from; out && at < end;) {
         count = 1;
         bytes[0] = t->text.data[at++];
@@ -23807,7 +23907,7 @@ static void specdec__template_lex_string(specdec__template *t)
     t->token.value = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, out, out ? size : 0);
 }
 
-/* Reads a number: decimal digits, perhaps with fraction and exponent; or 0x, 0o, 0b. */
+/* Reads a number literal into t->token: decimal digits, perhaps with fraction and exponent; or 0x, 0o, 0b. */
 static void specdec__template_lex_number(specdec__template *t)
 {
     specdec__json number;
@@ -23865,8 +23965,9 @@ static void specdec__template_lex_number(specdec__template *t)
     t->parsed = at;
 }
 
-/* Reads the end of the current tag, if it is here, and the white space to drop behind it. Returns whether it is. */
-static int specdec__template_lex_end(specdec__template *t)
+/* Reads the end of the current tag, such as -%}, if it is here, and sets t->strip_behind. Returns whether it is
+   here. */
+static int specdec__template_lex_tag_end(specdec__template *t)
 {
     const int c = specdec__template_text_byte(t, t->parsed);
     const int marked = c == '-' || (c == '+' && t->tag == '%');
@@ -23881,7 +23982,7 @@ static int specdec__template_lex_end(specdec__template *t)
     return 1;
 }
 
-/* Reads the next token of a tag into t->token. */
+/* Reads the next token of the current tag into t->token. */
 static void specdec__template_lex_token(specdec__template *t)
 {
     static const char doubles[] = "==!=<=>=//**"; /* operators of two characters */
@@ -23898,7 +23999,7 @@ static void specdec__template_lex_token(specdec__template *t)
     if (t->parsed >= t->text.size) {
         specdec__template_fail_syntax(t, "a tag has no end");
         t->token.kind = SPECDEC__TEMPLATE_TAG_END;
-    } else if (specdec__template_lex_end(t)) {
+    } else if (specdec__template_lex_tag_end(t)) {
         return;
     } else if (c == '"' || c == '\'') {
         specdec__template_lex_string(t);
@@ -23924,7 +24025,7 @@ static void specdec__template_lex_token(specdec__template *t)
     }
 }
 
-/* The token behind the current one, which stays current. */
+/* Returns the token behind the current one, which stays current. */
 static specdec__template_token specdec__template_peek_token(specdec__template *t)
 {
     const specdec__template_token now = t->token;
@@ -23942,13 +24043,13 @@ static specdec__template_token specdec__template_peek_token(specdec__template *t
     return next;
 }
 
-/* Is the current token this name? */
+/* Is the current token of the tag this name? */
 static int specdec__template_token_is_name(const specdec__template *t, const char *name)
 {
-    return t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_is(&t->token.value, name);
+    return t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_equals(&t->token.value, name);
 }
 
-/* Reads the current token if it is an operator. Returns whether it was. */
+/* Reads the next token if the current one is this operator. Returns whether it was. */
 static int specdec__template_accept_operator(specdec__template *t, int kind)
 {
     if (t->failed || t->token.kind != kind)
@@ -23957,7 +24058,7 @@ static int specdec__template_accept_operator(specdec__template *t, int kind)
     return 1;
 }
 
-/* Reads the current token if it is a name. Returns whether it was. */
+/* Reads the next token if the current one is this name. Returns whether it was. */
 static int specdec__template_accept_name(specdec__template *t, const char *name)
 {
     if (t->failed || !specdec__template_token_is_name(t, name))
@@ -23966,7 +24067,7 @@ static int specdec__template_accept_name(specdec__template *t, const char *name)
     return 1;
 }
 
-/* Reads an operator; another token is an error. */
+/* Reads the next token behind an operator; a current token that is not this operator is an error. */
 static void specdec__template_expect_operator(specdec__template *t, int kind)
 {
     if (!specdec__template_accept_operator(t, kind))
@@ -23975,7 +24076,7 @@ static void specdec__template_expect_operator(specdec__template *t, int kind)
 
 /* ---- Appending instructions. */
 
-/* The interned copy of a name. */
+/* Returns the interned copy of a name, which all equal names of the template share. */
 static specdec__template_value specdec__template_intern_name(specdec__template *t, specdec__template_value name)
 {
     specdec__template_name **head, *own;
@@ -23988,7 +24089,7 @@ static specdec__template_value specdec__template_intern_name(specdec__template *
     for (own = *head; own; own = own->next)
         if (own->value.size == name.size && memcmp(own->value.as.data, name.as.data, name.size) == 0)
             return own->value;
-    own = (specdec__template_name *)specdec__template_take_permanent(t, sizeof *own);
+    own = (specdec__template_name *)specdec__template_take_permanent_memory(t, sizeof *own);
     if (!own)
         return name;
     own->value = name;
@@ -23997,10 +24098,10 @@ static specdec__template_value specdec__template_intern_name(specdec__template *
     return name;
 }
 
-/* Appends an instruction. Returns its index. */
+/* Appends an instruction to the compiled template. Returns its index. */
 static int32_t specdec__template_emit_code(specdec__template *t, int op, int32_t argument)
 {
-    specdec__template_code *code = &t->code[t->code_count];
+    specdec__template_instruction *code = &t->code[t->code_count];
 
     if (t->failed || t->limit - t->used < sizeof *code) {
         specdec__template_fail(t, "it needs too much memory");
@@ -24013,11 +24114,11 @@ static int32_t specdec__template_emit_code(specdec__template *t, int op, int32_t
     return (int32_t)t->code_count++;
 }
 
-/* Appends an instruction with values as its constant. */
+/* Appends an instruction whose constant is an array of `count` values. */
 static void specdec__template_emit_values(specdec__template *t, int op, const specdec__template_value *values,
                                           int count)
 {
-    void *own = specdec__template_take_permanent(t, (size_t)count * sizeof *values);
+    void *own = specdec__template_take_permanent_memory(t, (size_t)count * sizeof *values);
 
     if (!own)
         return;
@@ -24025,44 +24126,45 @@ static void specdec__template_emit_values(specdec__template *t, int op, const sp
     specdec__template_emit_code(t, op, (int32_t)(((unsigned char *)own - t->memory) / 8));
 }
 
-/* Appends an instruction that pushes a constant. */
+/* Appends an instruction that pushes a constant value onto the stack. */
 static void specdec__template_emit_constant(specdec__template *t, specdec__template_value value)
 {
     specdec__template_emit_values(t, SPECDEC__TEMPLATE_CONSTANT, &value, 1);
 }
 
-/* Appends an instruction with an interned name as its constant. */
+/* Appends an instruction whose constant is an interned name. */
 static void specdec__template_emit_name(specdec__template *t, int op, specdec__template_value name)
 {
     name = specdec__template_intern_name(t, name);
     specdec__template_emit_values(t, op, &name, 1);
 }
 
-/* Sets the target of a jump to the next instruction. */
-static void specdec__template_land_jump(specdec__template *t, int32_t jump)
+/* Makes the instruction `jump` jump to the instruction that is appended next. */
+static void specdec__template_set_jump_target(specdec__template *t, int32_t jump)
 {
     if (!t->failed && jump >= 0)
         t->code[jump].argument = (int32_t)t->code_count - jump - 1;
 }
 
-/* Appends a jump to a chain of jumps with one target, which is set later. Returns the chain's new head. */
-static int32_t specdec__template_chain_jump(specdec__template *t, int32_t last)
+/* Appends a jump to a chain of jumps with one target, which is set later. last: the last jump of the chain; -1: none.
+   Returns the index of the new one. */
+static int32_t specdec__template_add_jump_to_chain(specdec__template *t, int32_t last)
 {
     return specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, last);
 }
 
-/* Sets the target of all jumps of a chain to the next instruction. */
-static void specdec__template_land_chain(specdec__template *t, int32_t last)
+/* Makes all jumps of a chain jump to the instruction that is appended next. last: the last jump of the chain. */
+static void specdec__template_set_chain_target(specdec__template *t, int32_t last)
 {
     while (!t->failed && last >= 0) {
         const int32_t before = t->code[last].argument;
 
-        specdec__template_land_jump(t, last);
+        specdec__template_set_jump_target(t, last);
         last = before;
     }
 }
 
-/* Appends a jump to an earlier instruction. */
+/* Appends a jump to the earlier instruction `to`. */
 static void specdec__template_jump_back(specdec__template *t, int32_t to)
 {
     const int32_t jump = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
@@ -24071,7 +24173,7 @@ static void specdec__template_jump_back(specdec__template *t, int32_t to)
         t->code[jump].argument = to - jump - 1;
 }
 
-/* Appends copies of the instructions [from, to). */
+/* Appends copies of the instructions [from, to) of the compiled template. */
 static void specdec__template_copy_code(specdec__template *t, int32_t from, int32_t to)
 {
     for (; from < to && !t->failed; from++) {
@@ -24082,18 +24184,18 @@ static void specdec__template_copy_code(specdec__template *t, int32_t from, int3
     }
 }
 
-/* Reverses the order of the instructions [from, to). */
+/* Reverses the order of the instructions [from, to) of the compiled template. */
 static void specdec__template_reverse_code(specdec__template *t, int32_t from, int32_t to)
 {
     for (; from < --to; from++) {
-        const specdec__template_code code = t->code[from];
+        const specdec__template_instruction code = t->code[from];
 
         t->code[from] = t->code[to];
         t->code[to] = code;
     }
 }
 
-/* Exchanges the instructions [from, middle) with those from middle to the end. */
+/* Exchanges the instructions [from, middle) of the compiled template with those from middle to the end. */
 static void specdec__template_exchange_code(specdec__template *t, int32_t from, int32_t middle)
 {
     if (t->failed)
@@ -24117,9 +24219,8 @@ SPECDEC__FOR_SIZE
 
 static void specdec__template_compile_expression(specdec__template *t, int level);
 
-/* Compiles expressions between commas, up to the token that ends them. Returns their number; *comma: there was a
-   comma. */
-static int specdec__template_compile_list(specdec__template *t, int level, int end, int *comma)
+/* Compiles expressions between commas, up to the token `end`. Returns their number; *comma: 1 if there was a comma. */
+static int specdec__template_compile_expression_list(specdec__template *t, int level, int end, int *comma)
 {
     int count = 0;
 
@@ -24134,11 +24235,11 @@ static int specdec__template_compile_list(specdec__template *t, int level, int e
     return count;
 }
 
-/* Compiles an expression, or a tuple of several. */
+/* Compiles an expression up to the token `end`, or several between commas as a tuple. */
 static void specdec__template_compile_tuple(specdec__template *t, int level, int end)
 {
     int comma;
-    const int count = specdec__template_compile_list(t, level, end, &comma);
+    const int count = specdec__template_compile_expression_list(t, level, end, &comma);
 
     if (comma || (!count && end == ')'))
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_TUPLE, count);
@@ -24146,7 +24247,7 @@ static void specdec__template_compile_tuple(specdec__template *t, int level, int
         specdec__template_fail_syntax(t, "an expression is missing");
 }
 
-/* Compiles the members of a dict, behind its {. */
+/* Compiles the members of a dict, behind its opening brace. */
 static void specdec__template_compile_dict(specdec__template *t)
 {
     int count = 0;
@@ -24164,7 +24265,7 @@ static void specdec__template_compile_dict(specdec__template *t)
 }
 
 /* Compiles the arguments of a call in parentheses: positional values, then a name and a value for each named one.
-   Returns both numbers, 8 bits each, and the bits of *arguments and **arguments. */
+   Returns both numbers, 8 bits each, and bits that say whether the call has *arguments and **arguments. */
 static int32_t specdec__template_compile_arguments(specdec__template *t)
 {
     int32_t count = 0, names = 0, stars = 0;
@@ -24204,7 +24305,7 @@ static int32_t specdec__template_compile_arguments(specdec__template *t)
     return count | names << 8 | stars;
 }
 
-/* Compiles an index or slice, between [ and ]. */
+/* Compiles an index or slice, between [ and ], of the value in front of it. */
 static void specdec__template_compile_subscript(specdec__template *t)
 {
     int part, slice = 0;
@@ -24229,7 +24330,7 @@ static void specdec__template_compile_subscript(specdec__template *t)
 }
 
 /* Compiles the attributes, items and calls behind a value. */
-static void specdec__template_compile_postfix(specdec__template *t)
+static void specdec__template_compile_postfix_operators(specdec__template *t)
 {
     while (!t->failed) {
         if (t->token.kind == '(') {
@@ -24291,7 +24392,7 @@ static void specdec__template_compile_primary(specdec__template *t)
         specdec__template_compile_tuple(t, 0, ')');
         specdec__template_expect_operator(t, ')');
     } else if (specdec__template_accept_operator(t, '[')) {
-        const int count = specdec__template_compile_list(t, 0, ']', &comma);
+        const int count = specdec__template_compile_expression_list(t, 0, ']', &comma);
 
         specdec__template_expect_operator(t, ']');
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_LIST, count);
@@ -24302,7 +24403,7 @@ static void specdec__template_compile_primary(specdec__template *t)
     }
 }
 
-/* Compiles a filter, from its name on. */
+/* Compiles a filter of a value, from the filter's name on. */
 static void specdec__template_compile_filter(specdec__template *t)
 {
     const int which = specdec__template_find_filter(&t->token.value);
@@ -24321,7 +24422,7 @@ static void specdec__template_compile_filter(specdec__template *t)
         t->code[made].source = (uint32_t)source & 0xffffffu;
 }
 
-/* Compiles a test, behind `is`. */
+/* Compiles a test of a value, behind the word `is`. */
 static void specdec__template_compile_test(specdec__template *t)
 {
     const int negated = specdec__template_accept_name(t, "not");
@@ -24342,7 +24443,7 @@ static void specdec__template_compile_test(specdec__template *t)
                t->token.kind == SPECDEC__TEMPLATE_QUOTED || t->token.kind == SPECDEC__TEMPLATE_LITERAL ||
                t->token.kind == '[' || t->token.kind == '{') {
         specdec__template_compile_primary(t);
-        specdec__template_compile_postfix(t);
+        specdec__template_compile_postfix_operators(t);
         arguments = 1;
     } else if (specdec__template_token_is_name(t, "is")) {
         specdec__template_fail_syntax(t, "a test is behind another one");
@@ -24353,13 +24454,13 @@ static void specdec__template_compile_test(specdec__template *t)
 }
 
 /* Compiles a value with signs in front, and attributes and calls behind it; filters = 1: also filters and tests. */
-static void specdec__template_compile_unary(specdec__template *t, int filters)
+static void specdec__template_compile_unary_expression(specdec__template *t, int filters)
 {
-    char signs[SPECDEC__TEMPLATE_DEPTH];
+    char signs[SPECDEC__TEMPLATE_MAX_BRACKETS];
     int count = 0;
 
     while (!t->failed && (t->token.kind == '-' || t->token.kind == '+')) {
-        if (count == SPECDEC__TEMPLATE_DEPTH) {
+        if (count == SPECDEC__TEMPLATE_MAX_BRACKETS) {
             specdec__template_fail_syntax(t, "it has too many signs");
             return;
         }
@@ -24367,7 +24468,7 @@ static void specdec__template_compile_unary(specdec__template *t, int filters)
         specdec__template_lex_token(t);
     }
     specdec__template_compile_primary(t);
-    specdec__template_compile_postfix(t);
+    specdec__template_compile_postfix_operators(t);
     while (count > 0)
         specdec__template_emit_code(t, signs[--count] == '-' ? SPECDEC__TEMPLATE_NEGATE : SPECDEC__TEMPLATE_PLUS, 0);
     while (filters && !t->failed) {
@@ -24385,8 +24486,8 @@ static void specdec__template_compile_unary(specdec__template *t, int filters)
     }
 }
 
-/* The precedence level of the operator that the current token begins; *op: its instruction. 0: the token is no
-   operator. */
+/* Returns the precedence level of the operator that the current token begins; *op: its instruction. 0: the token begins
+   no operator. */
 static int specdec__template_token_operator(specdec__template *t, int *op)
 {
     static const struct { short kind; char level, op; } operators[] = {
@@ -24409,7 +24510,7 @@ static int specdec__template_token_operator(specdec__template *t, int *op)
         if (specdec__template_token_is_name(t, "not")) {
             const specdec__template_token next = specdec__template_peek_token(t);
 
-            return next.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_is(&next.value, "in") ? 4 : 0;
+            return next.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_equals(&next.value, "in") ? 4 : 0;
         }
         return 0;
     }
@@ -24421,7 +24522,8 @@ static int specdec__template_token_operator(specdec__template *t, int *op)
     return 0;
 }
 
-/* Compiles comparisons behind a value; in a chain such as a < b < c, all must hold. */
+/* Compiles comparisons behind a value; in a chain such as a < b < c, all must hold. op: instruction of the first
+   comparison. */
 static void specdec__template_compile_comparison(specdec__template *t, int op)
 {
     int32_t ends = -1;
@@ -24443,12 +24545,12 @@ static void specdec__template_compile_comparison(specdec__template *t, int op)
     if (ends < 0)
         return;
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 1);
-    specdec__template_land_chain(t, ends);
+    specdec__template_set_chain_target(t, ends);
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_DROP_BELOW, 0);
 }
 
 /* Compiles "if b else c" behind a value whose instructions begin at `begin`; these are moved behind those of b. */
-static void specdec__template_compile_conditional(specdec__template *t, int32_t begin)
+static void specdec__template_compile_conditional_expression(specdec__template *t, int32_t begin)
 {
     int32_t middle = (int32_t)t->code_count, no, end;
 
@@ -24456,12 +24558,12 @@ static void specdec__template_compile_conditional(specdec__template *t, int32_t 
     no = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0) - middle + begin;
     specdec__template_exchange_code(t, begin, middle);
     end = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
-    specdec__template_land_jump(t, no);
+    specdec__template_set_jump_target(t, no);
     if (specdec__template_accept_name(t, "else"))
         specdec__template_compile_expression(t, 0);
     else
         specdec__template_emit_constant(t, specdec__template_undefined_value());
-    specdec__template_land_jump(t, end);
+    specdec__template_set_jump_target(t, end);
 }
 
 /* Compiles an expression of operators of at least the precedence `level`. */
@@ -24471,7 +24573,7 @@ static void specdec__template_compile_expression(specdec__template *t, int level
     int32_t jump;
     int found, op;
 
-    if (++t->depth > 2 * SPECDEC__TEMPLATE_DEPTH)
+    if (++t->depth > 2 * SPECDEC__TEMPLATE_MAX_BRACKETS)
         specdec__template_fail_syntax(t, "an expression is too deep");
     if (t->failed)
         return;
@@ -24479,7 +24581,7 @@ static void specdec__template_compile_expression(specdec__template *t, int level
         specdec__template_compile_expression(t, 3);
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_NOT, 0);
     } else {
-        specdec__template_compile_unary(t, 1);
+        specdec__template_compile_unary_expression(t, 1);
     }
     while (!t->failed && (found = specdec__template_token_operator(t, &op)) != 0 && found >= level) {
         if (found == 4) {
@@ -24489,27 +24591,27 @@ static void specdec__template_compile_expression(specdec__template *t, int level
         specdec__template_lex_token(t);
         jump = found < 3 ? specdec__template_emit_code(t, op, 0) : -1;
         specdec__template_compile_expression(t, found + 1);
-        specdec__template_land_jump(t, jump);
+        specdec__template_set_jump_target(t, jump);
         if (jump < 0)
             specdec__template_emit_code(t, op, 0);
     }
     while (level == 0 && specdec__template_accept_name(t, "if"))
-        specdec__template_compile_conditional(t, begin);
+        specdec__template_compile_conditional_expression(t, begin);
     t->depth--;
 }
 
 /* ---- Statements. */
 
-/* Opens a block, of the current statement. NULL: too many blocks are open. */
+/* Opens a block of the current statement, such as {% if %}. NULL: too many blocks are open. */
 static specdec__template_block *specdec__template_open_block(specdec__template *t, int kind)
 {
-    specdec__template_block *block = &t->block[t->blocks];
+    specdec__template_block *block = &t->block[t->open_blocks];
 
-    if (t->blocks == SPECDEC__TEMPLATE_BLOCKS) {
+    if (t->open_blocks == SPECDEC__TEMPLATE_MAX_BLOCKS) {
         specdec__template_fail_syntax(t, "its blocks are too deep");
         return NULL;
     }
-    t->blocks++;
+    t->open_blocks++;
     memset(block, 0, sizeof *block);
     block->kind = kind;
     block->begin = block->middle = block->end_jumps = block->break_jumps = -1;
@@ -24518,16 +24620,16 @@ static specdec__template_block *specdec__template_open_block(specdec__template *
     return block;
 }
 
-/* The innermost block, if it is of a kind; else NULL and an error. */
+/* Returns the innermost open block, if it is of a kind; else NULL and an error. */
 static specdec__template_block *specdec__template_innermost_block(specdec__template *t, int kind)
 {
-    if (!t->failed && t->blocks && t->block[t->blocks - 1].kind == kind)
-        return &t->block[t->blocks - 1];
+    if (!t->failed && t->open_blocks && t->block[t->open_blocks - 1].kind == kind)
+        return &t->block[t->open_blocks - 1];
     specdec__template_fail_syntax(t, "it ends a block that has not begun");
     return NULL;
 }
 
-/* Compiles {% if %}. */
+/* Compiles the tag {% if %} with its condition. */
 static void specdec__template_compile_if(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'i');
@@ -24537,7 +24639,7 @@ static void specdec__template_compile_if(specdec__template *t)
         block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
-/* Compiles {% elif %}. */
+/* Compiles the tag {% elif %} with its condition. */
 static void specdec__template_compile_elif(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'i');
@@ -24546,30 +24648,30 @@ static void specdec__template_compile_elif(specdec__template *t)
         specdec__template_fail_syntax(t, "it has an elif behind else");
         return;
     }
-    block->end_jumps = specdec__template_chain_jump(t, block->end_jumps);
-    specdec__template_land_jump(t, block->begin);
+    block->end_jumps = specdec__template_add_jump_to_chain(t, block->end_jumps);
+    specdec__template_set_jump_target(t, block->begin);
     specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
     block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
-/* Compiles the end of a loop's iterations; the instructions of its `else` follow. */
-static void specdec__template_end_iterations(specdec__template *t, specdec__template_block *block)
+/* Compiles the end of a loop's iterations; the instructions of the loop's `else` follow. */
+static void specdec__template_compile_loop_end(specdec__template *t, specdec__template_block *block)
 {
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_RAN, 0);
     specdec__template_jump_back(t, block->middle);
-    specdec__template_land_jump(t, block->begin);
-    specdec__template_land_chain(t, block->break_jumps);
+    specdec__template_set_jump_target(t, block->begin);
+    specdec__template_set_chain_target(t, block->break_jumps);
     block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_FOR, 0);
     block->kind = 'e';
 }
 
-/* Compiles {% else %} of an if or a for. */
+/* Compiles the tag {% else %} of an if or a for. */
 static void specdec__template_compile_else(specdec__template *t)
 {
-    specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
+    specdec__template_block *block = &t->block[t->open_blocks ? t->open_blocks - 1 : 0];
 
-    if (t->blocks && block->kind == 'f') {
-        specdec__template_end_iterations(t, block);
+    if (t->open_blocks && block->kind == 'f') {
+        specdec__template_compile_loop_end(t, block);
         return;
     }
     block = specdec__template_innermost_block(t, 'i');
@@ -24577,36 +24679,36 @@ static void specdec__template_compile_else(specdec__template *t)
         specdec__template_fail_syntax(t, "it has a second else");
         return;
     }
-    block->end_jumps = specdec__template_chain_jump(t, block->end_jumps);
-    specdec__template_land_jump(t, block->begin);
+    block->end_jumps = specdec__template_add_jump_to_chain(t, block->end_jumps);
+    specdec__template_set_jump_target(t, block->begin);
     block->begin = -1;
 }
 
-/* Compiles {% endif %}. */
+/* Compiles the tag {% endif %}: ends the block of the if. */
 static void specdec__template_compile_endif(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'i');
 
     if (!block)
         return;
-    specdec__template_land_jump(t, block->begin);
-    specdec__template_land_chain(t, block->end_jumps);
-    t->blocks--;
+    specdec__template_set_jump_target(t, block->begin);
+    specdec__template_set_chain_target(t, block->end_jumps);
+    t->open_blocks--;
 }
 
 /* Compiles the assignment of the value on the stack to a target: a, or a.b, or a, b, or (a, b). */
-static void specdec__template_compile_target(specdec__template *t, int attributes)
+static void specdec__template_compile_assignment(specdec__template *t, int attributes)
 {
     specdec__template_value names[2];
     const int32_t begin = (int32_t)t->code_count;
     int count = 0, comma = 0;
     int32_t unpack;
 
-    if (++t->depth > SPECDEC__TEMPLATE_DEPTH)
+    if (++t->depth > SPECDEC__TEMPLATE_MAX_BRACKETS)
         specdec__template_fail_syntax(t, "names are too deep");
     while (!t->failed && !specdec__template_token_is_name(t, "in")) {
         if (specdec__template_accept_operator(t, '(')) {
-            specdec__template_compile_target(t, attributes);
+            specdec__template_compile_assignment(t, attributes);
             specdec__template_expect_operator(t, ')');
         } else if (t->token.kind == SPECDEC__TEMPLATE_NAME) {
             names[0] = specdec__template_intern_name(t, t->token.value);
@@ -24636,14 +24738,15 @@ static void specdec__template_compile_target(specdec__template *t, int attribute
     specdec__template_exchange_code(t, begin, unpack);
 }
 
-/* Compiles {% for TARGET in LIST [if CONDITION] %}. A condition gives two loops: the first one filters the list. */
+/* Compiles the tag {% for TARGET in LIST [if CONDITION] %}. A condition gives two loops: the first one filters the
+   list. */
 static void specdec__template_compile_for(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'f');
     const int32_t begin = (int32_t)t->code_count;
     int32_t middle, next;
 
-    specdec__template_compile_target(t, 0);
+    specdec__template_compile_assignment(t, 0);
     middle = (int32_t)t->code_count;
     if (!specdec__template_accept_name(t, "in"))
         specdec__template_fail_syntax(t, "a loop has no in");
@@ -24655,7 +24758,7 @@ static void specdec__template_compile_for(specdec__template *t)
         specdec__template_compile_expression(t, 0);
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_CHOSEN, 0);
         specdec__template_jump_back(t, next);
-        specdec__template_land_jump(t, next);
+        specdec__template_set_jump_target(t, next);
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_CHOOSE, 0);
     }
     specdec__template_accept_name(t, "recursive"); /* accepted; calls of such a loop are refused */
@@ -24666,24 +24769,25 @@ static void specdec__template_compile_for(specdec__template *t)
         block->begin = block->middle = next;
 }
 
-/* Compiles {% endfor %}. */
+/* Compiles the tag {% endfor %}: ends the block of the loop. */
 static void specdec__template_compile_endfor(specdec__template *t)
 {
-    specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
+    specdec__template_block *block = &t->block[t->open_blocks ? t->open_blocks - 1 : 0];
 
-    if (t->blocks && block->kind == 'f')
-        specdec__template_end_iterations(t, block);
+    if (t->open_blocks && block->kind == 'f')
+        specdec__template_compile_loop_end(t, block);
     block = specdec__template_innermost_block(t, 'e');
     if (!block)
         return;
-    specdec__template_land_jump(t, block->begin);
-    t->blocks--;
+    specdec__template_set_jump_target(t, block->begin);
+    t->open_blocks--;
 }
 
-/* Compiles {% break %} and {% continue %}: also leave the scopes and captured blocks within the loop. */
-static void specdec__template_compile_leave(specdec__template *t, int breaks)
+/* Compiles a tag {% break %} (breaks = 1) or {% continue %} (0): leaves the scopes and captured blocks within the loop,
+   and jumps. */
+static void specdec__template_compile_loop_exit(specdec__template *t, int breaks)
 {
-    int i = t->blocks - 1, inner = 0;
+    int i = t->open_blocks - 1, inner = 0;
 
     for (; i >= 0 && t->block[i].kind != 'f' && t->block[i].kind != 'm' && t->block[i].kind != 'c'; i--)
         inner += t->block[i].kind != 'i' && t->block[i].kind != 'e';
@@ -24694,18 +24798,18 @@ static void specdec__template_compile_leave(specdec__template *t, int breaks)
     if (inner)
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_LEAVE, inner);
     if (breaks)
-        t->block[i].break_jumps = specdec__template_chain_jump(t, t->block[i].break_jumps);
+        t->block[i].break_jumps = specdec__template_add_jump_to_chain(t, t->block[i].break_jumps);
     else
         specdec__template_jump_back(t, t->block[i].middle);
 }
 
-/* Compiles {% break %}. */
-static void specdec__template_compile_break(specdec__template *t) { specdec__template_compile_leave(t, 1); }
-/* Compiles {% continue %}. */
-static void specdec__template_compile_continue(specdec__template *t) { specdec__template_compile_leave(t, 0); }
+/* Compiles the tag {% break %}: ends the innermost loop. */
+static void specdec__template_compile_break(specdec__template *t) { specdec__template_compile_loop_exit(t, 1); }
+/* Compiles the tag {% continue %}: ends the iteration of the innermost loop. */
+static void specdec__template_compile_continue(specdec__template *t) { specdec__template_compile_loop_exit(t, 0); }
 
-/* Begins a block whose output is captured. The instructions from `begin` on, which use the captured text, are skipped
-   here and repeated at the end of the block. */
+/* Begins a block whose output is captured. The instructions from index `begin` on, which use the captured text, are
+   skipped here and repeated at the end of the block. */
 static void specdec__template_begin_capture(specdec__template *t, int kind, int32_t begin)
 {
     specdec__template_block *block = specdec__template_open_block(t, kind);
@@ -24720,7 +24824,7 @@ static void specdec__template_begin_capture(specdec__template *t, int kind, int3
     }
 }
 
-/* Ends a block whose output is captured. */
+/* Ends a block of a kind whose output is captured: appends the instructions that use the captured text. */
 static void specdec__template_end_capture(specdec__template *t, int kind)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, kind);
@@ -24729,16 +24833,16 @@ static void specdec__template_end_capture(specdec__template *t, int kind)
         return;
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_CAPTURE, 0);
     specdec__template_copy_code(t, block->begin, block->middle);
-    t->blocks--;
+    t->open_blocks--;
 }
 
-/* Compiles {% set TARGET = VALUE %}, or {% set TARGET [| FILTERS] %} as a block. */
+/* Compiles the tag {% set TARGET = VALUE %}, or {% set TARGET [| FILTERS] %} as a block. */
 static void specdec__template_compile_set(specdec__template *t)
 {
     const int32_t begin = (int32_t)t->code_count;
     int32_t end;
 
-    specdec__template_compile_target(t, 1);
+    specdec__template_compile_assignment(t, 1);
     end = (int32_t)t->code_count;
     if (specdec__template_accept_operator(t, '=')) {
         specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
@@ -24751,10 +24855,10 @@ static void specdec__template_compile_set(specdec__template *t)
     specdec__template_begin_capture(t, 's', begin);
 }
 
-/* Compiles {% endset %}. */
+/* Compiles the tag {% endset %}: ends the block whose output becomes a variable. */
 static void specdec__template_compile_endset(specdec__template *t) { specdec__template_end_capture(t, 's'); }
 
-/* Compiles {% filter FILTERS %}. */
+/* Compiles the tag {% filter FILTERS %}: a block whose output is filtered. */
 static void specdec__template_compile_filter_block(specdec__template *t)
 {
     const int32_t begin = (int32_t)t->code_count;
@@ -24766,14 +24870,14 @@ static void specdec__template_compile_filter_block(specdec__template *t)
     specdec__template_begin_capture(t, 'l', begin);
 }
 
-/* Compiles {% endfilter %}. */
+/* Compiles the tag {% endfilter %}: ends the block whose output is filtered. */
 static void specdec__template_compile_endfilter(specdec__template *t) { specdec__template_end_capture(t, 'l'); }
 
 /* Compiles the parameters of a macro, with their defaults, which are computed at the beginning of the macro. Returns
-   the list of names. */
+   the list of the parameters' names. */
 static specdec__template_value specdec__template_compile_parameters(specdec__template *t)
 {
-    const int from = t->values;
+    const int from = t->value_count;
     specdec__template_value *own = NULL;
     int count;
 
@@ -24782,12 +24886,12 @@ static specdec__template_value specdec__template_compile_parameters(specdec__tem
         const specdec__template_value name = specdec__template_intern_name(t, t->token.value);
         int32_t given;
 
-        if (t->values == SPECDEC__TEMPLATE_STACK)
+        if (t->value_count == SPECDEC__TEMPLATE_MAX_VALUES)
             specdec__template_fail_syntax(t, "it has too many parameters");
         specdec__template_expect_operator(t, SPECDEC__TEMPLATE_NAME);
         if (t->failed)
             break;
-        t->stack[t->values++] = name;
+        t->stack[t->value_count++] = name;
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_MISSING, &name, 1);
         given = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
         if (specdec__template_accept_operator(t, '='))
@@ -24795,23 +24899,25 @@ static specdec__template_value specdec__template_compile_parameters(specdec__tem
         else
             specdec__template_emit_constant(t, specdec__template_undefined_value());
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, &name, 1);
-        specdec__template_land_jump(t, given);
+        specdec__template_set_jump_target(t, given);
         if (!specdec__template_accept_operator(t, ','))
             break;
     }
     specdec__template_expect_operator(t, ')');
-    count = t->values - from;
-    own = (specdec__template_value *)specdec__template_take_permanent(t, (size_t)count * sizeof *own);
+    count = t->value_count - from;
+    own = (specdec__template_value *)specdec__template_take_permanent_memory(t, (size_t)count * sizeof *own);
     if (own && count)
         memcpy(own, t->stack + from, (size_t)count * sizeof *own);
-    t->values = from;
+    t->value_count = from;
     return specdec__template_sized_value(SPECDEC__TEMPLATE_LIST, own, own ? (size_t)count : 0);
 }
 
-/* Compiles the definition of a macro, whose body follows. */
-static specdec__template_macro *specdec__template_compile_definition(specdec__template *t, specdec__template_value name)
+/* Compiles the definition of a macro with a name, whose body follows. Returns the macro; NULL: failed. */
+static specdec__template_macro *specdec__template_compile_macro_definition(specdec__template *t,
+                                                                           specdec__template_value name)
 {
-    specdec__template_macro *macro = (specdec__template_macro *)specdec__template_take_permanent(t, sizeof *macro);
+    specdec__template_macro *macro = (specdec__template_macro *)specdec__template_take_permanent_memory(t,
+                                                                                                        sizeof *macro);
 
     if (!macro)
         return NULL;
@@ -24822,7 +24928,7 @@ static specdec__template_macro *specdec__template_compile_definition(specdec__te
     return macro;
 }
 
-/* Compiles {% macro NAME(PARAMETERS) %}. */
+/* Compiles the tag {% macro NAME(PARAMETERS) %}: the block becomes a macro. */
 static void specdec__template_compile_macro(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'm');
@@ -24830,7 +24936,7 @@ static void specdec__template_compile_macro(specdec__template *t)
     specdec__template_macro *macro;
 
     specdec__template_expect_operator(t, SPECDEC__TEMPLATE_NAME);
-    macro = specdec__template_compile_definition(t, name);
+    macro = specdec__template_compile_macro_definition(t, name);
     if (!block || !macro)
         return;
     block->name = macro->name;
@@ -24839,7 +24945,7 @@ static void specdec__template_compile_macro(specdec__template *t)
     macro->parameters = specdec__template_compile_parameters(t);
 }
 
-/* Compiles {% endmacro %}. */
+/* Compiles the tag {% endmacro %}: ends the body of the macro. */
 static void specdec__template_compile_endmacro(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'm');
@@ -24848,14 +24954,14 @@ static void specdec__template_compile_endmacro(specdec__template *t)
         return;
     specdec__template_accept_operator(t, SPECDEC__TEMPLATE_NAME);
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_RETURN, 0);
-    specdec__template_land_jump(t, block->begin);
+    specdec__template_set_jump_target(t, block->begin);
     specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, &block->name, 1);
     t->macro = block->macro;
-    t->blocks--;
+    t->open_blocks--;
 }
 
-/* Compiles {% call [(PARAMETERS)] CALL %}: the block becomes a macro, which the call gets as argument `caller`. Order
-   of the code: arguments of the call, macro, call. */
+/* Compiles the tag {% call [(PARAMETERS)] CALL %}: the block becomes a macro, which the call gets as argument `caller`.
+   Order of the instructions: arguments of the call, macro, call. */
 static void specdec__template_compile_call_block(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'm');
@@ -24867,7 +24973,7 @@ static void specdec__template_compile_call_block(specdec__template *t)
     if (t->token.kind == '(') {
         jump = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
         parameters = specdec__template_compile_parameters(t);
-        specdec__template_land_jump(t, jump);
+        specdec__template_set_jump_target(t, jump);
     }
     last = (int32_t)t->code_count;
     specdec__template_compile_expression(t, 0);
@@ -24883,7 +24989,7 @@ static void specdec__template_compile_call_block(specdec__template *t)
     block->name = keyword;
     keyword.kind = SPECDEC__TEMPLATE_KEYWORD;
     specdec__template_emit_constant(t, keyword);
-    macro = specdec__template_compile_definition(t, specdec__template_string_value("caller"));
+    macro = specdec__template_compile_macro_definition(t, specdec__template_string_value("caller"));
     if (!macro)
         return;
     block->kind = 'c';
@@ -24894,7 +25000,7 @@ static void specdec__template_compile_call_block(specdec__template *t)
         specdec__template_copy_code(t, begin + 1, last);
 }
 
-/* Compiles {% endcall %}. */
+/* Compiles the tag {% endcall %}: ends the block of {% call %}, and calls. */
 static void specdec__template_compile_endcall(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'c');
@@ -24902,24 +25008,24 @@ static void specdec__template_compile_endcall(specdec__template *t)
     if (!block)
         return;
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_RETURN, 0);
-    specdec__template_land_jump(t, block->begin);
+    specdec__template_set_jump_target(t, block->begin);
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_CALL, block->end_jumps);
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_EMIT, 0);
     t->macro = block->macro;
-    t->blocks--;
+    t->open_blocks--;
 }
 
-/* Compiles {% generation %}: a block with a scope of its own. */
-static void specdec__template_compile_scope(specdec__template *t)
+/* Compiles the tag {% generation %}: a block with a scope of its own. */
+static void specdec__template_compile_generation_block(specdec__template *t)
 {
     if (specdec__template_open_block(t, 'w'))
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_SCOPE, 0);
 }
 
-/* Compiles {% with NAME = VALUE, ... %}. */
+/* Compiles the tag {% with NAME = VALUE, ... %}: a block with variables of its own. */
 static void specdec__template_compile_with(specdec__template *t)
 {
-    specdec__template_compile_scope(t);
+    specdec__template_compile_generation_block(t);
     while (!t->failed && t->token.kind == SPECDEC__TEMPLATE_NAME) {
         const specdec__template_value name = specdec__template_intern_name(t, t->token.value);
 
@@ -24931,26 +25037,26 @@ static void specdec__template_compile_with(specdec__template *t)
     }
 }
 
-/* Compiles {% block NAME %}. */
+/* Compiles the tag {% block NAME %}: a block with a scope of its own. */
 static void specdec__template_compile_block(specdec__template *t)
 {
-    specdec__template_compile_scope(t);
+    specdec__template_compile_generation_block(t);
     while (specdec__template_accept_operator(t, SPECDEC__TEMPLATE_NAME))
         ;
 }
 
-/* Ends a block with a scope of its own. */
-static void specdec__template_compile_end_scope(specdec__template *t)
+/* Compiles the tag that ends a block with a scope of its own: {% endwith %} and others. */
+static void specdec__template_compile_scope_end(specdec__template *t)
 {
     if (specdec__template_innermost_block(t, 'w')) {
         while (specdec__template_accept_operator(t, SPECDEC__TEMPLATE_NAME))
             ;
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_LEAVE, 1);
-        t->blocks--;
+        t->open_blocks--;
     }
 }
 
-/* Compiles {{ EXPRESSION }}. */
+/* Compiles the tag {{ EXPRESSION }}, which writes a value to the output. */
 static void specdec__template_compile_print(specdec__template *t)
 {
     specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
@@ -24977,12 +25083,12 @@ static void specdec__template_compile_statement(specdec__template *t)
                       {"endcall", specdec__template_compile_endcall},
                       {"filter", specdec__template_compile_filter_block},
                       {"endfilter", specdec__template_compile_endfilter},
-                      {"generation", specdec__template_compile_scope},
-                      {"endgeneration", specdec__template_compile_end_scope},
+                      {"generation", specdec__template_compile_generation_block},
+                      {"endgeneration", specdec__template_compile_scope_end},
                       {"with", specdec__template_compile_with},
-                      {"endwith", specdec__template_compile_end_scope},
+                      {"endwith", specdec__template_compile_scope_end},
                       {"block", specdec__template_compile_block},
-                      {"endblock", specdec__template_compile_end_scope},
+                      {"endblock", specdec__template_compile_scope_end},
                       {"print", specdec__template_compile_print}};
     size_t i;
 
@@ -24997,7 +25103,8 @@ static void specdec__template_compile_statement(specdec__template *t)
 
 /* ---- Text between tags. */
 
-/* The beginning of the white space in front of an offset of the text, at least `from`. */
+/* Returns the offset at which the white space in front of offset `at` of the template's text begins, at least
+   `from`. */
 static size_t specdec__template_space_begin(const specdec__template *t, size_t from, size_t at)
 {
     while (at > from) {
@@ -25012,7 +25119,7 @@ static size_t specdec__template_space_begin(const specdec__template *t, size_t f
     return at;
 }
 
-/* The end of the white space that begins at an offset of the text. */
+/* Returns the offset behind the white space that begins at offset `at` of the template's text. */
 static size_t specdec__template_space_end(const specdec__template *t, size_t at)
 {
     const char *text = (const char *)t->text.data;
@@ -25022,8 +25129,8 @@ static size_t specdec__template_space_end(const specdec__template *t, size_t at)
     return at;
 }
 
-/* The end of the text in front of a tag: without white space if the tag begins with '-', or if a statement or comment
-   is the first of its line (lstrip_blocks). */
+/* Returns the offset at which the text in front of a tag ends: without white space if the tag begins with '-', or if a
+   statement or comment is the first of its line (lstrip_blocks). */
 static size_t specdec__template_text_end(const specdec__template *t, size_t from, size_t tag, int lines)
 {
     const int sign = specdec__template_text_byte(t, tag + 2);
@@ -25039,7 +25146,7 @@ static size_t specdec__template_text_end(const specdec__template *t, size_t from
     return space == line && (line > from || lines) ? line : tag;
 }
 
-/* Compiles text between tags: an instruction that writes the bytes [from, to). */
+/* Compiles the text between two tags: an instruction that writes the bytes [from, to) of the template's text. */
 static void specdec__template_compile_text(specdec__template *t, size_t from, size_t to)
 {
     const specdec__template_value value = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, t->text.data + from,
@@ -25049,8 +25156,8 @@ static void specdec__template_compile_text(specdec__template *t, size_t from, si
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_TEXT, &value, 1);
 }
 
-/* Matches the rest of a tag {% raw %} or {% endraw %} at an offset. Returns the offset behind it; 0: no match. *strip:
-   white space to drop behind it. */
+/* Matches the rest of a tag {% raw %} or {% endraw %} (name) at offset `at` of the template's text. Returns the offset
+   behind it; 0: no match. *strip: white space to drop behind it, as in strip_behind. */
 static size_t specdec__template_match_raw_tag(const specdec__template *t, size_t at, const char *name, int *strip)
 {
     const size_t size = strlen(name);
@@ -25068,8 +25175,8 @@ static size_t specdec__template_match_raw_tag(const specdec__template *t, size_t
     return at + 2;
 }
 
-/* Compiles the text of a raw block from an offset on. Returns the offset behind its end tag. */
-static size_t specdec__template_compile_raw(specdec__template *t, size_t from)
+/* Compiles the text of a block {% raw %} from offset `from` on. Returns the offset behind its end tag. */
+static size_t specdec__template_compile_raw_block(specdec__template *t, size_t from)
 {
     size_t at, end;
 
@@ -25090,7 +25197,7 @@ static size_t specdec__template_compile_raw(specdec__template *t, size_t from)
     return t->text.size;
 }
 
-/* Skips a comment, from its text on. Returns the offset behind it. */
+/* Skips a comment {# #} of the template, from the offset `at` of its text on. Returns the offset behind it. */
 static size_t specdec__template_skip_comment(specdec__template *t, size_t at)
 {
     for (; at + 1 < t->text.size; at++)
@@ -25104,7 +25211,7 @@ static size_t specdec__template_skip_comment(specdec__template *t, size_t at)
     return t->text.size;
 }
 
-/* Compiles a tag, whose first two characters are at an offset. Returns the offset behind it. */
+/* Compiles the tag at offset `tag` of the template's text. Returns the offset behind it. */
 static size_t specdec__template_compile_tag(specdec__template *t, size_t tag)
 {
     const int sign = specdec__template_text_byte(t, tag + 2);
@@ -25117,7 +25224,7 @@ static size_t specdec__template_compile_tag(specdec__template *t, size_t tag)
     t->tag = t->text.data[tag + 1];
     raw = t->tag == '%' ? specdec__template_match_raw_tag(t, inside, "raw", &t->strip_behind) : 0;
     if (raw)
-        return specdec__template_compile_raw(t, raw);
+        return specdec__template_compile_raw_block(t, raw);
     t->parsed = inside;
     t->brackets = t->depth = 0;
     t->token.kind = 0;
@@ -25131,14 +25238,14 @@ static size_t specdec__template_compile_tag(specdec__template *t, size_t tag)
     return t->parsed;
 }
 
-/* Copies the template's text, with \r\n and \r replaced by \n. */
+/* Copies the template's text into its memory, with \r\n and \r replaced by \n. */
 static void specdec__template_normalise_lines(specdec__template *t)
 {
     unsigned char *out;
     size_t i, size = 0;
 
     if (t->text.size && memchr(t->text.data, '\r', t->text.size)) {
-        out = (unsigned char *)specdec__template_take_permanent(t, t->text.size);
+        out = (unsigned char *)specdec__template_take_permanent_memory(t, t->text.size);
         for (i = 0; out && i < t->text.size; i++)
             if (t->text.data[i] != '\r')
                 out[size++] = t->text.data[i];
@@ -25155,12 +25262,12 @@ static void specdec__template_compile(specdec__template *t)
     size_t at = 0, tag, from;
     int lines;
 
-    if (t->text.size > SPECDEC__TEMPLATE_LONGEST) {
+    if (t->text.size > SPECDEC__TEMPLATE_MAX_BYTES) {
         specdec__template_fail(t, "it is too long");
         return;
     }
     specdec__template_normalise_lines(t);
-    t->code = (specdec__template_code *)specdec__template_take_memory(t, 1, 0);
+    t->code = (specdec__template_instruction *)specdec__template_take_memory(t, 1, 0);
     while (!t->failed && at < t->text.size) {
         from = t->strip_behind == 2                                                 ? specdec__template_space_end(t, at)
                : t->strip_behind == 1 && specdec__template_text_byte(t, at) == '\n' ? at + 1
@@ -25180,8 +25287,8 @@ static void specdec__template_compile(specdec__template *t)
         specdec__template_compile_text(t, from, specdec__template_text_end(t, from, tag, lines));
         at = specdec__template_compile_tag(t, tag);
     }
-    if (!t->failed && t->blocks) {
-        t->token.from = t->block[t->blocks - 1].source;
+    if (!t->failed && t->open_blocks) {
+        t->token.from = t->block[t->open_blocks - 1].source;
         specdec__template_fail_syntax(t, "a block has no end");
     }
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_HALT, 0);
@@ -25190,14 +25297,14 @@ static void specdec__template_compile(specdec__template *t)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>text/template_run: compiled chat templates are run.
+ * >>text/template_run: runs the instructions of compiled chat templates.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
 /* ---- Operators. */
 
-/* A string, list or tuple repeated `times` times. */
+/* Returns a string, list or tuple repeated `times` times, as Python's a * times. */
 static specdec__template_value specdec__template_repeat_value(specdec__template *t, const specdec__template_value *a,
                                                               int64_t times)
 {
@@ -25222,7 +25329,7 @@ static specdec__template_value specdec__template_repeat_value(specdec__template 
     return specdec__template_sized_value(a->kind, out, out ? a->size * (size_t)times : 0);
 }
 
-/* Python's a * b. */
+/* Returns the product of two values, or a repeated string or list: Python's a * b. */
 static specdec__template_value specdec__template_multiply(specdec__template *t, const specdec__template_value *a,
                                                           const specdec__template_value *b)
 {
@@ -25244,7 +25351,7 @@ static specdec__template_value specdec__template_multiply(specdec__template *t, 
     return specdec__template_integer_value(x * y);
 }
 
-/* The greatest integer not above x. */
+/* Returns the greatest integer not above x. */
 static double specdec__template_floor(double x)
 {
     double whole;
@@ -25255,7 +25362,7 @@ static double specdec__template_floor(double x)
     return whole > x ? whole - 1 : whole;
 }
 
-/* Python's a / b, a // b or a % b, by the instruction op. */
+/* Returns the quotient or remainder of two numbers by the instruction op: Python's a / b, a // b or a % b. */
 static specdec__template_value specdec__template_divide(specdec__template *t, int op,
                                                         const specdec__template_value *a,
                                                         const specdec__template_value *b)
@@ -25286,7 +25393,7 @@ static specdec__template_value specdec__template_divide(specdec__template *t, in
                                                                          : a->as.integer - whole * b->as.integer);
 }
 
-/* Python's a ** b. */
+/* Returns the power of two numbers: Python's a ** b. */
 static specdec__template_value specdec__template_power(specdec__template *t, const specdec__template_value *a,
                                                        const specdec__template_value *b)
 {
@@ -25302,7 +25409,7 @@ static specdec__template_value specdec__template_power(specdec__template *t, con
     return out;
 }
 
-/* Python's a - b. */
+/* Returns the difference of two numbers: Python's a - b. */
 static specdec__template_value specdec__template_subtract(specdec__template *t, const specdec__template_value *a,
                                                           const specdec__template_value *b)
 {
@@ -25319,10 +25426,10 @@ static specdec__template_value specdec__template_subtract(specdec__template *t, 
     return specdec__template_add(t, a, &negative);
 }
 
-/* The result of an instruction with two operands. */
-static specdec__template_value specdec__template_run_binary(specdec__template *t, int op,
-                                                            const specdec__template_value *a,
-                                                            const specdec__template_value *b)
+/* Returns the result of an instruction `op` with two operands, such as SPECDEC__TEMPLATE_ADD. */
+static specdec__template_value specdec__template_run_binary_operator(specdec__template *t, int op,
+                                                                     const specdec__template_value *a,
+                                                                     const specdec__template_value *b)
 {
     specdec__template_value first, second;
     int order;
@@ -25337,15 +25444,15 @@ static specdec__template_value specdec__template_run_binary(specdec__template *t
     case SPECDEC__TEMPLATE_CONCATENATE:
         first = specdec__template_to_string(t, a);
         second = specdec__template_to_string(t, b);
-        return specdec__template_concatenate(t, &first, &second);
+        return specdec__template_concatenate_strings(t, &first, &second);
     case SPECDEC__TEMPLATE_EQUAL: case SPECDEC__TEMPLATE_UNEQUAL:
-        return specdec__template_bool_value(specdec__template_values_equal(t, a, b, SPECDEC__TEMPLATE_COMPARE_DEPTH) ==
+        return specdec__template_bool_value(specdec__template_values_equal(t, a, b, SPECDEC__TEMPLATE_MAX_COMPARED) ==
                                             (op == SPECDEC__TEMPLATE_EQUAL));
     case SPECDEC__TEMPLATE_IN: return specdec__template_bool_value(specdec__template_is_in(t, b, a));
     case SPECDEC__TEMPLATE_NOT_IN: return specdec__template_bool_value(!specdec__template_is_in(t, b, a));
     default: break;
     }
-    order = specdec__template_compare_values(t, a, b, SPECDEC__TEMPLATE_COMPARE_DEPTH);
+    order = specdec__template_compare_values(t, a, b, SPECDEC__TEMPLATE_MAX_COMPARED);
     return specdec__template_bool_value(op == SPECDEC__TEMPLATE_LESS      ? order < 0
                                         : op == SPECDEC__TEMPLATE_AT_MOST ? order <= 0
                                         : op == SPECDEC__TEMPLATE_GREATER ? order > 0
@@ -25354,22 +25461,22 @@ static specdec__template_value specdec__template_run_binary(specdec__template *t
 
 /* ---- The stack, output, scopes. */
 
-/* Pushes a value onto the stack; a full stack is an error. */
+/* Pushes a value onto the template's stack; a full stack is an error. */
 static void specdec__template_push_value(specdec__template *t, specdec__template_value value)
 {
-    if (t->values == SPECDEC__TEMPLATE_STACK)
+    if (t->value_count == SPECDEC__TEMPLATE_MAX_VALUES)
         specdec__template_fail(t, "an expression needs too many values");
     else
-        t->stack[t->values++] = value;
+        t->stack[t->value_count++] = value;
 }
 
-/* Pops the value on top of the stack. The compiler makes sure that there is one. */
+/* Pops the value on top of the template's stack. The compiler makes sure that there is one. */
 static specdec__template_value specdec__template_pop_value(specdec__template *t)
 {
-    return t->values ? t->stack[--t->values] : specdec__template_fail(t, "its stack is empty");
+    return t->value_count ? t->stack[--t->value_count] : specdec__template_fail(t, "its stack is empty");
 }
 
-/* Writes bytes, with their marks, to the output. */
+/* Writes bytes, with their marks (which of them come from messages), to the template's output. */
 static void specdec__template_write_output(specdec__template *t, const void *from, size_t size)
 {
     specdec__template_count_work(t, size);
@@ -25380,11 +25487,11 @@ static void specdec__template_write_output(specdec__template *t, const void *fro
     }
     if (size)
         memcpy(t->output + t->output_bytes, from, size);
-    specdec__template_copy_marks(t, t->plain, t->output_bytes, from, size);
+    specdec__template_copy_marks(t, t->output_marks, t->output_bytes, from, size);
     t->output_bytes += size;
 }
 
-/* Takes the output from offset `from` on back, as a string. */
+/* Removes the output from offset `from` on, and returns it as a string. */
 static specdec__template_value specdec__template_take_output(specdec__template *t, size_t from)
 {
     const size_t at = t->used, size = t->output_bytes - from;
@@ -25392,20 +25499,20 @@ static specdec__template_value specdec__template_take_output(specdec__template *
 
     specdec__template_append(t, t->output + from, size);
     for (i = 0; i < t->used - at; i++)
-        specdec__template_set_bit(t->marks, at + i, specdec__template_get_bit(t->plain, from + i));
+        specdec__template_set_bit(t->marks, at + i, specdec__template_get_bit(t->output_marks, from + i));
     t->output_bytes = from;
     return specdec__template_finish_string(t, at);
 }
 
-/* Releases the memory of the values that a statement computed. */
+/* Releases the memory of the values that a statement of the template has computed. */
 static void specdec__template_release_memory(specdec__template *t)
 {
-    const size_t floor = t->frame[t->frames - 1].memory_floor;
+    const size_t floor = t->frame[t->frame_count - 1].memory_floor;
 
     t->used = floor > t->kept_bytes ? floor : t->kept_bytes;
 }
 
-/* The variable of a scope with a name; NULL: there is none. */
+/* Returns the variable of a scope with a name; NULL: there is none. */
 static specdec__template_binding *specdec__template_find_variable(const specdec__template_scope *scope,
                                                                   const specdec__template_value *name)
 {
@@ -25435,14 +25542,15 @@ static int specdec__template_set_variable(specdec__template *t, specdec__templat
     return !old;
 }
 
-/* Sets a variable of the innermost scope to the value on the stack. */
+/* Pops a value from the template's stack into a variable of the innermost scope. */
 static void specdec__template_store_variable(specdec__template *t, const specdec__template_value *name)
 {
     specdec__template_set_variable(t, t->scope, name, specdec__template_pop_value(t));
-    t->frame[t->frames - 1].memory_floor = t->used;
+    t->frame[t->frame_count - 1].memory_floor = t->used;
 }
 
-/* Sets an attribute of a namespace to the value on the stack; the namespace may be of an outer scope. */
+/* Pops a value from the template's stack into the attribute names[1] of the namespace names[0], which may be a variable
+   of an outer scope. */
 static void specdec__template_store_attribute(specdec__template *t, const specdec__template_value names[2])
 {
     const specdec__template_scope *scope = t->scope;
@@ -25452,7 +25560,7 @@ static void specdec__template_store_attribute(specdec__template *t, const specde
 
     for (; scope && !binding; scope = scope->parent)
         binding = specdec__template_find_variable(scope, &names[0]);
-    if (!binding || binding->value.kind != SPECDEC__TEMPLATE_SPACE) {
+    if (!binding || binding->value.kind != SPECDEC__TEMPLATE_NAMESPACE) {
         specdec__template_fail(t, "it sets an attribute of what is no namespace");
         return;
     }
@@ -25464,14 +25572,15 @@ static void specdec__template_store_attribute(specdec__template *t, const specde
         t->kept_bytes = t->used;
 }
 
-/* Pushes a frame with a new scope, whose parent is given. NULL: there are too many frames. */
+/* Pushes a frame of a kind ('f', 'm', 'c', 's') with a new scope within `parent`. Returns the frame; NULL: there are
+   too many. */
 static specdec__template_frame *specdec__template_push_frame(specdec__template *t, int kind,
                                                              specdec__template_scope *parent)
 {
-    specdec__template_frame *frame = &t->frame[t->frames];
+    specdec__template_frame *frame = &t->frame[t->frame_count];
     specdec__template_scope *scope;
 
-    if (t->frames == SPECDEC__TEMPLATE_FRAMES) {
+    if (t->frame_count == SPECDEC__TEMPLATE_MAX_FRAMES) {
         specdec__template_fail(t, "its loops and macros are too deep");
         return NULL;
     }
@@ -25479,7 +25588,7 @@ static specdec__template_frame *specdec__template_push_frame(specdec__template *
     frame->kind = kind;
     frame->memory_base = t->used;
     frame->output_base = t->output_bytes;
-    frame->stack_base = (size_t)t->values;
+    frame->stack_base = (size_t)t->value_count;
     frame->outer_scope = t->scope;
     scope = (specdec__template_scope *)specdec__template_take_memory(t, 1, sizeof *scope);
     if (!scope)
@@ -25488,14 +25597,14 @@ static specdec__template_frame *specdec__template_push_frame(specdec__template *
     scope->first_binding = NULL;
     t->scope = scope;
     frame->memory_floor = t->used;
-    t->frames++;
+    t->frame_count++;
     return frame;
 }
 
-/* Pops the innermost frame, and releases its memory except values that are kept. */
+/* Pops the innermost frame of the template, and releases its memory except values that are kept. */
 static void specdec__template_pop_frame(specdec__template *t)
 {
-    const specdec__template_frame *frame = &t->frame[--t->frames];
+    const specdec__template_frame *frame = &t->frame[--t->frame_count];
 
     t->used = frame->memory_base > t->kept_bytes ? frame->memory_base : t->kept_bytes;
     t->scope = frame->outer_scope;
@@ -25503,7 +25612,7 @@ static void specdec__template_pop_frame(specdec__template *t)
 
 /* ---- Functions of templates. */
 
-/* Function range(start, stop, step): a list of integers. */
+/* Function range(start, stop, step) of templates: a list of integers. */
 static specdec__template_value specdec__template_call_range(specdec__template *t, const specdec__template_call *call)
 {
     int64_t from = 0, to, step, count, i;
@@ -25526,7 +25635,7 @@ static specdec__template_value specdec__template_call_range(specdec__template *t
     return specdec__template_list_value(out, (size_t)count);
 }
 
-/* Function namespace(NAME=VALUE, ...), or namespace(dict). */
+/* Function namespace(NAME=VALUE, ...), or namespace(dict), of templates: an object whose attributes can be set. */
 static specdec__template_value specdec__template_call_namespace(specdec__template *t,
                                                                 const specdec__template_call *call)
 {
@@ -25552,10 +25661,10 @@ static specdec__template_value specdec__template_call_namespace(specdec__templat
         name.kind = SPECDEC__TEMPLATE_STRING;
         specdec__template_set_variable(t, space, &name, call->named[2 * i + 1]);
     }
-    return specdec__template_sized_value(SPECDEC__TEMPLATE_SPACE, space, 1);
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_NAMESPACE, space, 1);
 }
 
-/* A new dict of pairs of names and values; of equal names the last one counts. */
+/* Returns a new dict of `count` pairs of a name and a value; of equal names the last one counts. */
 static specdec__template_value specdec__template_new_dict(specdec__template *t, const specdec__template_value *pairs,
                                                           size_t count)
 {
@@ -25578,7 +25687,7 @@ static specdec__template_value specdec__template_new_dict(specdec__template *t, 
     return dict;
 }
 
-/* Function dict(NAME=VALUE, ...). */
+/* Function dict(NAME=VALUE, ...) of templates: a new dict. */
 static specdec__template_value specdec__template_call_dict(specdec__template *t, const specdec__template_call *call)
 {
     if (call->positional_count &&
@@ -25588,7 +25697,7 @@ static specdec__template_value specdec__template_call_dict(specdec__template *t,
                                   : specdec__template_new_dict(t, call->named, (size_t)call->named_count);
 }
 
-/* Function raise_exception(MESSAGE): the template stops with an error. */
+/* Function raise_exception(MESSAGE) of templates: the template stops with an error. */
 static specdec__template_value specdec__template_call_raise(specdec__template *t, const specdec__template_call *call)
 {
     const specdec__template_value nothing = specdec__template_string_value("");
@@ -25597,11 +25706,11 @@ static specdec__template_value specdec__template_call_raise(specdec__template *t
 
     if (!t->failed)
         t->raised = 1;
-    return specdec__template_fail_with(t, "the template refuses the conversation",
-                                       specdec__template_as_bytes(text.as.data, text.size));
+    return specdec__template_fail_with_culprit(t, "the template refuses the conversation",
+                                               specdec__template_as_bytes(text.as.data, text.size));
 }
 
-/* Appends a number with leading zeros. */
+/* Appends a number with leading zeros, at least `digits` digits, to the string that is being built. */
 static void specdec__template_append_padded(specdec__template *t, int64_t number, int digits)
 {
     char text[10];
@@ -25612,8 +25721,8 @@ static void specdec__template_append_padded(specdec__template *t, int64_t number
     specdec__template_append(t, text, (size_t)digits);
 }
 
-/* The Gregorian date of a day counted from 1 January 1970: year, month 1 to 12, day of month 1 to 31, day of year 1 to
-   366. */
+/* Computes the Gregorian date of a day counted from 1 January 1970: year, month 1 to 12, day of month 1 to 31, day of
+   year 1 to 366. */
 static void specdec__template_date_of_day(int64_t days, int64_t *year, int *month, int *day, int *of_year)
 {
     static const int before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
@@ -25631,7 +25740,7 @@ static void specdec__template_date_of_day(int64_t days, int64_t *year, int *mont
     *of_year = before[*month - 1] + *day + (leap && *month > 2);
 }
 
-/* Function strftime_now(FORMAT): the date and time of the caller's clock, with English names. */
+/* Function strftime_now(FORMAT) of templates: date and time of the caller's clock, with English names. */
 static specdec__template_value specdec__template_call_strftime(specdec__template *t, const specdec__template_call *call)
 {
     static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
@@ -25649,7 +25758,8 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
     size_t at;
 
     if (t->local_time == SPECDEC__TEMPLATE_NO_CLOCK)
-        return specdec__template_fail_with(t, "it asks for the date", specdec__template_as_bytes("strftime_now", 12));
+        return specdec__template_fail_with_culprit(t, "it asks for the date",
+                                                   specdec__template_as_bytes("strftime_now", 12));
     specdec__template_date_of_day(days, &year, &month, &day, &of_year);
     for (at = 0; at < format.size && !t->failed; at++) {
         const int plain = text[at] == '%' && at + 2 < format.size && text[at + 1] == '-';
@@ -25705,7 +25815,7 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
 
 /* Functions that every template may call, by name. */
 static const struct {
-    const char *name;
+    const char *name; /* name of the function */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
 } specdec__template_functions[] = {{"raise_exception", specdec__template_call_raise},
                                    {"range", specdec__template_call_range},
@@ -25713,7 +25823,8 @@ static const struct {
                                    {"dict", specdec__template_call_dict},
                                    {"strftime_now", specdec__template_call_strftime}};
 
-/* The value of a name: a variable of the innermost scope that has it, else a function, else undefined. */
+/* Returns the value of a name in a template: a variable of the innermost scope that has it, else a function, else
+   undefined. */
 static specdec__template_value specdec__template_load_name(specdec__template *t, const specdec__template_value *name)
 {
     const specdec__template_scope *scope;
@@ -25726,7 +25837,7 @@ static specdec__template_value specdec__template_load_name(specdec__template *t,
             return binding->value;
     }
     for (i = 0; i < SPECDEC__COUNT(specdec__template_functions); i++)
-        if (specdec__template_string_is(name, specdec__template_functions[i].name))
+        if (specdec__template_string_equals(name, specdec__template_functions[i].name))
             return specdec__template_sized_value(SPECDEC__TEMPLATE_FUNCTION, NULL, i);
     return specdec__template_undefined_name(name);
 }
@@ -25745,14 +25856,14 @@ static void specdec__template_expand_arguments(specdec__template *t, int32_t pac
     const specdec__template_value *from;
     size_t i;
 
-    more = specdec__template_iterate(t, &more);
+    more = specdec__template_items_to_iterate(t, &more);
     if (more_named.kind != SPECDEC__TEMPLATE_UNDEFINED && more_named.kind != SPECDEC__TEMPLATE_DICT)
         specdec__template_fail(t, "**arguments are no dict");
     value = specdec__template_new_list(t, (size_t)count + more.size);
     named = specdec__template_new_list(t, 2 * ((size_t)names + more_named.size));
     if (t->failed || !value || !named || more.size > 255 || more_named.size > 255)
         return;
-    from = t->stack + t->values - count - 2 * names;
+    from = t->stack + t->value_count - count - 2 * names;
     for (i = 0; i < (size_t)count + more.size; i++)
         value[i] = i < (size_t)count ? from[i] : specdec__template_list_items(&more)[i - (size_t)count];
     for (i = 0; i < 2 * ((size_t)names + more_named.size); i++)
@@ -25764,10 +25875,11 @@ static void specdec__template_expand_arguments(specdec__template *t, int32_t pac
     call->named = named;
     call->positional_count = count + (int)more.size;
     call->named_count = names + (int)more_named.size;
-    t->values -= count + 2 * names;
+    t->value_count -= count + 2 * names;
 }
 
-/* Pops the arguments of a call from the stack; they stay valid until the next push. */
+/* Pops the arguments of a call from the template's stack; they stay valid until the next push. packed: as returned by
+   specdec__template_compile_arguments. */
 static specdec__template_call specdec__template_take_arguments(specdec__template *t, int32_t packed)
 {
     specdec__template_call call;
@@ -25775,7 +25887,7 @@ static specdec__template_call specdec__template_take_arguments(specdec__template
     memset(&call, 0, sizeof call);
     call.positional_count = packed & 255;
     call.named_count = packed >> 8 & 255;
-    if (t->values < call.positional_count + 2 * call.named_count) {
+    if (t->value_count < call.positional_count + 2 * call.named_count) {
         specdec__template_fail(t, "its stack is empty");
         return call;
     }
@@ -25783,13 +25895,14 @@ static specdec__template_call specdec__template_take_arguments(specdec__template
         specdec__template_expand_arguments(t, packed, &call);
         return call;
     }
-    t->values -= call.positional_count + 2 * call.named_count;
-    call.positional = t->stack + t->values;
+    t->value_count -= call.positional_count + 2 * call.named_count;
+    call.positional = t->stack + t->value_count;
     call.named = call.positional + call.positional_count;
     return call;
 }
 
-/* Binds arguments to a macro's parameters. Further arguments are an error, unless the macro uses varargs or kwargs. */
+/* Sets the variables of a macro's parameters to the arguments of a call. Further arguments are an error, unless the
+   macro uses varargs or kwargs. */
 static void specdec__template_bind_arguments(specdec__template *t, const specdec__template_macro *macro,
                                              const specdec__template_call *call)
 {
@@ -25810,9 +25923,9 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
         for (k = 0; k < count && (names[k].as.data != name.as.data || names[k].size != name.size); k++)
             ;
         if (k < count ? k < (size_t)call->positional_count
-                      : !macro->kwargs && !(macro->caller && specdec__template_string_is(&name, "caller")))
+                      : !macro->kwargs && !(macro->caller && specdec__template_string_equals(&name, "caller")))
             specdec__template_fail(t, "a macro is given an argument twice, or one that it has not");
-        if (k < count || (macro->caller && specdec__template_string_is(&name, "caller"))) {
+        if (k < count || (macro->caller && specdec__template_string_equals(&name, "caller"))) {
             specdec__template_set_variable(t, t->scope, &name, call->named[2 * i + 1]);
             continue;
         }
@@ -25832,9 +25945,10 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
     }
 }
 
-/* The result of calling loop.cycle(...) or loop.changed(...). */
-static specdec__template_value specdec__template_loop_call(specdec__template *t, const specdec__template_value *self,
-                                                           const specdec__template_call *call)
+/* Returns the result of calling loop.cycle(...) or loop.changed(...) in a template. */
+static specdec__template_value specdec__template_call_loop_method(specdec__template *t,
+                                                                  const specdec__template_value *self,
+                                                                  const specdec__template_call *call)
 {
     specdec__template_loop *loop = (specdec__template_loop *)(uintptr_t)self->as.data;
     const specdec__template_value list = specdec__template_list_value(call->positional, (size_t)call->positional_count);
@@ -25844,7 +25958,7 @@ static specdec__template_value specdec__template_loop_call(specdec__template *t,
         return call->positional_count ? call->positional[loop->index % (size_t)call->positional_count]
                            : specdec__template_fail(t, "cycle needs values");
     if (loop->changed_called &&
-        specdec__template_values_equal(t, &loop->last_changed, &list, SPECDEC__TEMPLATE_COMPARE_DEPTH))
+        specdec__template_values_equal(t, &loop->last_changed, &list, SPECDEC__TEMPLATE_MAX_COMPARED))
         return specdec__template_bool_value(0);
     own = specdec__template_new_list(t, list.size);
     if (own && list.size)
@@ -25855,7 +25969,8 @@ static specdec__template_value specdec__template_loop_call(specdec__template *t,
     return specdec__template_bool_value(1);
 }
 
-/* Calls the value on the stack below its arguments. Returns the next instruction. */
+/* Calls the value that lies below its arguments on the template's stack. packed: as returned by
+   specdec__template_compile_arguments. Returns the index of the next instruction. */
 static size_t specdec__template_call_value(specdec__template *t, int32_t packed, size_t next)
 {
     const specdec__template_call call = specdec__template_take_arguments(t, packed);
@@ -25870,7 +25985,7 @@ static size_t specdec__template_call_value(specdec__template *t, int32_t packed,
         frame = specdec__template_push_frame(t, 'm', closure->scope);
         if (!frame)
             return next;
-        frame->return_code = next;
+        frame->return_instruction = next;
         specdec__template_bind_arguments(t, closure->macro, &call);
         frame->memory_floor = t->used;
         return closure->entry;
@@ -25878,7 +25993,7 @@ static size_t specdec__template_call_value(specdec__template *t, int32_t packed,
     if (callee.kind == SPECDEC__TEMPLATE_FUNCTION)
         out = specdec__template_functions[callee.size].call(t, &call);
     else if (callee.kind == SPECDEC__TEMPLATE_METHOD && callee.size >= UINT32_MAX - 1)
-        out = specdec__template_loop_call(t, &callee, &call);
+        out = specdec__template_call_loop_method(t, &callee, &call);
     else if (callee.kind == SPECDEC__TEMPLATE_METHOD)
         out = specdec__template_methods[callee.size].call(t, specdec__template_list_items(&callee), &call,
                                                           specdec__template_methods[callee.size].how);
@@ -25892,11 +26007,11 @@ static size_t specdec__template_call_value(specdec__template *t, int32_t packed,
 
 /* ---- Loops. */
 
-/* Begins a loop over the value on the stack; choose = 1: a loop that only filters the items. */
+/* Begins a loop over the value on the template's stack; choose = 1: a loop that only filters the items. */
 static void specdec__template_begin_loop(specdec__template *t, int choose)
 {
     const specdec__template_value over = specdec__template_pop_value(t);
-    const specdec__template_value list = specdec__template_iterate(t, &over);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, &over);
     specdec__template_loop *loop = (specdec__template_loop *)specdec__template_take_memory(t, 1, sizeof *loop);
     specdec__template_value *chosen = choose ? specdec__template_new_list(t, list.size) : NULL;
     specdec__template_frame *frame = t->failed ? NULL : specdec__template_push_frame(t, choose ? 'h' : 'f', t->scope);
@@ -25912,10 +26027,10 @@ static void specdec__template_begin_loop(specdec__template *t, int choose)
     frame->loop = loop;
 }
 
-/* Begins the next iteration of a loop, and pushes its item. Returns 0 when there is none. */
+/* Begins the next iteration of the innermost loop, and pushes its item onto the stack. Returns 0 when there is none. */
 static int specdec__template_next_iteration(specdec__template *t)
 {
-    specdec__template_frame *frame = &t->frame[t->frames - 1];
+    specdec__template_frame *frame = &t->frame[t->frame_count - 1];
     const specdec__template_value name = specdec__template_intern_name(t, specdec__template_string_value("loop"));
 
     if (++frame->loop->index >= frame->loop->count)
@@ -25933,13 +26048,14 @@ static int specdec__template_next_iteration(specdec__template *t)
 
 /* ---- Running instructions. */
 
-/* The constant of an instruction, by its place in memory. */
-static const void *specdec__template_constant(const specdec__template *t, int32_t place)
+/* Returns the constant of an instruction by its place in the template's memory, in units of 8 bytes. */
+static const void *specdec__template_constant_of_place(const specdec__template *t, int32_t place)
 {
     return t->memory + (size_t)place * 8;
 }
 
-/* Pushes a macro as a value. */
+/* Pushes a macro as a value onto the template's stack. place: the macro's place in memory; next: index of the
+   instruction behind this one. */
 static void specdec__template_define_macro(specdec__template *t, int32_t place, size_t next)
 {
     specdec__template_closure *closure = (specdec__template_closure *)specdec__template_take_memory(t, 1,
@@ -25947,29 +26063,29 @@ static void specdec__template_define_macro(specdec__template *t, int32_t place, 
 
     if (!closure)
         return;
-    closure->macro = (const specdec__template_macro *)specdec__template_constant(t, place);
+    closure->macro = (const specdec__template_macro *)specdec__template_constant_of_place(t, place);
     closure->scope = t->scope;
     closure->entry = next + 1; /* the jump over the body is skipped */
     specdec__template_push_value(t, specdec__template_sized_value(SPECDEC__TEMPLATE_MACRO, closure, 1));
 }
 
-/* Makes a list, tuple, dict or slice of `count` values on the stack. */
-static void specdec__template_make_value(specdec__template *t, int op, int32_t count)
+/* Replaces `count` values on the template's stack by a list, tuple, dict or slice of them, by the instruction op. */
+static void specdec__template_make_collection(specdec__template *t, int op, int32_t count)
 {
     const size_t values = (size_t)count * (op == SPECDEC__TEMPLATE_MAKE_DICT ? 2 : 1);
     specdec__template_value *own, out;
 
-    if (values > (size_t)t->values) {
+    if (values > (size_t)t->value_count) {
         specdec__template_fail(t, "its stack is empty");
         return;
     }
-    t->values -= (int)values;
+    t->value_count -= (int)values;
     if (op == SPECDEC__TEMPLATE_MAKE_DICT) {
-        out = specdec__template_new_dict(t, t->stack + t->values, (size_t)count);
+        out = specdec__template_new_dict(t, t->stack + t->value_count, (size_t)count);
     } else {
         own = specdec__template_new_list(t, values);
         if (own && values)
-            memcpy(own, t->stack + t->values, values * sizeof *own);
+            memcpy(own, t->stack + t->value_count, values * sizeof *own);
         out = specdec__template_sized_value(op == SPECDEC__TEMPLATE_MAKE_LIST    ? SPECDEC__TEMPLATE_LIST
                                             : op == SPECDEC__TEMPLATE_MAKE_TUPLE ? SPECDEC__TEMPLATE_TUPLE
                                                                         : SPECDEC__TEMPLATE_SLICE,
@@ -25978,11 +26094,11 @@ static void specdec__template_make_value(specdec__template *t, int op, int32_t c
     specdec__template_push_value(t, out);
 }
 
-/* Pushes the items of a list, the first one on top; their number must be `count`. */
+/* Pops a list from the template's stack and pushes its items, the first one on top; their number must be `count`. */
 static void specdec__template_unpack_list(specdec__template *t, int32_t count)
 {
     const specdec__template_value value = specdec__template_pop_value(t);
-    const specdec__template_value list = specdec__template_iterate(t, &value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, &value);
 
     if ((size_t)count != list.size || value.kind == SPECDEC__TEMPLATE_UNDEFINED) {
         specdec__template_fail(t, "it gives another number of values to names");
@@ -25992,7 +26108,7 @@ static void specdec__template_unpack_list(specdec__template *t, int32_t count)
         specdec__template_push_value(t, specdec__template_list_items(&list)[count]);
 }
 
-/* Writes the value on the stack to the output: {{ }}. */
+/* Pops a value from the template's stack and writes it to the output: {{ }}. */
 static void specdec__template_write_value(specdec__template *t)
 {
     const specdec__template_value value = specdec__template_pop_value(t);
@@ -26002,7 +26118,8 @@ static void specdec__template_write_value(specdec__template *t)
     specdec__template_release_memory(t);
 }
 
-/* Applies a filter or test to the value below its arguments on the stack. packed: as for a call, with the row. */
+/* Replaces a value and its arguments on the template's stack by the result of a filter or test. packed: as for a call,
+   with the row of the filter or test. */
 static void specdec__template_run_filter_or_test(specdec__template *t, int op, int32_t packed)
 {
     const specdec__template_call call = specdec__template_take_arguments(
@@ -26017,15 +26134,17 @@ static void specdec__template_run_filter_or_test(specdec__template *t, int op, i
                                   : specdec__template_bool_value(specdec__template_run_test(t, which, &value, &call)));
 }
 
-/* Runs an instruction that only computes values on the stack. */
-static void specdec__template_run_compute(specdec__template *t, int op, int32_t argument)
+/* Runs an instruction that only computes values on the template's stack. */
+static void specdec__template_run_value_instruction(specdec__template *t, int op, int32_t argument)
 {
-    const specdec__template_value *constant = (const specdec__template_value *)specdec__template_constant(t, 0);
-    const specdec__template_value top = t->values ? t->stack[t->values - 1] : specdec__template_undefined_value();
+    const specdec__template_value *constant = (const specdec__template_value *)specdec__template_constant_of_place(t,
+                                                                                                                   0);
+    const specdec__template_value top =
+        t->value_count ? t->stack[t->value_count - 1] : specdec__template_undefined_value();
     specdec__template_value below;
 
     if (op <= SPECDEC__TEMPLATE_STORE_ATTRIBUTE || op == SPECDEC__TEMPLATE_ATTRIBUTE)
-        constant = (const specdec__template_value *)specdec__template_constant(t, argument);
+        constant = (const specdec__template_value *)specdec__template_constant_of_place(t, argument);
     switch (op) {
     case SPECDEC__TEMPLATE_TEXT: specdec__template_write_output(t, constant->as.data, constant->size); return;
     case SPECDEC__TEMPLATE_EMIT: specdec__template_write_value(t); return;
@@ -26035,9 +26154,7 @@ static void specdec__template_run_compute(specdec__template *t, int op, int32_t 
     case SPECDEC__TEMPLATE_STORE_ATTRIBUTE: specdec__template_store_attribute(t, constant); return;
     case SPECDEC__TEMPLATE_UNPACK: specdec__template_unpack_list(t, argument); return;
     case SPECDEC__TEMPLATE_MAKE_SLICE: case SPECDEC__TEMPLATE_MAKE_LIST: case SPECDEC__TEMPLATE_MAKE_TUPLE:
-    case SPECDEC__TEMPLATE_MAKE_DICT:
-        specdec__template_make_value(t, op, argument);
-        return;
+    case SPECDEC__TEMPLATE_MAKE_DICT: specdec__template_make_collection(t, op, argument); return;
     case SPECDEC__TEMPLATE_FILTER:
     case SPECDEC__TEMPLATE_TEST: specdec__template_run_filter_or_test(t, op, argument); return;
     default: break;
@@ -26070,36 +26187,37 @@ static void specdec__template_run_compute(specdec__template *t, int op, int32_t 
     else if (op == SPECDEC__TEMPLATE_ITEM)
         specdec__template_push_value(t, specdec__template_get_item(t, &below, &top));
     else
-        specdec__template_push_value(t, specdec__template_run_binary(t, op, &below, &top));
+        specdec__template_push_value(t, specdec__template_run_binary_operator(t, op, &below, &top));
 }
 
-/* Pops the innermost `count` frames. */
+/* Pops the innermost `count` frames of the template. */
 static void specdec__template_pop_frames(specdec__template *t, int32_t count)
 {
-    for (; count > 0 && t->frames > 1; count--) {
-        if (t->frame[t->frames - 1].kind == 'c')
-            t->output_bytes = t->frame[t->frames - 1].output_base;
+    for (; count > 0 && t->frame_count > 1; count--) {
+        if (t->frame[t->frame_count - 1].kind == 'c')
+            t->output_bytes = t->frame[t->frame_count - 1].output_base;
         specdec__template_pop_frame(t);
     }
     specdec__template_release_memory(t);
 }
 
-/* Ends a macro or a captured block: its output becomes a value on the stack. Returns the instruction to return to. */
+/* Ends a macro or a captured block: its output becomes a value on the stack. Returns the index of the instruction to
+   return to. */
 static size_t specdec__template_end_capture_frame(specdec__template *t)
 {
-    const specdec__template_frame *frame = &t->frame[t->frames - 1];
+    const specdec__template_frame *frame = &t->frame[t->frame_count - 1];
 
     specdec__template_pop_frame(t);
-    t->values = (int)frame->stack_base;
+    t->value_count = (int)frame->stack_base;
     specdec__template_push_value(t, specdec__template_take_output(t, frame->output_base));
-    return frame->return_code;
+    return frame->return_instruction;
 }
 
-/* Runs an instruction that jumps, calls or changes frames. Returns the next instruction. */
-static size_t specdec__template_run_flow(specdec__template *t, int op, int32_t argument, size_t next)
+/* Runs an instruction that jumps, calls or changes frames. Returns the index of the next instruction. */
+static size_t specdec__template_run_flow_instruction(specdec__template *t, int op, int32_t argument, size_t next)
 {
     const size_t target = (size_t)((int64_t)next + argument);
-    specdec__template_frame *frame = &t->frame[t->frames - 1];
+    specdec__template_frame *frame = &t->frame[t->frame_count - 1];
     specdec__template_value top;
 
     switch (op) {
@@ -26133,8 +26251,8 @@ static size_t specdec__template_run_flow(specdec__template *t, int op, int32_t a
         return next;
     case SPECDEC__TEMPLATE_DEFINE: specdec__template_define_macro(t, argument, next); return next;
     case SPECDEC__TEMPLATE_MISSING:
-        return next + (size_t)!specdec__template_find_variable(t->scope, (const specdec__template_value *)
-                                                            specdec__template_constant(t, argument));
+        return next + (size_t)!specdec__template_find_variable(
+                          t->scope, (const specdec__template_value *)specdec__template_constant_of_place(t, argument));
     case SPECDEC__TEMPLATE_RETURN: return specdec__template_end_capture_frame(t);
     case SPECDEC__TEMPLATE_SCOPE: specdec__template_push_frame(t, 's', t->scope); return next;
     case SPECDEC__TEMPLATE_CAPTURE: specdec__template_push_frame(t, 'c', t->scope); return next;
@@ -26148,12 +26266,12 @@ static void specdec__template_run_code(specdec__template *t)
 {
     size_t next = 0;
 
-    t->values = t->frames = t->depth = 0;
+    t->value_count = t->frame_count = t->depth = 0;
     t->scope = NULL;
     if (!specdec__template_push_frame(t, 'r', &t->root))
         return;
     while (!t->failed && next < t->code_count) {
-        const specdec__template_code code = t->code[next++];
+        const specdec__template_instruction code = t->code[next++];
 
         t->source = code.source;
         specdec__template_count_work(t, 0);
@@ -26161,15 +26279,15 @@ static void specdec__template_run_code(specdec__template *t)
             return;
         if ((code.op >= SPECDEC__TEMPLATE_JUMP && code.op <= SPECDEC__TEMPLATE_KEEP_TRUE) ||
             code.op == SPECDEC__TEMPLATE_CALL || code.op >= SPECDEC__TEMPLATE_FOR)
-            next = specdec__template_run_flow(t, (int)code.op, code.argument, next);
+            next = specdec__template_run_flow_instruction(t, (int)code.op, code.argument, next);
         else
-            specdec__template_run_compute(t, (int)code.op, code.argument);
+            specdec__template_run_value_instruction(t, (int)code.op, code.argument);
     }
 }
 
 /* ---- Input values of a template. */
 
-/* Defines a name that the template may use. */
+/* Defines a variable of the whole template, such as messages, before the template runs. */
 static void specdec__template_define_name(specdec__template *t, specdec__template_value name,
                                           specdec__template_value value)
 {
@@ -26177,7 +26295,7 @@ static void specdec__template_define_name(specdec__template *t, specdec__templat
     specdec__template_set_variable(t, &t->root, &name, value);
 }
 
-/* A string with a copy of bytes, marked as a message's. */
+/* Returns a string value with a copy of bytes, marked as a message's. */
 static specdec__template_value specdec__template_marked_string(specdec__template *t, const void *from, size_t size)
 {
     const size_t at = t->used;
@@ -26186,8 +26304,8 @@ static specdec__template_value specdec__template_marked_string(specdec__template
     return specdec__template_finish_string(t, at);
 }
 
-/* The constant string of a known role, which is not marked, as some templates write control tokens with it; NULL:
-   another role. */
+/* Returns the constant string of a known role, such as "user", which is not marked, as some templates write control
+   tokens with it; NULL: another role. */
 static const char *specdec__template_known_role(const char *text, size_t size)
 {
     static const char *const roles[] = {"system", "user", "assistant", "tool", "developer"};
@@ -26199,7 +26317,8 @@ static const char *specdec__template_known_role(const char *text, size_t size)
     return NULL;
 }
 
-/* The value of a JSON string; its bytes are marked as a message's, except for known roles. */
+/* Returns the value of a JSON string as a template's string; its bytes are marked as a message's, except for known
+   roles. */
 static specdec__template_value specdec__template_json_string(specdec__template *t, const specdec__json *j, size_t node)
 {
     const size_t at = t->used, most = j->nodes[node].to - j->nodes[node].from;
@@ -26222,7 +26341,7 @@ static specdec__template_value specdec__template_json_string(specdec__template *
     return specdec__template_finish_string(t, at);
 }
 
-/* The value of a JSON node; arrays and objects stay empty. */
+/* Returns the value of a JSON node as a template's value; arrays and objects stay empty. */
 static specdec__template_value specdec__template_json_node(specdec__template *t, const specdec__json *j, size_t node)
 {
     const size_t count = j->nodes[node].count;
@@ -26248,14 +26367,14 @@ static specdec__template_value specdec__template_json_node(specdec__template *t,
     }
 }
 
-/* The value of a JSON text that was parsed, with everything in it. */
+/* Returns a parsed JSON text as a template's value, with all that its arrays and objects contain. */
 static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(specdec__template *t,
                                                                               const specdec__json *j)
 {
     struct {
         specdec__template_value *next;
         size_t left;
-    } open[SPECDEC__TEMPLATE_NESTED];
+    } open[SPECDEC__TEMPLATE_MAX_NESTED];
     specdec__template_value all = specdec__template_undefined_value(), *slot = &all;
     size_t node;
     int depth = 0;
@@ -26270,7 +26389,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(sp
         *slot = specdec__template_json_node(t, j, node);
         if (slot->kind != SPECDEC__TEMPLATE_LIST && slot->kind != SPECDEC__TEMPLATE_DICT)
             continue;
-        if (depth == SPECDEC__TEMPLATE_NESTED)
+        if (depth == SPECDEC__TEMPLATE_MAX_NESTED)
             return specdec__template_fail(t, "its messages are too deep");
         open[depth].next = (specdec__template_value *)(uintptr_t)slot->as.data;
         open[depth++].left = (size_t)slot->size * (slot->kind == SPECDEC__TEMPLATE_DICT ? 2 : 1);
@@ -26278,7 +26397,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(sp
     return t->failed ? specdec__template_undefined_value() : all;
 }
 
-/* Parses a JSON text to a template's value; none for an empty text. */
+/* Parses a JSON text and returns it as a template's value; none for an empty text. */
 SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specdec__template *t, specdec__bytes text)
 {
     const size_t limit = t->limit;
@@ -26292,29 +26411,32 @@ SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specd
         return value;
     if (specdec__json_parse(&j)) {
         j.room = j.count;
-        j.nodes = (specdec__json_node *)specdec__template_take_permanent(
+        j.nodes = (specdec__json_node *)specdec__template_take_permanent_memory(
             t, specdec__size_multiply(j.room, sizeof *j.nodes));
         if (j.nodes && specdec__json_parse(&j))
             value = specdec__template_json_value(t, &j);
         t->limit = limit;
     } else {
-        specdec__template_fail_with(t, "a JSON text is none", specdec__template_as_bytes(j.failed, strlen(j.failed)));
+        specdec__template_fail_with_culprit(t, "a JSON text is none",
+                                            specdec__template_as_bytes(j.failed, strlen(j.failed)));
     }
     return value;
 }
 
 /* ---- Rendering. */
 
-/* Bytes of memory that compiling a template of `bytes` bytes, and running it for a few messages, needs. */
+/* Returns the bytes of memory that compiling a chat template of `bytes` bytes, and running it for a few messages,
+   needs. */
 static SPECDEC__UNUSED size_t specdec__template_memory_needed(size_t bytes)
 {
-    const size_t most = SPECDEC__TEMPLATE_LONGEST;
+    const size_t most = SPECDEC__TEMPLATE_MAX_BYTES;
 
     return (bytes < most ? bytes : most) * 8 + 65536;
 }
 
-/* Prepares a template. memory[size], aligned for pointers, is for its values; output[room] receives its text; plain[]
-   receives a bit for each byte of the text. */
+/* Initialises a chat template with its text and memory. memory[size], aligned for pointers, is for its values;
+   output[room] receives the text that it writes; plain[] receives a bit for each byte of that text, 1: it comes from a
+   message. */
 static void specdec__template_begin(specdec__template *t, specdec__bytes text, void *memory, size_t size, char *output,
                                     unsigned char *plain, size_t room)
 {
@@ -26326,15 +26448,15 @@ static void specdec__template_begin(specdec__template *t, specdec__bytes text, v
     t->marks = t->memory + bytes;
     t->size = t->limit = bytes < (size_t)1 << 31 ? bytes : (size_t)1 << 31;
     t->output = output;
-    t->plain = plain;
+    t->output_marks = plain;
     t->output_room = room;
     t->local_time = SPECDEC__TEMPLATE_NO_CLOCK;
     specdec__template_compile(t);
     t->input_end = t->used;
 }
 
-/* Compiles and runs a template whose input is defined. Afterwards t->output holds t->output_bytes bytes; or t->failed
-   says why not, and t->line and t->column (from 1, in bytes) say where. */
+/* Compiles and runs a chat template whose input is defined. Afterwards t->output holds t->output_bytes bytes; or
+   t->failed says why not, and t->line and t->column (from 1, in bytes) say where. */
 static void specdec__template_render(specdec__template *t)
 {
     size_t i;
@@ -26359,35 +26481,34 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Number of roles; most tokens that a format requires. */
+/* Number of roles of messages (system, user, assistant); most special tokens that one chat format may require. */
 enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_TOKENS = 5 };
 
 /* A chat format: how the messages of a conversation are written as text. Special tokens are spelled out, so the text is
    tokenized with PARSE_SPECIAL. The beginning-of-text token is not a part of it. */
 typedef struct specdec__chat_format {
-    const char *name;
+    const char *name;                         /* name of the chat format, such as "chatml" */
     const char *tokens[SPECDEC__CHAT_TOKENS]; /* texts that must each be one token of the vocabulary */
     int trim_roles;                           /* bit 1 << role: white space around messages of the role is dropped */
     int end_token_roles;                      /* bit 1 << role: the end-of-text token stands in front of `after` */
-    const char *first_opening;                /* in front of a system message, or of a user message without one: the
-                                                 first */
-    const char *later_opening;                /* in front of each later system message, or user message without one */
-    const char *before[SPECDEC__CHAT_ROLES];  /* in front of a message of a role */
-    const char *after[SPECDEC__CHAT_ROLES];   /* behind a message of a role */
-    const char *model_turn;                   /* begins the model's turn */
+    const char *first_opening;                /* text in front of the conversation's first system or user message */
+    const char *later_opening;                /* text in front of later system messages, or user messages without one */
+    const char *before[SPECDEC__CHAT_ROLES];  /* text in front of a message of a role */
+    const char *after[SPECDEC__CHAT_ROLES];   /* text behind a message of a role */
+    const char *model_turn;                   /* text that begins the model's turn */
 } specdec__chat_format;
 
-/* Values of trim_roles and end_token_roles. TRIM_END_ONLY: of user messages behind system messages, only the white
-   space at the end is dropped. */
+/* Values of trim_roles and end_token_roles of a specdec__chat_format: sets of roles, a bit for each. TRIM_END_ONLY: of
+   user messages behind system messages, only the white space at the end is dropped. */
 enum {
-    SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT,
-    SPECDEC__CHAT_ALL = (1 << SPECDEC__CHAT_ROLES) - 1,
+    SPECDEC__CHAT_ASSISTANT_ONLY = 1 << SPECDEC_ASSISTANT,
+    SPECDEC__CHAT_ALL_ROLES = (1 << SPECDEC__CHAT_ROLES) - 1,
     SPECDEC__CHAT_TRIM_END_ONLY = 1 << SPECDEC__CHAT_ROLES
 };
 
-/* DeepSeek's tokens for roles, with full-width bars. */
-#define SPECDEC__CHAT_USER      "<\xef\xbd\x9c" "User\xef\xbd\x9c>"
-#define SPECDEC__CHAT_ASSISTANT "<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>"
+/* Texts of DeepSeek's tokens in front of user and assistant messages, with full-width bars. */
+#define SPECDEC__DEEPSEEK_USER      "<\xef\xbd\x9c" "User\xef\xbd\x9c>"
+#define SPECDEC__DEEPSEEK_ASSISTANT "<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>"
 
 /* All chat formats. A name may have several rows: a template gets the first row that writes the same text as the
    template; a name without a template gets the first row. "llama2": with "<s>" in front of every question, or of the
@@ -26399,9 +26520,9 @@ static const specdec__chat_format specdec__chat_formats[] = {
      {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
     {"phi3", {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}, 0, 0, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"<|end|>\n", "<|end|>\n", "<|end|>\n"}, "<|assistant|>\n"},
-    {"tulu", {NULL}, 0, SPECDEC__CHAT_ANSWERS, "", "",
+    {"tulu", {NULL}, 0, SPECDEC__CHAT_ASSISTANT_ONLY, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
-    {"zephyr", {NULL}, 0, SPECDEC__CHAT_ALL, "", "",
+    {"zephyr", {NULL}, 0, SPECDEC__CHAT_ALL_ROLES, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
     {"phi4", {"<|im_start|>", "<|im_sep|>", "<|im_end|>"}, 0, 0, "", "",
      {"<|im_start|>system<|im_sep|>", "<|im_start|>user<|im_sep|>", "<|im_start|>assistant<|im_sep|>"},
@@ -26412,7 +26533,7 @@ static const specdec__chat_format specdec__chat_formats[] = {
     {"chatml", {"<|im_start|>", "<|im_end|>"}, 0, 0, "", "",
      {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
      {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n"},
-    {"llama3", {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}, SPECDEC__CHAT_ALL, 0, "", "",
+    {"llama3", {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}, SPECDEC__CHAT_ALL_ROLES, 0, "", "",
      {"<|start_header_id|>system<|end_header_id|>\n\n", "<|start_header_id|>user<|end_header_id|>\n\n",
       "<|start_header_id|>assistant<|end_header_id|>\n\n"},
      {"<|eot_id|>", "<|eot_id|>", "<|eot_id|>"}, "<|start_header_id|>assistant<|end_header_id|>\n\n"},
@@ -26420,13 +26541,14 @@ static const specdec__chat_format specdec__chat_formats[] = {
      {"<|start_of_role|>system<|end_of_role|>", "<|start_of_role|>user<|end_of_role|>",
       "<|start_of_role|>assistant<|end_of_role|>"},
      {"<|end_of_text|>\n", "<|end_of_text|>\n", "<|end_of_text|>\n"}, "<|start_of_role|>assistant<|end_of_role|>"},
-    {"deepseek-r1", {SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, 0, SPECDEC__CHAT_ANSWERS, "",
-     "", {"", SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, {"", "", ""}, SPECDEC__CHAT_ASSISTANT "<think>\n"},
-    {"deepseek-r1", {SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, 0, SPECDEC__CHAT_ANSWERS, "", "",
-     {"", SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, {"", "", ""}, SPECDEC__CHAT_ASSISTANT},
+    {"deepseek-r1", {SPECDEC__DEEPSEEK_USER, SPECDEC__DEEPSEEK_ASSISTANT}, 0, SPECDEC__CHAT_ASSISTANT_ONLY, "",
+     "", {"", SPECDEC__DEEPSEEK_USER, SPECDEC__DEEPSEEK_ASSISTANT}, {"", "", ""},
+     SPECDEC__DEEPSEEK_ASSISTANT "<think>\n"},
+    {"deepseek-r1", {SPECDEC__DEEPSEEK_USER, SPECDEC__DEEPSEEK_ASSISTANT}, 0, SPECDEC__CHAT_ASSISTANT_ONLY, "", "",
+     {"", SPECDEC__DEEPSEEK_USER, SPECDEC__DEEPSEEK_ASSISTANT}, {"", "", ""}, SPECDEC__DEEPSEEK_ASSISTANT},
     {"mistral-v7", {"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]", "</s>"}, 0, 0, "", "",
      {"[SYSTEM_PROMPT] ", "[INST] ", " "}, {"[/SYSTEM_PROMPT]", "[/INST]", "</s>"}, ""},
-    {"mistral-v3", {"[INST]", "[/INST]", "</s>"}, SPECDEC__CHAT_ANSWERS, 0, "[INST] ", "[INST] ",
+    {"mistral-v3", {"[INST]", "[/INST]", "</s>"}, SPECDEC__CHAT_ASSISTANT_ONLY, 0, "[INST] ", "[INST] ",
      {"", "", " "}, {"\n\n", "[/INST]", "</s>"}, ""},
     {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
      {"", "", ""}, {"\n\n", " [/INST]", "</s>"}, ""},
@@ -26436,65 +26558,63 @@ static const specdec__chat_format specdec__chat_formats[] = {
      {"", "", ""}, {"\n\n", " [/INST]", "</s> "}, ""},
     {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
      {"", "", " "}, {"\n\n", " [/INST]", " </s>"}, ""},
-    {"llama2", {"<s>", "</s>"}, SPECDEC__CHAT_ALL, 0, "[INST] ", "<s>[INST] ",
+    {"llama2", {"<s>", "</s>"}, SPECDEC__CHAT_ALL_ROLES, 0, "[INST] ", "<s>[INST] ",
      {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
-    {"llama2", {"<s>", "</s>"}, SPECDEC__CHAT_ALL, 0, "[INST] ", "[INST] ",
+    {"llama2", {"<s>", "</s>"}, SPECDEC__CHAT_ALL_ROLES, 0, "[INST] ", "[INST] ",
      {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
-    {"gemma", {"<start_of_turn>", "<end_of_turn>"}, SPECDEC__CHAT_ALL, 0, "<start_of_turn>user\n",
+    {"gemma", {"<start_of_turn>", "<end_of_turn>"}, SPECDEC__CHAT_ALL_ROLES, 0, "<start_of_turn>user\n",
      "<start_of_turn>user\n",
      {"", "", "<start_of_turn>model\n"}, {"\n\n", "<end_of_turn>\n", "<end_of_turn>\n"}, "<start_of_turn>model\n"}};
 
-/* How conversations with a model are written: a format, or the model's template, and what was learned from it. */
+/* How conversations with a model are written: by a chat format, or by the model's chat template; with properties of the
+   template that were found by running it. */
 typedef struct specdec__chat {
-    const specdec__chat_format *format; /* NULL: no format is known */
-    int trim_roles;                     /* as in the format, unless the template differs from it */
+    const specdec__chat_format *format; /* the chat format by which messages are written; NULL: none is known */
+    int trim_roles;                     /* as in specdec__chat_format; the template may differ from the format here */
     int writes_bos;                     /* 1: the beginning-of-text token is written, whatever add_bos_token says */
-    int runs_template;                  /* 1: without a format; the template is run for each conversation */
-    int refuses_system;                 /* 1: system messages are refused, as the template writes them in a way that no
-                                           format has */
+    int runs_template;                  /* 1: no format is known; the template is run for each conversation */
+    int refuses_system;                 /* 1: system messages are refused: no format writes them as the template does */
     const specdec__calls *calls;        /* how tool calls are written; NULL: unknown */
     const specdec__thoughts *thoughts;  /* how thoughts are written; NULL: the model writes none */
     specdec__bytes default_system;      /* system message of conversations without one; data NULL: none */
     specdec__bytes system_prefix;       /* text that the template puts in front of the first system message */
-    const char *failed;                 /* why the template matches no format; NULL: it matches one, or there is no
-                                           template */
+    const char *failed;                 /* why the template matches no format; NULL: it matches one, or is absent */
     specdec__bytes culprit;             /* the part of the template that caused the failure */
 } specdec__chat;
 
-/* Sizes of buffers for recognising a template. */
+/* Sizes of buffers for recognising a chat template, in bytes. */
 enum {
     SPECDEC__CHAT_OUTPUT_BYTES = 8192, /* bytes that a template may write while it is compared with formats */
-    SPECDEC__CHAT_KEPT_BYTES = 4096 /* bytes of the template's texts that are kept */
+    SPECDEC__CHAT_KEPT_BYTES = 4096    /* bytes of text that are copied from what the template writes */
 };
 
-/* The result of recognising a template, with the texts that its specdec__chat points to. */
-typedef struct specdec__chat_found {
-    specdec__chat chat;
-    char kept_text[SPECDEC__CHAT_KEPT_BYTES];
-} specdec__chat_found;
+/* The result of recognising a chat template, with the texts that its specdec__chat points to. */
+typedef struct specdec__chat_recognition {
+    specdec__chat chat;                       /* how conversations are written */
+    char kept_text[SPECDEC__CHAT_KEPT_BYTES]; /* texts copied from what the template wrote, such as a system message */
+} specdec__chat_recognition;
 
-/* Working memory for recognising a template; memory[bytes] is for running the template. */
+/* Working memory for recognising a chat template. */
 typedef struct specdec__chat_work {
-    specdec__template running_template;
-    char output[SPECDEC__CHAT_OUTPUT_BYTES], expected[SPECDEC__CHAT_OUTPUT_BYTES]; /* of the template; of a format */
-    unsigned char plain[SPECDEC__CHAT_OUTPUT_BYTES / 8]; /* a bit for each byte of output, 1: it comes from a message */
-    specdec__chat_found *found;
-    void *memory;
-    size_t memory_bytes;
-    int64_t local_time; /* seconds since 1970, for strftime_now */
+    specdec__template running_template;        /* the template that is compiled and run */
+    char output[SPECDEC__CHAT_OUTPUT_BYTES];   /* text that the template writes */
+    char expected[SPECDEC__CHAT_OUTPUT_BYTES]; /* text that a chat format writes, to be compared with output */
+    unsigned char output_marks[SPECDEC__CHAT_OUTPUT_BYTES / 8]; /* a bit for each byte of output, 1: from a message */
+    specdec__chat_recognition *found;                           /* the result */
+    void *memory;                                               /* (memory_bytes) for running the template */
+    size_t memory_bytes;                                        /* bytes of memory */
+    int64_t local_time;                                         /* local time, seconds since 1970, for strftime_now */
 } specdec__chat_work;
 
-/* A rendered conversation: text[size], and plain[], a bit for each byte of the text; 1: the byte is a message's and
-   must not become part of a control token (NULL: not recorded). needed: bytes of the whole conversation, also beyond
-   size. */
+/* A rendered conversation: its text, and which bytes of the text come from messages. */
 typedef struct specdec__chat_text {
-    char *text;
-    unsigned char *plain;
-    size_t size, needed;
+    char *text;           /* (size) bytes of the rendered conversation */
+    unsigned char *marks; /* a bit for each byte of text, 1: it comes from a message; NULL: not recorded */
+    size_t size, needed;  /* bytes that text has room for; bytes of the whole conversation, which may be more */
 } specdec__chat_text;
 
-/* The first format with a name; NULL: there is none. */
-static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find_by_name(const char *name)
+/* Returns the first chat format with a name; NULL: no format has it. */
+static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find_format_by_name(const char *name)
 {
     size_t i;
 
@@ -26504,7 +26624,8 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find_by_name(co
     return NULL;
 }
 
-/* The first token of a format that a vocabulary lacks; NULL: none is missing. The vocabulary needs no index. */
+/* Returns the text of the first token that a chat format requires and a vocabulary lacks; NULL: none is missing. The
+   vocabulary needs no index. */
 static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__chat_format *format,
                                                                const specdec__vocab *v)
 {
@@ -26527,7 +26648,8 @@ static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__ch
     return NULL;
 }
 
-/* Appends bytes, or a string (SPECDEC_WHOLE_STRING), as far as there is room; counts all of them in out->needed. */
+/* Appends `length` bytes of text (SPECDEC_WHOLE_STRING: up to its terminating zero) to a rendered conversation, as far
+   as there is room; all of them are counted in out->needed. plain = 1: the bytes come from a message. */
 static void specdec__chat_append(specdec__chat_text *out, const char *text, size_t length, int plain)
 {
     size_t i;
@@ -26536,13 +26658,13 @@ static void specdec__chat_append(specdec__chat_text *out, const char *text, size
         length = strlen(text);
     if (length && out->needed <= out->size && length <= out->size - out->needed) {
         memcpy(out->text + out->needed, text, length);
-        for (i = out->needed; out->plain && i < out->needed + length; i++)
-            out->plain[i / 8] = (unsigned char)((out->plain[i / 8] & ~(1u << i % 8)) | (plain ? 1u << i % 8 : 0));
+        for (i = out->needed; out->marks && i < out->needed + length; i++)
+            out->marks[i / 8] = (unsigned char)((out->marks[i / 8] & ~(1u << i % 8)) | (plain ? 1u << i % 8 : 0));
     }
     out->needed = specdec__size_add(out->needed, length);
 }
 
-/* A message's text without white space at its ends (bits 1: left, 2: right). */
+/* Returns a message's text without white space at its ends. ends: bit 1: at the left end, bit 2: at the right end. */
 static specdec__bytes specdec__chat_trim_message(const specdec_message *message, int ends)
 {
     const char *text = message->text;
@@ -26558,16 +26680,17 @@ static specdec__bytes specdec__chat_trim_message(const specdec_message *message,
     return out;
 }
 
-/* Appends the text behind a message of a role. end: text of the end-of-text token. */
-static void specdec__chat_append_end(const specdec__chat_format *format, int role, specdec__bytes end,
-                                     specdec__chat_text *out)
+/* Appends the text that a format writes behind a message of a role. end: text of the vocabulary's end-of-text token. */
+static void specdec__chat_append_message_end(const specdec__chat_format *format, int role, specdec__bytes end,
+                                             specdec__chat_text *out)
 {
     if (format->end_token_roles >> role & 1)
         specdec__chat_append(out, (const char *)end.data, end.size, 0);
     specdec__chat_append(out, format->after[role], SPECDEC_WHOLE_STRING, 0);
 }
 
-/* Appends a message with a valid role. previous: role of the message before it; begun: text precedes it. */
+/* Appends a message with a valid role to a rendered conversation. end: text of the end-of-text token; begun: 1: text
+   precedes the message; previous: role of the message before it. */
 static void specdec__chat_append_message(const specdec__chat *chat, specdec__bytes end, int begun, int previous,
                                          const specdec_message *message, specdec__chat_text *out)
 {
@@ -26582,7 +26705,7 @@ static void specdec__chat_append_message(const specdec__chat *chat, specdec__byt
     if (role == SPECDEC_SYSTEM && !begun)
         specdec__chat_append(out, (const char *)chat->system_prefix.data, chat->system_prefix.size, 0);
     specdec__chat_append(out, (const char *)text.data, text.size, !message->special);
-    specdec__chat_append_end(format, role, end, out);
+    specdec__chat_append_message_end(format, role, end, out);
 }
 
 /* Renders messages in the model's chat format, then the beginning of the model's turn. begun: 1: the conversation
@@ -26620,7 +26743,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
-/* Drops the white space at the beginning of a rendered conversation. */
+/* Removes the white space at the beginning of a rendered conversation. */
 static SPECDEC__UNUSED void specdec__chat_drop_leading_space(specdec__chat_text *out)
 {
     size_t drop = 0, i;
@@ -26629,27 +26752,27 @@ static SPECDEC__UNUSED void specdec__chat_drop_leading_space(specdec__chat_text 
         drop++;
     out->needed -= drop;
     for (i = 0; i < out->needed; i++) {
-        const unsigned plain = (unsigned)out->plain[(i + drop) / 8] >> (i + drop) % 8 & 1u;
+        const unsigned plain = (unsigned)out->marks[(i + drop) / 8] >> (i + drop) % 8 & 1u;
 
         out->text[i] = out->text[i + drop];
-        out->plain[i / 8] = (unsigned char)((out->plain[i / 8] & ~(1u << i % 8)) | plain << i % 8);
+        out->marks[i / 8] = (unsigned char)((out->marks[i / 8] & ~(1u << i % 8)) | plain << i % 8);
     }
 }
 
-/* The text of a token; empty for id -1. */
+/* Returns the text of a token of the vocabulary; empty for id -1. */
 static specdec__bytes specdec__chat_token_text(const specdec__vocab *v, int32_t id)
 {
     return id < 0 ? specdec__template_as_bytes("", 0) : specdec__vocab_token_text(v, (uint32_t)id);
 }
 
 /* Does a text begin with the text of a token? */
-static int specdec__chat_begins_with_token(specdec__bytes text, specdec__bytes token)
+static int specdec__chat_text_begins_with_token(specdec__bytes text, specdec__bytes token)
 {
     return token.size && text.size >= token.size && memcmp(text.data, token.data, token.size) == 0;
 }
 
-/* The flags for tokenizing a rendered conversation; begun: 1: tokens precede it. The beginning-of-text token is written
-   once, where the template or the tokenizer asks for it. */
+/* Returns the flags, SPECDEC_TOKENIZE_..., for tokenizing a rendered conversation. begun: 1: tokens precede it. The
+   beginning-of-text token is written once, where the template or the tokenizer asks for it. */
 static SPECDEC__UNUSED int specdec__chat_tokenize_flags(const specdec__chat *chat, const specdec__vocab *v,
                                                         const specdec__chat_text *out, int begun)
 {
@@ -26657,16 +26780,16 @@ static SPECDEC__UNUSED int specdec__chat_tokenize_flags(const specdec__chat *cha
 
     if (begun)
         return SPECDEC_TOKENIZE_SPECIAL;
-    if (specdec__chat_begins_with_token(text, specdec__chat_token_text(v, v->bos)) && !(out->plain[0] & 1))
+    if (specdec__chat_text_begins_with_token(text, specdec__chat_token_text(v, v->bos)) && !(out->marks[0] & 1))
         return (int)SPECDEC_TOKENIZE_SPECIAL | (int)SPECDEC__TOKENIZE_NO_BOS;
     return SPECDEC_TOKENIZE_SPECIAL | (chat->writes_bos ? (int)SPECDEC__TOKENIZE_ADD_BOS : 0);
 }
 
-/* ---- Recognising a template: formats are compared with the text that it writes. */
+/* ---- Recognising a chat template: the text that it writes is compared with the texts of all chat formats. */
 
-/* Does a format write the same text for messages as the template has written? */
-static int specdec__chat_format_agrees(specdec__chat_work *w, const specdec__chat *chat, specdec__bytes end,
-                                       specdec__bytes written, const specdec_message *messages, int count)
+/* Does a chat format write, for `count` messages, the same text as the template has written? */
+static int specdec__chat_format_matches_template(specdec__chat_work *w, const specdec__chat *chat, specdec__bytes end,
+                                                 specdec__bytes written, const specdec_message *messages, int count)
 {
     specdec__chat_text out;
 
@@ -26677,8 +26800,8 @@ static int specdec__chat_format_agrees(specdec__chat_work *w, const specdec__cha
            out.needed == written.size && memcmp(w->expected, written.data, written.size) == 0;
 }
 
-/* Messages as a template's value: a list of dicts. Bytes of their texts are marked as a message's, unless the caller
-   allows the message to spell control tokens. */
+/* Returns messages as a value for a template: a list of dicts with role and content. Bytes of message texts are marked
+   as such, unless the caller allows the message to spell control tokens. */
 static specdec__template_value specdec__chat_messages_value(specdec__template *t, const specdec_message *messages,
                                                             int count)
 {
@@ -26703,8 +26826,9 @@ static specdec__template_value specdec__chat_messages_value(specdec__template *t
     return specdec__template_list_value(list, (size_t)count);
 }
 
-/* Defines the names that every template may use: bos_token, eos_token, add_generation_prompt and more. */
-static void specdec__chat_define_names(specdec__template *t, specdec__bytes bos, specdec__bytes eos, int generate)
+/* Defines the names that every chat template may use: bos_token, eos_token, add_generation_prompt and more. */
+static void specdec__chat_define_template_names(specdec__template *t, specdec__bytes bos, specdec__bytes eos,
+                                                int generate)
 {
     specdec__template_define_name(t, specdec__template_string_value("bos_token"),
                                   specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
@@ -26714,14 +26838,14 @@ static void specdec__chat_define_names(specdec__template *t, specdec__bytes bos,
                                   specdec__template_bool_value(generate));
 }
 
-/* Runs a template for messages; the text is in w->running_template. */
+/* Compiles and runs a chat template for `count` messages; the text that it writes is in w->output. */
 static void specdec__chat_run_template(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos,
                                        specdec__bytes eos, const specdec_message *messages, int count)
 {
-    specdec__template_begin(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->plain,
+    specdec__template_begin(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->output_marks,
                             sizeof w->output);
     w->running_template.local_time = w->local_time;
-    specdec__chat_define_names(&w->running_template, bos, eos, 1);
+    specdec__chat_define_template_names(&w->running_template, bos, eos, 1);
     specdec__template_define_name(&w->running_template, specdec__template_string_value("tools"),
                                   specdec__template_none_value());
     specdec__template_define_name(&w->running_template, specdec__template_string_value("messages"),
@@ -26729,8 +26853,8 @@ static void specdec__chat_run_template(specdec__chat_work *w, specdec__bytes tex
     specdec__template_render(&w->running_template);
 }
 
-/* The text that the template writes for messages, without the beginning-of-text token if chat->writes_bos; data NULL:
-   it failed. */
+/* Returns the text that the template writes for messages, without the beginning-of-text token if chat->writes_bos is
+   set; data NULL: the template failed. */
 static specdec__bytes specdec__chat_template_output(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
                                                     const specdec__vocab *v, const specdec_message *messages, int count)
 {
@@ -26743,16 +26867,17 @@ static specdec__bytes specdec__chat_template_output(specdec__chat_work *w, specd
     if (chat->failed)
         return written;
     written = specdec__template_as_bytes(w->running_template.output, w->running_template.output_bytes);
-    if (chat->writes_bos && specdec__chat_begins_with_token(written, bos)) {
+    if (chat->writes_bos && specdec__chat_text_begins_with_token(written, bos)) {
         written.data += bos.size;
         written.size -= bos.size;
     }
     return written;
 }
 
-/* Copies bytes of the template's output to offset `at` of w->found->kept_text. data NULL: no room; empty bytes have
-   data. */
-static specdec__bytes specdec__chat_keep_bytes(specdec__chat_work *w, size_t at, const unsigned char *data, size_t size)
+/* Copies bytes of the template's output to w->found->kept_text, from its offset `at` on. Returns the copy; data NULL:
+   no room; empty bytes have data. */
+static specdec__bytes specdec__chat_copy_output(specdec__chat_work *w, size_t at, const unsigned char *data,
+                                                size_t size)
 {
     specdec__bytes out = {NULL, 0};
 
@@ -26764,9 +26889,10 @@ static specdec__bytes specdec__chat_keep_bytes(specdec__chat_work *w, size_t at,
     return out;
 }
 
-/* Finds text that a template puts in front of the caller's text in a system message. */
-static void specdec__chat_find_prefix(specdec__chat_work *w, specdec__chat *chat, specdec__bytes written,
-                                      const specdec_message *system)
+/* Finds the text that a template puts in front of the caller's text in a system message, and stores it as
+   chat->system_prefix. */
+static void specdec__chat_find_system_prefix(specdec__chat_work *w, specdec__chat *chat, specdec__bytes written,
+                                             const specdec_message *system)
 {
     const size_t head = strlen(chat->format->first_opening) + strlen(chat->format->before[SPECDEC_SYSTEM]);
     specdec__template_value in = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, written.data, written.size),
@@ -26777,19 +26903,19 @@ static void specdec__chat_find_prefix(specdec__chat_work *w, specdec__chat *chat
     at = specdec__template_find_string(&in, 0, &what);
     chat->system_prefix = specdec__template_as_bytes(NULL, 0);
     if (at < written.size && at > head)
-        chat->system_prefix = specdec__chat_keep_bytes(w, 0, written.data + head, at - head);
+        chat->system_prefix = specdec__chat_copy_output(w, 0, written.data + head, at - head);
 }
 
-/* Finds the system message that a template writes for a conversation without one. Returns 0 when the template writes
-   other text that the format does not have. */
-static int specdec__chat_find_system(specdec__chat_work *w, specdec__chat *chat, specdec__bytes end,
-                                     specdec__bytes written, const specdec_message *messages, int count)
+/* Finds the system message that a template writes for a conversation without one, and stores it as
+   chat->default_system. Returns 0 when the template writes other text that the chat format does not have. */
+static int specdec__chat_find_default_system(specdec__chat_work *w, specdec__chat *chat, specdec__bytes end,
+                                             specdec__bytes written, const specdec_message *messages, int count)
 {
     const size_t head = strlen(chat->format->first_opening) + strlen(chat->format->before[SPECDEC_SYSTEM]) +
                         chat->system_prefix.size;
     specdec__chat_text out;
 
-    if (specdec__chat_format_agrees(w, chat, end, written, messages, count))
+    if (specdec__chat_format_matches_template(w, chat, end, written, messages, count))
         return 1;
     chat->default_system = specdec__template_as_bytes("", 0);
     memset(&out, 0, sizeof out);
@@ -26798,15 +26924,16 @@ static int specdec__chat_find_system(specdec__chat_work *w, specdec__chat *chat,
     if (specdec__chat_render(chat, end, 0, messages, count, &out, NULL) || out.needed > written.size ||
         head > out.needed)
         return 0;
-    chat->default_system = specdec__chat_keep_bytes(w, chat->system_prefix.size, written.data + head,
-                                                    written.size - out.needed);
-    return chat->default_system.data && specdec__chat_format_agrees(w, chat, end, written, messages, count);
+    chat->default_system = specdec__chat_copy_output(w, chat->system_prefix.size, written.data + head,
+                                                     written.size - out.needed);
+    return chat->default_system.data && specdec__chat_format_matches_template(w, chat, end, written, messages, count);
 }
 
-/* Finds the `trims` with which a format writes the same as the template for two conversations, with and (has_system)
-   without the system message. Returns 0 when there are none. */
-static int specdec__chat_find_trims(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
-                                    const specdec__vocab *v, const specdec_message *messages, int count, int has_system)
+/* Finds the value of chat->trim_roles with which a chat format writes the same as the template, for a conversation
+   without its system message and (has_system = 1) with it. Returns 0 when no value does. */
+static int specdec__chat_find_trim_roles(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
+                                         const specdec__vocab *v, const specdec_message *messages, int count,
+                                         int has_system)
 {
     const specdec__bytes end = specdec__chat_token_text(v, v->eos);
     int fits = 2 * SPECDEC__CHAT_TRIM_END_ONLY, trims, from, known = (1 << fits) - 1;
@@ -26816,7 +26943,8 @@ static int specdec__chat_find_trims(specdec__chat_work *w, specdec__chat *chat, 
 
         for (trims = 0; trims < 2 * SPECDEC__CHAT_TRIM_END_ONLY; trims++) {
             chat->trim_roles = trims;
-            if (!written.data || !specdec__chat_format_agrees(w, chat, end, written, messages + from, count - from))
+            if (!written.data ||
+                !specdec__chat_format_matches_template(w, chat, end, written, messages + from, count - from))
                 known &= ~(1 << trims);
         }
     }
@@ -26826,7 +26954,8 @@ static int specdec__chat_find_trims(specdec__chat_work *w, specdec__chat *chat, 
     return known != 0;
 }
 
-/* Conversations for which a format must write the same as a template: without and with white space at the ends. */
+/* Conversations for which a chat format must write the same text as a template: without and with white space at the
+   ends of messages. */
 static const specdec_message specdec__chat_plain_messages[] = {
     {SPECDEC_SYSTEM, "Be brief.", 9, 0},    {SPECDEC_USER, "What is a fjord?", 16, 0},
     {SPECDEC_ASSISTANT, "A valley.", 9, 0}, {SPECDEC_USER, "And a cape?", 11, 0},
@@ -26835,10 +26964,10 @@ static const specdec_message specdec__chat_spaced_messages[] = {
     {SPECDEC_SYSTEM, "\n Tell\n ", 8, 0},   {SPECDEC_USER, " \nHello \n", 9, 0},
     {SPECDEC_ASSISTANT, "\n\nHm \n", 6, 0}, {SPECDEC_USER, "\n Why? ", 7, 0}};
 
-/* Finds the format that writes the same as the template, for messages from number `from` on (0: with the system
-   message). Returns whether the template wrote anything. */
-static int specdec__chat_find_format(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
-                                     const specdec__vocab *v, int from)
+/* Finds the chat format that writes the same text as the template, for the test messages from number `from` on (0: with
+   the system message). Returns whether the template wrote anything. */
+static int specdec__chat_find_matching_format(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
+                                              const specdec__vocab *v, int from)
 {
     const specdec_message *messages = specdec__chat_plain_messages + from;
     const specdec__bytes end = specdec__chat_token_text(v, v->eos);
@@ -26849,8 +26978,8 @@ static int specdec__chat_find_format(specdec__chat_work *w, specdec__chat *chat,
     for (i = 0; written.data && i < SPECDEC__COUNT(specdec__chat_formats); i++) {
         chat->format = &specdec__chat_formats[i];
         if (!from)
-            specdec__chat_find_prefix(w, chat, written, messages);
-        if (specdec__chat_format_agrees(w, chat, end, written, messages, 6 - from))
+            specdec__chat_find_system_prefix(w, chat, written, messages);
+        if (specdec__chat_format_matches_template(w, chat, end, written, messages, 6 - from))
             return 1;
     }
     chat->format = NULL;
@@ -26858,29 +26987,29 @@ static int specdec__chat_find_format(specdec__chat_work *w, specdec__chat *chat,
     return written.data != NULL;
 }
 
-/* Recognises a template with the current chat->writes_bos. When a template refuses system messages, the format decides
-   where to put them. */
-static void specdec__chat_match_formats(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
-                                        const specdec__vocab *v)
+/* Finds the chat format that a template writes, with the current value of chat->writes_bos. When a template refuses
+   system messages, the format decides where to put them. */
+static void specdec__chat_match_template_to_formats(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
+                                                    const specdec__vocab *v)
 {
     const specdec__bytes end = specdec__chat_token_text(v, v->eos);
     const specdec_message *question = specdec__chat_plain_messages + 1;
     specdec__bytes written;
-    const int takes = specdec__chat_find_format(w, chat, text, v, 0), has_system = chat->format != NULL;
+    const int takes = specdec__chat_find_matching_format(w, chat, text, v, 0), has_system = chat->format != NULL;
 
     if (!has_system)
-        specdec__chat_find_format(w, chat, text, v, 1);
+        specdec__chat_find_matching_format(w, chat, text, v, 1);
     if (!chat->format)
         return;
     chat->refuses_system = takes && !has_system;
     written = specdec__chat_template_output(w, chat, text, v, question, 1);
-    if (!written.data || !specdec__chat_find_system(w, chat, end, written, question, 1) ||
-        !specdec__chat_find_trims(w, chat, text, v, specdec__chat_spaced_messages, 4, has_system))
+    if (!written.data || !specdec__chat_find_default_system(w, chat, end, written, question, 1) ||
+        !specdec__chat_find_trim_roles(w, chat, text, v, specdec__chat_spaced_messages, 4, has_system))
         chat->format = NULL;
 }
 
-/* Recognises a template: finds the format that writes the same for several conversations, with and without system
-   message, answers and white space. Results are in *w->found. The vocabulary must be indexed. */
+/* Recognises a chat template: finds the chat format that writes the same text for several conversations, with and
+   without system message, answers and white space. Results are in *w->found. The vocabulary must be indexed. */
 static SPECDEC__UNUSED void specdec__chat_recognise_template(specdec__chat_work *w, specdec__bytes text,
                                                              const specdec__vocab *v)
 {
@@ -26896,21 +27025,21 @@ static SPECDEC__UNUSED void specdec__chat_recognise_template(specdec__chat_work 
     specdec__chat_run_template(w, text, none, specdec__chat_token_text(v, v->eos), question, 1);
     without = w->running_template.output_bytes;
     written = specdec__chat_template_output(w, chat, text, v, question, 1);
-    spells = specdec__chat_begins_with_token(written, bos);
+    spells = specdec__chat_text_begins_with_token(written, bos);
     chat->writes_bos = spells && written.size > without; /* else the format itself begins with the token */
     if (written.data)
-        specdec__chat_match_formats(chat, w, text, v);
+        specdec__chat_match_template_to_formats(chat, w, text, v);
     if (!chat->format && spells && !chat->writes_bos) {
         chat->writes_bos = 1;
-        specdec__chat_match_formats(chat, w, text, v);
+        specdec__chat_match_template_to_formats(chat, w, text, v);
         chat->writes_bos = chat->format != NULL;
     }
     if (!chat->format && !chat->failed)
         chat->failed = "it writes what no known format does";
     if (chat->format)
         return;
-    chat->culprit = specdec__chat_keep_bytes(w, 0, chat->culprit.data,
-                                             chat->culprit.size < 64 ? chat->culprit.size : 64);
+    chat->culprit = specdec__chat_copy_output(w, 0, chat->culprit.data,
+                                              chat->culprit.size < 64 ? chat->culprit.size : 64);
     w->local_time = 0;
     specdec__chat_run_template(w, text, bos, specdec__chat_token_text(v, v->eos), question, 1);
     chat->runs_template = !w->running_template.failed && w->running_template.output_bytes > 0;
@@ -26918,17 +27047,19 @@ static SPECDEC__UNUSED void specdec__chat_recognise_template(specdec__chat_work 
 
 /* ---- Running a template that matches no format. */
 
-/* Placeholder for the answers of an earlier conversation; of a rendered text, only the part behind it is used. */
+/* Text in place of the model's previous answer in messages given to a template; only what the template writes behind it
+   is used. */
 static const char specdec__chat_placeholder[] = "\xe2\x80\xa2specdec-answer\xe2\x80\xa2";
 
-/* Bytes of memory that specdec__chat_render_by_template needs, for bytes of a template and bytes of a conversation. */
-static SPECDEC__UNUSED size_t specdec__chat_template_bytes(size_t text, size_t conversation)
+/* Returns the bytes of memory that specdec__chat_render_by_template needs, for a template of `text` bytes and messages
+   of `conversation` bytes. */
+static SPECDEC__UNUSED size_t specdec__chat_template_memory(size_t text, size_t conversation)
 {
     return specdec__size_add(sizeof(specdec__template) + specdec__template_memory_needed(text) + SPECDEC__CACHE_LINE,
                              specdec__size_multiply(conversation, 13));
 }
 
-/* Writes the reason why a template could not be run to `error`. */
+/* Writes the reason why a chat template could not be run to `error`. Returns the error's code. */
 static specdec_result specdec__chat_template_error(const specdec__template *t, specdec_error *error)
 {
     const int size = (int)(t->culprit.size < 80 ? t->culprit.size : 80);
@@ -26944,15 +27075,15 @@ static specdec_result specdec__chat_template_error(const specdec__template *t, s
                          t->line, t->column, t->failed, size ? ": " : "", size, culprit);
 }
 
-/* Keeps only the text behind the placeholder answer. Drops also the end-of-text token (end), where the answer's own
-   tokens already have it; end empty: they do not. */
-static void specdec__chat_keep_tail(specdec__bytes end, specdec__chat_text *out)
+/* Removes from a rendered conversation all text up to the placeholder answer, and the end-of-text token (`end`) behind
+   it, which the answer's own tokens already have. end empty: they do not have it. */
+static void specdec__chat_drop_before_placeholder(specdec__bytes end, specdec__chat_text *out)
 {
     const size_t size = sizeof specdec__chat_placeholder - 1;
     size_t at = 0, from = 0, i;
 
     for (i = 0; i + size <= out->needed; i++)
-        if (memcmp(out->text + i, specdec__chat_placeholder, size) == 0 && !(out->plain[i / 8] >> i % 8 & 1))
+        if (memcmp(out->text + i, specdec__chat_placeholder, size) == 0 && !(out->marks[i / 8] >> i % 8 & 1))
             from = i + size;
     while (from + at < out->needed && at < 2 && memchr(" \n", out->text[from + at], 2))
         at++;
@@ -26960,16 +27091,16 @@ static void specdec__chat_keep_tail(specdec__bytes end, specdec__chat_text *out)
         from += at + end.size;
     out->needed -= from;
     for (i = 0; i < out->needed; i++) {
-        const int plain = out->plain[(i + from) / 8] >> (i + from) % 8 & 1;
+        const int plain = out->marks[(i + from) / 8] >> (i + from) % 8 & 1;
 
         out->text[i] = out->text[i + from];
-        specdec__template_set_bit(out->plain, i, plain);
+        specdec__template_set_bit(out->marks, i, plain);
     }
 }
 
-/* Renders messages with the model's template, with the beginning of the model's turn. last: token that ended the
-   previous answer; -1: no such token, or (begun = 0) the conversation begins. memory: see specdec__chat_template_bytes.
-   Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
+/* Renders messages by the model's chat template, with the beginning of the model's turn. begun: 1: the conversation has
+   earlier messages. last: token that ended the previous answer; -1: no such token, or the conversation begins. memory:
+   (bytes) see specdec__chat_template_memory. Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
 specdec__chat_render_by_template(const specdec__vocab *v, specdec__bytes text, int begun, int32_t last,
                                  const specdec_message *messages, int count, void *memory, size_t bytes, int64_t now,
@@ -26991,9 +27122,9 @@ specdec__chat_render_by_template(const specdec__vocab *v, specdec__bytes text, i
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has an unknown role, or no text", i);
     if (bytes < used)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes of working memory are too few", bytes);
-    specdec__template_begin(t, text, (unsigned char *)memory + used, bytes - used, out->text, out->plain, out->size);
+    specdec__template_begin(t, text, (unsigned char *)memory + used, bytes - used, out->text, out->marks, out->size);
     t->local_time = now;
-    specdec__chat_define_names(t, specdec__chat_token_text(v, v->bos), specdec__chat_token_text(v, v->eos), 1);
+    specdec__chat_define_template_names(t, specdec__chat_token_text(v, v->bos), specdec__chat_token_text(v, v->eos), 1);
     specdec__template_define_name(t, specdec__template_string_value("tools"), specdec__template_none_value());
     list = specdec__chat_messages_value(t, messages, count);
     if (begun) {
@@ -27006,13 +27137,13 @@ specdec__chat_render_by_template(const specdec__vocab *v, specdec__bytes text, i
         return specdec__chat_template_error(t, error);
     out->needed = t->output_bytes;
     if (begun)
-        specdec__chat_keep_tail(last < 0 ? none : specdec__vocab_token_text(v, (uint32_t)last), out);
+        specdec__chat_drop_before_placeholder(last < 0 ? none : specdec__vocab_token_text(v, (uint32_t)last), out);
     return SPECDEC_OK;
 }
 
-/* Chooses a format by name (NULL: that of the model's template, own, which may be NULL), and checks that the vocabulary
-   has its tokens. Where a template matches no format, chat->format is NULL, and chat->failed says why. Errors: ARGUMENT
-   (unknown name), MISMATCH (a token is missing). */
+/* Chooses the chat format with a name (NULL: that of the model's template, `own`, which may be NULL), and checks that
+   the vocabulary has its tokens. Where a template matches no format, chat->format is NULL, and chat->failed says why.
+   Errors: ARGUMENT (unknown name), MISMATCH (a token is missing). */
 static SPECDEC__UNUSED specdec_result specdec__chat_choose_format(specdec__chat *chat, const specdec__chat *own,
                                                                   const specdec__vocab *v, const char *name,
                                                                   specdec_error *error)
@@ -27024,7 +27155,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_choose_format(specdec__chat 
         *chat = *own;
     if (name && !(chat->format && strcmp(chat->format->name, name) == 0)) {
         memset(chat, 0, sizeof *chat);
-        chat->format = specdec__chat_find_by_name(name);
+        chat->format = specdec__chat_find_format_by_name(name);
         if (!chat->format)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
         chat->trim_roles = chat->format->trim_roles;
@@ -27043,8 +27174,9 @@ static SPECDEC__UNUSED specdec_result specdec__chat_choose_format(specdec__chat 
     return SPECDEC_OK;
 }
 
-/* Refuses a conversation, as the model has no known format; the error says why. */
-static SPECDEC__UNUSED specdec_result specdec__chat_refuse_unknown(const specdec__chat *chat, specdec_error *error)
+/* Returns the error UNSUPPORTED, as the model's chat format is unknown; the error text says why. */
+static SPECDEC__UNUSED specdec_result specdec__chat_refuse_unknown_format(const specdec__chat *chat,
+                                                                          specdec_error *error)
 {
     if (!SPECDEC__CHATS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -27067,8 +27199,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The bytes of a caller's text, whose length may be SPECDEC_WHOLE_STRING; empty for a NULL pointer. */
-static specdec__bytes specdec__text_bytes(specdec_text text)
+/* Returns the bytes of a caller's text, whose length may be SPECDEC_WHOLE_STRING; empty for a NULL pointer. */
+static specdec__bytes specdec__conversation_text_bytes(specdec_text text)
 {
     return specdec__template_as_bytes(text.bytes, !text.bytes ? 0 : text.length == SPECDEC_WHOLE_STRING
                                                                      ? strlen(text.bytes) : text.length);
@@ -27076,17 +27208,17 @@ static specdec__bytes specdec__text_bytes(specdec_text text)
 
 /* ---- From JSON, as in requests of the OpenAI API, to a specdec_chat_input. */
 
-/* A JSON text that is being read into a specdec_chat_input, whose parts are put into the arena. */
-typedef struct specdec__reader {
-    specdec__json json;
-    specdec__arena *arena;
-    specdec_error *error;
-    int message;          /* number of the message being read, for errors; -1: none */
+/* A request as JSON that is being read into a specdec_chat_input, whose parts are put into the arena. */
+typedef struct specdec__request {
+    specdec__json json;    /* the parsed text of the request */
+    specdec__arena *arena; /* memory for the parts of the specdec_chat_input */
+    specdec_error *error;  /* receives the text of the first error */
+    int message;           /* number of the message being read, for error texts; -1: none */
     specdec_result failed; /* the first error; SPECDEC_OK: none */
-} specdec__reader;
+} specdec__request;
 
-/* Stores an error, unless an earlier one is stored. */
-static void specdec__reader_fail(specdec__reader *r, const char *why)
+/* Stores the error of a request, unless an earlier one is stored. why: the error's text. */
+static void specdec__request_fail(specdec__request *r, const char *why)
 {
     if (!r->failed && r->message < 0)
         r->failed = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s", why);
@@ -27094,8 +27226,9 @@ static void specdec__reader_fail(specdec__reader *r, const char *why)
         r->failed = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "message %d: %s", r->message, why);
 }
 
-/* Takes zeroed memory from the arena; NULL, and stores an error: the arena is full. */
-static void *specdec__reader_take_memory(specdec__reader *r, size_t count, size_t size)
+/* Takes zeroed memory for `count` items of `size` bytes from the arena. Returns NULL, and stores an error, when the
+   arena is full. */
+static void *specdec__request_take_memory(specdec__request *r, size_t count, size_t size)
 {
     void *room = specdec__arena_take(r->arena, count, size, 8);
 
@@ -27104,16 +27237,17 @@ static void *specdec__reader_take_memory(specdec__reader *r, size_t count, size_
     return room;
 }
 
-/* The node of an object's member; 0: the member is absent or null. */
-static size_t specdec__reader_find_member(const specdec__reader *r, size_t object, const char *name)
+/* Returns the JSON node of an object's member; 0: the member is absent or null. */
+static size_t specdec__request_find_member(const specdec__request *r, size_t object, const char *name)
 {
     const size_t node = specdec__json_find_member(&r->json, object, name);
 
     return node && r->json.nodes[node].kind != SPECDEC__JSON_NULL ? node : 0;
 }
 
-/* The value of a JSON string, copied with a terminating zero; empty for node 0. what: its name for errors. */
-static specdec_text specdec__reader_read_string(specdec__reader *r, size_t node, const char *what)
+/* Returns the value of the JSON string at a node, copied with a terminating zero; empty for node 0. what: the string's
+   name, for error texts. */
+static specdec_text specdec__request_read_string(specdec__request *r, size_t node, const char *what)
 {
     specdec_text text = {NULL, 0};
     size_t most;
@@ -27122,11 +27256,11 @@ static specdec_text specdec__reader_read_string(specdec__reader *r, size_t node,
     if (!node)
         return text;
     if (r->json.nodes[node].kind != SPECDEC__JSON_STRING) {
-        specdec__reader_fail(r, what);
+        specdec__request_fail(r, what);
         return text;
     }
     most = r->json.nodes[node].to - r->json.nodes[node].from;
-    bytes = (char *)specdec__reader_take_memory(r, most, 1);
+    bytes = (char *)specdec__request_take_memory(r, most, 1);
     if (bytes) {
         text.bytes = bytes;
         text.length = specdec__json_string_value(&r->json, node, bytes, most - 1);
@@ -27134,8 +27268,8 @@ static specdec_text specdec__reader_read_string(specdec__reader *r, size_t node,
     return text;
 }
 
-/* A value as it is spelled in the JSON text. */
-static specdec_text specdec__reader_raw_text(const specdec__reader *r, size_t node)
+/* Returns the value at a JSON node as it is spelled in the request. */
+static specdec_text specdec__request_raw_text(const specdec__request *r, size_t node)
 {
     specdec_text text = {NULL, 0};
     specdec__bytes raw;
@@ -27148,8 +27282,8 @@ static specdec_text specdec__reader_raw_text(const specdec__reader *r, size_t no
     return text;
 }
 
-/* The content of a message: a string, or the texts of its parts joined with line ends. */
-static specdec_text specdec__reader_read_content(specdec__reader *r, size_t node)
+/* Returns the content of a message: a string, or the texts of its parts joined with line ends. */
+static specdec_text specdec__request_read_content(specdec__request *r, size_t node)
 {
     static const char wrong[] = "its content is no text: only parts of type \"text\" are read";
     const specdec__json_node *nodes = r->json.nodes;
@@ -27159,8 +27293,8 @@ static specdec_text specdec__reader_read_content(specdec__reader *r, size_t node
     char *bytes;
 
     if (!node || nodes[node].kind != SPECDEC__JSON_ARRAY)
-        return specdec__reader_read_string(r, node, wrong);
-    bytes = (char *)specdec__reader_take_memory(r, (size_t)nodes[node].to - nodes[node].from, 1);
+        return specdec__request_read_string(r, node, wrong);
+    bytes = (char *)specdec__request_take_memory(r, (size_t)nodes[node].to - nodes[node].from, 1);
     for (i = 0; bytes && i < nodes[node].count && !r->failed; i++, part = nodes[part].next) {
         const size_t type = specdec__json_find_member(&r->json, part, "type"),
                      say = specdec__json_find_member(&r->json, part, "text");
@@ -27168,7 +27302,7 @@ static specdec_text specdec__reader_read_content(specdec__reader *r, size_t node
         room = nodes[node].to - nodes[node].from - text.length;
         if (!say || nodes[say].kind != SPECDEC__JSON_STRING ||
             (type && !specdec__json_string_equals(&r->json, type, "text", 4))) {
-            specdec__reader_fail(r, wrong);
+            specdec__request_fail(r, wrong);
             break;
         }
         if (i)
@@ -27179,8 +27313,8 @@ static specdec_text specdec__reader_read_content(specdec__reader *r, size_t node
     return text;
 }
 
-/* Reads the tool_calls of an assistant's message. */
-static void specdec__reader_read_calls(specdec__reader *r, size_t node, specdec_chat_message *message)
+/* Reads tool_calls of an assistant's message into message->calls. */
+static void specdec__request_read_calls(specdec__request *r, size_t node, specdec_chat_message *message)
 {
     const specdec__json_node *nodes = r->json.nodes;
     specdec_tool_call *calls;
@@ -27190,53 +27324,55 @@ static void specdec__reader_read_calls(specdec__reader *r, size_t node, specdec_
     if (!node)
         return;
     if (nodes[node].kind != SPECDEC__JSON_ARRAY) {
-        specdec__reader_fail(r, "its tool_calls are no list");
+        specdec__request_fail(r, "its tool_calls are no list");
         return;
     }
-    calls = (specdec_tool_call *)specdec__reader_take_memory(r, nodes[node].count, sizeof *calls);
+    calls = (specdec_tool_call *)specdec__request_take_memory(r, nodes[node].count, sizeof *calls);
     for (i = 0; calls && i < nodes[node].count && !r->failed; i++, call = nodes[call].next) {
-        const size_t inner = specdec__reader_find_member(r, call, "function"), of = inner ? inner : call;
-        const size_t arguments = specdec__reader_find_member(r, of, "arguments"),
+        const size_t inner = specdec__request_find_member(r, call, "function"), of = inner ? inner : call;
+        const size_t arguments = specdec__request_find_member(r, of, "arguments"),
                      name = specdec__json_find_member(&r->json, of, "name");
 
         if (!name)
-            specdec__reader_fail(r, "a call has no name");
-        calls[i].id = specdec__reader_read_string(r, specdec__reader_find_member(r, call, "id"),
-                                                  "the id of a call is no text");
-        calls[i].name = specdec__reader_read_string(r, name, "the name of a call is no text");
+            specdec__request_fail(r, "a call has no name");
+        calls[i].id = specdec__request_read_string(r, specdec__request_find_member(r, call, "id"),
+                                                   "the id of a call is no text");
+        calls[i].name = specdec__request_read_string(r, name, "the name of a call is no text");
         calls[i].arguments = arguments && nodes[arguments].kind == SPECDEC__JSON_OBJECT
-                                 ? specdec__reader_raw_text(r, arguments)
-                                 : specdec__reader_read_string(r, arguments, "the arguments of a call are no text");
+                                 ? specdec__request_raw_text(r, arguments)
+                                 : specdec__request_read_string(r, arguments, "the arguments of a call are no text");
     }
     message->calls = calls;
     message->call_count = (int)nodes[node].count;
 }
 
-/* Reads a message of the conversation from its JSON object. */
-static void specdec__reader_read_message(specdec__reader *r, size_t node, specdec_chat_message *message)
+/* Reads a message of the conversation from its JSON object into *message. */
+static void specdec__request_read_message(specdec__request *r, size_t node, specdec_chat_message *message)
 {
-    size_t thoughts = specdec__reader_find_member(r, node, "reasoning_content");
+    size_t thoughts = specdec__request_find_member(r, node, "reasoning_content");
 
     if (r->json.nodes[node].kind != SPECDEC__JSON_OBJECT) {
-        specdec__reader_fail(r, "it is no object");
+        specdec__request_fail(r, "it is no object");
         return;
     }
-    thoughts = thoughts ? thoughts : specdec__reader_find_member(r, node, "reasoning");
+    thoughts = thoughts ? thoughts : specdec__request_find_member(r, node, "reasoning");
     message->role =
-        specdec__reader_read_string(r, specdec__reader_find_member(r, node, "role"), "its role is no text").bytes;
-    message->content = specdec__reader_read_content(r, specdec__reader_find_member(r, node, "content"));
-    message->thoughts = specdec__reader_read_string(r, thoughts, "its reasoning_content is no text");
-    message->call_id = specdec__reader_read_string(r, specdec__reader_find_member(r, node, "tool_call_id"),
-                                                   "its tool_call_id is no text");
-    message->name = specdec__reader_read_string(r, specdec__reader_find_member(r, node, "name"), "its name is no text");
-    specdec__reader_read_calls(r, specdec__reader_find_member(r, node, "tool_calls"), message);
+        specdec__request_read_string(r, specdec__request_find_member(r, node, "role"), "its role is no text").bytes;
+    message->content = specdec__request_read_content(r, specdec__request_find_member(r, node, "content"));
+    message->thoughts = specdec__request_read_string(r, thoughts, "its reasoning_content is no text");
+    message->call_id = specdec__request_read_string(r, specdec__request_find_member(r, node, "tool_call_id"),
+                                                    "its tool_call_id is no text");
+    message->name = specdec__request_read_string(r, specdec__request_find_member(r, node, "name"),
+                                                 "its name is no text");
+    specdec__request_read_calls(r, specdec__request_find_member(r, node, "tool_calls"), message);
 }
 
-/* Reads tool_choice: "auto", "none", "required", or {"type": "function", "function": {"name": NAME}}. */
-static void specdec__reader_read_tool_choice(specdec__reader *r, size_t node, specdec_chat_input *input)
+/* Reads tool_choice of a request, "auto", "none", "required", or {"type": "function", "function": {"name": NAME}}, into
+   *input. */
+static void specdec__request_read_tool_choice(specdec__request *r, size_t node, specdec_chat_input *input)
 {
     static const char *const words[] = {"auto", "none", "required"};
-    const size_t inner = node ? specdec__reader_find_member(r, node, "function") : 0;
+    const size_t inner = node ? specdec__request_find_member(r, node, "function") : 0;
     int i;
 
     if (!node)
@@ -27247,42 +27383,44 @@ static void specdec__reader_read_tool_choice(specdec__reader *r, size_t node, sp
             return;
         }
     input->tool_choice = SPECDEC_TOOLS_REQUIRED;
-    input->tool = specdec__reader_read_string(r, inner ? specdec__reader_find_member(r, inner, "name") : 0,
-                                              "the tool of tool_choice is no text");
+    input->tool = specdec__request_read_string(r, inner ? specdec__request_find_member(r, inner, "name") : 0,
+                                               "the tool of tool_choice is no text");
     if (!input->tool.bytes)
-        specdec__reader_fail(r, "tool_choice names no tool");
+        specdec__request_fail(r, "tool_choice names no tool");
 }
 
-/* Reads all members of a request that matter to a conversation. */
-static void specdec__reader_read_members(specdec__reader *r, specdec_chat_input *input)
+/* Reads all members of a request that matter to a conversation (messages, tools, tool_choice and others) into
+   *input. */
+static void specdec__request_read_members(specdec__request *r, specdec_chat_input *input)
 {
-    const size_t list = specdec__reader_find_member(r, 0, "messages");
-    const size_t continues = specdec__reader_find_member(r, 0, "continue_final_message");
+    const size_t list = specdec__request_find_member(r, 0, "messages");
+    const size_t continues = specdec__request_find_member(r, 0, "continue_final_message");
     specdec_chat_message *messages;
     size_t node = list + 1;
 
     if (!list || r->json.nodes[list].kind != SPECDEC__JSON_ARRAY) {
-        specdec__reader_fail(r, "there is no list of messages");
+        specdec__request_fail(r, "there is no list of messages");
         return;
     }
-    messages = (specdec_chat_message *)specdec__reader_take_memory(r, r->json.nodes[list].count, sizeof *messages);
+    messages = (specdec_chat_message *)specdec__request_take_memory(r, r->json.nodes[list].count, sizeof *messages);
     for (r->message = 0; messages && r->message < (int)r->json.nodes[list].count && !r->failed;
          r->message++, node = r->json.nodes[node].next)
-        specdec__reader_read_message(r, node, &messages[r->message]);
+        specdec__request_read_message(r, node, &messages[r->message]);
     input->messages = messages;
     input->count = (int)r->json.nodes[list].count;
     r->message = -1;
-    input->tools = specdec__reader_raw_text(r, specdec__reader_find_member(r, 0, "tools"));
-    input->arguments = specdec__reader_raw_text(r, specdec__reader_find_member(r, 0, "chat_template_kwargs"));
+    input->tools = specdec__request_raw_text(r, specdec__request_find_member(r, 0, "tools"));
+    input->arguments = specdec__request_raw_text(r, specdec__request_find_member(r, 0, "chat_template_kwargs"));
     input->continues = continues && r->json.nodes[continues].kind == SPECDEC__JSON_TRUE;
-    specdec__reader_read_tool_choice(r, specdec__reader_find_member(r, 0, "tool_choice"), input);
+    specdec__request_read_tool_choice(r, specdec__request_find_member(r, 0, "tool_choice"), input);
 }
 
-/* Reads a conversation from JSON. Its texts lie in the arena and in the JSON text. Errors: FORMAT, CONTEXT. */
+/* Reads a conversation from the JSON of a request into *input. Its texts lie in the arena and in the JSON text. Errors:
+   FORMAT, CONTEXT. */
 static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *text, size_t size, specdec__arena *arena,
                                                                  specdec_chat_input *input, specdec_error *error)
 {
-    specdec__reader r;
+    specdec__request r;
 
     memset(&r, 0, sizeof r);
     memset(input, 0, sizeof *input);
@@ -27295,18 +27433,18 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *tex
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the conversation is no JSON: byte %zu: %s", r.json.error_at,
                              r.json.failed);
     r.json.room = r.json.count;
-    r.json.nodes = (specdec__json_node *)specdec__reader_take_memory(&r, r.json.room, sizeof *r.json.nodes);
+    r.json.nodes = (specdec__json_node *)specdec__request_take_memory(&r, r.json.room, sizeof *r.json.nodes);
     if (r.json.nodes && specdec__json_parse(&r.json))
-        specdec__reader_read_members(&r, input);
+        specdec__request_read_members(&r, input);
     return r.failed;
 }
 
 /* ---- Checking a conversation. */
 
-/* Is a text absent, or JSON whose value is of a kind? */
+/* Is a text absent, or JSON whose value is of a kind (SPECDEC__JSON_...)? */
 static int specdec__conversation_check_json(specdec_text text, int kind)
 {
-    const specdec__bytes bytes = specdec__text_bytes(text);
+    const specdec__bytes bytes = specdec__conversation_text_bytes(text);
     specdec__json_node node;
     specdec__json j;
 
@@ -27318,11 +27456,12 @@ static int specdec__conversation_check_json(specdec_text text, int kind)
     return !bytes.data || (specdec__json_parse(&j) && node.kind == kind);
 }
 
-/* Checks roles, texts and JSON of a conversation. most: bytes that a text may have. */
-static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_chat_input *input, size_t most,
-                                                                  specdec_error *error)
+/* Checks roles, texts and JSON of a conversation. most: bytes that a text may have. Errors: ARGUMENT. */
+static SPECDEC__UNUSED specdec_result specdec__conversation_check_input(const specdec_chat_input *input, size_t most,
+                                                                        specdec_error *error)
 {
-    size_t all = specdec__size_add(specdec__text_bytes(input->tools).size, specdec__text_bytes(input->arguments).size);
+    size_t all = specdec__size_add(specdec__conversation_text_bytes(input->tools).size,
+                                   specdec__conversation_text_bytes(input->arguments).size);
     int i, k;
 
     if (!input->messages || input->count < 1)
@@ -27334,13 +27473,13 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_
 
         if (!m->role || m->call_count < 0 || (m->call_count && !m->calls))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has no role, or no calls", i);
-        all = specdec__size_add(all, specdec__size_add(specdec__text_bytes(m->content).size,
-                                                       specdec__text_bytes(m->thoughts).size));
+        all = specdec__size_add(all, specdec__size_add(specdec__conversation_text_bytes(m->content).size,
+                                                       specdec__conversation_text_bytes(m->thoughts).size));
         for (k = 0; k < m->call_count; k++)
             if (!m->calls[k].name.bytes)
                 return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d: call %d has no name", i, k);
             else
-                all = specdec__size_add(all, specdec__text_bytes(m->calls[k].arguments).size);
+                all = specdec__size_add(all, specdec__conversation_text_bytes(m->calls[k].arguments).size);
     }
     if (!specdec__conversation_check_json(input->tools, SPECDEC__JSON_ARRAY) ||
         !specdec__conversation_check_json(input->arguments, SPECDEC__JSON_OBJECT))
@@ -27356,18 +27495,22 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_
 
 /* ---- A conversation as the values of a template. */
 
-/* Ways to present a conversation to a template, tried until one succeeds, as templates differ. Bit EMPTY: missing
-   content is "" instead of none; bit TEXT: arguments of calls are strings instead of dicts. */
-enum { SPECDEC__CONVERSATION_EMPTY = 1, SPECDEC__CONVERSATION_TEXT = 2, SPECDEC__CONVERSATION_WAYS = 4 };
+/* Ways to present a conversation to a chat template, tried in turn until the template succeeds. Bit EMPTY_CONTENT:
+   missing content is "" instead of none; bit TEXT_ARGUMENTS: arguments of calls are strings instead of dicts. */
+enum {
+    SPECDEC__CONVERSATION_EMPTY_CONTENT = 1,
+    SPECDEC__CONVERSATION_TEXT_ARGUMENTS = 2,
+    SPECDEC__CONVERSATION_WAYS = 4
+};
 
-/* A dict that is being filled. */
+/* A dict of a template that is being filled. */
 typedef struct specdec__dict {
-    specdec__template_value *items;
-    size_t count;
+    specdec__template_value *items; /* (2 * count) names, each followed by its value */
+    size_t count;                   /* members so far */
 } specdec__dict;
 
-/* Adds a member to a dict. */
-static void specdec__dict_add_member(specdec__dict *m, const char *name, specdec__template_value value)
+/* Adds a member, a name and its value, to a template's dict that has room for it. */
+static void specdec__conversation_add_dict_member(specdec__dict *m, const char *name, specdec__template_value value)
 {
     if (!m->items)
         return;
@@ -27375,19 +27518,20 @@ static void specdec__dict_add_member(specdec__dict *m, const char *name, specdec
     m->items[2 * m->count++ + 1] = value;
 }
 
-/* A string value whose bytes are marked as a message's. */
+/* Returns a text of a message as a template's string value; its bytes are marked as a message's. */
 static specdec__template_value specdec__conversation_string_value(specdec__template *t, specdec_text text)
 {
-    const specdec__bytes bytes = specdec__text_bytes(text);
+    const specdec__bytes bytes = specdec__conversation_text_bytes(text);
 
     return specdec__template_marked_string(t, bytes.data ? (const void *)bytes.data : "", bytes.size);
 }
 
-/* The arguments of a call as a value: a dict if they are JSON, unless the way asks for text. */
+/* Returns the arguments of a tool call as a template's value: a dict if they are JSON, unless `way` has the bit
+   TEXT_ARGUMENTS. */
 static specdec__template_value specdec__conversation_arguments_value(specdec__template *t, specdec_text arguments,
                                                                      int way)
 {
-    specdec__bytes bytes = specdec__text_bytes(arguments);
+    specdec__bytes bytes = specdec__conversation_text_bytes(arguments);
     specdec__json j;
 
     memset(&j, 0, sizeof j);
@@ -27395,12 +27539,12 @@ static specdec__template_value specdec__conversation_arguments_value(specdec__te
         bytes = specdec__template_as_bytes("{}", 2);
     j.text = bytes.data;
     j.size = bytes.size;
-    if (!(way & SPECDEC__CONVERSATION_TEXT) && specdec__json_parse(&j))
+    if (!(way & SPECDEC__CONVERSATION_TEXT_ARGUMENTS) && specdec__json_parse(&j))
         return specdec__template_read_json(t, bytes);
     return specdec__template_marked_string(t, bytes.data, bytes.size);
 }
 
-/* The tool calls of a message as a list of dicts. */
+/* Returns the tool calls of a message as a template's value: a list of dicts. way: see SPECDEC__CONVERSATION_WAYS. */
 static specdec__template_value specdec__conversation_calls_value(specdec__template *t,
                                                                  const specdec_chat_message *message, int way)
 {
@@ -27416,18 +27560,19 @@ static specdec__template_value specdec__conversation_calls_value(specdec__templa
         call.items = specdec__template_new_list(t, 6);
         function.items = specdec__template_new_list(t, 4);
         if (of->id.bytes)
-            specdec__dict_add_member(&call, "id", specdec__conversation_string_value(t, of->id));
-        specdec__dict_add_member(&call, "type", specdec__template_string_value("function"));
-        specdec__dict_add_member(&function, "name", specdec__conversation_string_value(t, of->name));
-        specdec__dict_add_member(&function, "arguments", specdec__conversation_arguments_value(t, of->arguments, way));
-        specdec__dict_add_member(&call, "function",
-                                 specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, function.items, function.count));
+            specdec__conversation_add_dict_member(&call, "id", specdec__conversation_string_value(t, of->id));
+        specdec__conversation_add_dict_member(&call, "type", specdec__template_string_value("function"));
+        specdec__conversation_add_dict_member(&function, "name", specdec__conversation_string_value(t, of->name));
+        specdec__conversation_add_dict_member(&function, "arguments",
+                                              specdec__conversation_arguments_value(t, of->arguments, way));
+        specdec__conversation_add_dict_member(
+            &call, "function", specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, function.items, function.count));
         list[i] = specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, call.items, call.count);
     }
     return specdec__template_list_value(list, list ? (size_t)message->call_count : 0);
 }
 
-/* A message of the conversation as a template's dict. */
+/* Returns a message of the conversation as a template's value: a dict. way: see SPECDEC__CONVERSATION_WAYS. */
 static specdec__template_value specdec__conversation_message_value(specdec__template *t,
                                                                    const specdec_chat_message *message, int way)
 {
@@ -27436,25 +27581,31 @@ static specdec__template_value specdec__conversation_message_value(specdec__temp
 
     memset(&m, 0, sizeof m);
     m.items = specdec__template_new_list(t, 12);
-    specdec__dict_add_member(&m, "role", known ? specdec__template_string_value(known)
-                                           : specdec__template_marked_string(t, message->role, strlen(message->role)));
-    specdec__dict_add_member(&m, "content", message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY
-                                            ? specdec__conversation_string_value(t, message->content)
-                                            : specdec__template_none_value());
+    specdec__conversation_add_dict_member(
+        &m, "role",
+        known ? specdec__template_string_value(known)
+              : specdec__template_marked_string(t, message->role, strlen(message->role)));
+    specdec__conversation_add_dict_member(&m, "content",
+                                          message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY_CONTENT
+                                              ? specdec__conversation_string_value(t, message->content)
+                                              : specdec__template_none_value());
     if (message->thoughts.bytes)
-        specdec__dict_add_member(&m, "reasoning_content", specdec__conversation_string_value(t, message->thoughts));
+        specdec__conversation_add_dict_member(&m, "reasoning_content",
+                                              specdec__conversation_string_value(t, message->thoughts));
     if (message->call_count)
-        specdec__dict_add_member(&m, "tool_calls", specdec__conversation_calls_value(t, message, way));
+        specdec__conversation_add_dict_member(&m, "tool_calls", specdec__conversation_calls_value(t, message, way));
     if (message->call_id.bytes)
-        specdec__dict_add_member(&m, "tool_call_id", specdec__conversation_string_value(t, message->call_id));
+        specdec__conversation_add_dict_member(&m, "tool_call_id",
+                                              specdec__conversation_string_value(t, message->call_id));
     if (message->name.bytes)
-        specdec__dict_add_member(&m, "name", specdec__conversation_string_value(t, message->name));
+        specdec__conversation_add_dict_member(&m, "name", specdec__conversation_string_value(t, message->name));
     return specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, m.items, m.items ? m.count : 0);
 }
 
-/* Defines the names of a template's input: the first `count` messages, tools, documents and other variables. */
-static void specdec__conversation_define_names(specdec__template *t, const specdec_chat_input *input, int count,
-                                               int way)
+/* Defines the names of a chat template's input: the first `count` messages, tools, documents and other variables. way:
+   see SPECDEC__CONVERSATION_WAYS. */
+static void specdec__conversation_define_template_names(specdec__template *t, const specdec_chat_input *input,
+                                                        int count, int way)
 {
     specdec__template_value *list = specdec__template_new_list(t, (size_t)count), arguments, tools;
     int i;
@@ -27465,20 +27616,21 @@ static void specdec__conversation_define_names(specdec__template *t, const specd
                                   specdec__template_list_value(list, list ? (size_t)count : 0));
     tools = specdec__template_none_value();
     if (input->tool_choice != SPECDEC_TOOLS_NONE)
-        tools = specdec__template_read_json(t, specdec__text_bytes(input->tools));
+        tools = specdec__template_read_json(t, specdec__conversation_text_bytes(input->tools));
     if (tools.kind == SPECDEC__TEMPLATE_LIST && !tools.size)
         tools = specdec__template_none_value();
     specdec__template_define_name(t, specdec__template_string_value("tools"), tools);
-    arguments = specdec__template_read_json(t, specdec__text_bytes(input->arguments));
+    arguments = specdec__template_read_json(t, specdec__conversation_text_bytes(input->arguments));
     if (arguments.kind == SPECDEC__TEMPLATE_DICT)
         for (i = 0; i < (int)arguments.size; i++)
             specdec__template_define_name(t, specdec__template_list_items(&arguments)[2 * i],
                                           specdec__template_list_items(&arguments)[2 * i + 1]);
 }
 
-/* Cuts off the text that the template wrote behind the content of the last message, so that the model continues that
+/* Removes the text that the template wrote behind the content of the last message, so that the model continues that
    message, as Hugging Face's transformers does. Trailing white space that the template dropped stays dropped. */
-static specdec_result specdec__conversation_cut_end(specdec_text content, specdec__chat_text *out, specdec_error *error)
+static specdec_result specdec__conversation_cut_behind_content(specdec_text content, specdec__chat_text *out,
+                                                               specdec_error *error)
 {
     specdec_message message;
     specdec__bytes text, left;
@@ -27490,7 +27642,7 @@ static specdec_result specdec__conversation_cut_end(specdec_text content, specde
     text = specdec__chat_trim_message(&message, 3);
     left = specdec__chat_trim_message(&message, 1);
     for (at = 0; text.size && text.size <= out->needed && at <= out->needed - text.size; at++)
-        if (memcmp(out->text + at, text.data, text.size) == 0 && out->plain[at / 8] >> at % 8 & 1)
+        if (memcmp(out->text + at, text.data, text.size) == 0 && out->marks[at / 8] >> at % 8 & 1)
             found = at;
     if (found == SIZE_MAX)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -27501,23 +27653,23 @@ static specdec_result specdec__conversation_cut_end(specdec_text content, specde
     return SPECDEC_OK;
 }
 
-/* Input for rendering by a template: vocabulary, template, clock and memory[bytes], aligned for pointers. */
+/* What rendering a conversation by a chat template needs: vocabulary, template, clock and memory. */
 typedef struct specdec__conversation_work {
-    const specdec__vocab *vocab;
-    specdec__bytes text;  /* text of the template */
-    unsigned char *memory;
-    size_t memory_bytes;
-    int64_t local_time; /* seconds since 1970, for strftime_now */
+    const specdec__vocab *vocab; /* has the texts of the tokens that the template may write */
+    specdec__bytes text;         /* text of the template */
+    unsigned char *memory;       /* (memory_bytes) working memory, aligned for pointers */
+    size_t memory_bytes;         /* bytes of memory */
+    int64_t local_time;          /* local time in seconds since 1970, for strftime_now */
 } specdec__conversation_work;
 
-/* Renders a conversation by a template, with the beginning of the model's turn. Errors: ARGUMENT (the template refuses
-   the conversation), CONTEXT, FORMAT, UNSUPPORTED. */
+/* Renders a conversation by a chat template, with the beginning of the model's turn. Errors: ARGUMENT (the template
+   refuses the conversation), CONTEXT, FORMAT, UNSUPPORTED. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
 specdec__conversation_render(const specdec__conversation_work *w, const specdec_chat_input *input,
                              specdec__chat_text *out, specdec_error *error)
 {
     const specdec_chat_message *last = &input->messages[input->count - 1];
-    const int empty = input->continues && !specdec__text_bytes(last->content).size;
+    const int empty = input->continues && !specdec__conversation_text_bytes(last->content).size;
     const int open = input->continues && !empty, count = input->count - empty;
     const size_t used = (sizeof(specdec__template) + 7) & ~(size_t)7;
     specdec__template *t = (specdec__template *)(void *)w->memory;
@@ -27527,11 +27679,11 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
     if (w->memory_bytes < used)
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS; way++) {
-        specdec__template_begin(t, w->text, w->memory + used, w->memory_bytes - used, out->text, out->plain, out->size);
+        specdec__template_begin(t, w->text, w->memory + used, w->memory_bytes - used, out->text, out->marks, out->size);
         t->local_time = w->local_time;
-        specdec__chat_define_names(t, specdec__chat_token_text(w->vocab, w->vocab->bos),
-                                   specdec__chat_token_text(w->vocab, w->vocab->eos), !open);
-        specdec__conversation_define_names(t, input, count, way);
+        specdec__chat_define_template_names(t, specdec__chat_token_text(w->vocab, w->vocab->bos),
+                                            specdec__chat_token_text(w->vocab, w->vocab->eos), !open);
+        specdec__conversation_define_template_names(t, input, count, way);
         specdec__template_render(t);
         if (!t->failed)
             break;
@@ -27543,18 +27695,19 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
     if (t->failed)
         return result;
     out->needed = t->output_bytes;
-    return open ? specdec__conversation_cut_end(last->content, out, error) : SPECDEC_OK;
+    return open ? specdec__conversation_cut_behind_content(last->content, out, error) : SPECDEC_OK;
 }
 
 /* ---- Finding out which marks the models of a template write. */
 
-/* A question and a tool call that the template is made to write, to see which row of specdec__call_table parses the
-   call. */
-static const char specdec__conversation_question[] = "specdec-question", specdec__conversation_name[] = "get_weather",
-                  specdec__conversation_call_arguments[] = "{\"city\":\"Par\\\"is\",\"days\":3}";
+/* A question and a tool call that are given to a template, to see which row of specdec__call_table parses what the
+   template writes for the call. */
+static const char specdec__conversation_sample_question[] = "specdec-question",
+                  specdec__conversation_sample_tool[] = "get_weather",
+                  specdec__conversation_sample_arguments[] = "{\"city\":\"Par\\\"is\",\"days\":3}";
 
-/* The offset behind the last occurrence of a word in a text; 0: it does not occur. */
-static size_t specdec__conversation_after_last(specdec__bytes text, const char *word)
+/* Returns the offset behind the last occurrence of a word in a text; 0: it does not occur. */
+static size_t specdec__conversation_end_of_last_match(specdec__bytes text, const char *word)
 {
     const size_t size = strlen(word);
     size_t at = text.size >= size ? text.size - size + 1 : 0;
@@ -27565,49 +27718,50 @@ static size_t specdec__conversation_after_last(specdec__bytes text, const char *
     return 0;
 }
 
-/* Does a splitter with this row find the known call in a text, exactly once? */
+/* Does a splitter with this row of specdec__call_table find the sample call in a text, exactly once? */
 static int specdec__conversation_row_parses_call(const specdec__calls *row, const char *text, size_t size)
 {
-    const char *want = specdec__conversation_call_arguments;
+    const char *want = specdec__conversation_sample_arguments;
     size_t named = 0, matched = 0, i;
     int good = 1, whole = 0;
     specdec_splitter s;
     specdec_part part;
 
     if (row->flags & SPECDEC__CALLS_BARE) {
-        const size_t at = specdec__conversation_after_last(specdec__template_as_bytes(text, size), "{\"name\":");
+        const size_t at = specdec__conversation_end_of_last_match(specdec__template_as_bytes(text, size), "{\"name\":");
 
         if (!at)
             return 0;
         text += at - 8;
         size -= at - 8;
     }
-    if (row->section && !specdec__conversation_after_last(specdec__template_as_bytes(text, size), row->section))
+    if (row->section_begin &&
+        !specdec__conversation_end_of_last_match(specdec__template_as_bytes(text, size), row->section_begin))
         return 0;
     specdec__answer_begin_splitter(&s, row, NULL, 0);
     specdec__answer_push_bytes(&s, text, size);
     while (good && specdec__answer_next_part(&s, &part)) {
         for (i = 0; i < part.text.length && part.kind == SPECDEC_PART_NAME; i++, named++)
-            good = good && named < sizeof specdec__conversation_name - 1 &&
-                   part.text.bytes[i] == specdec__conversation_name[named];
+            good = good && named < sizeof specdec__conversation_sample_tool - 1 &&
+                   part.text.bytes[i] == specdec__conversation_sample_tool[named];
         for (i = 0; i < part.text.length && part.kind == SPECDEC_PART_ARGUMENTS; i++)
             if (part.text.bytes[i] != ' ')
                 good = good && want[matched] && part.text.bytes[i] == want[matched++];
         whole += part.kind == SPECDEC_PART_END;
         good = good && (part.call <= 0);
     }
-    return good && whole == 1 && named == sizeof specdec__conversation_name - 1 && matched == strlen(want);
+    return good && whole == 1 && named == sizeof specdec__conversation_sample_tool - 1 && matched == strlen(want);
 }
 
-/* Does a text contain a mark? NULL: no. */
+/* Does a text contain a mark? 0 for NULL. */
 static int specdec__conversation_contains_mark(specdec__bytes text, const char *mark)
 {
-    return mark && specdec__conversation_after_last(text, mark) > 0;
+    return mark && specdec__conversation_end_of_last_match(text, mark) > 0;
 }
 
-/* The row whose marks occur in the template's text, for templates that write no calls; else a row whose mark is a token
-   of the vocabulary. */
-static const specdec__calls *specdec__conversation_find_row(specdec__bytes text, const specdec__vocab *v)
+/* Returns the first row of specdec__call_table whose marks occur in the template's text, for templates that write no
+   calls; else a row whose mark is a token of the vocabulary; NULL: no row fits. */
+static const specdec__calls *specdec__conversation_find_calls_row(specdec__bytes text, const specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     size_t k;
@@ -27615,7 +27769,7 @@ static const specdec__calls *specdec__conversation_find_row(specdec__bytes text,
 
     for (k = 0; k < SPECDEC__COUNT(specdec__call_table); k++)
         if (specdec__call_table[k].form != SPECDEC__CALLS_CHANNEL &&
-            specdec__conversation_contains_mark(text, specdec__call_table[k].mark))
+            specdec__conversation_contains_mark(text, specdec__call_table[k].call_begin))
             return &specdec__call_table[k];
     for (id = 0; id < v->count; id++) {
         const specdec__bytes token = specdec__cursor_string(&c);
@@ -27623,17 +27777,16 @@ static const specdec__calls *specdec__conversation_find_row(specdec__bytes text,
         for (k = 0; k < SPECDEC__COUNT(specdec__call_table) && token.size > 4; k++)
             if ((specdec__call_table[k].form == SPECDEC__CALLS_JSON ||
                  specdec__call_table[k].form == SPECDEC__CALLS_PYTHON) &&
-                specdec__bytes_are(token, specdec__call_table[k].mark))
+                specdec__bytes_are(token, specdec__call_table[k].call_begin))
                 return &specdec__call_table[k];
     }
     return NULL;
 }
 
-/* Finds how models with this template write tool calls and thoughts, from the text that it writes for a known call. The
-   result is in w->found. */
-static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(specdec__chat_work *w,
-                                                                                specdec__bytes text,
-                                                                                const specdec__vocab *v)
+/* Finds how models with this chat template write tool calls and thoughts, from the text that the template writes for a
+   sample call. The result is in w->found. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE void
+specdec__conversation_find_call_format(specdec__chat_work *w, specdec__bytes text, const specdec__vocab *v)
 {
     static const char tools[] =
         "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"description\": \"Weather.\", "
@@ -27652,37 +27805,38 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(
     memset(&call, 0, sizeof call);
     memset(&input, 0, sizeof input);
     messages[0].role = "user";
-    messages[0].content.bytes = specdec__conversation_question;
+    messages[0].content.bytes = specdec__conversation_sample_question;
     messages[0].content.length = SPECDEC_WHOLE_STRING;
     messages[1].role = "assistant";
     messages[1].calls = &call;
     messages[1].call_count = 1;
     call.id.bytes = "call00001";
-    call.name.bytes = specdec__conversation_name;
-    call.arguments.bytes = specdec__conversation_call_arguments;
+    call.name.bytes = specdec__conversation_sample_tool;
+    call.arguments.bytes = specdec__conversation_sample_arguments;
     call.id.length = call.name.length = call.arguments.length = SPECDEC_WHOLE_STRING;
     input.messages = messages;
     input.count = 2;
     input.tools.bytes = tools;
     input.tools.length = sizeof tools - 1;
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS && !chat->calls; way++) {
-        specdec__template_begin(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->plain,
+        specdec__template_begin(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->output_marks,
                                 sizeof w->output);
         w->running_template.local_time = 0;
-        specdec__chat_define_names(&w->running_template, specdec__chat_token_text(v, v->bos),
-                                   specdec__chat_token_text(v, v->eos), 0);
-        specdec__conversation_define_names(&w->running_template, &input, 2, way);
+        specdec__chat_define_template_names(&w->running_template, specdec__chat_token_text(v, v->bos),
+                                            specdec__chat_token_text(v, v->eos), 0);
+        specdec__conversation_define_template_names(&w->running_template, &input, 2, way);
         specdec__template_render(&w->running_template);
         written = specdec__template_as_bytes(w->output, w->running_template.output_bytes);
-        from = w->running_template.failed ? 0
-                                          : specdec__conversation_after_last(written, specdec__conversation_question);
-        writes |= from && specdec__conversation_after_last(written, specdec__conversation_name) > from;
+        from = w->running_template.failed
+                   ? 0
+                   : specdec__conversation_end_of_last_match(written, specdec__conversation_sample_question);
+        writes |= from && specdec__conversation_end_of_last_match(written, specdec__conversation_sample_tool) > from;
         for (i = 0; from && !chat->calls && i < SPECDEC__COUNT(specdec__call_table); i++)
             if (specdec__conversation_row_parses_call(&specdec__call_table[i], w->output + from, written.size - from))
                 chat->calls = &specdec__call_table[i];
     }
     if (!chat->calls && !writes && specdec__conversation_contains_mark(text, "tool"))
-        chat->calls = specdec__conversation_find_row(text, v);
+        chat->calls = specdec__conversation_find_calls_row(text, v);
     for (i = 0; i < SPECDEC__COUNT(specdec__thought_table) && !chat->thoughts; i++)
         if (specdec__conversation_contains_mark(text, specdec__thought_table[i].close) &&
             (!i || specdec__conversation_contains_mark(text, specdec__thought_table[i].open)))
@@ -27708,7 +27862,7 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_to_messages(const sp
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
     for (i = 0; i < input->count; i++) {
         const specdec_chat_message *m = &input->messages[i];
-        const specdec__bytes content = specdec__text_bytes(m->content);
+        const specdec__bytes content = specdec__conversation_text_bytes(m->content);
 
         for (role = 0; role < 3 && strcmp(m->role, roles[role]); role++)
             ;
@@ -27736,7 +27890,7 @@ SPECDEC__FOR_SPEED
    open at once: then the state of a text consists of several threads (as in R. Pike's matcher of regular expressions).
    A thread is a state and a node of a stack; threads share stack nodes.
 
-   Word 0 of a record is its header: kind, flags, need, number of edges, live kinds of bytes. The words behind the
+   Word 0 of a record is its header: kind, flags, stack need, number of edges, live kinds of bytes. The words behind the
    header, for each kind of record:
    PLAIN         number of calls; edges {low | high << 8, target}; calls {rule, state behind the call, 0: the caller's}
    KEY           object; first leaf | number of leaves << 16; state that reads unlisted keys, or 0; edges
@@ -27753,28 +27907,30 @@ enum {
     SPECDEC__RECORD_AFTER_REPEAT
 };
 
-#define SPECDEC__RECORD_FINAL 16u   /* the rule may end in this state */
-#define SPECDEC__RECORD_STRING 32u  /* inside a JSON string without length limits: every character without an escape
-                                       leads back to this state */
-#define SPECDEC__RECORD_STRINGS 64u /* AFTER_REPEAT: the counted body is one character of a JSON string. PLAIN: the
-                                       state in front of such a repetition: perhaps an edge for the quote, and one
-                                       call */
+/* Flags in a record's header. MAY_END: the rule may end in this state. IN_STRING: the state is inside a JSON string
+   without length limits, and every character without an escape leads back to it. COUNTED_STRING: of an AFTER_REPEAT,
+   the counted body is one character of a JSON string; of a PLAIN, the state lies in front of such a repetition: it has
+   one call, and perhaps an edge for the quote. */
+#define SPECDEC__RECORD_MAY_END 16u        /* flag of a state: the rule may end here */
+#define SPECDEC__RECORD_IN_STRING 32u      /* flag of a state inside a JSON string without length limits */
+#define SPECDEC__RECORD_COUNTED_STRING 64u /* flag of a state at a JSON string whose characters are counted */
 #define SPECDEC__RECORD_KIND(header) ((header) & 15u)
-/* Need: levels of the stack that a text takes from this state to the end of its rule; 255: the rule cannot end. */
-#define SPECDEC__RECORD_NEED(header) ((header) >> 8 & 255u)
+/* The stack need in a record's header: levels of the stack that a text takes from this state to the end of its rule;
+   255: the rule cannot end. */
+#define SPECDEC__RECORD_STACK_NEED(header) ((header) >> 8 & 255u)
 #define SPECDEC__RECORD_EDGES(header) ((header) >> 16 & 511)
 
 /* Kinds of bytes, one bit each: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole
    characters beyond ASCII; bit 7: all other bytes, and <, with which the marks of tool calls begin. The live kinds in a
-   header: any SPECDEC__LIVE_BYTES bytes of these kinds, in any order, are allowed from the state on. */
-#define SPECDEC__LIVE(header) ((header) >> 25)
-#define SPECDEC__LIVE_SHIFT 25 /* bits of a header below the live kinds */
-#define SPECDEC__LIVE_BYTES 40 /* bytes of live kinds that may follow in any order */
-#define SPECDEC__KINDS_PLAIN 127u /* all kinds but KIND_OTHER */
-#define SPECDEC__KIND_WIDE 64u    /* characters beyond ASCII */
-#define SPECDEC__KIND_OTHER 128u
+   record's header: any SPECDEC__LIVE_KINDS_BYTES bytes of these kinds, in any order, may follow in the state. */
+#define SPECDEC__RECORD_LIVE_KINDS(header) ((header) >> 25)
+#define SPECDEC__RECORD_LIVE_SHIFT 25    /* bits of a record's header below the live kinds */
+#define SPECDEC__LIVE_KINDS_BYTES 40     /* how many bytes of live kinds may follow in a state, in any order */
+#define SPECDEC__BYTE_KINDS_PLAIN 127u   /* the bits of all kinds of bytes but BYTE_KIND_OTHER */
+#define SPECDEC__BYTE_KIND_NON_ASCII 64u /* the bit of whole characters beyond ASCII */
+#define SPECDEC__BYTE_KIND_OTHER 128u    /* the bit of bytes that belong to no other kind */
 
-/* The kind of a byte, one bit; bytes of characters beyond ASCII are KIND_OTHER here. */
+/* Returns the kind of a byte, one bit; bytes of characters beyond ASCII are BYTE_KIND_OTHER here. */
 SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
 {
     if (byte >= 'a' && byte <= 'z')
@@ -27784,32 +27940,32 @@ SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
     if (byte >= '0' && byte <= '9')
         return 4;
     if (byte < 0x20 || byte == '"' || byte == '\\' || byte == '<' || byte > 0x7f)
-        return SPECDEC__KIND_OTHER;
+        return SPECDEC__BYTE_KIND_OTHER;
     return byte == '_' ? 8 : byte == '-' ? 16 : 32;
 }
 
-/* Words of an object (JSON). LEAST, MOST: numbers of members; KEYS, COMMA: states in front of the first key, and behind
-   a comma; OTHER: state for unlisted keys; END: state behind the closing brace; AFTER: state AFTER_MEMBER; COUNTS: 1 if
-   members are counted. Arrays behind these words: (count + 1) index of the first required property from i on, (count)
-   SET states of the properties, (leaves) properties in the order of the tree of keys. */
+/* Words that describe the objects of a rule (JSON). LEAST, MOST: numbers of members; KEYS, COMMA: states in front of
+   the first key, and behind a comma; OTHER: state for unlisted keys; END: state behind the closing brace; AFTER: state
+   AFTER_MEMBER; COUNTS: 1 if members are counted. Arrays behind these words: (count + 1) index of the first required
+   property from i on, (count) SET states of the properties, (leaves) properties in the order of the tree of keys. */
 enum {
     SPECDEC__OBJECT_COUNT, SPECDEC__OBJECT_LEAST, SPECDEC__OBJECT_MOST, SPECDEC__OBJECT_KEYS, SPECDEC__OBJECT_COMMA,
     SPECDEC__OBJECT_OTHER, SPECDEC__OBJECT_END, SPECDEC__OBJECT_AFTER, SPECDEC__OBJECT_COUNTS_MEMBERS,
     SPECDEC__OBJECT_WORDS
 };
-#define SPECDEC__OBJECT_UNLISTED UINT32_MAX /* in a SET record: the key names no property of the schema */
+#define SPECDEC__OBJECT_UNLISTED UINT32_MAX /* a property's index in a SET record: the schema lists no such key */
 
-/* Words of an array (JSON). LEAST, MOST: numbers of items; CAP: the counter stops here; END: state behind the closing
-   bracket; AFTER, BEFORE: states AFTER_ITEM, BEFORE_ITEM. Behind these words: (count + 1) rules of the items; the last
-   one is the rule of all further items, UINT32_MAX: no further items. */
+/* Words that describe the arrays of a rule (JSON). LEAST, MOST: numbers of items; CAP: the counter stops here; END:
+   state behind the closing bracket; AFTER, BEFORE: states AFTER_ITEM, BEFORE_ITEM. Behind these words: (count + 1)
+   rules of the items; the last one is the rule of all further items, UINT32_MAX: no further items. */
 enum {
     SPECDEC__ARRAY_COUNT, SPECDEC__ARRAY_LEAST, SPECDEC__ARRAY_MOST, SPECDEC__ARRAY_CAP, SPECDEC__ARRAY_END,
     SPECDEC__ARRAY_AFTER, SPECDEC__ARRAY_BEFORE, SPECDEC__ARRAY_WORDS
 };
 
-/* Limits of an automaton. */
+/* Limits of the automaton of a constraint. */
 enum {
-    SPECDEC__AUTOMATON_THREADS = 32, /* most threads of a state; further alternatives are dropped */
+    SPECDEC__AUTOMATON_THREADS = 32, /* most threads of a text's state; further alternatives are left out */
     SPECDEC__STACK_NODES = 64,  /* most stack nodes of a state */
     SPECDEC__STACK_NEW = 32,    /* most stack nodes that reading one byte may add */
     SPECDEC__STACK_HEIGHT = 48, /* levels of the stack: how deep a text may nest */
@@ -27818,104 +27974,105 @@ enum {
 
 /* A rule of a constraint, as the automaton runs it. */
 typedef struct specdec__rule {
-    uint32_t start, need; /* start: first state; need: levels of the stack until the rule ends, 255: it cannot */
-    uint32_t first[8];    /* (256 bits) bytes with which a text of the rule may begin */
+    uint32_t start, stack_need; /* first state; levels of the stack until the rule ends, 255: it cannot end */
+    uint32_t first[8];          /* (256 bits) bytes with which a text of the rule may begin */
 } specdec__rule;
 
 /* A compiled constraint: this header, then rules, then words. */
 struct specdec_constraint {
-    uint64_t magic, hash; /* hash: of all words, for saved sequences */
-    size_t bytes;
-    uint32_t rules, words, root;                  /* number of rules; number of words; the rule of a whole text */
-    uint32_t free_space;                          /* 1: JSON's white space is allowed between the tokens of JSON */
-    uint32_t argument_kinds, argument_kind_count; /* kinds of tool arguments: index of the first among the words,
-                                                     number; (SPECDEC__KIND_WORDS) words each */
+    uint64_t magic, hash; /* SPECDEC__CONSTRAINT_MAGIC; hash of all words, stored in saved sequences */
+    size_t bytes;         /* of the whole constraint, this header included */
+    uint32_t rule_count, word_count, root_rule; /* root_rule: number of the rule of a whole text */
+    uint32_t allows_space;                      /* 1: JSON's white space is allowed between the tokens of JSON */
+    uint32_t argument_kinds;                    /* index among the words of the kinds of tool arguments */
+    uint32_t argument_kind_count;               /* number of these kinds; each has SPECDEC__ARGUMENT_KIND_WORDS words */
 };
 
-/* One of the alternatives that are open in a text. */
+/* A thread: one of the alternatives that are open in a text, a state with its stack. */
 typedef struct specdec__automaton_thread {
-    uint32_t state, node; /* node 0: the bottom of the stack */
+    uint32_t state, node; /* a state of a rule; number of the stack's top node, 0: the stack is empty */
 } specdec__automaton_thread;
 
 /* A level of a stack: a rule was called, or an object, array or repetition is open. */
 typedef struct specdec__stack_node {
     uint32_t return_state; /* the state to which the called rule returns */
     uint32_t counter;      /* repetitions or items so far; for an object: next property | members so far << 16 */
-    uint16_t parent, height; /* parent: the level below; height: levels of the stack up to this one */
+    uint16_t parent, height; /* number of the node of the level below; levels of the stack up to this one */
 } specdec__stack_node;
 
 /* The state of a text in a constraint. It holds no pointers, so a copy of it is a state of its own. */
 struct specdec_constraint_state {
-    uint16_t threads, nodes; /* numbers of both; nodes[0] is never used */
-    uint32_t dropped;        /* not 0: alternatives were dropped for lack of room */
-    specdec__automaton_thread thread[SPECDEC__AUTOMATON_THREADS]; /* (threads) the open alternatives */
-    specdec__stack_node node[SPECDEC__STACK_NODES]; /* (nodes) the stacks of all threads */
+    uint16_t thread_count, node_count; /* numbers of threads and of stack nodes; node[0] is never used */
+    uint32_t dropped;                  /* not 0: alternatives were left out for lack of room */
+    specdec__automaton_thread thread[SPECDEC__AUTOMATON_THREADS]; /* (thread_count) the open alternatives */
+    specdec__stack_node node[SPECDEC__STACK_NODES]; /* (node_count) the stacks of all threads */
 };
 
 /* The working memory of reading one byte: stack nodes of the state, and behind them the nodes that are new. */
 typedef struct specdec__automaton {
-    const specdec_constraint *constraint;
-    const uint32_t *words;
-    const specdec__rule *rules;
+    const specdec_constraint *constraint;    /* the constraint whose automaton this is */
+    const uint32_t *words;                   /* (constraint->word_count) records of all states, objects and arrays */
+    const specdec__rule *rules;              /* (constraint->rule_count) */
     const specdec__stack_node *state_nodes;  /* (state_node_count) stack nodes of the state */
-    specdec__stack_node *new_nodes;          /* (new_count of new_room) nodes behind those of the state */
+    specdec__stack_node *new_nodes;          /* (new_node_count of new_node_room) nodes behind those of the state */
     specdec__automaton_thread *next_threads; /* (next_count) threads behind the byte */
     specdec__automaton_thread *visits;       /* (visit_count of SPECDEC__BYTE_VISITS) states that the byte visits */
-    uint32_t state_node_count, new_count; /* numbers of stack nodes */
-    uint32_t first_new, new_room; /* new nodes below this one belong to earlier bytes */
-    uint32_t next_count, visit_count; /* numbers of threads behind the byte, and of visited states */
-    uint32_t dropped; /* not 0: an alternative was dropped for lack of room */
+    uint32_t state_node_count, new_node_count; /* numbers of stack nodes of the state, and of new ones */
+    uint32_t first_new_node, new_node_room;    /* new nodes of earlier bytes; new nodes that there is room for */
+    uint32_t next_count, visit_count;        /* numbers of threads behind the byte, and of visited states */
+    uint32_t dropped;                        /* not 0: an alternative was left out for lack of room */
 } specdec__automaton;
 
-/* The rules of a constraint, which lie behind its header. */
+/* Returns the rules of a constraint, which lie behind its header. */
 SPECDEC__INLINE const specdec__rule *specdec__constraint_rules(const specdec_constraint *c)
 {
     return (const specdec__rule *)(const void *)(c + 1);
 }
 
-/* The array of words, which lies behind the rules. */
+/* Returns a constraint's array of words, which lies behind its rules. */
 SPECDEC__INLINE const uint32_t *specdec__constraint_words(const specdec_constraint *c)
 {
-    return (const uint32_t *)(const void *)(specdec__constraint_rules(c) + c->rules);
+    return (const uint32_t *)(const void *)(specdec__constraint_rules(c) + c->rule_count);
 }
 
-/* A stack node by its number; new nodes are numbered behind those of the state. */
+/* Returns a stack node by its number; new nodes are numbered behind those of the text's state. */
 SPECDEC__INLINE const specdec__stack_node *specdec__automaton_node(const specdec__automaton *m, uint32_t node)
 {
     return node < m->state_node_count ? &m->state_nodes[node] : &m->new_nodes[node - m->state_node_count];
 }
 
-/* Levels of the stack whose top is a node; 0: an empty stack. */
+/* Returns the number of levels of the stack whose top is a node; 0: an empty stack. */
 SPECDEC__INLINE uint32_t specdec__automaton_stack_height(const specdec__automaton *m, uint32_t node)
 {
     return node ? specdec__automaton_node(m, node)->height : 0;
 }
 
-/* Pushes a node on top of `parent` and returns its number; UINT32_MAX: no room. Equal nodes of one step are shared. */
+/* Pushes a stack node on top of the node `parent` and returns its number; UINT32_MAX: no room. Equal nodes that one
+   byte adds are shared. */
 static uint32_t specdec__automaton_push_node(specdec__automaton *m, uint32_t back, uint32_t counter, uint32_t parent)
 {
     const uint32_t height = specdec__automaton_stack_height(m, parent) + 1;
     specdec__stack_node *node;
     uint32_t i;
 
-    for (i = m->first_new; i < m->new_count; i++)
+    for (i = m->first_new_node; i < m->new_node_count; i++)
         if (m->new_nodes[i].return_state == back && m->new_nodes[i].counter == counter &&
             m->new_nodes[i].parent == parent)
             return m->state_node_count + i;
-    if (height > SPECDEC__STACK_HEIGHT || m->new_count - m->first_new == SPECDEC__STACK_NEW ||
-        m->new_count == m->new_room) {
+    if (height > SPECDEC__STACK_HEIGHT || m->new_node_count - m->first_new_node == SPECDEC__STACK_NEW ||
+        m->new_node_count == m->new_node_room) {
         m->dropped = 1;
         return UINT32_MAX;
     }
-    node = &m->new_nodes[m->new_count];
+    node = &m->new_nodes[m->new_node_count];
     node->return_state = back;
     node->counter = counter;
     node->parent = (uint16_t)parent;
     node->height = (uint16_t)height;
-    return m->state_node_count + m->new_count++;
+    return m->state_node_count + m->new_node_count++;
 }
 
-/* Adds a state and its stack node to the list of pairs that this byte visits, once. */
+/* Adds a state and its stack node to the list of pairs that the current byte visits, unless they are in it. */
 static void specdec__automaton_visit_state(specdec__automaton *m, uint32_t state, uint32_t node)
 {
     uint32_t i;
@@ -27933,8 +28090,8 @@ static void specdec__automaton_visit_state(specdec__automaton *m, uint32_t state
     m->visits[m->visit_count++].node = node;
 }
 
-/* Does a state keep the stack node that returned to it, as its counter lies there? */
-SPECDEC__INLINE int specdec__record_keeps_node(uint32_t header)
+/* Does the state with this header keep the stack node that returned to it, as its counter lies there? */
+SPECDEC__INLINE int specdec__record_keeps_stack_node(uint32_t header)
 {
     const uint32_t kind = SPECDEC__RECORD_KIND(header);
 
@@ -27942,17 +28099,17 @@ SPECDEC__INLINE int specdec__record_keeps_node(uint32_t header)
            kind == SPECDEC__RECORD_AFTER_REPEAT;
 }
 
-/* Can a rule only end in this state: no edges, no calls? */
-SPECDEC__INLINE int specdec__record_only_ends(const uint32_t *record)
+/* Can a rule do nothing but end in this state: has its record no edges and no calls? */
+SPECDEC__INLINE int specdec__record_can_only_end(const uint32_t *record)
 {
-    return (record[0] & ~(255u << 8)) == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL) && !record[1];
+    return (record[0] & ~(255u << 8)) == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END) && !record[1];
 }
 
-/* Can a rule only go on by an edge in this state: no calls, no end? */
-SPECDEC__INLINE int specdec__record_only_edges(const uint32_t *record)
+/* Can a rule continue only by an edge in this state: has its record no calls, and may it not end? */
+SPECDEC__INLINE int specdec__record_has_only_edges(const uint32_t *record)
 {
     return SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN && !record[1] &&
-           !(record[0] & SPECDEC__RECORD_FINAL);
+           !(record[0] & SPECDEC__RECORD_MAY_END);
 }
 
 /* Adds a thread behind the byte to m->next_threads, unless the stack would be too high for its rule to end. States in
@@ -27961,13 +28118,13 @@ static void specdec__automaton_add_thread(specdec__automaton *m, uint32_t state,
 {
     uint32_t i;
 
-    if (specdec__automaton_stack_height(m, node) + SPECDEC__RECORD_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
+    if (specdec__automaton_stack_height(m, node) + SPECDEC__RECORD_STACK_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
         return;
-    while (node && specdec__record_only_ends(m->words + state)) {
+    while (node && specdec__record_can_only_end(m->words + state)) {
         const specdec__stack_node *top = specdec__automaton_node(m, node);
 
         state = top->return_state;
-        node = specdec__record_keeps_node(m->words[state]) ? node : top->parent;
+        node = specdec__record_keeps_stack_node(m->words[state]) ? node : top->parent;
     }
     for (i = 0; i < m->next_count; i++)
         if (m->next_threads[i].state == state && m->next_threads[i].node == node)
@@ -27980,7 +28137,8 @@ static void specdec__automaton_add_thread(specdec__automaton *m, uint32_t state,
     m->next_threads[m->next_count++].node = node;
 }
 
-/* Ends the rule that was called by a stack node: its return state is visited. Returns 0 when the stack is empty. */
+/* Ends the rule that a stack node has called: visits the state to which the rule returns. Returns 0 when the stack is
+   empty. */
 static int specdec__automaton_end_rule(specdec__automaton *m, uint32_t node)
 {
     const specdec__stack_node *top;
@@ -27989,11 +28147,11 @@ static int specdec__automaton_end_rule(specdec__automaton *m, uint32_t node)
         return 0;
     top = specdec__automaton_node(m, node);
     specdec__automaton_visit_state(m, top->return_state,
-                                   specdec__record_keeps_node(m->words[top->return_state]) ? node : top->parent);
+                                   specdec__record_keeps_stack_node(m->words[top->return_state]) ? node : top->parent);
     return 1;
 }
 
-/* The edge for a byte, by binary search among `count` edges in order of their bytes; NULL: none. */
+/* Returns the edge for a byte, by binary search among `count` edges in order of their bytes; NULL: there is none. */
 SPECDEC__INLINE const uint32_t *specdec__record_find_edge(const uint32_t *edge, uint32_t count, uint32_t byte)
 {
     while (count > 4) { /* invariant: the edge, if there is one, is among the `count` edges from `edge` on */
@@ -28012,8 +28170,8 @@ SPECDEC__INLINE const uint32_t *specdec__record_find_edge(const uint32_t *edge, 
     return NULL;
 }
 
-/* Is a listed property allowed as the next member, by the counter of the object's stack node? `height`: levels of the
-   stack; its value must have room there. */
+/* May a listed property be the next member of an object, by the counter of the object's stack node? `height`: levels of
+   the stack; the property's value must have room there. */
 static int specdec__object_allows_property(const specdec__automaton *m, const uint32_t *object, uint32_t property,
                                            uint32_t counter, uint32_t height)
 {
@@ -28022,7 +28180,7 @@ static int specdec__object_allows_property(const specdec__automaton *m, const ui
 
     if (property < next || property > first[next] || seen >= object[SPECDEC__OBJECT_MOST])
         return 0;
-    if (height + SPECDEC__RECORD_NEED(m->words[states[property]]) > SPECDEC__STACK_HEIGHT)
+    if (height + SPECDEC__RECORD_STACK_NEED(m->words[states[property]]) > SPECDEC__STACK_HEIGHT)
         return 0;
     if (seen + 1 + (count - property - 1) < object[SPECDEC__OBJECT_LEAST] && !object[SPECDEC__OBJECT_OTHER])
         return 0;
@@ -28037,7 +28195,7 @@ static int specdec__object_allows_property(const specdec__automaton *m, const ui
     return 1;
 }
 
-/* Is an unlisted key allowed as the next member? */
+/* May an unlisted key be the next member of an object? counter, height: as in specdec__object_allows_property. */
 static int specdec__object_allows_unlisted(const specdec__automaton *m, const uint32_t *object, uint32_t counter,
                                            uint32_t height)
 {
@@ -28047,11 +28205,11 @@ static int specdec__object_allows_unlisted(const specdec__automaton *m, const ui
     if (!other || object[SPECDEC__OBJECT_WORDS + (counter & 0xffff)] < count ||
         counter >> 16 >= object[SPECDEC__OBJECT_MOST])
         return 0;
-    need = SPECDEC__RECORD_NEED(m->words[other]);
+    need = SPECDEC__RECORD_STACK_NEED(m->words[other]);
     return height + (need < 1 ? 1 : need) <= SPECDEC__STACK_HEIGHT;
 }
 
-/* Is any key allowed whose first bytes lead to this KEY state? */
+/* May any key of an object follow whose first bytes lead to this KEY state? */
 static int specdec__object_allows_key(const specdec__automaton *m, uint32_t key, uint32_t node)
 {
     const uint32_t *record = m->words + key, *object = m->words + record[1];
@@ -28064,11 +28222,12 @@ static int specdec__object_allows_key(const specdec__automaton *m, uint32_t key,
     for (i = 0; i < count; i++)
         if (specdec__object_allows_property(m, object, leaves[i], counter, height))
             return 1;
-    return record[3] && height + SPECDEC__RECORD_NEED(m->words[record[3]]) <= SPECDEC__STACK_HEIGHT &&
+    return record[3] && height + SPECDEC__RECORD_STACK_NEED(m->words[record[3]]) <= SPECDEC__STACK_HEIGHT &&
            specdec__object_allows_unlisted(m, object, counter, height);
 }
 
-/* Reads a byte of a key: along the tree of listed keys, or, where the byte leaves the tree, as an unlisted key. */
+/* Reads a byte of an object's key: along the tree of listed keys, or, where the byte leaves the tree, as an unlisted
+   key. */
 static void specdec__automaton_read_key(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
@@ -28093,13 +28252,14 @@ static void specdec__automaton_read_key(specdec__automaton *m, const specdec__au
     }
 }
 
-/* Is this byte white space, and is white space free in this constraint? */
+/* Is this byte white space that the constraint allows between the tokens of JSON? */
 SPECDEC__INLINE int specdec__automaton_skips_space(const specdec__automaton *m, uint32_t byte)
 {
-    return m->constraint->free_space && (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r');
+    return m->constraint->allows_space && (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r');
 }
 
-/* Reads a byte at the beginning of an object or behind a member: white space, a quote or comma, the closing brace. */
+/* Reads a byte at the beginning of an object or behind a member: white space, a quote or comma, or the closing
+   brace. */
 static void specdec__automaton_read_object(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
@@ -28127,7 +28287,7 @@ static void specdec__automaton_read_object(specdec__automaton *m, const specdec_
         specdec__automaton_add_thread(m, begins ? keys : object[SPECDEC__OBJECT_COMMA], node);
 }
 
-/* The rule of item i of an array; UINT32_MAX: the array ends before it. */
+/* Returns the rule of item i of an array; UINT32_MAX: the array ends before it. */
 SPECDEC__INLINE uint32_t specdec__array_item_rule(const uint32_t *array, uint32_t i)
 {
     const uint32_t count = array[SPECDEC__ARRAY_COUNT];
@@ -28135,7 +28295,8 @@ SPECDEC__INLINE uint32_t specdec__array_item_rule(const uint32_t *array, uint32_
     return i >= array[SPECDEC__ARRAY_MOST] ? UINT32_MAX : array[SPECDEC__ARRAY_WORDS + (i < count ? i : count)];
 }
 
-/* Reads a byte in an array: white space, the closing bracket, a comma, or the first byte of an item. */
+/* Reads a byte between the items of an array: white space, the closing bracket, a comma, or the first byte of an
+   item. */
 static void specdec__automaton_read_array(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *array = m->words + record[1];
@@ -28144,7 +28305,7 @@ static void specdec__automaton_read_array(specdec__automaton *m, const specdec__
     const uint32_t parent = kind == SPECDEC__RECORD_ARRAY ? at->node : specdec__automaton_node(m, at->node)->parent;
     const uint32_t rule = specdec__array_item_rule(array, items);
     const uint32_t height = specdec__automaton_stack_height(m, parent) + 1;
-    const int room = rule != UINT32_MAX && height + m->rules[rule].need <= SPECDEC__STACK_HEIGHT;
+    const int room = rule != UINT32_MAX && height + m->rules[rule].stack_need <= SPECDEC__STACK_HEIGHT;
 
     if (specdec__automaton_skips_space(m, byte)) {
         specdec__automaton_add_thread(m, at->state, at->node);
@@ -28163,8 +28324,9 @@ static void specdec__automaton_read_array(specdec__automaton *m, const specdec__
     }
 }
 
-/* Visits what may follow in a counted repetition: its body once more, and, behind enough bodies, its end. */
-static void specdec__automaton_repeat_body(specdec__automaton *m, const specdec__automaton_thread *at)
+/* Visits the states that may follow in a counted repetition: its body once more, and, after enough repetitions, the
+   state behind it. */
+static void specdec__automaton_visit_repetition(specdec__automaton *m, const specdec__automaton_thread *at)
 {
     const uint32_t *record = m->words + at->state;
     const int begins = SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_REPEAT;
@@ -28199,15 +28361,16 @@ static void specdec__automaton_read_plain(specdec__automaton *m, const specdec__
         height = specdec__automaton_stack_height(m, at->node);
         if (!call[1])
             specdec__automaton_visit_state(m, rule->start, at->node);
-        else if (height + 1 + rule->need <= SPECDEC__STACK_HEIGHT &&
-                 height + SPECDEC__RECORD_NEED(m->words[call[1]]) <= SPECDEC__STACK_HEIGHT)
+        else if (height + 1 + rule->stack_need <= SPECDEC__STACK_HEIGHT &&
+                 height + SPECDEC__RECORD_STACK_NEED(m->words[call[1]]) <= SPECDEC__STACK_HEIGHT)
             specdec__automaton_visit_state(m, rule->start, specdec__automaton_push_node(m, call[1], 0, at->node));
     }
-    if (record[0] & SPECDEC__RECORD_FINAL)
+    if (record[0] & SPECDEC__RECORD_MAY_END)
         specdec__automaton_end_rule(m, at->node);
 }
 
-/* Counts the member whose key was read, in a new stack node of its object, then visits the state behind the key. */
+/* Counts the object's member whose key was read, in a new stack node of the object, then visits the state behind the
+   key. */
 static void specdec__automaton_count_member(specdec__automaton *m, const specdec__automaton_thread *at)
 {
     const uint32_t *record = m->words + at->state;
@@ -28222,14 +28385,14 @@ static void specdec__automaton_count_member(specdec__automaton *m, const specdec
         m, record[1], specdec__automaton_push_node(m, node->return_state, index | seen << 16, node->parent));
 }
 
-/* Reads a byte with all threads; the threads behind it are written to m->next_threads. */
+/* Reads a byte with `count` threads; the threads behind the byte are written to m->next_threads. */
 static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__automaton_thread *threads,
                                          uint32_t count, uint32_t byte)
 {
     uint32_t i;
 
     m->next_count = m->visit_count = 0;
-    m->first_new = m->new_count;
+    m->first_new_node = m->new_node_count;
     for (i = 0; i < count; i++)
         specdec__automaton_visit_state(m, threads[i].state, threads[i].node);
     for (i = 0; i < m->visit_count; i++) {
@@ -28241,19 +28404,21 @@ static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__a
         case SPECDEC__RECORD_SET: specdec__automaton_count_member(m, &at); break;
         case SPECDEC__RECORD_OBJECT:
         case SPECDEC__RECORD_AFTER_MEMBER: specdec__automaton_read_object(m, &at, byte); break;
-        case SPECDEC__RECORD_REPEAT: case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_repeat_body(m, &at); break;
+        case SPECDEC__RECORD_REPEAT:
+        case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_visit_repetition(m, &at); break;
         default: specdec__automaton_read_array(m, &at, byte);
         }
     }
 }
 
-/* Marks the stack nodes that threads use in live (state_node_count + new_count). Returns how many are marked. */
-static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const specdec__automaton_thread *threads,
-                                              uint32_t count, unsigned char *live)
+/* Marks the stack nodes that `count` threads use: live[node] becomes 1, all others 0. Returns how many are marked. */
+static uint32_t specdec__automaton_mark_used_nodes(const specdec__automaton *m,
+                                                   const specdec__automaton_thread *threads, uint32_t count,
+                                                   unsigned char *live)
 {
     uint32_t i, node, marked = 0;
 
-    memset(live, 0, m->state_node_count + m->new_count);
+    memset(live, 0, m->state_node_count + m->new_node_count);
     for (i = 0; i < count; i++)
         for (node = threads[i].node; node && !live[node]; node = specdec__automaton_node(m, node)->parent) {
             live[node] = 1;
@@ -28262,26 +28427,26 @@ static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const
     return marked;
 }
 
-/* Drops the last threads until the stack nodes of the first ones fit into a state. */
-static void specdec__automaton_drop_threads(specdec__automaton *m, unsigned char *live)
+/* Removes the last of m->next_threads until the stack nodes of the others fit into a text's state. */
+static void specdec__automaton_remove_excess_threads(specdec__automaton *m, unsigned char *live)
 {
-    while (specdec__automaton_mark_nodes(m, m->next_threads, m->next_count, live) >= SPECDEC__STACK_NODES) {
+    while (specdec__automaton_mark_used_nodes(m, m->next_threads, m->next_count, live) >= SPECDEC__STACK_NODES) {
         m->next_count--;
         m->dropped = 1;
     }
 }
 
-/* Stores the threads in m->next_threads and their stack nodes in a state, which may be the one that was read. */
+/* Stores m->next_threads and their stack nodes as a text's state, which may be the one that was read. */
 static void specdec__automaton_store_state(specdec__automaton *m, specdec_constraint_state *state)
 {
     unsigned char live[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
     uint16_t place[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
     uint32_t i, kept = 1;
 
-    if (m->new_count || m->state_node_count > 1) {
-        specdec__automaton_drop_threads(m, live);
+    if (m->new_node_count || m->state_node_count > 1) {
+        specdec__automaton_remove_excess_threads(m, live);
         place[0] = 0;
-        for (i = 1; i < m->state_node_count + m->new_count; i++) {
+        for (i = 1; i < m->state_node_count + m->new_node_count; i++) {
             specdec__stack_node node;
 
             if (!live[i])
@@ -28295,12 +28460,12 @@ static void specdec__automaton_store_state(specdec__automaton *m, specdec_constr
             m->next_threads[i].node = place[m->next_threads[i].node];
     }
     memcpy(state->thread, m->next_threads, m->next_count * sizeof *m->next_threads);
-    state->threads = (uint16_t)m->next_count;
-    state->nodes = (uint16_t)kept;
+    state->thread_count = (uint16_t)m->next_count;
+    state->node_count = (uint16_t)kept;
     state->dropped |= m->dropped;
 }
 
-/* Prepares the working memory for reading a byte in a state. */
+/* Fills in the working memory for reading a byte after a text whose state is given. */
 static void specdec__automaton_load_state(specdec__automaton *m, const specdec_constraint *c,
                                           const specdec_constraint_state *state)
 {
@@ -28309,10 +28474,10 @@ static void specdec__automaton_load_state(specdec__automaton *m, const specdec_c
     m->words = specdec__constraint_words(c);
     m->rules = specdec__constraint_rules(c);
     m->state_nodes = state->node;
-    m->state_node_count = state->nodes;
+    m->state_node_count = state->node_count;
 }
 
-/* Is the text complete in this state, so that it may end? */
+/* Is the text with this state complete, so that it may end? */
 static int specdec__constraint_is_complete(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
@@ -28322,15 +28487,15 @@ static int specdec__constraint_is_complete(const specdec_constraint *c, const sp
 
     specdec__automaton_load_state(&m, c, state);
     m.new_nodes = fresh;
-    m.new_room = SPECDEC__STACK_NEW;
+    m.new_node_room = SPECDEC__STACK_NEW;
     m.visits = items;
-    for (i = 0; i < state->threads; i++)
+    for (i = 0; i < state->thread_count; i++)
         specdec__automaton_visit_state(&m, state->thread[i].state, state->thread[i].node);
     for (i = 0; i < m.visit_count; i++) {
         const specdec__automaton_thread at = items[i];
         const uint32_t *record = m.words + at.state, kind = SPECDEC__RECORD_KIND(record[0]);
 
-        if (kind == SPECDEC__RECORD_PLAIN && record[0] & SPECDEC__RECORD_FINAL &&
+        if (kind == SPECDEC__RECORD_PLAIN && record[0] & SPECDEC__RECORD_MAY_END &&
             !specdec__automaton_end_rule(&m, at.node))
             return 1;
         if (kind == SPECDEC__RECORD_AFTER_REPEAT && m.state_nodes[at.node].counter >= record[2] &&
@@ -28342,8 +28507,8 @@ static int specdec__constraint_is_complete(const specdec_constraint *c, const sp
     return 0;
 }
 
-/* Reads a byte: the state becomes that behind the byte. Returns 0, and changes nothing, when the byte is not
-   allowed. */
+/* Reads a byte of a text: the state becomes that behind the byte. Returns 0, and changes nothing, when the byte may not
+   follow. */
 static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_constraint_state *state,
                                          unsigned char byte)
 {
@@ -28351,16 +28516,16 @@ static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_co
     specdec__automaton_thread out[SPECDEC__AUTOMATON_THREADS], items[SPECDEC__BYTE_VISITS];
     specdec__automaton m;
 
-    if (state->threads == 1) { /* fast path inside strings and words: a single thread, whose stack does not change */
+    if (state->thread_count == 1) { /* fast path inside strings and words: one thread, whose stack does not change */
         const uint32_t *words = specdec__constraint_words(c), *record = words + state->thread[0].state;
 
-        if (specdec__record_only_edges(record)) {
+        if (specdec__record_has_only_edges(record)) {
             const uint32_t *edge = specdec__record_find_edge(record + 2, SPECDEC__RECORD_EDGES(record[0]), byte);
             const uint32_t node = state->thread[0].node, height = node ? state->node[node].height : 0;
 
-            if (!edge || height + SPECDEC__RECORD_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
+            if (!edge || height + SPECDEC__RECORD_STACK_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
                 return 0;
-            if (!node || !specdec__record_only_ends(words + edge[1])) {
+            if (!node || !specdec__record_can_only_end(words + edge[1])) {
                 state->thread[0].state = edge[1];
                 return 1;
             }
@@ -28368,26 +28533,26 @@ static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_co
     }
     specdec__automaton_load_state(&m, c, state);
     m.new_nodes = fresh;
-    m.new_room = SPECDEC__STACK_NEW;
+    m.new_node_room = SPECDEC__STACK_NEW;
     m.next_threads = out;
     m.visits = items;
-    specdec__automaton_read_byte(&m, state->thread, state->threads, byte);
+    specdec__automaton_read_byte(&m, state->thread, state->thread_count, byte);
     if (!m.next_count)
         return 0;
     specdec__automaton_store_state(&m, state);
     return 1;
 }
 
-/* The state of an empty text: one thread at the start of the root rule. */
+/* Writes the state of an empty text: one thread at the start of the root rule. */
 static SPECDEC__UNUSED void specdec__constraint_first_state(const specdec_constraint *c,
                                                             specdec_constraint_state *state)
 {
     memset(state, 0, sizeof *state);
-    state->threads = state->nodes = 1;
-    state->thread[0].state = specdec__constraint_rules(c)[c->root].start;
+    state->thread_count = state->node_count = 1;
+    state->thread[0].state = specdec__constraint_rules(c)[c->root_rule].start;
 }
 
-/* Adds the bytes that a state may read to a set of 256 bits; the set may hold bytes that are then refused. */
+/* Adds the bytes that may follow in a state of a rule to a set of 256 bits; some of them may then be refused. */
 static void specdec__record_first_bytes(const specdec__automaton *m, uint32_t state, uint32_t set[8])
 {
     const uint32_t *record = m->words + state, kind = SPECDEC__RECORD_KIND(record[0]);
@@ -28410,7 +28575,7 @@ static void specdec__record_first_bytes(const specdec__automaton *m, uint32_t st
 }
 
 /* =====================================================================================================================
- * >>constraint/build: from expressions over characters to states: syntax tree, Thompson's NFA, subset construction.
+ * >>constraint/build: builds states from expressions over characters: syntax tree, Thompson's NFA, subset construction.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -28418,64 +28583,61 @@ SPECDEC__FOR_SIZE
 /* A growing array of 32-bit items. When it is full, a larger copy takes its place; the old memory stays unused. */
 typedef struct specdec__vector {
     uint32_t *data; /* (count of capacity) items */
-    uint32_t count, capacity;
+    uint32_t count, capacity; /* items in use; items that there is room for */
 } specdec__vector;
 
-/* What a constraint is built from, in the caller's block: words grow from its front, scratch memory from its back. */
+/* A constraint that is being built in the caller's block: words are added at its front, scratch memory at its back. */
 typedef struct specdec__build {
-    unsigned char *base;
-    size_t size, scratch_at; /* size in bytes; offset where scratch memory begins */
+    unsigned char *base;     /* the caller's block */
+    size_t size, scratch_at; /* bytes of the block; offset in it where scratch memory begins */
     uint32_t *words;         /* (word_count) words, behind the constraint's header */
-    uint32_t word_count;
-    specdec__vector rules;                        /* (rules) first state of each rule; 0: not built yet */
-    specdec__vector nullable;                     /* (rules) not 0: the rule matches the empty text */
+    uint32_t word_count;     /* words of the constraint so far */
+    specdec__vector rules;                        /* first state of each rule; 0: not built yet */
+    specdec__vector nullable;                     /* for each rule, not 0: it matches the empty text */
     specdec__vector states;                       /* indices of all records among the words */
-    specdec__vector tree;                         /* (SPECDEC__SYNTAX_WORDS a node) syntax trees */
-    specdec__vector ranges;                       /* (2) first and last character of each range of a set */
-    specdec__vector nfa;                          /* (3) type | low byte << 8 | high byte << 16; next state; second next
-                                                     state, label or rule */
-    uint32_t repeat_limit;                        /* states above which a repetition is counted at run time instead of
-                                                     copied; 0: never */
-    int json_strings;                             /* 1: characters are spelled as in a JSON string, some with an
-                                                     escape */
-    int raw_strings;                              /* 1: listed strings are spelled without escapes */
+    specdec__vector tree;                         /* syntax trees, SPECDEC__SYNTAX_WORDS words for each node */
+    specdec__vector ranges;                       /* first and last character of each range of the sets */
+    specdec__vector nfa;   /* states of the NFA, 3 words each: see specdec__nfa_add_state */
+    uint32_t repeat_limit; /* NFA states above which a repetition is counted at run time, not copied; 0: no limit */
+    int json_strings;      /* 1: characters are spelled as in a JSON string, some with an escape */
+    int raw_strings;       /* 1: listed strings are spelled without escapes */
     uint32_t argument_kinds, argument_kind_count; /* as in struct specdec_constraint */
-    uint64_t work;                                /* units of work so far, limited by BUILD_WORK_MOST against hostile
-                                                     sources */
-    uint32_t string_body, string_character, string_quote; /* any JSON string: state inside it; rule of one character;
-                                                             state in front of its quote */
-    uint32_t crowded_state;                       /* state that was refused, as it has too many alternatives */
-    int failed;                                   /* 0, SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
-    const char *error_text;                       /* reason of the failure */
-    size_t error_at;                              /* byte offset of the error in the source */
+    uint64_t work;             /* units of work so far, at most SPECDEC__BUILD_WORK_MOST, against hostile sources */
+    uint32_t string_body;      /* state inside any JSON string */
+    uint32_t string_character; /* rule of one character of any JSON string */
+    uint32_t string_quote;     /* state in front of the opening quote of any JSON string */
+    uint32_t crowded_state;    /* state that was refused, as it has too many alternatives */
+    int failed;                /* 0, SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
+    const char *error_text;    /* reason of the failure */
+    size_t error_at;           /* byte offset of the error in the constraint's source text */
 } specdec__build;
 
-/* Kinds of nodes of a syntax tree. */
+/* Kinds of nodes of the syntax tree of an expression over characters. */
 enum {
     SPECDEC__SYNTAX_EMPTY, SPECDEC__SYNTAX_SET, SPECDEC__SYNTAX_ALL, SPECDEC__SYNTAX_ANY, SPECDEC__SYNTAX_REPEAT,
     SPECDEC__SYNTAX_RULE, SPECDEC__SYNTAX_BEGIN, SPECDEC__SYNTAX_END,
     SPECDEC__SYNTAX_COUNTED /* node of a rule by itself: repetitions of the rule before it, counted at run time */
 };
 
-/* Words of a tree's node: kind; first child; next sibling; two numbers A and B: a SET's first range and number of
-   ranges, a REPEAT's least and most, the RULE's number. Children of ALL (a concatenation) are in reverse order. */
+/* Words of a syntax tree's node: kind; first child; next sibling; two numbers A and B: a SET's first range and number
+   of ranges, a REPEAT's least and most, the RULE's number. Children of ALL (a concatenation) are in reverse order. */
 enum {
     SPECDEC__SYNTAX_KIND, SPECDEC__SYNTAX_CHILD, SPECDEC__SYNTAX_NEXT, SPECDEC__SYNTAX_A, SPECDEC__SYNTAX_B,
     SPECDEC__SYNTAX_WORDS
 };
 
-/* Types of NFA states. */
+/* Types of states of the NFA (nondeterministic finite automaton). */
 enum {
     SPECDEC__NFA_BYTE, SPECDEC__NFA_SPLIT, SPECDEC__NFA_CALL, SPECDEC__NFA_ACCEPT, SPECDEC__NFA_BEGIN, SPECDEC__NFA_END
 };
 
-#define SPECDEC__BUILD_WORK_MOST 30000000u /* units of work that building a constraint may take */
-#define SPECDEC__NFA_STATES_MOST 60000u /* NFA states of one expression */
-#define SPECDEC__DFA_STATES_MOST 8000u /* states of one DFA */
-#define SPECDEC__BRACKETS_MOST 100   /* nesting of brackets in a source */
-#define SPECDEC__LAST_CHARACTER 0x10ffffu
+#define SPECDEC__BUILD_WORK_MOST 30000000u /* units of work that building a constraint may take, at most */
+#define SPECDEC__NFA_STATES_MOST 60000u /* NFA states of one expression, at most */
+#define SPECDEC__DFA_STATES_MOST 8000u /* states of one DFA, at most */
+#define SPECDEC__BRACKETS_MOST 100   /* brackets within each other in a constraint's source, at most */
+#define SPECDEC__LAST_CODE_POINT 0x10ffffu /* the last code point of Unicode */
 
-/* Stores an error, unless an earlier one is stored. Returns 0. */
+/* Stores the error of a build and its text, unless an earlier one is stored. Returns 0. */
 static int specdec__build_fail(specdec__build *b, int code, const char *why)
 {
     if (!b->failed) {
@@ -28485,7 +28647,7 @@ static int specdec__build_fail(specdec__build *b, int code, const char *why)
     return 0;
 }
 
-/* Adds to the units of work. Returns 0 when the build has failed or the work is above its limit. */
+/* Adds to the build's units of work. Returns 0 when the build has failed or the work is above its limit. */
 static int specdec__build_count_work(specdec__build *b, size_t amount)
 {
     b->work += amount;
@@ -28494,7 +28656,7 @@ static int specdec__build_count_work(specdec__build *b, size_t amount)
     return !b->failed;
 }
 
-/* Scratch memory for `count` items of 32 bits, not zeroed; NULL: the block is full. */
+/* Takes scratch memory for `count` items of 32 bits, not zeroed; NULL: the block is full. */
 static uint32_t *specdec__build_reserve_scratch(specdec__build *b, size_t count)
 {
     const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
@@ -28526,7 +28688,7 @@ static uint32_t specdec__vector_extend(specdec__build *b, specdec__vector *v, ui
     return v->count - count;
 }
 
-/* Appends an item to a vector. */
+/* Appends an item to a vector; a full block makes the build fail. */
 static void specdec__vector_push(specdec__build *b, specdec__vector *v, uint32_t item)
 {
     const uint32_t at = specdec__vector_extend(b, v, 1);
@@ -28535,7 +28697,7 @@ static void specdec__vector_push(specdec__build *b, specdec__vector *v, uint32_t
         v->data[at] = item;
 }
 
-/* Appends `count` zeroed words. Returns the index of the first one; 0: the block is full. */
+/* Appends `count` zeroed words to the constraint. Returns the index of the first one; 0: the block is full. */
 static uint32_t specdec__build_add_words(specdec__build *b, uint32_t count)
 {
     const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
@@ -28550,7 +28712,8 @@ static uint32_t specdec__build_add_words(specdec__build *b, uint32_t count)
     return at;
 }
 
-/* Appends a record of `count` words with a header. Returns its state; 0: the block is full. */
+/* Appends the record of a state, `count` words with this header, to the constraint. Returns the state, the record's
+   index; 0: the block is full. */
 static uint32_t specdec__build_add_state(specdec__build *b, uint32_t header, uint32_t count)
 {
     const uint32_t at = specdec__build_add_words(b, count);
@@ -28562,7 +28725,7 @@ static uint32_t specdec__build_add_state(specdec__build *b, uint32_t header, uin
     return at;
 }
 
-/* Adds a rule that is not built yet. Returns its number. */
+/* Adds a rule that is not built yet to the constraint. Returns the rule's number. */
 static uint32_t specdec__build_add_rule(specdec__build *b)
 {
     specdec__vector_push(b, &b->rules, 0);
@@ -28589,7 +28752,7 @@ static uint32_t specdec__syntax_add_node(specdec__build *b, uint32_t kind, uint3
     return at;
 }
 
-/* Makes a node the first child of `parent`. */
+/* Makes a node of a syntax tree the first child of the node `parent`. */
 static void specdec__syntax_prepend_child(specdec__build *b, uint32_t parent, uint32_t child)
 {
     if (!b->failed) {
@@ -28598,20 +28761,20 @@ static void specdec__syntax_prepend_child(specdec__build *b, uint32_t parent, ui
     }
 }
 
-/* Adds the characters low to high to the ranges of the set that is being made. */
+/* Adds the characters low to high to the ranges of the character set that is being made. */
 static void specdec__syntax_add_range(specdec__build *b, uint32_t low, uint32_t high)
 {
     specdec__vector_push(b, &b->ranges, low);
     specdec__vector_push(b, &b->ranges, high);
 }
 
-/* A SET node of the ranges from index `from` to the last one. */
+/* Adds a SET node, of the ranges from index `from` to the last one, to the syntax trees. Returns its index. */
 static uint32_t specdec__syntax_add_set(specdec__build *b, uint32_t from)
 {
     return specdec__syntax_add_node(b, SPECDEC__SYNTAX_SET, 0, from, (b->ranges.count - from) / 2);
 }
 
-/* A SET node of one range of characters. */
+/* Adds a SET node of one range of characters, low to high, to the syntax trees. Returns its index. */
 static uint32_t specdec__syntax_add_character(specdec__build *b, uint32_t low, uint32_t high)
 {
     const uint32_t from = b->ranges.count;
@@ -28648,13 +28811,14 @@ static void specdec__syntax_negate_ranges(specdec__build *b, uint32_t from)
         }
         next = high + 1 > next ? high + 1 : next;
     }
-    if (next <= SPECDEC__LAST_CHARACTER)
-        specdec__syntax_add_range(b, next, SPECDEC__LAST_CHARACTER);
+    if (next <= SPECDEC__LAST_CODE_POINT)
+        specdec__syntax_add_range(b, next, SPECDEC__LAST_CODE_POINT);
 }
 
 /* ---- The NFA (K. Thompson 1968), built from its end: a function gets the next state and returns the first one. */
 
-/* Adds a state to the NFA. Returns its index; UINT32_MAX: failed. */
+/* Adds a state to the NFA, 3 words: head (type | low byte << 8 | high byte << 16); next state; second next state, label
+   or rule. Returns its index; 0: the build failed. */
 static uint32_t specdec__nfa_add_state(specdec__build *b, uint32_t head, uint32_t next, uint32_t other)
 {
     const uint32_t at = specdec__vector_extend(b, &b->nfa, 3);
@@ -28669,13 +28833,15 @@ static uint32_t specdec__nfa_add_state(specdec__build *b, uint32_t head, uint32_
     return at;
 }
 
-/* An NFA state that leads to two states without a byte. If one of them is UINT32_MAX, no state is added. */
+/* Adds an NFA state that leads to two states without reading a byte. Returns its index. If `one` is UINT32_MAX, it adds
+   no state and returns `other`. */
 static uint32_t specdec__nfa_add_split(specdec__build *b, uint32_t one, uint32_t other)
 {
     return one == UINT32_MAX ? other : specdec__nfa_add_state(b, SPECDEC__NFA_SPLIT, one, other);
 }
 
-/* A BYTE state; an equal one that was added from index `from` on is used again. */
+/* Adds a BYTE state, which reads a byte from low to high, to the NFA; an equal one that was added from index `from` on
+   is used again. Returns its index. */
 static uint32_t specdec__nfa_add_byte(specdec__build *b, uint32_t from, uint32_t low, uint32_t high, uint32_t next)
 {
     const uint32_t head = SPECDEC__NFA_BYTE | low << 8 | high << 16;
@@ -28714,12 +28880,13 @@ static uint32_t specdec__utf8_encode(uint32_t code, unsigned char out[4])
     return 4;
 }
 
-/* Adds the characters low to high, as UTF-8, to the alternatives in `all`. The range is cut so that in each part all
-   bytes behind the first different one take all their values. */
+/* Adds states that read the characters low to high, as UTF-8, to the alternatives that begin in state `all`. Returns
+   the first state of all alternatives. The range is cut so that in each part all bytes behind the first different one
+   take all their values. */
 static uint32_t specdec__nfa_add_utf8(specdec__build *b, uint32_t from, uint32_t all, uint32_t low, uint32_t high,
                                       uint32_t next)
 {
-    static const uint32_t ends[] = {0x7f, 0x7ff, 0xd7ff, 0xdfff, 0xffff, SPECDEC__LAST_CHARACTER};
+    static const uint32_t ends[] = {0x7f, 0x7ff, 0xd7ff, 0xdfff, 0xffff, SPECDEC__LAST_CODE_POINT};
 
     while (low <= high && !b->failed) {
         unsigned char first[4], last[4];
@@ -28752,8 +28919,8 @@ static uint32_t specdec__nfa_add_utf8(specdec__build *b, uint32_t from, uint32_t
     return all;
 }
 
-/* Adds a character's escapes in a JSON string, \u00XX and, if it has one, the short form, to the alternatives in
-   `all`. */
+/* Adds states that read a character's escapes in a JSON string, \u00XX and, if it has one, the short form, to the
+   alternatives that begin in state `all`. Returns the first state of all alternatives. */
 static uint32_t specdec__nfa_add_escape(specdec__build *b, uint32_t from, uint32_t all, uint32_t code, uint32_t next)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
@@ -28780,7 +28947,8 @@ static uint32_t specdec__nfa_add_escape(specdec__build *b, uint32_t from, uint32
     return all;
 }
 
-/* One character of a set of ranges; without ranges, a state that nothing matches. */
+/* Adds states that read one character of a set of `count` ranges; without ranges, a state that nothing matches. Returns
+   the first state. */
 static uint32_t specdec__nfa_add_set(specdec__build *b, uint32_t ranges, uint32_t count, uint32_t next)
 {
     const uint32_t from = b->nfa.count;
@@ -28809,8 +28977,9 @@ static uint32_t specdec__nfa_add_set(specdec__build *b, uint32_t ranges, uint32_
 
 static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t next);
 
-/* A repetition of a tree, as copies: `least` of them, then optional ones or a loop. */
-static uint32_t specdec__nfa_add_repeat(specdec__build *b, uint32_t tree, uint32_t next)
+/* Adds states of a syntax tree's repetition, as copies: `least` of them, then optional ones or a loop. Returns the
+   first state. */
+static uint32_t specdec__nfa_add_repetition(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
     const uint32_t child = node[SPECDEC__SYNTAX_CHILD], least = node[SPECDEC__SYNTAX_A], most = node[SPECDEC__SYNTAX_B];
@@ -28829,7 +28998,7 @@ static uint32_t specdec__nfa_add_repeat(specdec__build *b, uint32_t tree, uint32
     return at;
 }
 
-/* The NFA of a syntax tree, followed by the state `next`. Returns its first state. */
+/* Adds the NFA states of a syntax tree, followed by the state `next`. Returns the first state. */
 static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -28848,7 +29017,7 @@ static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t
         for (; child && !b->failed; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
             all = specdec__nfa_add_split(b, all, specdec__nfa_add_tree(b, child, next));
         return all == UINT32_MAX ? next : all;
-    case SPECDEC__SYNTAX_REPEAT: return specdec__nfa_add_repeat(b, tree, next);
+    case SPECDEC__SYNTAX_REPEAT: return specdec__nfa_add_repetition(b, tree, next);
     case SPECDEC__SYNTAX_RULE:
         all = specdec__nfa_add_state(b, SPECDEC__NFA_CALL, next, a);
         return b->nullable.data[a] ? specdec__nfa_add_split(b, all, next) : all;
@@ -28865,15 +29034,14 @@ typedef struct specdec__dfa {
     uint32_t states, classes; /* numbers of states and of classes of bytes */
     unsigned char class_first[257];     /* (classes) first byte of each class */
     unsigned char class_of[256];        /* class of each byte */
-    specdec__vector next;               /* (states, classes) next state */
+    specdec__vector next;               /* (states, classes) state to which each class of bytes leads; 0: none */
     specdec__vector label;              /* (states) bits of the labels that are accepted in the state */
-    specdec__vector calls;              /* (3) state, rule that it calls, state behind the call; in order of states */
-    specdec__vector sets;               /* while it is built: first index and number of NFA states in members, for each
-                                           state */
+    specdec__vector calls;              /* 3 words each: state, rule that it calls, state behind; in order of states */
+    specdec__vector sets;               /* (2 * states) first index and number of a state's NFA states in members */
     specdec__vector members, set_table; /* NFA states of all sets; hash table of the sets */
-    specdec__vector visited, current;   /* (NFA states) generation in which each was visited; NFA states of the current
-                                           set */
-    uint32_t generation;                /* increases with each set */
+    specdec__vector visited;            /* number of the set by which each NFA state was visited last */
+    specdec__vector current_set;        /* NFA states of the set that is being made */
+    uint32_t generation;                /* number of the current set of NFA states */
 } specdec__dfa;
 
 /* Sets the classes of bytes from their borders: border[i] is 1 where a class begins at byte i. */
@@ -28889,26 +29057,26 @@ static void specdec__dfa_set_classes(specdec__dfa *d, const unsigned char *borde
     }
 }
 
-/* The last byte of a class. */
+/* Returns the last byte of a class of bytes. */
 static uint32_t specdec__dfa_class_last(const specdec__dfa *d, uint32_t class_of_bytes)
 {
     return class_of_bytes + 1 < d->classes ? (uint32_t)d->class_first[class_of_bytes + 1] - 1 : 255;
 }
 
-/* Adds the epsilon closure of an NFA state to d->current. first: nothing was read yet; last: the text ends
+/* Adds the epsilon closure of an NFA state to d->current_set. first: nothing was read yet; last: the text ends
    here, so that anchors at its end hold. */
 static void specdec__dfa_add_closure(specdec__build *b, specdec__dfa *d, uint32_t state, int first, int last)
 {
-    uint32_t from = d->current.count, at = from;
+    uint32_t from = d->current_set.count, at = from;
 
-    specdec__vector_push(b, &d->current, state);
+    specdec__vector_push(b, &d->current_set, state);
     /* The list is also the list of work: SPLIT and anchor states are replaced by the states behind them. */
-    while (at < d->current.count && specdec__build_count_work(b, 1)) {
-        const uint32_t n = d->current.data[at], *node = b->nfa.data + n, type = node[0] & 255;
+    while (at < d->current_set.count && specdec__build_count_work(b, 1)) {
+        const uint32_t n = d->current_set.data[at], *node = b->nfa.data + n, type = node[0] & 255;
         uint32_t i;
 
         if (d->visited.data[n / 3] == d->generation) {
-            d->current.data[at] = d->current.data[--d->current.count];
+            d->current_set.data[at] = d->current_set.data[--d->current_set.count];
             continue;
         }
         d->visited.data[n / 3] = d->generation;
@@ -28916,14 +29084,14 @@ static void specdec__dfa_add_closure(specdec__build *b, specdec__dfa *d, uint32_
             at++;
             continue;
         }
-        d->current.data[at] = d->current.data[--d->current.count];
+        d->current_set.data[at] = d->current_set.data[--d->current_set.count];
         for (i = 1; i <= (type == SPECDEC__NFA_SPLIT ? 2u : 1u); i++)
             if (type != SPECDEC__NFA_BEGIN || first)
-                specdec__vector_push(b, &d->current, b->nfa.data[n + i]);
+                specdec__vector_push(b, &d->current_set, b->nfa.data[n + i]);
     }
 }
 
-/* Labels of a set of NFA states: bits of the ACCEPT states reached if the text ends here. */
+/* Returns the labels of a set of NFA states: bits of the ACCEPT states that are reached if the text ends here. */
 static uint32_t specdec__dfa_set_labels(specdec__build *b, specdec__dfa *d, uint32_t from, uint32_t count, int first)
 {
     uint32_t i, label = 0, ends = 0;
@@ -28938,16 +29106,16 @@ static uint32_t specdec__dfa_set_labels(specdec__build *b, specdec__dfa *d, uint
     if (!ends)
         return label;
     d->generation++;
-    d->current.count = 0;
+    d->current_set.count = 0;
     for (i = from; i < from + count && !b->failed; i++)
         specdec__dfa_add_closure(b, d, d->members.data[i], first, 1);
-    for (i = 0; i < d->current.count && !b->failed; i++)
-        if ((b->nfa.data[d->current.data[i]] & 255) == SPECDEC__NFA_ACCEPT)
-            label |= b->nfa.data[d->current.data[i] + 1];
+    for (i = 0; i < d->current_set.count && !b->failed; i++)
+        if ((b->nfa.data[d->current_set.data[i]] & 255) == SPECDEC__NFA_ACCEPT)
+            label |= b->nfa.data[d->current_set.data[i] + 1];
     return label;
 }
 
-/* A hash of a set of NFA states, whatever their order. */
+/* Returns a hash of a set of NFA states, whatever their order. */
 static uint32_t specdec__dfa_hash_set(const uint32_t *member, uint32_t count)
 {
     uint64_t sum = count;
@@ -28959,7 +29127,7 @@ static uint32_t specdec__dfa_hash_set(const uint32_t *member, uint32_t count)
 }
 
 /* Enters a state into the hash table of sets, which doubles when it is half full. */
-static void specdec__dfa_store_set(specdec__build *b, specdec__dfa *d, uint32_t state)
+static void specdec__dfa_enter_set_in_table(specdec__build *b, specdec__dfa *d, uint32_t state)
 {
     uint32_t i, hash;
 
@@ -28971,7 +29139,7 @@ static void specdec__dfa_store_set(specdec__build *b, specdec__dfa *d, uint32_t 
             return;
         memset(d->set_table.data, 0, (size_t)count * 4);
         for (i = 1; i < state; i++)
-            specdec__dfa_store_set(b, d, i);
+            specdec__dfa_enter_set_in_table(b, d, i);
     }
     hash = specdec__dfa_hash_set(d->members.data + d->sets.data[2 * state], d->sets.data[2 * state + 1]);
     while (d->set_table.data[hash & (d->set_table.count - 1)])
@@ -28979,15 +29147,16 @@ static void specdec__dfa_store_set(specdec__build *b, specdec__dfa *d, uint32_t 
     d->set_table.data[hash & (d->set_table.count - 1)] = state;
 }
 
-/* The state of the set in d->current, whose members are marked; a set that is new gets a new state. */
+/* Returns the DFA state of the set of NFA states in d->current_set, whose members are marked; a new set gets a new
+   state. */
 static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int first)
 {
-    const uint32_t count = d->current.count;
+    const uint32_t count = d->current_set.count;
     uint32_t hash, i, state, from;
 
     if (!count || b->failed)
         return 0;
-    hash = specdec__dfa_hash_set(d->current.data, count);
+    hash = specdec__dfa_hash_set(d->current_set.data, count);
     for (; d->set_table.count && (state = d->set_table.data[hash & (d->set_table.count - 1)]) != 0; hash++) {
         const uint32_t *member = d->members.data + d->sets.data[2 * state];
 
@@ -29004,20 +29173,20 @@ static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int 
     from = specdec__vector_extend(b, &d->members, count);
     if (from == UINT32_MAX)
         return 0;
-    memcpy(d->members.data + from, d->current.data, (size_t)count * 4);
+    memcpy(d->members.data + from, d->current_set.data, (size_t)count * 4);
     specdec__vector_push(b, &d->sets, from);
     specdec__vector_push(b, &d->sets, count);
     specdec__vector_push(b, &d->label, 0);
     if (specdec__vector_extend(b, &d->next, d->classes) == UINT32_MAX || b->failed)
         return 0;
     memset(d->next.data + (size_t)state * d->classes, 0, (size_t)d->classes * 4);
-    specdec__dfa_store_set(b, d, state);
+    specdec__dfa_enter_set_in_table(b, d, state);
     if (!b->failed)
         d->label.data[state] = specdec__dfa_set_labels(b, d, from, count, first);
     return b->failed ? 0 : state;
 }
 
-/* The state behind a byte (type BYTE), or behind the call of a rule (type CALL). */
+/* Returns the DFA state behind a byte (type BYTE), or behind the call of a rule (type CALL). */
 static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint32_t state, uint32_t type,
                                         uint32_t what)
 {
@@ -29025,7 +29194,7 @@ static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint
     uint32_t i;
 
     d->generation++;
-    d->current.count = 0;
+    d->current_set.count = 0;
     for (i = from; i < from + count && specdec__build_count_work(b, 1); i++) {
         const uint32_t *node = b->nfa.data + d->members.data[i];
 
@@ -29037,7 +29206,7 @@ static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint
     return specdec__dfa_find_state(b, d, 0);
 }
 
-/* An empty DFA, with state 0 only. */
+/* Initialises a DFA, with state 0 only, which rejects. */
 static void specdec__dfa_begin(specdec__build *b, specdec__dfa *d)
 {
     memset(d, 0, sizeof *d);
@@ -29094,8 +29263,8 @@ static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start
 /* How a product of two DFAs accepts: where both do, where the first does and the second does not, where either does. */
 enum { SPECDEC__DFA_BOTH, SPECDEC__DFA_WITHOUT, SPECDEC__DFA_EITHER };
 
-/* The product of two DFAs without calls: a state is a pair of states, kept in d->sets. Returns 0 when the build
-   failed. */
+/* Builds the product of two DFAs without calls: a state is a pair of states, kept in d->sets. how: SPECDEC__DFA_BOTH to
+   _EITHER. Returns 0 when the build failed. */
 static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specdec__dfa *x, const specdec__dfa *y,
                                 int how)
 {
@@ -29152,8 +29321,8 @@ static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specde
     return !b->failed;
 }
 
-/* The state in which a DFA is after it has read a text from `state` on. */
-static uint32_t specdec__dfa_walk(const specdec__dfa *d, uint32_t state, const unsigned char *text, size_t size)
+/* Returns the state in which a DFA is after it has read a text from `state` on. */
+static uint32_t specdec__dfa_read_text(const specdec__dfa *d, uint32_t state, const unsigned char *text, size_t size)
 {
     size_t i;
 
@@ -29164,7 +29333,7 @@ static uint32_t specdec__dfa_walk(const specdec__dfa *d, uint32_t state, const u
 
 /* Replaces states from which no accepting state can be reached by state 0, in a DFA without calls. Returns 0 when state
    1 is such a state, so that the DFA accepts no text. */
-static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
+static int specdec__dfa_remove_dead_states(specdec__build *b, specdec__dfa *d)
 {
     specdec__vector alive;
     uint32_t i, c, changed = 1;
@@ -29185,7 +29354,7 @@ static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
     return !b->failed && alive.data[1];
 }
 
-/* Are two states in one block, and do all classes lead them to equal blocks? */
+/* Are two states of a DFA in one block, and do all classes of bytes lead them to equal blocks? */
 static int specdec__dfa_states_equal(const specdec__dfa *d, const uint32_t *block, uint32_t a, uint32_t c)
 {
     const uint32_t *x = d->next.data + (size_t)a * d->classes, *y = d->next.data + (size_t)c * d->classes;
@@ -29197,8 +29366,9 @@ static int specdec__dfa_states_equal(const specdec__dfa *d, const uint32_t *bloc
     return block[a] == block[c];
 }
 
-/* Splits blocks of states by the blocks that their classes lead to (Moore's partition refinement). Returns the number
-   of blocks. now: (states) new block of each, in order of first states; slots: (mask + 1) hash table of blocks. */
+/* Splits blocks of equal DFA states by the blocks that their classes of bytes lead to (Moore's partition refinement).
+   Returns the number of blocks. now: (states) new block of each, in order of first states; slots: (mask + 1) hash table
+   of blocks. */
 static uint32_t specdec__dfa_split_blocks(const specdec__dfa *d, const uint32_t *block, uint32_t *now, uint32_t *first,
                                           uint32_t *slots, uint32_t mask)
 {
@@ -29322,7 +29492,7 @@ static uint32_t specdec__dfa_write_records(specdec__build *b, specdec__dfa *d, c
             record[2 + 2 * j] = '"' | '"' << 8;
             record[3 + 2 * j] = ends[bit];
         }
-        record[0] |= edges << 16 | (!ends && label ? SPECDEC__RECORD_FINAL : 0);
+        record[0] |= edges << 16 | (!ends && label ? SPECDEC__RECORD_MAY_END : 0);
         for (; call < d->calls.count && d->calls.data[call] == i; call += 3) {
             uint32_t *out = record + 2 + 2 * (edges + record[1]++);
             const uint32_t target = d->calls.data[call + 2];
@@ -29336,8 +29506,9 @@ static uint32_t specdec__dfa_write_records(specdec__build *b, specdec__dfa *d, c
     return place[1];
 }
 
-/* Turns calls whose return state only ends the caller's rule into tail calls, which need no level of the stack. */
-static void specdec__build_tail_calls(specdec__build *b)
+/* Turns calls of rules whose return state only ends the caller's rule into tail calls, which need no level of the
+   stack. */
+static void specdec__build_make_tail_calls(specdec__build *b)
 {
     uint32_t i, j;
 
@@ -29350,13 +29521,13 @@ static void specdec__build_tail_calls(specdec__build *b)
             uint32_t *call = record + 2 + 2 * (SPECDEC__RECORD_EDGES(record[0]) + j);
             const uint32_t *behind = b->words + call[1];
 
-            if (call[1] && behind[0] == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL) && !behind[1])
+            if (call[1] && behind[0] == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END) && !behind[1])
                 call[1] = 0;
         }
     }
 }
 
-/* Builds a rule from a syntax tree. Returns 0 when the build failed. */
+/* Builds the states of a rule from a syntax tree. Returns 0 when the build failed. */
 static int specdec__build_rule_from_tree(specdec__build *b, uint32_t rule, uint32_t tree)
 {
     specdec__dfa d;
@@ -29376,19 +29547,19 @@ static int specdec__build_rule_from_tree(specdec__build *b, uint32_t rule, uint3
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/expression: a text that is parsed, repetitions, regular expressions as schemas have them.
+ * >>constraint/expression: parses regular expressions, as JSON schemas have them, and helps to parse grammars.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
 /* A source text that is being parsed: a grammar or a regular expression. */
 typedef struct specdec__source {
-    const unsigned char *text;
-    size_t size, position; /* bytes of the text; bytes that were parsed */
-    int depth; /* number of open brackets */
+    const unsigned char *text; /* (size) the grammar or regular expression */
+    size_t size, position;     /* bytes of the text; bytes that were parsed */
+    int depth;                 /* number of open brackets */
 } specdec__source;
 
-/* Stores an error at the current byte of the source. Returns 0. */
+/* Stores an error of the build at the current byte of the source. Returns 0. */
 static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s, const char *why)
 {
     if (!b->failed)
@@ -29397,13 +29568,13 @@ static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s
     return 0;
 }
 
-/* The next byte; -1: the source ends. */
+/* Returns the next byte of a source; -1: the source ends. */
 static int specdec__source_peek_byte(const specdec__source *s)
 {
     return s->position < s->size ? s->text[s->position] : -1;
 }
 
-/* Reads a byte if it is the next one. Returns whether it was. */
+/* Reads a byte of a source if it is the next one. Returns whether it was. */
 static int specdec__source_accept_byte(specdec__source *s, int byte)
 {
     if (specdec__source_peek_byte(s) != byte)
@@ -29412,7 +29583,7 @@ static int specdec__source_accept_byte(specdec__source *s, int byte)
     return 1;
 }
 
-/* Reads the next character of UTF-8; invalid UTF-8 is an error. */
+/* Reads the next UTF-8 character of a source and returns its code point; invalid UTF-8 is an error. */
 static uint32_t specdec__source_read_character(specdec__build *b, specdec__source *s)
 {
     const specdec__text_character c = specdec__text_character_at(s->text, s->size, s->position);
@@ -29423,7 +29594,7 @@ static uint32_t specdec__source_read_character(specdec__build *b, specdec__sourc
     return c.code;
 }
 
-/* The value of a hexadecimal digit; -1: none. */
+/* Returns the value of a hexadecimal digit; -1: the character is no such digit. */
 static int specdec__hex_digit_value(int c)
 {
     const int small = c | 32;
@@ -29431,7 +29602,7 @@ static int specdec__hex_digit_value(int c)
     return c >= '0' && c <= '9' ? c - '0' : small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
 }
 
-/* Reads a number of exactly `digits` hexadecimal digits. */
+/* Reads exactly `digits` hexadecimal digits of a source and returns the number; other characters are an error. */
 static uint32_t specdec__source_read_hex(specdec__build *b, specdec__source *s, int digits)
 {
     uint32_t value = 0;
@@ -29444,10 +29615,10 @@ static uint32_t specdec__source_read_hex(specdec__build *b, specdec__source *s, 
         value = value * 16 + (uint32_t)digit;
         s->position++;
     }
-    return value <= SPECDEC__LAST_CHARACTER ? value : specdec__source_fail(b, s, "there is no such character");
+    return value <= SPECDEC__LAST_CODE_POINT ? value : specdec__source_fail(b, s, "there is no such character");
 }
 
-/* Reads a decimal number, at most a billion; UINT32_MAX: there is no digit. */
+/* Reads a decimal number of a source and returns it, at most a billion; UINT32_MAX: there is no digit. */
 static uint32_t specdec__source_read_number(specdec__source *s)
 {
     uint32_t value = UINT32_MAX;
@@ -29458,7 +29629,7 @@ static uint32_t specdec__source_read_number(specdec__source *s)
     return value;
 }
 
-/* An estimate of the NFA states of a tree. */
+/* Returns an estimate of the number of NFA states of a syntax tree. */
 static uint64_t specdec__syntax_count_states(specdec__build *b, uint32_t tree)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -29474,8 +29645,8 @@ static uint64_t specdec__syntax_count_states(specdec__build *b, uint32_t tree)
     return size < 1000000000u ? size : 1000000000u;
 }
 
-/* A tree that repeats least to most times. Where copies would take more states than b->repeat_limit, it becomes a rule
-   of its own that is counted at run time. */
+/* Returns a syntax tree that repeats `tree` least to most times. Where copies would take more NFA states than
+   b->repeat_limit, it becomes a rule of its own that is counted at run time. */
 static uint32_t specdec__syntax_add_repeat(specdec__build *b, specdec__vector *rule_trees, uint32_t tree,
                                            uint32_t least, uint32_t most)
 {
@@ -29520,7 +29691,7 @@ static int specdec__regex_add_class(specdec__build *b, int c)
     return 1;
 }
 
-/* Reads an escaped character, behind its backslash. */
+/* Reads an escape of a regular expression, behind its backslash. Returns its syntax tree. */
 static uint32_t specdec__regex_read_escape(specdec__build *b, specdec__source *s)
 {
     static const char names[] = "nrtfv0", meant[] = "\n\r\t\f\v";
@@ -29536,8 +29707,8 @@ static uint32_t specdec__regex_read_escape(specdec__build *b, specdec__source *s
 
         do {
             value = value * 16 + specdec__source_read_hex(b, s, 1);
-        } while (!b->failed && value <= SPECDEC__LAST_CHARACTER && !specdec__source_accept_byte(s, '}'));
-        return value <= SPECDEC__LAST_CHARACTER ? value : specdec__source_fail(b, s, "there is no such character");
+        } while (!b->failed && value <= SPECDEC__LAST_CODE_POINT && !specdec__source_accept_byte(s, '}'));
+        return value <= SPECDEC__LAST_CODE_POINT ? value : specdec__source_fail(b, s, "there is no such character");
     }
     if (c == 'u') {
         const uint32_t value = specdec__source_read_hex(b, s, 4);
@@ -29553,7 +29724,7 @@ static uint32_t specdec__regex_read_escape(specdec__build *b, specdec__source *s
     return c;
 }
 
-/* Reads a bracket expression, behind its [. */
+/* Reads a bracket expression, such as [a-z], behind its [. Returns its syntax tree. */
 static uint32_t specdec__regex_read_bracket(specdec__build *b, specdec__source *s)
 {
     const int negated = specdec__source_accept_byte(s, '^');
@@ -29590,7 +29761,8 @@ static uint32_t specdec__regex_read_bracket(specdec__build *b, specdec__source *
 
 static uint32_t specdec__regex_read_alternatives(specdec__build *b, specdec__source *s, specdec__vector *rule_trees);
 
-/* Reads an atom: a group in parentheses, a set, an anchor, or a character. */
+/* Reads an atom of a regular expression: a group in parentheses, a set, an anchor, or a character. Returns its syntax
+   tree. */
 static uint32_t specdec__regex_read_atom(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     const uint32_t from = b->ranges.count, c = specdec__source_read_character(b, s);
@@ -29641,7 +29813,7 @@ static uint32_t specdec__regex_read_atom(specdec__build *b, specdec__source *s, 
     return specdec__syntax_add_character(b, c, c);
 }
 
-/* Reads a quantifier (* + ? {n,m}). Returns 0 when there is none. */
+/* Reads a quantifier (* + ? {n,m}) of a regular expression into *least and *most. Returns 0 when there is none. */
 static int specdec__regex_read_quantifier(specdec__source *s, uint32_t *least, uint32_t *most)
 {
     const size_t from = s->position;
@@ -29668,7 +29840,7 @@ static int specdec__regex_read_quantifier(specdec__source *s, uint32_t *least, u
     return 0;
 }
 
-/* Reads a concatenation of quantified atoms. */
+/* Reads a concatenation of quantified atoms of a regular expression. Returns its syntax tree. */
 static uint32_t specdec__regex_read_concatenation(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -29687,7 +29859,7 @@ static uint32_t specdec__regex_read_concatenation(specdec__build *b, specdec__so
     return all;
 }
 
-/* Reads alternatives between bars. */
+/* Reads alternatives between bars of a regular expression. Returns their syntax tree. */
 static uint32_t specdec__regex_read_alternatives(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     uint32_t any = 0, tree;
@@ -29704,7 +29876,8 @@ static uint32_t specdec__regex_read_alternatives(specdec__build *b, specdec__sou
     return any ? any : tree;
 }
 
-/* Must every text that a tree matches stand at the beginning (begin) or end of the whole text, because of ^ or $? */
+/* Must every text that a syntax tree matches stand at the beginning (begin = 1) or end (0) of the whole text, because
+   of ^ or $? */
 static int specdec__regex_is_anchored(specdec__build *b, uint32_t tree, int begin)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -29725,15 +29898,15 @@ static int specdec__regex_is_anchored(specdec__build *b, uint32_t tree, int begi
     return (int)all;
 }
 
-/* A tree that matches any text. */
+/* Returns a syntax tree that matches any text. */
 static uint32_t specdec__syntax_add_any_text(specdec__build *b)
 {
     return specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
-                                    specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER), 0, UINT32_MAX);
+                                    specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT), 0, UINT32_MAX);
 }
 
-/* Parses a regular expression into a tree. whole: the expression must match the whole text; else a part of it may
-   match, as in ECMA-262. */
+/* Parses a regular expression and returns its syntax tree. whole: the expression must match the whole text; else a part
+   of it may match, as in ECMA-262. */
 static uint32_t specdec__regex_parse(specdec__build *b, specdec__source *s, specdec__vector *rule_trees, int whole)
 {
     const uint32_t tree = specdec__regex_read_alternatives(b, s, rule_trees);
@@ -29758,14 +29931,14 @@ static uint32_t specdec__regex_parse(specdec__build *b, specdec__source *s, spec
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/finish: what follows from all rules: which match nothing, what they begin with, how deep they go.
+ * >>constraint/finish: computes properties of all rules: which match nothing, how they begin, how deep they nest.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__CONSTRAINT_MAGIC UINT64_C(0x3153544e4f434453) /* "SDCONTS1" in little-endian order */
+#define SPECDEC__CONSTRAINT_MAGIC UINT64_C(0x3153544e4f434453) /* first bytes of a constraint: "SDCONTS1" */
 
-/* Can a tree match the empty text? */
+/* Can a syntax tree match the empty text? */
 static int specdec__syntax_is_nullable(specdec__build *b, uint32_t tree)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -29792,8 +29965,8 @@ static int specdec__syntax_is_nullable(specdec__build *b, uint32_t tree)
     }
 }
 
-/* Computes which rules match the empty text. trees: (rules) syntax tree of each, 0: the rule has none. */
-static void specdec__build_nullable(specdec__build *b, const specdec__vector *trees)
+/* Computes which rules match the empty text, into b->nullable. trees: (rules) syntax tree of each, 0: it has none. */
+static void specdec__build_find_nullable_rules(specdec__build *b, const specdec__vector *trees)
 {
     uint32_t i, changed = 1;
 
@@ -29818,7 +29991,7 @@ static void specdec__build_counted_rule(specdec__build *b, uint32_t rule, const 
     if (b->failed)
         return;
     memcpy(b->words + copy, b->words + body, (size_t)words * 4);
-    b->words[copy] &= ~SPECDEC__RECORD_FINAL;
+    b->words[copy] &= ~SPECDEC__RECORD_MAY_END;
     for (i = 0; i < 2; i++) {
         uint32_t *record = b->words + (i ? after : start);
 
@@ -29835,7 +30008,7 @@ static void specdec__build_rules(specdec__build *b, const specdec__vector *trees
 {
     uint32_t i;
 
-    specdec__build_nullable(b, trees);
+    specdec__build_find_nullable_rules(b, trees);
     for (i = 0; i < trees->count && !b->failed; i++) {
         const uint32_t *node = b->tree.data + trees->data[i];
 
@@ -29848,25 +30021,26 @@ static void specdec__build_rules(specdec__build *b, const specdec__vector *trees
     }
 }
 
-/* ---- Need: levels of the stack, above those of the state itself, until its rule ends. */
+/* ---- Stack need: levels of the stack that a text takes from a state to the end of the state's rule. */
 
-/* The need of an object: its most demanding required member, or the least demanding one that reaches `least`. */
-static uint32_t specdec__need_of_object(const specdec__build *b, const uint32_t *object)
+/* Returns the stack need of an object: that of its most demanding required member, or of the least demanding one that
+   reaches the least number of members. */
+static uint32_t specdec__stack_need_of_object(const specdec__build *b, const uint32_t *object)
 {
     const uint32_t count = object[SPECDEC__OBJECT_COUNT], *first = object + SPECDEC__OBJECT_WORDS;
     uint32_t i, need = 0, required = 0;
 
     for (i = first[0]; i < count; i = first[i + 1], required++) {
-        const uint32_t one = SPECDEC__RECORD_NEED(b->words[first[count + 1 + i]]);
+        const uint32_t one = SPECDEC__RECORD_STACK_NEED(b->words[first[count + 1 + i]]);
         need = need > one ? need : one;
     }
     if (object[SPECDEC__OBJECT_LEAST] > required) {
         if (object[SPECDEC__OBJECT_OTHER]) {
-            const uint32_t one = SPECDEC__RECORD_NEED(b->words[object[SPECDEC__OBJECT_OTHER]]);
+            const uint32_t one = SPECDEC__RECORD_STACK_NEED(b->words[object[SPECDEC__OBJECT_OTHER]]);
             need = need > one ? need : one < 1 ? 1 : one;
         } else {
             for (i = 0; i < count; i++) {
-                const uint32_t one = SPECDEC__RECORD_NEED(b->words[first[count + 1 + i]]);
+                const uint32_t one = SPECDEC__RECORD_STACK_NEED(b->words[first[count + 1 + i]]);
                 need = need > one ? need : one;
             }
             if (object[SPECDEC__OBJECT_LEAST] > count)
@@ -29878,14 +30052,14 @@ static uint32_t specdec__need_of_object(const specdec__build *b, const uint32_t 
     return need < 254 ? need + 1 : 255;
 }
 
-/* The need of a rule: that of its first state; 255: not built. */
-static uint32_t specdec__need_of_rule(const specdec__build *b, uint32_t rule)
+/* Returns the stack need of a rule: that of its first state; 255: the rule is not built. */
+static uint32_t specdec__stack_need_of_rule(const specdec__build *b, uint32_t rule)
 {
-    return SPECDEC__RECORD_NEED(b->words[b->rules.data[rule]]);
+    return SPECDEC__RECORD_STACK_NEED(b->words[b->rules.data[rule]]);
 }
 
-/* The need of an array: its most demanding item among the least items. */
-static uint32_t specdec__need_of_array(const specdec__build *b, const uint32_t *array)
+/* Returns the stack need of an array: that of the most demanding of the items that it must have. */
+static uint32_t specdec__stack_need_of_array(const specdec__build *b, const uint32_t *array)
 {
     uint32_t i, need = 0;
 
@@ -29893,29 +30067,29 @@ static uint32_t specdec__need_of_array(const specdec__build *b, const uint32_t *
         return 0;
     for (i = 0; i < array[SPECDEC__ARRAY_LEAST] && i <= array[SPECDEC__ARRAY_COUNT]; i++) {
         const uint32_t rule = specdec__array_item_rule(array, i);
-        const uint32_t one = rule == UINT32_MAX ? 255 : specdec__need_of_rule(b, rule);
+        const uint32_t one = rule == UINT32_MAX ? 255 : specdec__stack_need_of_rule(b, rule);
 
         need = need > one ? need : one;
     }
     return need < 254 ? need + 1 : 255;
 }
 
-/* The need of a PLAIN state: the least of its end, its edges and its calls. */
-static uint32_t specdec__need_of_plain(const specdec__build *b, const uint32_t *record)
+/* Returns the stack need of a PLAIN state: the least of the needs of its end, its edges and its calls. */
+static uint32_t specdec__stack_need_of_plain(const specdec__build *b, const uint32_t *record)
 {
     const uint32_t edges = SPECDEC__RECORD_EDGES(record[0]);
-    uint32_t i, need = record[0] & SPECDEC__RECORD_FINAL ? 0 : 255;
+    uint32_t i, need = record[0] & SPECDEC__RECORD_MAY_END ? 0 : 255;
 
     for (i = 0; i < edges && need; i++) {
-        const uint32_t one = SPECDEC__RECORD_NEED(b->words[record[3 + 2 * i]]);
+        const uint32_t one = SPECDEC__RECORD_STACK_NEED(b->words[record[3 + 2 * i]]);
         need = need < one ? need : one;
     }
     for (i = 0; i < record[1] && need; i++) {
         const uint32_t *call = record + 2 + 2 * (edges + i);
-        uint32_t one = specdec__need_of_rule(b, call[0]);
+        uint32_t one = specdec__stack_need_of_rule(b, call[0]);
 
         if (call[1]) {
-            const uint32_t behind = SPECDEC__RECORD_NEED(b->words[call[1]]);
+            const uint32_t behind = SPECDEC__RECORD_STACK_NEED(b->words[call[1]]);
 
             one = one < 254 ? one + 1 : 255;
             one = one > behind ? one : behind;
@@ -29925,26 +30099,26 @@ static uint32_t specdec__need_of_plain(const specdec__build *b, const uint32_t *
     return need;
 }
 
-/* The need of a state, from the needs of the states behind it. */
-static uint32_t specdec__need_of_state(const specdec__build *b, uint32_t state)
+/* Returns the stack need of a state, from the needs of the states that may follow it. */
+static uint32_t specdec__stack_need_of_state(const specdec__build *b, uint32_t state)
 {
     const uint32_t *record = b->words + state;
     uint32_t need;
 
     switch (SPECDEC__RECORD_KIND(record[0])) {
-    case SPECDEC__RECORD_PLAIN: return specdec__need_of_plain(b, record);
-    case SPECDEC__RECORD_SET: return SPECDEC__RECORD_NEED(b->words[record[1]]);
-    case SPECDEC__RECORD_OBJECT: return specdec__need_of_object(b, b->words + record[1]);
-    case SPECDEC__RECORD_ARRAY: return specdec__need_of_array(b, b->words + record[1]);
+    case SPECDEC__RECORD_PLAIN: return specdec__stack_need_of_plain(b, record);
+    case SPECDEC__RECORD_SET: return SPECDEC__RECORD_STACK_NEED(b->words[record[1]]);
+    case SPECDEC__RECORD_OBJECT: return specdec__stack_need_of_object(b, b->words + record[1]);
+    case SPECDEC__RECORD_ARRAY: return specdec__stack_need_of_array(b, b->words + record[1]);
     case SPECDEC__RECORD_REPEAT:
-        need = SPECDEC__RECORD_NEED(b->words[record[1]]);
+        need = SPECDEC__RECORD_STACK_NEED(b->words[record[1]]);
         return !record[2] ? 0 : need < 254 ? need + 1 : 255;
     default: return 0; /* KEY, AFTER and BEFORE states are only entered where a text can end */
     }
 }
 
-/* Computes the needs of all states, from 255 down, until none changes. */
-static void specdec__build_needs(specdec__build *b)
+/* Computes the stack needs of all states, from 255 down, until none changes. */
+static void specdec__build_compute_stack_needs(specdec__build *b)
 {
     uint32_t i, changed = 1;
 
@@ -29952,17 +30126,17 @@ static void specdec__build_needs(specdec__build *b)
         b->words[b->states.data[i]] |= 255u << 8;
     while (changed && specdec__build_count_work(b, b->states.count))
         for (changed = 0, i = b->states.count; i-- > 0;) {
-            uint32_t *header = b->words + b->states.data[i], need = SPECDEC__RECORD_NEED(*header), now;
+            uint32_t *header = b->words + b->states.data[i], need = SPECDEC__RECORD_STACK_NEED(*header), now;
 
-            if (!need || (now = specdec__need_of_state(b, b->states.data[i])) >= need)
+            if (!need || (now = specdec__stack_need_of_state(b, b->states.data[i])) >= need)
                 continue;
             *header = (*header & ~(255u << 8)) | now << 8;
             changed = 1;
         }
 }
 
-/* Removes calls of rules that match no text. */
-static void specdec__build_drop_calls(specdec__build *b)
+/* Removes calls of rules that match no text from all states. */
+static void specdec__build_remove_unmatchable_calls(specdec__build *b)
 {
     uint32_t i, k, kept;
 
@@ -29972,7 +30146,7 @@ static void specdec__build_drop_calls(specdec__build *b)
         if (SPECDEC__RECORD_KIND(record[0]) != SPECDEC__RECORD_PLAIN)
             continue;
         for (k = kept = 0; k < record[1]; k++)
-            if (specdec__need_of_rule(b, call[2 * k]) < 255) {
+            if (specdec__stack_need_of_rule(b, call[2 * k]) < 255) {
                 call[2 * kept] = call[2 * k];
                 call[2 * kept++ + 1] = call[2 * k + 1];
             }
@@ -30004,9 +30178,9 @@ static void specdec__build_refuse_crowded_states(specdec__build *b, const specde
     }
 }
 
-/* ---- Live kinds: kinds of bytes that may follow in any order, SPECDEC__LIVE_BYTES of them. */
+/* ---- Live kinds: kinds of bytes that may follow in any order, SPECDEC__LIVE_KINDS_BYTES of them. */
 
-/* The edge of a state for a byte; NULL: none. */
+/* Returns the edge of a state for a byte; NULL: there is none. */
 static const uint32_t *specdec__build_find_edge(const specdec__build *b, uint32_t state, uint32_t byte)
 {
     const uint32_t *record = b->words + state;
@@ -30014,9 +30188,9 @@ static const uint32_t *specdec__build_find_edge(const specdec__build *b, uint32_
     return specdec__record_find_edge(record + 2, SPECDEC__RECORD_EDGES(record[0]), byte);
 }
 
-/* The kinds that are live behind all whole characters of one form of UTF-8, from byte `at` of the character on; 0: some
-   character is refused, or needs more levels of the stack. self not 0: all kinds, if all characters lead to that
-   state. */
+/* Returns the kinds that are live behind all whole characters of one form of UTF-8, from byte `at` of the character on;
+   0: some character is refused, or needs more levels of the stack. self not 0: all kinds, if all characters lead to
+   that state. */
 static uint32_t specdec__live_kinds_behind_utf8(const specdec__build *b, uint32_t state, int form, uint32_t at,
                                                 uint32_t self)
 {
@@ -30026,27 +30200,29 @@ static uint32_t specdec__live_kinds_behind_utf8(const specdec__build *b, uint32_
         {3, 0xed, 0xed, 0x80, 0x9f}, {3, 0xee, 0xef, 0x80, 0xbf}, {4, 0xf0, 0xf0, 0x90, 0xbf},
         {4, 0xf1, 0xf3, 0x80, 0xbf}, {4, 0xf4, 0xf4, 0x80, 0x8f}};
     const uint32_t high = at < 2 ? forms[form][2 + 2 * at] : 0xbf;
-    uint32_t byte = at < 2 ? forms[form][1 + 2 * at] : 0x80, live = SPECDEC__KINDS_PLAIN;
+    uint32_t byte = at < 2 ? forms[form][1 + 2 * at] : 0x80, live = SPECDEC__BYTE_KINDS_PLAIN;
 
     while (byte <= high && live) {
         const uint32_t *edge = specdec__build_find_edge(b, state, byte);
 
         if (!edge || SPECDEC__RECORD_KIND(b->words[edge[1]]) != SPECDEC__RECORD_PLAIN ||
-            SPECDEC__RECORD_NEED(b->words[edge[1]]) > SPECDEC__RECORD_NEED(b->words[state]))
+            SPECDEC__RECORD_STACK_NEED(b->words[edge[1]]) > SPECDEC__RECORD_STACK_NEED(b->words[state]))
             return 0;
         if (at + 1u < forms[form][0])
             live &= specdec__live_kinds_behind_utf8(b, edge[1], form, at + 1, self);
         else
-            live &= !self ? SPECDEC__LIVE(b->words[edge[1]]) : edge[1] == self ? SPECDEC__KINDS_PLAIN : 0;
+            live &= !self             ? SPECDEC__RECORD_LIVE_KINDS(b->words[edge[1]])
+                    : edge[1] == self ? SPECDEC__BYTE_KINDS_PLAIN
+                                      : 0;
         byte = (edge[0] >> 8) + 1;
     }
     return live;
 }
 
-/* The live kinds of a state as far as the states behind it have them, too. */
-static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
+/* Returns the kinds of bytes that are live in a state and stay live in the states that such bytes lead to. */
+static uint32_t specdec__live_kinds_of_state(const specdec__build *b, uint32_t state)
 {
-    uint32_t live = SPECDEC__LIVE(b->words[state]), byte = 0x20, next = 0, target = 0;
+    uint32_t live = SPECDEC__RECORD_LIVE_KINDS(b->words[state]), byte = 0x20, next = 0, target = 0;
     int form;
 
     for (; byte < 0x80 && live; byte++) {
@@ -30057,18 +30233,20 @@ static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
         if (byte >= next) {
             const uint32_t *edge = specdec__build_find_edge(b, state, byte);
 
-            target = edge && SPECDEC__RECORD_NEED(b->words[edge[1]]) <= SPECDEC__RECORD_NEED(b->words[state])
-                         ? SPECDEC__LIVE(b->words[edge[1]]) : 0;
+            target = edge && SPECDEC__RECORD_STACK_NEED(b->words[edge[1]]) <=
+                                 SPECDEC__RECORD_STACK_NEED(b->words[state])
+                         ? SPECDEC__RECORD_LIVE_KINDS(b->words[edge[1]])
+                         : 0;
             next = edge ? (edge[0] >> 8) + 1 : byte + 1;
             if (!edge)
                 live &= ~kind;
         }
-        live &= target | (live & kind ? 0 : SPECDEC__KINDS_PLAIN);
+        live &= target | (live & kind ? 0 : SPECDEC__BYTE_KINDS_PLAIN);
     }
-    for (form = 0; form < 8 && live & SPECDEC__KIND_WIDE; form++) {
+    for (form = 0; form < 8 && live & SPECDEC__BYTE_KIND_NON_ASCII; form++) {
         const uint32_t behind = specdec__live_kinds_behind_utf8(b, state, form, 0, 0);
 
-        live &= behind & SPECDEC__KIND_WIDE ? behind : ~SPECDEC__KIND_WIDE;
+        live &= behind & SPECDEC__BYTE_KIND_NON_ASCII ? behind : ~SPECDEC__BYTE_KIND_NON_ASCII;
     }
     return live;
 }
@@ -30093,7 +30271,7 @@ static int specdec__live_state_is_string(const specdec__build *b, uint32_t state
 
 /* Computes the live kinds of all states without calls. Each round extends them by one byte, and uses what it has
    already found for other states. */
-static void specdec__build_live_kinds(specdec__build *b)
+static void specdec__build_compute_live_kinds(specdec__build *b)
 {
     uint32_t i, round, changed = 1;
 
@@ -30101,28 +30279,29 @@ static void specdec__build_live_kinds(specdec__build *b)
         uint32_t *record = b->words + b->states.data[i];
 
         if (SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN && !record[1] &&
-            SPECDEC__RECORD_EDGES(record[0]) && SPECDEC__RECORD_NEED(record[0]) < 255)
-            record[0] |= SPECDEC__KINDS_PLAIN << SPECDEC__LIVE_SHIFT;
+            SPECDEC__RECORD_EDGES(record[0]) && SPECDEC__RECORD_STACK_NEED(record[0]) < 255)
+            record[0] |= SPECDEC__BYTE_KINDS_PLAIN << SPECDEC__RECORD_LIVE_SHIFT;
     }
-    for (round = 0; round < SPECDEC__LIVE_BYTES && changed && specdec__build_count_work(b, b->states.count); round++)
+    for (round = 0; round < SPECDEC__LIVE_KINDS_BYTES && changed && specdec__build_count_work(b, b->states.count);
+         round++)
         for (changed = 0, i = 0; i < b->states.count; i++) {
-            uint32_t *header = b->words + b->states.data[i], before = SPECDEC__LIVE(*header), live;
+            uint32_t *header = b->words + b->states.data[i], before = SPECDEC__RECORD_LIVE_KINDS(*header), live;
 
-            if (!before || (live = specdec__live_kinds_of(b, b->states.data[i])) == before)
+            if (!before || (live = specdec__live_kinds_of_state(b, b->states.data[i])) == before)
                 continue;
-            *header = (*header & ((1u << SPECDEC__LIVE_SHIFT) - 1)) | live << SPECDEC__LIVE_SHIFT;
+            *header = (*header & ((1u << SPECDEC__RECORD_LIVE_SHIFT) - 1)) | live << SPECDEC__RECORD_LIVE_SHIFT;
             changed = 1;
         }
     for (i = 0; i < b->states.count; i++)
-        if (SPECDEC__LIVE(b->words[b->states.data[i]]) == SPECDEC__KINDS_PLAIN &&
-            !(b->words[b->states.data[i]] & SPECDEC__RECORD_FINAL) &&
+        if (SPECDEC__RECORD_LIVE_KINDS(b->words[b->states.data[i]]) == SPECDEC__BYTE_KINDS_PLAIN &&
+            !(b->words[b->states.data[i]] & SPECDEC__RECORD_MAY_END) &&
             specdec__live_state_is_string(b, b->states.data[i]))
-            b->words[b->states.data[i]] |= SPECDEC__RECORD_STRING;
+            b->words[b->states.data[i]] |= SPECDEC__RECORD_IN_STRING;
 }
 
 /* ---- First bytes of rules. */
 
-/* Adds the bytes that a state may read to the first bytes of rule `out`. Returns 1 if the set has changed. */
+/* Adds the bytes that may follow in a state to the first bytes of rule `out`. Returns 1 if the set has changed. */
 static int specdec__rule_add_first_bytes(const specdec__build *b, specdec__rule *rules, uint32_t state,
                                          specdec__rule *out)
 {
@@ -30146,18 +30325,19 @@ static int specdec__rule_add_first_bytes(const specdec__build *b, specdec__rule 
     return memcmp(before, out->first, sizeof before) != 0;
 }
 
-/* Writes header, rules and words of the constraint to the front of the block. Returns 0 when the build failed. */
-static int specdec__build_finish(specdec__build *b, uint32_t root, int free_space)
+/* Writes header, rules and words of the finished constraint to the front of the block. root: number of the rule of a
+   whole text. Returns 0 when the build failed. */
+static int specdec__build_finish(specdec__build *b, uint32_t root, int allows_space)
 {
     const size_t header = sizeof(specdec_constraint), size = b->rules.count * sizeof(specdec__rule);
     specdec_constraint *c = (specdec_constraint *)(void *)b->base;
     specdec__rule *rules;
     uint32_t i, changed = 1;
 
-    specdec__build_tail_calls(b);
-    specdec__build_needs(b);
-    specdec__build_drop_calls(b);
-    specdec__build_live_kinds(b);
+    specdec__build_make_tail_calls(b);
+    specdec__build_compute_stack_needs(b);
+    specdec__build_remove_unmatchable_calls(b);
+    specdec__build_compute_live_kinds(b);
     rules = (specdec__rule *)(void *)specdec__build_reserve_scratch(b, size / 4);
     if (b->failed)
         return 0;
@@ -30165,13 +30345,14 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
     while (changed && specdec__build_count_work(b, b->rules.count))
         for (changed = 0, i = b->rules.count; i-- > 0;) {
             rules[i].start = b->rules.data[i];
-            rules[i].need = specdec__need_of_rule(b, i);
+            rules[i].stack_need = specdec__stack_need_of_rule(b, i);
             changed |= (uint32_t)specdec__rule_add_first_bytes(b, rules, rules[i].start, &rules[i]);
         }
     specdec__build_refuse_crowded_states(b, rules);
-    if (!b->failed && specdec__need_of_rule(b, root) > SPECDEC__STACK_HEIGHT)
-        specdec__build_fail(b, SPECDEC_ERROR_FORMAT, specdec__need_of_rule(b, root) == 255 ? "nothing matches it"
-                                                                                        : "it is nested too deeply");
+    if (!b->failed && specdec__stack_need_of_rule(b, root) > SPECDEC__STACK_HEIGHT)
+        specdec__build_fail(b, SPECDEC_ERROR_FORMAT,
+                            specdec__stack_need_of_rule(b, root) == 255 ? "nothing matches it"
+                                                                        : "it is nested too deeply");
     if ((size_t)((unsigned char *)(b->words + b->word_count) - b->base) + size > b->scratch_at)
         specdec__build_fail(b, SPECDEC_ERROR_MEMORY, "");
     if (b->failed)
@@ -30181,18 +30362,18 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
     memset(c, 0, header);
     c->magic = SPECDEC__CONSTRAINT_MAGIC;
     c->bytes = header + size + (size_t)b->word_count * 4;
-    c->rules = b->rules.count;
-    c->words = b->word_count;
-    c->root = root;
-    c->free_space = (uint32_t)free_space;
+    c->rule_count = b->rules.count;
+    c->word_count = b->word_count;
+    c->root_rule = root;
+    c->allows_space = (uint32_t)allows_space;
     c->argument_kinds = b->argument_kinds;
     c->argument_kind_count = b->argument_kind_count;
     c->hash = specdec__hash(SPECDEC__HASH, b->base + header, c->bytes - header);
-    c->hash = specdec__hash(c->hash, (const unsigned char *)&c->rules, 6 * sizeof c->rules);
+    c->hash = specdec__hash(c->hash, (const unsigned char *)&c->rule_count, 6 * sizeof c->rule_count);
     return 1;
 }
 
-/* Begins to build a constraint in a block. Returns 0 when the block is too small for a header. */
+/* Initialises the build of a constraint in a block of memory. Returns 0 when the block is too small for a header. */
 static int specdec__build_begin(specdec__build *b, void *memory, size_t bytes)
 {
     memset(b, 0, sizeof *b);
@@ -30211,21 +30392,21 @@ static int specdec__build_begin(specdec__build *b, void *memory, size_t bytes)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/gbnf: grammars as llama.cpp writes them (grammars/README.md there).
+ * >>constraint/gbnf: compiles grammars in llama.cpp's format GBNF (grammars/README.md there).
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
 /* A GBNF grammar that is being parsed. Rules are numbered in the order in which their names first appear. */
 typedef struct specdec__gbnf {
-    specdec__source source;
-    specdec__vector names;       /* (3) offset and length of each name in the source; 1: its rule was defined */
-    specdec__vector rule_number; /* (names) number of the rule */
-    specdec__vector trees;       /* (rules) syntax tree of each rule */
-    specdec__vector name_table;  /* (power of two) hash table of names: 1 + index of a name, 0: free */
+    specdec__source source;      /* the grammar's text */
+    specdec__vector names;       /* 3 words each: offset and length of a name in the source; 1: its rule was defined */
+    specdec__vector rule_number; /* number of the rule of each name */
+    specdec__vector trees;       /* syntax tree of each rule */
+    specdec__vector name_table;  /* hash table of a power of two of entries: 1 + index of a name, 0: empty */
 } specdec__gbnf;
 
-/* Skips spaces and comments; also line ends if `lines`. */
+/* Skips spaces and comments of a grammar; also line ends if `lines`. */
 static void specdec__gbnf_skip_space(specdec__source *s, int lines)
 {
     for (;; s->position++) {
@@ -30239,13 +30420,14 @@ static void specdec__gbnf_skip_space(specdec__source *s, int lines)
     }
 }
 
-/* Is a byte a letter of a rule's name? */
+/* May a byte be in the name of a grammar's rule? */
 static int specdec__gbnf_is_name_byte(int c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-/* The index of a name; a new name is added, with a rule. The hash table doubles when it is half full. */
+/* Returns the index of a rule's name; a new name is added, with a rule. The hash table of names doubles when it is half
+   full. */
 static uint32_t specdec__gbnf_find_name(specdec__build *b, specdec__gbnf *g, size_t at, size_t size)
 {
     const unsigned char *text = g->source.text;
@@ -30279,7 +30461,7 @@ static uint32_t specdec__gbnf_find_name(specdec__build *b, specdec__gbnf *g, siz
     return count;
 }
 
-/* Reads a rule's name. Returns the index of the name. */
+/* Reads a rule's name in a grammar. Returns the index of the name. */
 static uint32_t specdec__gbnf_read_name(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
@@ -30292,7 +30474,7 @@ static uint32_t specdec__gbnf_read_name(specdec__build *b, specdec__gbnf *g)
     return specdec__gbnf_find_name(b, g, from, s->position - from);
 }
 
-/* Reads a character of a string or class, perhaps an escape. */
+/* Reads a character of a grammar's string or class, perhaps an escape. Returns its code point. */
 static uint32_t specdec__gbnf_read_character(specdec__build *b, specdec__source *s)
 {
     static const char names[] = "nrt\"\\[]'/-^", meant[] = "\n\r\t\"\\[]'/-^";
@@ -30312,7 +30494,7 @@ static uint32_t specdec__gbnf_read_character(specdec__build *b, specdec__source 
     return specdec__source_fail(b, s, "this escape is not known");
 }
 
-/* Reads a class of characters, behind its [. */
+/* Reads a class of characters of a grammar, such as [a-z], behind its [. Returns its syntax tree. */
 static uint32_t specdec__gbnf_read_class(specdec__build *b, specdec__source *s)
 {
     const int negated = specdec__source_accept_byte(s, '^');
@@ -30337,8 +30519,8 @@ static uint32_t specdec__gbnf_read_class(specdec__build *b, specdec__source *s)
 
 static uint32_t specdec__gbnf_read_alternatives(specdec__build *b, specdec__gbnf *g, int inside);
 
-/* Reads a string, a class, a rule's name, or alternatives in parentheses; 0, and reads nothing, when none begins
-   here. */
+/* Reads an item of a grammar's rule: a string, a class, a rule's name, or alternatives in parentheses. Returns its
+   syntax tree; 0, and reads nothing, when no item begins here. */
 static uint32_t specdec__gbnf_read_item(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
@@ -30360,7 +30542,7 @@ static uint32_t specdec__gbnf_read_item(specdec__build *b, specdec__gbnf *g)
     }
     if (c == '.') {
         s->position++;
-        return specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
+        return specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
     }
     if (c == '(') {
         s->position++;
@@ -30375,7 +30557,7 @@ static uint32_t specdec__gbnf_read_item(specdec__build *b, specdec__gbnf *g)
     return 0;
 }
 
-/* Reads a quantifier (* + ? {n,m}) of an item. Returns 0 when there is none. */
+/* Reads a quantifier (* + ? {n,m}) of a grammar's item into *least and *most. Returns 0 when there is none. */
 static int specdec__gbnf_read_quantifier(specdec__build *b, specdec__source *s, uint32_t *least, uint32_t *most)
 {
     const int c = specdec__source_peek_byte(s);
@@ -30406,7 +30588,7 @@ static int specdec__gbnf_read_quantifier(specdec__build *b, specdec__source *s, 
     return specdec__source_accept_byte(s, '}') ? 1 : (int)specdec__source_fail(b, s, "} is missing");
 }
 
-/* Reads a concatenation of quantified items. */
+/* Reads a concatenation of quantified items of a grammar. Returns its syntax tree. */
 static uint32_t specdec__gbnf_read_concatenation(specdec__build *b, specdec__gbnf *g, int inside)
 {
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -30423,7 +30605,7 @@ static uint32_t specdec__gbnf_read_concatenation(specdec__build *b, specdec__gbn
     return all;
 }
 
-/* Reads alternatives between bars. */
+/* Reads alternatives between bars of a grammar. Returns their syntax tree. */
 static uint32_t specdec__gbnf_read_alternatives(specdec__build *b, specdec__gbnf *g, int inside)
 {
     uint32_t any = 0, tree;
@@ -30441,7 +30623,7 @@ static uint32_t specdec__gbnf_read_alternatives(specdec__build *b, specdec__gbnf
     return any ? any : tree;
 }
 
-/* Reads the definition of a rule: name ::= alternatives */
+/* Reads the definition of a grammar's rule: name ::= alternatives. */
 static void specdec__gbnf_read_rule(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
@@ -30468,7 +30650,8 @@ static void specdec__gbnf_read_rule(specdec__build *b, specdec__gbnf *g)
     specdec__gbnf_skip_space(s, 1);
 }
 
-/* Adds the rules that may stand at the beginning of a tree to a list. Returns whether the tree may be empty. */
+/* Adds the rules that may stand at the beginning of a syntax tree to a list. Returns whether the tree may match the
+   empty text. */
 static int specdec__gbnf_add_leftmost(specdec__build *b, uint32_t tree, specdec__vector *list)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -30495,7 +30678,8 @@ static int specdec__gbnf_add_leftmost(specdec__build *b, uint32_t tree, specdec_
     return !last;
 }
 
-/* Refuses left recursion: a rule that begins with itself. Searches depth-first, with a stack of its own. */
+/* Refuses left recursion in a grammar: a rule that begins with itself. Searches depth-first, with a stack of its
+   own. */
 static void specdec__gbnf_refuse_left_recursion(specdec__build *b, specdec__gbnf *g)
 {
     specdec__vector list, from, stack, color;
@@ -30568,7 +30752,7 @@ static void specdec__gbnf_build(specdec__build *b, const unsigned char *text, si
         specdec__source_fail(b, &g.source, "there is no rule root");
     if (b->failed)
         return;
-    specdec__build_nullable(b, &g.trees);
+    specdec__build_find_nullable_rules(b, &g.trees);
     specdec__gbnf_refuse_left_recursion(b, &g);
     specdec__build_rules(b, &g.trees);
     if (!b->failed)
@@ -30578,7 +30762,7 @@ static void specdec__gbnf_build(specdec__build *b, const unsigned char *text, si
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/strings: what may stand inside a JSON string, as DFAs: patterns, formats, lengths, listed texts.
+ * >>constraint/strings: DFAs of the texts that may stand inside a JSON string: by pattern, format, length or list.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -30613,7 +30797,7 @@ SPECDEC__FOR_SIZE
 /* Values of `format` as regular expressions: RFC 3339 (with leap days, without leap seconds), 4291, 3986, 1123, 9562,
    6901. Schemas with a format whose expression is NULL are refused; names that are not in the table are annotations. */
 static const struct specdec__format {
-    const char *name, *expression;
+    const char *name, *expression; /* value of the keyword `format`; its regular expression, NULL: not supported */
 } specdec__formats[] = {
     {"date", SPECDEC__DATE},
     {"time", SPECDEC__TIME},
@@ -30634,7 +30818,7 @@ static const struct specdec__format {
     {"regex", NULL}, {"iri", NULL}, {"iri-reference", NULL}, {"idn-email", NULL}, {"idn-hostname", NULL},
     {"relative-json-pointer", NULL}};
 
-/* Builds the DFA of a tree, with characters spelled as in a JSON string. Returns 0 when the build failed. */
+/* Builds the DFA of a syntax tree, with characters spelled as in a JSON string. Returns 0 when the build failed. */
 static int specdec__strings_tree_dfa(specdec__build *b, specdec__dfa *d, uint32_t tree)
 {
     uint32_t start;
@@ -30644,10 +30828,11 @@ static int specdec__strings_tree_dfa(specdec__build *b, specdec__dfa *d, uint32_
     start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
     start = specdec__nfa_add_tree(b, tree, start);
     b->json_strings = 0;
-    return !b->failed && specdec__dfa_build(b, d, start) && (specdec__dfa_trim(b, d) || !b->failed);
+    return !b->failed && specdec__dfa_build(b, d, start) && (specdec__dfa_remove_dead_states(b, d) || !b->failed);
 }
 
-/* The least and most characters of texts that a tree matches; *most UINT32_MAX: no limit. */
+/* Computes how many characters the texts that a syntax tree matches have: least and most; *most UINT32_MAX: no
+   limit. */
 static void specdec__syntax_text_lengths(specdec__build *b, uint32_t tree, uint32_t *least, uint32_t *most)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -30678,7 +30863,7 @@ static void specdec__syntax_text_lengths(specdec__build *b, uint32_t tree, uint3
     *most = top < UINT32_MAX ? (uint32_t)top : UINT32_MAX;
 }
 
-/* A tree that matches one text, byte by byte. */
+/* Returns a syntax tree that matches one text, byte by byte. */
 static uint32_t specdec__syntax_add_text(specdec__build *b, const unsigned char *text, size_t size)
 {
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -30693,16 +30878,16 @@ static uint32_t specdec__syntax_add_text(specdec__build *b, const unsigned char 
     return all;
 }
 
-/* Builds the DFA of strings of least to most characters. Returns 0 when the build failed. */
+/* Builds the DFA of JSON strings of least to most characters. Returns 0 when the build failed. */
 static int specdec__strings_length_dfa(specdec__build *b, specdec__dfa *d, uint32_t least, uint32_t most)
 {
-    const uint32_t one = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t one = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
 
     return specdec__strings_tree_dfa(b, d, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, one, least, most));
 }
 
-/* Intersects *d with another DFA, or with its complement (without). *any is 0 while *d is not set: then *d becomes the
-   other DFA or its complement. */
+/* Intersects *d with another DFA, or (without = 1) with its complement. *any is 0 while *d is not set: then *d becomes
+   the other DFA or its complement. Returns 0 when the build failed. */
 static int specdec__strings_intersect(specdec__build *b, specdec__dfa *d, int *any, const specdec__dfa *other,
                                       int without)
 {
@@ -30718,12 +30903,12 @@ static int specdec__strings_intersect(specdec__build *b, specdec__dfa *d, int *a
     *any = 1;
     old = *d;
     return specdec__dfa_product(b, d, &old, other, without ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH) &&
-           (specdec__dfa_trim(b, d) || !b->failed);
+           (specdec__dfa_remove_dead_states(b, d) || !b->failed);
 }
 
 /* Adds the states that every JSON constraint has: inside a string, a rule of any string, a rule of one character. body:
    receives the DFA between the quotes; place: its states. These strings may have any escape of JSON. */
-static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, uint32_t **place)
+static void specdec__strings_add_any_string_states(specdec__build *b, specdec__dfa *body, uint32_t **place)
 {
     static const char character[] =
         "[\\u{20}-\\u{21}\\u{23}-\\u{5b}\\u{5d}-\\u{10ffff}]|\\\\([\"\\\\/bfnrt]|u([0-9a-cA-CefEF][0-9a-fA-F]{3}"
@@ -30738,7 +30923,7 @@ static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, u
     s.size = sizeof character - 1;
     tree = specdec__regex_parse(b, &s, &none, 1);
     rule = specdec__build_add_rule(b);
-    end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL, 2);
+    end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END, 2);
     all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, tree, 0, UINT32_MAX);
     b->nfa.count = 0;
     start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
@@ -30748,12 +30933,12 @@ static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, u
     ends[0] = end;
     specdec__dfa_write_records(b, body, ends, place);
     /* The first state and the state behind a character differ in their number only: they become one. */
-    start = b->failed ? 0 : specdec__dfa_walk(body, 1, (const unsigned char *)"a", 1);
+    start = b->failed ? 0 : specdec__dfa_read_text(body, 1, (const unsigned char *)"a", 1);
     if (b->failed)
         return;
     b->string_body = (*place)[start];
     (*place)[1] = b->string_body;
-    b->words[b->string_body] |= SPECDEC__RECORD_STRING;
+    b->words[b->string_body] |= SPECDEC__RECORD_IN_STRING;
     b->string_quote = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
     if (b->failed)
         return;
@@ -30766,16 +30951,17 @@ static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, u
         b->nullable.data[i] = 0;
 }
 
-/* Builds a string of least to most characters, counted at run time. Returns its first state. */
+/* Builds states that read a JSON string of least to most characters, counted at run time. Returns the first state. */
 static uint32_t specdec__strings_add_counted(specdec__build *b, uint32_t least, uint32_t most)
 {
     const uint32_t rule = specdec__build_add_rule(b);
-    const uint32_t end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL, 2);
-    const uint32_t start = specdec__build_add_state(b, SPECDEC__RECORD_REPEAT | SPECDEC__RECORD_STRINGS, 5);
-    const uint32_t after = specdec__build_add_state(b, SPECDEC__RECORD_AFTER_REPEAT | SPECDEC__RECORD_STRINGS, 5);
+    const uint32_t end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END, 2);
+    const uint32_t start = specdec__build_add_state(b, SPECDEC__RECORD_REPEAT | SPECDEC__RECORD_COUNTED_STRING, 5);
+    const uint32_t after = specdec__build_add_state(b, SPECDEC__RECORD_AFTER_REPEAT | SPECDEC__RECORD_COUNTED_STRING,
+                                                    5);
     const uint32_t last = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
-    const uint32_t inside = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_STRINGS |
-                                                     (least ? 0u : 1u) << 16, least ? 4 : 6);
+    const uint32_t inside = specdec__build_add_state(
+        b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_COUNTED_STRING | (least ? 0u : 1u) << 16, least ? 4 : 6);
     const uint32_t quote = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
     uint32_t i, at;
 
@@ -30812,14 +30998,14 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DECIMAL_DIGITS 48 /* most digits of a number in a schema */
+#define SPECDEC__DECIMAL_DIGITS 48 /* digits of a number in a JSON schema, at most */
 
 /* A decimal number: its digits, `whole` of them in front of the point, without leading zeros, `fraction` of them behind
    it, without trailing zeros. */
 typedef struct specdec__decimal {
     int negative;        /* 1: with a minus sign */
-    int whole, fraction; /* digits in front of the point, behind it */
-    char digits[SPECDEC__DECIMAL_DIGITS];
+    int whole, fraction; /* numbers of digits in front of the point, behind it */
+    char digits[SPECDEC__DECIMAL_DIGITS]; /* (whole + fraction) '0' to '9' */
 } specdec__decimal;
 
 /* Reads the decimal number of a JSON text, with its exponent. Returns 0 when it has too many digits. */
@@ -30871,7 +31057,7 @@ static int specdec__decimal_read(specdec__bytes raw, specdec__decimal *d)
     return 1;
 }
 
-/* Compares two numbers: -1, 0 or 1 where a is below, equal to or above c. */
+/* Compares two decimal numbers. Returns -1, 0 or 1 where a is below, equal to or above c. */
 static int specdec__decimal_compare(const specdec__decimal *a, const specdec__decimal *c)
 {
     const int sign = a->negative ? -1 : 1;
@@ -30892,11 +31078,11 @@ static int specdec__decimal_compare(const specdec__decimal *a, const specdec__de
 
 /* The text of a regular expression that is being written. */
 typedef struct specdec__pattern {
-    char text[6000];
-    size_t size;
+    char text[6000]; /* (size) bytes of the expression so far */
+    size_t size;     /* bytes of the expression so far */
 } specdec__pattern;
 
-/* Appends a text to a regular expression. */
+/* Appends a text to the regular expression that is being written. */
 static void specdec__pattern_append(specdec__pattern *p, const char *text)
 {
     const size_t size = strlen(text);
@@ -30909,7 +31095,7 @@ static void specdec__pattern_append(specdec__pattern *p, const char *text)
     }
 }
 
-/* Appends the set of characters low to high; an empty set when low is above high. */
+/* Appends the set of the characters low to high to a regular expression; an empty set when low is above high. */
 static void specdec__pattern_append_range(specdec__pattern *p, int low, int high)
 {
     char text[6];
@@ -30923,14 +31109,14 @@ static void specdec__pattern_append_range(specdec__pattern *p, int low, int high
     specdec__pattern_append(p, low > high ? "[]" : text);
 }
 
-/* Appends `count` copies of a text. */
+/* Appends `count` copies of a text to a regular expression. */
 static void specdec__pattern_append_copies(specdec__pattern *p, const char *text, int count)
 {
     while (count-- > 0)
         specdec__pattern_append(p, text);
 }
 
-/* Appends `count` digits as they are. */
+/* Appends `count` digits to a regular expression, as they are. */
 static void specdec__pattern_append_digits(specdec__pattern *p, const char *digits, int count)
 {
     int i;
@@ -30939,7 +31125,7 @@ static void specdec__pattern_append_digits(specdec__pattern *p, const char *digi
         specdec__pattern_append_range(p, digits[i], digits[i]);
 }
 
-/* Appends the fractions that are at least (at_least) or at most 0.digits; strict: above or below. */
+/* Appends an expression for the fractions that are at least (at_least) or at most 0.digits; strict: above or below. */
 static void specdec__pattern_append_fraction(specdec__pattern *p, const char *digits, int count, int at_least,
                                              int strict)
 {
@@ -30976,7 +31162,8 @@ static void specdec__pattern_append_fraction(specdec__pattern *p, const char *di
     specdec__pattern_append(p, ")");
 }
 
-/* Appends the magnitudes that are at least (at_least) or at most |d|; strict: above or below. */
+/* Appends an expression for the numbers without sign that are at least (at_least) or at most |d|; strict: above or
+   below. */
 static void specdec__pattern_append_magnitude(specdec__pattern *p, const specdec__decimal *d, int at_least, int strict)
 {
     const char *whole = d->whole ? d->digits : "0";
@@ -31053,11 +31240,12 @@ static SPECDEC__NOINLINE int specdec__numbers_limit_dfa(specdec__build *b, specd
     return specdec__numbers_regex_dfa(b, out, p->text, p->size);
 }
 
-#define SPECDEC__MULTIPLE_MOST 2000 /* most unit * (places + 1) of multipleOf: its DFA has as many states */
+#define SPECDEC__MULTIPLE_STATES_MOST 2000 /* states of the DFA of a multipleOf, about unit * (places + 1), at most */
 
-/* Builds the DFA of multiples of unit * 10^-places, without exponent. States: 1 start; 2 behind the sign; 3 behind a
-   whole part of 0; from 4 on the remainder of the whole part, modulo unit; then, for 0 to `places` digits behind the
-   point, the remainder of all digits; last: zeros behind `places` digits of a multiple. */
+/* Builds the DFA of multiples of unit * 10^-places (JSON Schema's multipleOf), without exponent. States: 1 start; 2
+   behind the sign; 3 behind a whole part of 0; from 4 on the remainder of the whole part, modulo unit; then, for 0 to
+   `places` digits behind the point, the remainder of all digits; last: zeros behind `places` digits of a multiple.
+   Returns 0 when the build failed. */
 static int specdec__numbers_multiple_dfa(specdec__build *b, specdec__dfa *d, uint32_t unit, uint32_t places)
 {
     const uint32_t points = 4 + unit, rest = points + unit * (places + 1), states = rest + 1;
@@ -31105,7 +31293,7 @@ static int specdec__numbers_multiple_dfa(specdec__build *b, specdec__dfa *d, uin
     SPECDEC__NEXT(rest, '0') = rest;
     d->label.data[rest] = 1;
 #undef SPECDEC__NEXT
-    return specdec__dfa_trim(b, d) || !b->failed;
+    return specdec__dfa_remove_dead_states(b, d) || !b->failed;
 }
 
 SPECDEC__FOR_SPEED
@@ -31122,16 +31310,16 @@ SPECDEC__FOR_SIZE
    gives; all combinations are tried in turn. */
 
 /* Types of JSON values, a bit each: null, false and true are types of their own, and so are numbers with a fraction. */
-#define SPECDEC__TYPE_NULL 1u
-#define SPECDEC__TYPE_FALSE 2u
-#define SPECDEC__TYPE_TRUE 4u
-#define SPECDEC__TYPE_INTEGER 8u
-#define SPECDEC__TYPE_FRACTION 16u /* a number that is no integer */
-#define SPECDEC__TYPE_STRING 32u
-#define SPECDEC__TYPE_ARRAY 64u
-#define SPECDEC__TYPE_OBJECT 128u
-#define SPECDEC__TYPE_ALL 255u
-#define SPECDEC__TYPE_NUMBER (SPECDEC__TYPE_INTEGER | SPECDEC__TYPE_FRACTION)
+#define SPECDEC__JSON_TYPE_NULL 1u
+#define SPECDEC__JSON_TYPE_FALSE 2u
+#define SPECDEC__JSON_TYPE_TRUE 4u
+#define SPECDEC__JSON_TYPE_INTEGER 8u
+#define SPECDEC__JSON_TYPE_FRACTION 16u /* numbers that are no integers */
+#define SPECDEC__JSON_TYPE_STRING 32u
+#define SPECDEC__JSON_TYPE_ARRAY 64u
+#define SPECDEC__JSON_TYPE_OBJECT 128u
+#define SPECDEC__JSON_TYPE_ALL 255u
+#define SPECDEC__JSON_TYPE_NUMBER (SPECDEC__JSON_TYPE_INTEGER | SPECDEC__JSON_TYPE_FRACTION)
 
 /* Kinds of keywords: facts of a shape, branches, and notes, which say nothing about values. */
 enum {
@@ -31153,43 +31341,46 @@ enum {
 
 /* Keywords, with the types of values that they restrict. Schemas with a keyword of kind NEVER are refused. */
 static const struct specdec__keyword {
-    const char *name;
-    unsigned char kind, types;
+    const char *name;          /* as schemas spell the keyword */
+    unsigned char kind, types; /* SPECDEC__KEY_...; bits SPECDEC__JSON_TYPE_... of the values that it restricts */
 } specdec__keywords[] = {
     {"type", SPECDEC__KEY_TYPE, 255}, {"enum", SPECDEC__KEY_ENUM, 255}, {"const", SPECDEC__KEY_CONST, 255},
-    {"minimum", SPECDEC__KEY_MINIMUM, SPECDEC__TYPE_NUMBER}, {"maximum", SPECDEC__KEY_MAXIMUM, SPECDEC__TYPE_NUMBER},
-    {"exclusiveMinimum", SPECDEC__KEY_ABOVE, SPECDEC__TYPE_NUMBER},
-    {"exclusiveMaximum", SPECDEC__KEY_BELOW, SPECDEC__TYPE_NUMBER},
-    {"multipleOf", SPECDEC__KEY_MULTIPLE, SPECDEC__TYPE_NUMBER},
-    {"divisibleBy", SPECDEC__KEY_NOTE, SPECDEC__TYPE_NUMBER},
-    {"minLength", SPECDEC__KEY_MIN_LENGTH, SPECDEC__TYPE_STRING},
-    {"maxLength", SPECDEC__KEY_MAX_LENGTH, SPECDEC__TYPE_STRING},
-    {"pattern", SPECDEC__KEY_PATTERN, SPECDEC__TYPE_STRING}, {"format", SPECDEC__KEY_FORMAT, SPECDEC__TYPE_STRING},
-    {"items", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY}, {"prefixItems", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"additionalItems", SPECDEC__KEY_ADDITIONAL_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"minItems", SPECDEC__KEY_MIN_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"maxItems", SPECDEC__KEY_MAX_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"uniqueItems", SPECDEC__KEY_UNIQUE, SPECDEC__TYPE_ARRAY},
-    {"contains", SPECDEC__KEY_NEVER, SPECDEC__TYPE_ARRAY},
-    {"unevaluatedItems", SPECDEC__KEY_NEVER, SPECDEC__TYPE_ARRAY},
-    {"properties", SPECDEC__KEY_PROPERTIES, SPECDEC__TYPE_OBJECT},
-    {"patternProperties", SPECDEC__KEY_MEMBERS, SPECDEC__TYPE_OBJECT},
-    {"additionalProperties", SPECDEC__KEY_MEMBERS, SPECDEC__TYPE_OBJECT},
-    {"unevaluatedProperties", SPECDEC__KEY_NEVER, SPECDEC__TYPE_OBJECT},
-    {"required", SPECDEC__KEY_REQUIRED, SPECDEC__TYPE_OBJECT},
-    {"minProperties", SPECDEC__KEY_MIN_PROPERTIES, SPECDEC__TYPE_OBJECT},
-    {"maxProperties", SPECDEC__KEY_MAX_PROPERTIES, SPECDEC__TYPE_OBJECT},
-    {"propertyNames", SPECDEC__KEY_NAMES, SPECDEC__TYPE_OBJECT},
+    {"minimum", SPECDEC__KEY_MINIMUM, SPECDEC__JSON_TYPE_NUMBER},
+    {"maximum", SPECDEC__KEY_MAXIMUM, SPECDEC__JSON_TYPE_NUMBER},
+    {"exclusiveMinimum", SPECDEC__KEY_ABOVE, SPECDEC__JSON_TYPE_NUMBER},
+    {"exclusiveMaximum", SPECDEC__KEY_BELOW, SPECDEC__JSON_TYPE_NUMBER},
+    {"multipleOf", SPECDEC__KEY_MULTIPLE, SPECDEC__JSON_TYPE_NUMBER},
+    {"divisibleBy", SPECDEC__KEY_NOTE, SPECDEC__JSON_TYPE_NUMBER},
+    {"minLength", SPECDEC__KEY_MIN_LENGTH, SPECDEC__JSON_TYPE_STRING},
+    {"maxLength", SPECDEC__KEY_MAX_LENGTH, SPECDEC__JSON_TYPE_STRING},
+    {"pattern", SPECDEC__KEY_PATTERN, SPECDEC__JSON_TYPE_STRING},
+    {"format", SPECDEC__KEY_FORMAT, SPECDEC__JSON_TYPE_STRING},
+    {"items", SPECDEC__KEY_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"prefixItems", SPECDEC__KEY_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"additionalItems", SPECDEC__KEY_ADDITIONAL_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"minItems", SPECDEC__KEY_MIN_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"maxItems", SPECDEC__KEY_MAX_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"uniqueItems", SPECDEC__KEY_UNIQUE, SPECDEC__JSON_TYPE_ARRAY},
+    {"contains", SPECDEC__KEY_NEVER, SPECDEC__JSON_TYPE_ARRAY},
+    {"unevaluatedItems", SPECDEC__KEY_NEVER, SPECDEC__JSON_TYPE_ARRAY},
+    {"properties", SPECDEC__KEY_PROPERTIES, SPECDEC__JSON_TYPE_OBJECT},
+    {"patternProperties", SPECDEC__KEY_MEMBERS, SPECDEC__JSON_TYPE_OBJECT},
+    {"additionalProperties", SPECDEC__KEY_MEMBERS, SPECDEC__JSON_TYPE_OBJECT},
+    {"unevaluatedProperties", SPECDEC__KEY_NEVER, SPECDEC__JSON_TYPE_OBJECT},
+    {"required", SPECDEC__KEY_REQUIRED, SPECDEC__JSON_TYPE_OBJECT},
+    {"minProperties", SPECDEC__KEY_MIN_PROPERTIES, SPECDEC__JSON_TYPE_OBJECT},
+    {"maxProperties", SPECDEC__KEY_MAX_PROPERTIES, SPECDEC__JSON_TYPE_OBJECT},
+    {"propertyNames", SPECDEC__KEY_NAMES, SPECDEC__JSON_TYPE_OBJECT},
     {"$ref", SPECDEC__KEY_REF, 255}, {"allOf", SPECDEC__KEY_ALL, 255}, {"anyOf", SPECDEC__KEY_ANY, 255},
     {"oneOf", SPECDEC__KEY_ONE, 255}, {"not", SPECDEC__KEY_NOT, 255}, {"if", SPECDEC__KEY_IF, 255},
     {"then", SPECDEC__KEY_BRANCH, 255}, {"else", SPECDEC__KEY_BRANCH, 255},
-    {"dependencies", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
-    {"dependentRequired", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
-    {"dependentSchemas", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
+    {"dependencies", SPECDEC__KEY_DEPENDENT, SPECDEC__JSON_TYPE_OBJECT},
+    {"dependentRequired", SPECDEC__KEY_DEPENDENT, SPECDEC__JSON_TYPE_OBJECT},
+    {"dependentSchemas", SPECDEC__KEY_DEPENDENT, SPECDEC__JSON_TYPE_OBJECT},
     {"$dynamicRef", SPECDEC__KEY_NEVER, 255}, {"$recursiveRef", SPECDEC__KEY_NEVER, 255},
     {"extends", SPECDEC__KEY_NEVER, 255}, {"disallow", SPECDEC__KEY_NEVER, 255}};
 
-/* Styles: how the values of a conjunction are written. */
+/* Styles: how the values of a conjunction are written, as JSON or as arguments of tool calls. */
 enum {
     SPECDEC__STYLE_JSON,
     SPECDEC__STYLE_ARGUMENTS, /* an object as the arguments of a call, without brackets around it */
@@ -31209,51 +31400,51 @@ enum {
 /* Most branches within each other; most shapes of a conjunction; most patternProperties of an object. */
 enum { SPECDEC__BRANCH_DEPTH_MOST = 48, SPECDEC__SHAPES_MOST = 512, SPECDEC__PATTERNS_MOST = 12 };
 
-/* A keyword of a schema, or its negation. */
+/* A fact: a keyword of a schema, or its negation, that the values of a shape must obey. */
 typedef struct specdec__fact {
-    uint32_t kind;  /* SPECDEC__KEY_... or SPECDEC__FACT_... */
+    uint32_t kind;  /* the keyword: SPECDEC__KEY_..., or SPECDEC__FACT_... */
     uint32_t node;  /* JSON node of the keyword's value */
     uint32_t owner; /* JSON node of the schema that has the keyword */
-    uint32_t more;  /* 1: the keyword is negated. Of FACT_MEMBER, branches: a term, that of the member or branch */
+    uint32_t more;  /* 1: the keyword is negated. Of FACT_MEMBER and branches: the term of the member or branch */
 } specdec__fact;
 
-/* Compiles JSON schemas: their parsed text, the conjunctions found so far, and the shape that is being made. */
+/* JSON schemas that are being compiled: their parsed text, the conjunctions found so far, the shape that is being
+   made. */
 typedef struct specdec__schema {
     specdec__build *build; /* the constraint that is being built */
     specdec__json json;    /* the parsed text of the schemas */
-    int legacy_refs; /* JSON Schema up to draft 7: keywords beside $ref are ignored */
-    int free_space;
-    uint32_t error_node;                         /* JSON node of the error */
-    const char *error_key;                       /* its keyword */
+    int legacy_refs;       /* 1: JSON Schema up to draft 7: keywords beside $ref are ignored */
+    int allows_space;      /* 1: white space is allowed between the tokens of JSON */
+    uint32_t error_node;   /* JSON node of the schema that has caused the error */
+    const char *error_key; /* keyword that has caused the error */
     specdec__vector terms;                       /* terms of all conjunctions, one after the other */
-    specdec__vector conjunctions;                /* (SPECDEC__CONJUNCTION_WORDS) */
-    specdec__vector facts, branches;             /* (4) of the current shape, as specdec__fact */
-    specdec__vector pending_terms, split_terms;  /* terms of the current shape: to be taken apart; taken apart */
-    uint32_t types;               /* SPECDEC__TYPE_... bits that the current shape allows */
+    specdec__vector conjunctions;                /* SPECDEC__CONJUNCTION_WORDS words for each conjunction */
+    specdec__vector facts, branches;             /* of the current shape; 4 words each, as specdec__fact */
+    specdec__vector pending_terms, split_terms;  /* terms of the current shape: to be split into facts; already split */
+    uint32_t types;                              /* SPECDEC__JSON_TYPE_... bits that the current shape allows */
     uint32_t branch_index, depth; /* the branch whose options are tried; branches within each other */
-    uint32_t shapes, keywords_seen; /* shapes so far; bits of keywords that are handled together */
+    uint32_t shapes;              /* shapes of the current conjunction so far */
+    uint32_t keywords_seen;       /* bits of keywords of the current schema that are handled together */
     /* the rule that is being built: */
-    uint32_t free_types;          /* SPECDEC__TYPE_... bits of types that a shape allows without restriction */
-    specdec__vector literals;     /* nodes of listed values (enum, const) */
-    specdec__vector alternatives; /* first state of each */
+    uint32_t free_types;          /* SPECDEC__JSON_TYPE_... bits of types that a shape allows without restriction */
+    specdec__vector literals;     /* JSON nodes of listed values (enum, const) */
+    specdec__vector alternatives; /* first state of each alternative of the rule */
     uint32_t number_rule, integer_rule; /* rules of any JSON number, any integer */
-    specdec__dfa string_dfa;      /* any JSON string, between its quotes */
-    uint32_t *string_states;      /* the states of string_dfa */
-    uint32_t space_tree;          /* white space between tokens of JSON */
+    specdec__dfa string_dfa;            /* DFA of any JSON string, between its quotes */
+    uint32_t *string_states;      /* state of the constraint for each state of string_dfa */
+    uint32_t space_tree;          /* syntax tree of white space between tokens of JSON */
     uint32_t end_state;           /* a state in which a rule can only end */
     specdec__vector documents;    /* nodes of schemas that are documents of their own: references in them begin there */
-    specdec__vector value_states; /* (2 * rules) states in front of a value of each rule: behind the colon, in front of
-                                     it */
+    specdec__vector value_states; /* for each rule, states behind and in front of the colon before a value; 0: none */
     /* tool calls in forms other than JSON: */
-    const specdec__calls *calls;       /* the form of calls */
-    uint32_t style, child_style, tool; /* of the current conjunction; child_style: of members and items */
+    const specdec__calls *calls;       /* how the model writes tool calls */
+    uint32_t style, child_style, tool; /* style of the current conjunction, of its members and items; its tool's name */
     uint32_t raw_string_rule;          /* rule of any raw string with its marks; 0: not built yet */
-    int ambiguous, may_be_empty;       /* a string could be read as another value; no arguments are allowed */
-    specdec__vector argument_kinds;    /* (SPECDEC__KIND_WORDS + 1) kinds of arguments, each with the rule of its
-                                          strings */
+    int ambiguous, may_be_empty;       /* 1: a string could be read as another value; 1: a call may have no arguments */
+    specdec__vector argument_kinds;    /* SPECDEC__ARGUMENT_KIND_WORDS words for each argument, and its strings' rule */
 } specdec__schema;
 
-/* Refuses a schema because of a keyword. Returns 0. */
+/* Refuses the schema at JSON node owner because of a keyword: stores the error. Returns 0. */
 static int specdec__schema_fail_keyword(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
 {
     if (!s->build->failed) {
@@ -31263,20 +31454,20 @@ static int specdec__schema_fail_keyword(specdec__schema *s, uint32_t owner, cons
     return specdec__build_fail(s->build, code, why);
 }
 
-/* A JSON node of the schema's text. */
+/* Returns a JSON node of the schema's text by its index. */
 static const specdec__json_node *specdec__schema_json_node(const specdec__schema *s, uint32_t node)
 {
     return &s->json.nodes[node];
 }
 
-/* The value of an object's member; 0: there is no such member. */
+/* Returns the JSON node of the value of an object's member; 0: there is no such member. */
 static uint32_t specdec__schema_get_member(const specdec__schema *s, uint32_t object, const char *name)
 {
     return (uint32_t)specdec__json_find_member(&s->json, object, name);
 }
 
-/* Steps *at to the next name of an object or the next item of an array; *at is 0 before the first. Returns 0 behind the
-   last. */
+/* Steps *at to the next name of a JSON object or the next item of an array; *at is 0 before the first. Returns its
+   node; 0 behind the last. */
 static uint32_t specdec__schema_next_child(const specdec__schema *s, uint32_t parent, uint32_t *at)
 {
     const specdec__json_node *node = specdec__schema_json_node(s, parent);
@@ -31288,7 +31479,8 @@ static uint32_t specdec__schema_next_child(const specdec__schema *s, uint32_t pa
     return *at < node->next ? *at : 0;
 }
 
-/* Are two JSON values equal by the rules of JSON Schema? Numbers are compared by value, objects in any order. */
+/* Are the values at two JSON nodes equal by the rules of JSON Schema? Numbers are compared by value, objects in any
+   order. */
 static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
 {
     const specdec__json_node *x = specdec__schema_json_node(s, a), *y = specdec__schema_json_node(s, c);
@@ -31339,8 +31531,9 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
     return 1;
 }
 
-/* The value of an object's member whose name equals the string at node `name`; 0: there is no such member. */
-static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, uint32_t name)
+/* Returns the JSON node of the value of an object's member whose name equals the string at node `name`; 0: there is no
+   such member. */
+static uint32_t specdec__schema_find_equal_member(specdec__schema *s, uint32_t object, uint32_t name)
 {
     uint32_t at = 0, found = 0;
 
@@ -31352,7 +31545,8 @@ static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, u
     return found;
 }
 
-/* The count in a fact, such as maxItems, at most UINT32_MAX - 1. A fact without a count that is not negative fails. */
+/* Returns the count in a fact, such as maxItems, at most UINT32_MAX - 1. A value that is no count, or negative, is an
+   error. */
 static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fact *fact)
 {
     int64_t value;
@@ -31364,7 +31558,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
     return value < UINT32_MAX - 1 ? (uint32_t)value : UINT32_MAX - 1;
 }
 
-/* The SPECDEC__TYPE_... bit of a value. */
+/* Returns the SPECDEC__JSON_TYPE_... bit of the value at a JSON node. */
 static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 {
     static const unsigned char types[] = {1, 2, 4, 0, 32, 64, 128};
@@ -31373,11 +31567,11 @@ static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 
     if (kind != SPECDEC__JSON_NUMBER)
         return types[kind];
-    return specdec__decimal_read(specdec__json_raw_text(&s->json, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
-                                                                                   : SPECDEC__TYPE_INTEGER;
+    return specdec__decimal_read(specdec__json_raw_text(&s->json, node), &d) && d.fraction ? SPECDEC__JSON_TYPE_FRACTION
+                                                                                           : SPECDEC__JSON_TYPE_INTEGER;
 }
 
-/* The SPECDEC__TYPE_... bits of a type's name or of a list of such names. */
+/* Returns the SPECDEC__JSON_TYPE_... bits of the type's name, or list of such names, at a JSON node. */
 static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
 {
     static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object", "any"};
@@ -31400,7 +31594,8 @@ static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
 
 /* ---- References. */
 
-/* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from a schema. *found: 0 when it leads nowhere. */
+/* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from the schema at a JSON node. Returns the node that
+   it leads to; *found: 0 when it leads nowhere. */
 static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node, const unsigned char *at, size_t size,
                                                int *found)
 {
@@ -31452,7 +31647,7 @@ static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node
     return node;
 }
 
-/* The node of a schema's $id (or id); 0: it has none. */
+/* Returns the JSON node of a schema's $id (or id); 0: it has none. */
 static uint32_t specdec__schema_get_id(const specdec__schema *s, uint32_t node)
 {
     uint32_t id = specdec__schema_get_member(s, node, "$id");
@@ -31462,7 +31657,8 @@ static uint32_t specdec__schema_get_id(const specdec__schema *s, uint32_t node)
     return id && specdec__schema_json_node(s, id)->kind == SPECDEC__JSON_STRING ? id : 0;
 }
 
-/* The schema whose $id ends like a reference (its last path segment), or (anchor) whose $anchor is the text. */
+/* Returns the JSON node of the schema whose $id ends like a reference (its last path segment), or (anchor) whose
+   $anchor is the text; 0: there is none. */
 static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char *text, size_t size, int anchor)
 {
     uint32_t node, best = UINT32_MAX;
@@ -31503,7 +31699,7 @@ static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char 
 }
 
 /* Is a schema a document of its own within the text, such as the parameters of a tool? */
-static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
+static int specdec__schema_is_document(const specdec__schema *s, uint32_t node)
 {
     uint32_t i;
 
@@ -31513,8 +31709,8 @@ static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
     return 0;
 }
 
-/* The innermost schema around a node that has an $id or is a document of its own, where fragments begin; 0: the whole
-   text. */
+/* Returns the innermost schema around a JSON node that has an $id or is a document of its own, where fragments of
+   references begin; 0: the whole text. */
 static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
 {
     uint32_t at, base = 0;
@@ -31525,7 +31721,7 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
             const uint32_t id = specdec__schema_get_id(s, at);
 
             if ((id && s->json.text[specdec__schema_json_node(s, id)->from + 1] != '#') ||
-                specdec__schema_is_root(s, at))
+                specdec__schema_is_document(s, at))
                 base = at;
         } else if (specdec__schema_json_node(s, at)->next <= node &&
                    specdec__schema_json_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
@@ -31534,7 +31730,7 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
     return base;
 }
 
-/* The schema that a $ref names. */
+/* Returns the JSON node of the schema that a $ref names. */
 static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uint32_t ref)
 {
     const specdec__bytes raw = specdec__json_raw_text(&s->json, ref);
@@ -31569,7 +31765,7 @@ static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uin
 
 /* ---- Facts, branches and terms of a shape. */
 
-/* Appends a fact or branch to a vector. */
+/* Appends a fact or branch, four words, to a vector. */
 static void specdec__schema_push_fact(specdec__schema *s, specdec__vector *v, uint32_t kind, uint32_t node,
                                       uint32_t owner, uint32_t more)
 {
@@ -31589,7 +31785,7 @@ static void specdec__schema_add_fact(specdec__schema *s, uint32_t kind, uint32_t
     specdec__schema_push_fact(s, &s->facts, kind, node, owner, more);
 }
 
-/* Fact or branch i of a vector. */
+/* Returns fact or branch number i of a vector. */
 static specdec__fact specdec__schema_get_fact(const specdec__vector *v, uint32_t i)
 {
     specdec__fact fact;
@@ -31601,13 +31797,13 @@ static specdec__fact specdec__schema_get_fact(const specdec__vector *v, uint32_t
     return fact;
 }
 
-/* Adds a schema, or its negation, to the terms that are to be taken apart. */
+/* Adds a schema, or its negation, to the terms of the shape that are still to be split into facts. */
 static void specdec__schema_add_term(specdec__schema *s, uint32_t node, uint32_t negated)
 {
     specdec__vector_push(s->build, &s->pending_terms, node << 1 | negated);
 }
 
-/* The row of the keyword whose name is at a node; NULL: the name is no keyword but a note. */
+/* Returns the row of specdec__keywords whose name is at a JSON node; NULL: the name is no keyword but a note. */
 static const struct specdec__keyword *specdec__schema_find_keyword(const specdec__schema *s, uint32_t name)
 {
     const specdec__bytes raw = specdec__json_raw_text(&s->json, name);
@@ -31624,7 +31820,7 @@ static const struct specdec__keyword *specdec__schema_find_keyword(const specdec
 }
 
 /* Does a schema by itself allow every value? */
-static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
+static int specdec__schema_allows_everything(const specdec__schema *s, uint32_t node)
 {
     uint32_t at = 0;
 
@@ -31641,9 +31837,9 @@ static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
     return 1;
 }
 
-/* Takes apart a keyword of a schema that must hold: into a fact, a branch, a term, or types. */
-static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
-                                         const struct specdec__keyword *key)
+/* Turns a keyword of a schema that must hold into a fact, a branch, a term, or types of the shape. */
+static void specdec__schema_handle_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
+                                           const struct specdec__keyword *key)
 {
     const uint32_t node = name + 1;
     const uint32_t value = specdec__schema_json_node(s, node)->kind;
@@ -31696,7 +31892,8 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
     }
 }
 
-/* Takes a term apart. A negated schema becomes a branch, whose options negate one of its keywords each. */
+/* Splits a term into the facts, branches and terms of its keywords. A negated schema becomes a branch, whose options
+   negate one of its keywords each. */
 static void specdec__schema_split_term(specdec__schema *s, uint32_t term)
 {
     const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_json_node(s, node)->kind;
@@ -31729,15 +31926,15 @@ static void specdec__schema_split_term(specdec__schema *s, uint32_t term)
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
 
         if (key)
-            specdec__schema_take_keyword(s, node, at, key);
+            specdec__schema_handle_keyword(s, node, at, key);
     }
 }
 
 /* ---- Branches. A function applies option i of a branch: it adds the terms and facts that the option needs, and
    returns 1; it returns 0 when there are fewer options. An option that no value can meet sets s->types = 0. */
 
-/* Option i: schema i of an array, as it stands or negated (anyOf; not allOf). */
-static int specdec__option_any_of(specdec__schema *s, uint32_t array, uint32_t i, uint32_t negated)
+/* Applies option i of a branch: schema i of an array must hold, as it stands or negated (anyOf; not allOf). */
+static int specdec__schema_apply_any_of(specdec__schema *s, uint32_t array, uint32_t i, uint32_t negated)
 {
     uint32_t at = 0;
 
@@ -31751,8 +31948,9 @@ static int specdec__option_any_of(specdec__schema *s, uint32_t array, uint32_t i
 
 static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth);
 
-/* Option i of oneOf: schema i holds, and all others are negated, except those that can never hold together with it. */
-static int specdec__option_one_of(specdec__schema *s, const specdec__fact *branch, uint32_t i)
+/* Applies option i of oneOf: schema i holds, and all others are negated, except those that can never hold together with
+   it. */
+static int specdec__schema_apply_one_of(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     uint32_t at = 0, mine = 0, k = 0;
 
@@ -31768,9 +31966,9 @@ static int specdec__option_one_of(specdec__schema *s, const specdec__fact *branc
     return 1;
 }
 
-/* Option 0: the schema of `if` holds, and `then`; option 1: `if` is negated, and `else` holds. negated: `then` or
-   `else` is negated. */
-static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
+/* Applies option i of if, then and else. Option 0: the schema of `if` holds, and `then`; option 1: `if` is negated, and
+   `else` holds. negated: `then` or `else` is negated. */
+static int specdec__schema_apply_if(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
 {
     const uint32_t then = specdec__schema_get_member(s, branch->owner, i ? "else" : "then");
 
@@ -31784,15 +31982,16 @@ static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, u
     return 1;
 }
 
-/* A member requires other members or a schema. Option 0: it is absent; 1: its requirements hold. negated: the member is
-   present, and a requirement does not hold. */
-static int specdec__option_dependent(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
+/* Applies option i of a keyword by which a member requires other members or a schema. Option 0: the member is absent;
+   1: its requirements hold. negated: the member is present, and a requirement does not hold. */
+static int specdec__schema_apply_dependent(specdec__schema *s, const specdec__fact *branch, uint32_t i,
+                                           uint32_t negated)
 {
     const uint32_t value = branch->node + 1, array = specdec__schema_json_node(s, value)->kind == SPECDEC__JSON_ARRAY;
     uint32_t at = 0;
 
     if (negated) { /* option i: required name i is absent */
-        s->types &= SPECDEC__TYPE_OBJECT;
+        s->types &= SPECDEC__JSON_TYPE_OBJECT;
         specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
         if (!array) {
             specdec__schema_add_term(s, value, 1);
@@ -31809,7 +32008,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
         specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, branch->node, branch->owner, 0);
         return 1;
     }
-    s->types &= SPECDEC__TYPE_OBJECT; /* other types are in option 0 */
+    s->types &= SPECDEC__JSON_TYPE_OBJECT; /* other types are in option 0 */
     specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
     if (array)
         while (specdec__schema_next_child(s, value, &at))
@@ -31821,8 +32020,9 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
     return i == 1;
 }
 
-/* Option i of a negated oneOf: 0: no schema holds; others: two schemas hold, one option for each pair. */
-static int specdec__option_not_one_of(specdec__schema *s, uint32_t array, uint32_t i)
+/* Applies option i of a negated oneOf. Option 0: no schema holds; others: two schemas hold, one option for each
+   pair. */
+static int specdec__schema_apply_not_one_of(specdec__schema *s, uint32_t array, uint32_t i)
 {
     const uint32_t count = specdec__schema_json_node(s, array)->count;
     uint32_t at = 0, k, l;
@@ -31862,13 +32062,13 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
     case SPECDEC__KEY_TYPE: s->types &= ~specdec__schema_read_types(s, node); return !i;
     case SPECDEC__KEY_REF: specdec__schema_add_term(s, specdec__schema_find_ref(s, owner, node), 1); return !i;
     case SPECDEC__KEY_NOT: specdec__schema_add_term(s, node, 0); return !i;
-    case SPECDEC__KEY_ALL: return specdec__option_any_of(s, node, i, 1);
+    case SPECDEC__KEY_ALL: return specdec__schema_apply_any_of(s, node, i, 1);
     case SPECDEC__KEY_ANY:
         while (specdec__schema_next_child(s, node, &at))
             specdec__schema_add_term(s, at, 1);
         return !i;
-    case SPECDEC__KEY_ONE: return specdec__option_not_one_of(s, node, i);
-    case SPECDEC__KEY_IF: return specdec__option_if(s, &branch, i, 1);
+    case SPECDEC__KEY_ONE: return specdec__schema_apply_not_one_of(s, node, i);
+    case SPECDEC__KEY_IF: return specdec__schema_apply_if(s, &branch, i, 1);
     case SPECDEC__KEY_DEPENDENT:
         while (specdec__schema_next_child(s, node, &at)) { /* the options of its members, one after the other */
             const uint32_t value = at + 1;
@@ -31877,7 +32077,7 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
 
             branch.node = at;
             if (i < options)
-                return specdec__option_dependent(s, &branch, i, 1);
+                return specdec__schema_apply_dependent(s, &branch, i, 1);
             i -= options;
         }
         return 0;
@@ -31901,7 +32101,7 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
     case SPECDEC__KEY_MEMBERS: case SPECDEC__KEY_ADDITIONAL_ITEMS: case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_NAMES:
         if (i)
             return 0;
-        if (specdec__schema_is_true(s, node))
+        if (specdec__schema_allows_everything(s, node))
             s->types = 0;
         else if (key->name[0] == 'p' && specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             s->types = 0;
@@ -31930,9 +32130,9 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
     }
 }
 
-/* Option i of a negated schema: one of its keywords is negated. The options of all keywords come one after the
+/* Applies option i of a negated schema: one of its keywords is negated. The options of all keywords come one after the
    other. */
-static int specdec__option_not_schema(specdec__schema *s, uint32_t owner, uint32_t i)
+static int specdec__schema_apply_not_schema(specdec__schema *s, uint32_t owner, uint32_t i)
 {
     uint32_t at = 0;
 
@@ -31961,28 +32161,28 @@ static int specdec__option_not_schema(specdec__schema *s, uint32_t owner, uint32
     return 0;
 }
 
-/* Applies option i of a branch. Returns 0 when the branch has fewer options. */
+/* Applies option i of a branch to the shape that is being made. Returns 0 when the branch has fewer options. */
 static int specdec__schema_apply_option(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     switch (branch->kind) {
-    case SPECDEC__KEY_ANY: return specdec__option_any_of(s, branch->node, i, 0);
-    case SPECDEC__KEY_ONE: return specdec__option_one_of(s, branch, i);
-    case SPECDEC__KEY_IF: return specdec__option_if(s, branch, i, 0);
-    case SPECDEC__KEY_DEPENDENT: return i < 2 && (specdec__option_dependent(s, branch, i, 0) || i == 1);
-    default: return specdec__option_not_schema(s, branch->node, i);
+    case SPECDEC__KEY_ANY: return specdec__schema_apply_any_of(s, branch->node, i, 0);
+    case SPECDEC__KEY_ONE: return specdec__schema_apply_one_of(s, branch, i);
+    case SPECDEC__KEY_IF: return specdec__schema_apply_if(s, branch, i, 0);
+    case SPECDEC__KEY_DEPENDENT: return i < 2 && (specdec__schema_apply_dependent(s, branch, i, 0) || i == 1);
+    default: return specdec__schema_apply_not_schema(s, branch->node, i);
     }
 }
 
 /* ---- Disjoint schemas, as far as a quick look shows: fewer negated schemas then have to be built. */
 
-/* The SPECDEC__TYPE_... bits that a schema allows at most. */
+/* Returns the SPECDEC__JSON_TYPE_... bits that a schema allows at most. */
 static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node, int depth)
 {
     const uint32_t kind = specdec__schema_json_node(s, node)->kind;
-    uint32_t types = SPECDEC__TYPE_ALL, at = 0, value, listed = 0;
+    uint32_t types = SPECDEC__JSON_TYPE_ALL, at = 0, value, listed = 0;
 
     if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_count_work(s->build, 4))
-        return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__TYPE_ALL;
+        return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__JSON_TYPE_ALL;
     if ((value = specdec__schema_get_member(s, node, "type")) != 0)
         types &= specdec__schema_read_types(s, value);
     if ((value = specdec__schema_get_member(s, node, "$ref")) != 0 && !s->build->failed)
@@ -31997,7 +32197,7 @@ static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node,
     return types;
 }
 
-/* The schema at the end of a chain of $ref, where a schema has no other keyword. */
+/* Returns the schema at the end of a chain of $ref, followed as long as a schema has no other keyword. */
 static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
 {
     int i;
@@ -32013,7 +32213,7 @@ static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
     return node;
 }
 
-/* Is a value in a schema's enum or const? Returns 1 also when the schema has neither. */
+/* Is a value in a schema's enum or const? Returns 1 also when the schema has neither of them. */
 static int specdec__schema_lists_value(specdec__schema *s, uint32_t node, uint32_t value)
 {
     const uint32_t single = specdec__schema_get_member(s, node, "const"),
@@ -32030,7 +32230,7 @@ static int specdec__schema_lists_value(specdec__schema *s, uint32_t node, uint32
     return 0;
 }
 
-/* Does a schema require a member? */
+/* Does a schema require a member with this name? */
 static int specdec__schema_requires_member(specdec__schema *s, uint32_t node, uint32_t name)
 {
     const uint32_t list = specdec__schema_get_member(s, node, "required");
@@ -32045,7 +32245,7 @@ static int specdec__schema_requires_member(specdec__schema *s, uint32_t node, ui
 }
 
 /* Does one of two schemas require a member that the other schema forbids? */
-static int specdec__schema_lacks_member(specdec__schema *s, uint32_t a, uint32_t c)
+static int specdec__schema_forbids_required_member(specdec__schema *s, uint32_t a, uint32_t c)
 {
     const uint32_t other = specdec__schema_get_member(s, c, "additionalProperties");
     const uint32_t list = specdec__schema_get_member(s, a, "required");
@@ -32057,7 +32257,7 @@ static int specdec__schema_lacks_member(specdec__schema *s, uint32_t a, uint32_t
         specdec__schema_json_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
     while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->build, 1))
-        if (!specdec__schema_get_equal(s, properties, at))
+        if (!specdec__schema_find_equal_member(s, properties, at))
             return 1;
     return 0;
 }
@@ -32086,14 +32286,14 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
     }
     one = specdec__schema_get_member(s, a, "properties");
     two = specdec__schema_get_member(s, c, "properties");
-    if (types != SPECDEC__TYPE_OBJECT || depth > 2)
+    if (types != SPECDEC__JSON_TYPE_OBJECT || depth > 2)
         return 0;
-    if (specdec__schema_lacks_member(s, a, c) || specdec__schema_lacks_member(s, c, a))
+    if (specdec__schema_forbids_required_member(s, a, c) || specdec__schema_forbids_required_member(s, c, a))
         return 1;
     at = 0;
     while (one && two && specdec__schema_json_node(s, one)->kind == SPECDEC__JSON_OBJECT &&
            specdec__schema_next_child(s, one, &at) && !s->build->failed) {
-        const uint32_t other = specdec__schema_get_equal(s, two, at);
+        const uint32_t other = specdec__schema_find_equal_member(s, two, at);
 
         if (other && (specdec__schema_requires_member(s, a, at) || specdec__schema_requires_member(s, c, at)) &&
             specdec__schema_is_disjoint(s, at + 1, other, depth + 1))
@@ -32104,20 +32304,20 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
 
 /* ---- Conjunctions. */
 
-/* The words of conjunction i. */
+/* Returns the words, SPECDEC__CONJUNCTION_FIRST ..., of conjunction number i. */
 static const uint32_t *specdec__schema_conjunction(const specdec__schema *s, uint32_t i)
 {
     return s->conjunctions.data + (size_t)i * SPECDEC__CONJUNCTION_WORDS;
 }
 
-/* The number of conjunctions. */
+/* Returns the number of conjunctions that were found so far. */
 static uint32_t specdec__schema_conjunction_count(const specdec__schema *s)
 {
     return s->conjunctions.count / SPECDEC__CONJUNCTION_WORDS;
 }
 
-/* The rule of a conjunction of terms in the style s->child_style. A new conjunction is noted and built later. Sorts the
-   terms in place. */
+/* Returns the rule of a conjunction of `count` terms in the style s->child_style. A new conjunction is added to the
+   list, and built later. Sorts the terms in place. */
 static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *term, uint32_t count)
 {
     const uint32_t tool = s->child_style == SPECDEC__STYLE_ARGUMENTS ? s->tool : 0;
@@ -32126,7 +32326,7 @@ static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *t
     for (i = j = 0; i < count; i++) { /* sorts terms; drops duplicates and schemas that allow every value */
         const uint32_t one = term[i];
 
-        if (!(one & 1) && specdec__schema_is_true(s, one >> 1))
+        if (!(one & 1) && specdec__schema_allows_everything(s, one >> 1))
             continue;
         for (k = 0; k < j && term[k] < one; k++)
             ;
@@ -32160,19 +32360,19 @@ static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *t
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/values: what a shape's facts say of strings, numbers, arrays and listed values, as rules.
+ * >>constraint/values: builds the rules of strings, numbers, arrays and listed values that obey the facts of a shape.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* Adds an alternative to the rule that is being built: its first state. */
+/* Adds an alternative, by its first state, to the rule that is being built. */
 static void specdec__schema_add_alternative(specdec__schema *s, uint32_t state)
 {
     if (state && !s->build->failed)
         specdec__vector_push(s->build, &s->alternatives, state);
 }
 
-/* A state with one edge: the byte leads to `target`. */
+/* Adds a state with one edge: the byte leads to `target`. Returns the state. */
 static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byte, uint32_t target)
 {
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
@@ -32184,12 +32384,12 @@ static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byt
     return state;
 }
 
-/* A state in which white space may stand if it is free, followed by a byte that leads to `target`; byte < 0: followed
-   by a tail call of rule `target`. */
+/* Adds a state in which white space may stand if the constraint allows it, followed by a byte that leads to `target`;
+   byte < 0: followed by a tail call of rule `target`. Returns the state. */
 static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, uint32_t target)
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
-    const uint32_t spaces = s->free_space ? 3 : 0, edges = spaces + (byte >= 0);
+    const uint32_t spaces = s->allows_space ? 3 : 0, edges = spaces + (byte >= 0);
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | edges << 16, 4 + 2 * spaces);
     uint32_t i, *record = s->build->words + state;
 
@@ -32209,7 +32409,8 @@ static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, u
     return state;
 }
 
-/* The state in front of a value that a rule describes; colon = 1: the state in front of the colon before the value. */
+/* Returns the state in front of a value that a rule describes; colon = 1: the state in front of the colon before the
+   value. It is added when it is asked for first. */
 static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t rule, int colon)
 {
     uint32_t at;
@@ -32229,7 +32430,8 @@ static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t 
 
 /* ---- Strings. */
 
-/* The text of a JSON string as the model must write it: with JSON's escapes; without escapes in raw strings. */
+/* Returns the text of the JSON string at a node as the model must write it, *size bytes: with JSON's escapes; without
+   escapes in raw strings. */
 static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
@@ -32261,7 +32463,7 @@ static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t 
     return out;
 }
 
-/* The tree of a pattern or format. 0 without an error: the format's name is an annotation. */
+/* Returns the syntax tree of a pattern or format. 0 without an error: the format's name is an annotation. */
 static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec__fact *fact, int format)
 {
     specdec__source source;
@@ -32304,7 +32506,8 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
     return tree;
 }
 
-/* Builds the DFA of one listed string, or of a list's strings. Returns 0 when the build failed. */
+/* Builds the DFA of the string at a JSON node, or (list = 1) of all strings of an array. Returns 0 when the build
+   failed. */
 static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
 {
     specdec__build *b = s->build;
@@ -32331,8 +32534,8 @@ static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint3
     return !b->failed && specdec__dfa_build(b, d, start);
 }
 
-/* Intersects *d with the strings that obey a fact. Lengths are not in *d but collected in length: least, most, and the
-   least and most that patterns already imply. Returns 0 when no string obeys the fact. */
+/* Intersects *d with the strings that obey a fact. Lengths are not in *d but collected in length[4]: least, most, and
+   the least and most that patterns already imply. Returns 0 when no string obeys the fact. */
 static int specdec__schema_apply_string_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d, int *any,
                                              uint32_t *length)
 {
@@ -32383,8 +32586,8 @@ static void specdec__schema_limit_length(specdec__schema *s, specdec__dfa *d, in
 
 /* ---- Raw strings: without quotes and escapes, between the marks of tool calls. */
 
-/* The mark in front of a raw string, in the current style. */
-static const char *specdec__raw_open_mark(const specdec__schema *s)
+/* Returns the mark in front of a raw string, in the current style of values. */
+static const char *specdec__raw_string_open_mark(const specdec__schema *s)
 {
     return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
 }
@@ -32434,20 +32637,22 @@ static uint32_t specdec__nfa_add_text(specdec__build *b, const char *text, uint3
     return next;
 }
 
-/* Removes the texts that a regular expression matches from *d. Returns 0 when no text is left. */
-static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, const char *text)
+/* Removes the texts that a regular expression matches from the DFA *d. Returns 0 when no text is left. */
+static int specdec__raw_string_remove_matches(specdec__schema *s, specdec__dfa *d, const char *text)
 {
     specdec__dfa other, old = *d;
 
     return specdec__numbers_regex_dfa(s->build, &other, text, strlen(text)) &&
-           specdec__dfa_product(s->build, d, &old, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(s->build, d);
+           specdec__dfa_product(s->build, d, &old, &other, SPECDEC__DFA_WITHOUT) &&
+           specdec__dfa_remove_dead_states(s->build, d);
 }
 
 /* Regular expressions of white space and of any text, for raw strings. */
 #define SPECDEC__RAW_SPACE "[ \\t\\n\\r]*"
 #define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
 
-/* Raw strings that the splitter would read as a number, array or other value (specdec__answer_read_value_byte). */
+/* A regular expression of raw strings that the splitter would read as a number, array or other value
+   (specdec__answer_read_value_byte). */
 static const char specdec__raw_ambiguous_regex[] =
     SPECDEC__RAW_SPACE "(-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?|true|false|null)" SPECDEC__RAW_SPACE
     "|" SPECDEC__RAW_SPACE "[\\[{]" SPECDEC__RAW_ANY "|" SPECDEC__RAW_SPACE "[-+.eE0-9]{48}" SPECDEC__RAW_ANY;
@@ -32455,18 +32660,18 @@ static const char specdec__raw_ambiguous_regex[] =
 /* Puts the marks around the texts of *d. Texts that contain the closing mark are removed, as a reader would stop there.
    Where the form puts a value between line ends, the reader strips one on either side: texts that begin or end with a
    line end must be written so. */
-static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
+static int specdec__raw_string_add_marks(specdec__schema *s, specdec__dfa *d)
 {
     specdec__build *b = s->build;
     const uint32_t lines = s->style == SPECDEC__STYLE_TEXT && s->calls->flags & SPECDEC__CALLS_LINES;
     const char *close = s->calls->value_end;
-    const uint32_t any = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
-    const uint32_t more = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t any = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
+    const uint32_t more = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     specdec__dfa made, other, bare = *d;
     uint32_t end, start, within = UINT32_MAX;
 
-    if (lines && !specdec__raw_remove_matches(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
+    if (lines && !specdec__raw_string_remove_matches(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
         bare.states = 0;
     b->nfa.count = 0;
     end = specdec__nfa_add_text(b, close, specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0));
@@ -32474,11 +32679,12 @@ static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
         within = specdec__nfa_add_text(b, "\n", specdec__nfa_add_dfa(b, d, specdec__nfa_add_text(b, "\n", end)));
     if (bare.states > 1)
         within = specdec__nfa_add_split(b, within, specdec__nfa_add_dfa(b, &bare, end));
-    start = specdec__nfa_add_text(b, specdec__raw_open_mark(s), within);
+    start = specdec__nfa_add_text(b, specdec__raw_string_open_mark(s), within);
     if (b->failed || !specdec__dfa_build(b, &made, start))
         return 0;
-    specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, (const unsigned char *)specdec__raw_open_mark(s),
-                                                                   strlen(specdec__raw_open_mark(s))));
+    specdec__syntax_prepend_child(b, all,
+                                  specdec__syntax_add_text(b, (const unsigned char *)specdec__raw_string_open_mark(s),
+                                                           strlen(specdec__raw_string_open_mark(s))));
     specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, any, 0, UINT32_MAX));
     specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, (const unsigned char *)close, strlen(close)));
     specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, more, 1, UINT32_MAX));
@@ -32486,12 +32692,13 @@ static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
     start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
     start = specdec__nfa_add_tree(b, all, start);
     return !b->failed && specdec__dfa_build(b, &other, start) &&
-           specdec__dfa_product(b, d, &made, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(b, d);
+           specdec__dfa_product(b, d, &made, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_remove_dead_states(b, d);
 }
 
-/* Adds the raw strings of *d, if *any, and of the collected lengths to the current rule. */
-static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length,
-                                     uint32_t owner)
+/* Adds the raw strings that the DFA *d accepts (any = 0: all strings), and that have the collected lengths, to the
+   current rule. */
+static void specdec__raw_string_add_alternatives(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length,
+                                                 uint32_t owner)
 {
     if (!any)
         specdec__strings_length_dfa(s->build, d, length[0], length[1]);
@@ -32501,16 +32708,16 @@ static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int an
         s->error_node = owner;
         s->error_key = "maxLength";
     }
-    if (s->build->failed || !specdec__dfa_trim(s->build, d))
+    if (s->build->failed || !specdec__dfa_remove_dead_states(s->build, d))
         return;
-    if (s->ambiguous && !specdec__raw_remove_matches(s, d, specdec__raw_ambiguous_regex))
+    if (s->ambiguous && !specdec__raw_string_remove_matches(s, d, specdec__raw_ambiguous_regex))
         return;
-    if (specdec__raw_add_marks(s, d))
+    if (specdec__raw_string_add_marks(s, d))
         specdec__schema_add_alternative(s, specdec__dfa_write_records(s->build, d, NULL, NULL));
 }
 
-/* The rule of any raw string with its marks. */
-static uint32_t specdec__raw_any_rule(specdec__schema *s)
+/* Returns the rule of any raw string with the marks around it. */
+static uint32_t specdec__raw_string_any_rule(specdec__schema *s)
 {
     specdec__dfa d;
     uint32_t rule;
@@ -32518,7 +32725,7 @@ static uint32_t specdec__raw_any_rule(specdec__schema *s)
     if (s->raw_string_rule)
         return s->raw_string_rule;
     rule = specdec__build_add_rule(s->build);
-    if (specdec__strings_length_dfa(s->build, &d, 0, UINT32_MAX) && specdec__raw_add_marks(s, &d))
+    if (specdec__strings_length_dfa(s->build, &d, 0, UINT32_MAX) && specdec__raw_string_add_marks(s, &d))
         s->build->rules.data[rule] = specdec__dfa_write_records(s->build, &d, NULL, NULL);
     return s->raw_string_rule = s->build->failed ? 0 : rule;
 }
@@ -32542,11 +32749,11 @@ static void specdec__schema_add_strings(specdec__schema *s)
     if (s->build->failed || length[0] > length[1])
         return;
     if (!any && !length[0] && length[1] == UINT32_MAX && !s->ambiguous) {
-        s->free_types |= SPECDEC__TYPE_STRING;
+        s->free_types |= SPECDEC__JSON_TYPE_STRING;
         return;
     }
     if (s->build->raw_strings) {
-        specdec__raw_add_strings(s, &d, any, length, owner);
+        specdec__raw_string_add_alternatives(s, &d, any, length, owner);
         return;
     }
     if (!any) {
@@ -32554,7 +32761,7 @@ static void specdec__schema_add_strings(specdec__schema *s)
         return;
     }
     specdec__schema_limit_length(s, &d, &any, length, owner);
-    if (s->build->failed || !specdec__dfa_trim(s->build, &d))
+    if (s->build->failed || !specdec__dfa_remove_dead_states(s->build, &d))
         return;
     place = specdec__dfa_write_records(s->build, &d, &s->end_state, NULL);
     specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '"', place));
@@ -32603,9 +32810,9 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
         specdec__schema_fail_keyword(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
         return;
     }
-    for (i = 0; i < unit.whole + unit.fraction && value <= SPECDEC__MULTIPLE_MOST; i++)
+    for (i = 0; i < unit.whole + unit.fraction && value <= SPECDEC__MULTIPLE_STATES_MOST; i++)
         value = value * 10 + (uint32_t)(unit.digits[i] - '0');
-    if (!value || unit.negative || value * (uint32_t)(unit.fraction + 1) > SPECDEC__MULTIPLE_MOST) {
+    if (!value || unit.negative || value * (uint32_t)(unit.fraction + 1) > SPECDEC__MULTIPLE_STATES_MOST) {
         specdec__schema_fail_keyword(s, fact->owner, "multipleOf", SPECDEC_ERROR_UNSUPPORTED,
                                      value && !unit.negative ? "the number is too large"
                                                              : "the number is not positive");
@@ -32662,7 +32869,7 @@ static int specdec__schema_apply_number_fact(specdec__schema *s, const specdec__
 }
 
 /* Builds the rule of a regular expression over bytes. */
-static uint32_t specdec__schema_regex_rule(specdec__schema *s, const char *text)
+static uint32_t specdec__schema_build_regex_rule(specdec__schema *s, const char *text)
 {
     const uint32_t rule = specdec__build_add_rule(s->build);
     specdec__dfa d;
@@ -32675,9 +32882,10 @@ static uint32_t specdec__schema_regex_rule(specdec__schema *s, const char *text)
 /* Adds the numbers that obey all facts to the current rule. */
 static void specdec__schema_add_numbers(specdec__schema *s)
 {
-    const uint32_t types = s->types & SPECDEC__TYPE_NUMBER;
-    const char *text = types == SPECDEC__TYPE_NUMBER ? "-?(0|[1-9]\\d*)(\\.\\d+)?"
-                       : types == SPECDEC__TYPE_INTEGER ? "-?(0|[1-9]\\d*)" : "-?(0|[1-9]\\d*)\\.\\d*[1-9]\\d*";
+    const uint32_t types = s->types & SPECDEC__JSON_TYPE_NUMBER;
+    const char *text = types == SPECDEC__JSON_TYPE_NUMBER    ? "-?(0|[1-9]\\d*)(\\.\\d+)?"
+                       : types == SPECDEC__JSON_TYPE_INTEGER ? "-?(0|[1-9]\\d*)"
+                                                             : "-?(0|[1-9]\\d*)\\.\\d*[1-9]\\d*";
     uint32_t i, limits = 0;
     specdec__dfa d;
 
@@ -32685,7 +32893,7 @@ static void specdec__schema_add_numbers(specdec__schema *s)
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         limits += (uint32_t)specdec__schema_apply_number_fact(s, &fact, NULL);
     }
-    if (!limits && types != SPECDEC__TYPE_FRACTION) {
+    if (!limits && types != SPECDEC__JSON_TYPE_FRACTION) {
         s->free_types |= types;
         return;
     }
@@ -32695,7 +32903,7 @@ static void specdec__schema_add_numbers(specdec__schema *s)
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         specdec__schema_apply_number_fact(s, &fact, &d);
     }
-    if (!s->build->failed && specdec__dfa_trim(s->build, &d))
+    if (!s->build->failed && specdec__dfa_remove_dead_states(s->build, &d))
         specdec__schema_add_alternative(s, specdec__dfa_write_records(s->build, &d, NULL, NULL));
 }
 
@@ -32716,7 +32924,7 @@ static void specdec__schema_item_schemas(const specdec__schema *s, uint32_t owne
         *first = 0;
 }
 
-/* The rule of item i: the conjunction of the schemas that all facts have for it. */
+/* Returns the rule of item i of an array: the conjunction of the schemas that all facts have for it. */
 static uint32_t specdec__schema_item_rule(specdec__schema *s, uint32_t i)
 {
     uint32_t term[64], count = 0, f;
@@ -32796,7 +33004,7 @@ static void specdec__schema_add_arrays(specdec__schema *s)
 /* ---- Listed values. */
 
 /* Does a listed value (enum, const) obey the other facts of its shape? */
-static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
+static int specdec__schema_value_obeys_facts(specdec__schema *s, uint32_t node)
 {
     static const char any_number[] = "-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?";
     const uint32_t type = specdec__schema_type_of(s, node);
@@ -32807,7 +33015,8 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
     if (!(type & s->types))
         return 0;
     memset(&d, 0, sizeof d);
-    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_regex_dfa(s->build, &d, any_number, sizeof any_number - 1))
+    if (type & SPECDEC__JSON_TYPE_NUMBER &&
+        !specdec__numbers_regex_dfa(s->build, &d, any_number, sizeof any_number - 1))
         return 0;
     for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
@@ -32822,32 +33031,32 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
                 return 0;
         } else if (fact.kind == SPECDEC__KEY_CONST) {
             continue;
-        } else if (type & SPECDEC__TYPE_NUMBER) {
+        } else if (type & SPECDEC__JSON_TYPE_NUMBER) {
             specdec__schema_apply_number_fact(s, &fact, &d);
-        } else if (type == SPECDEC__TYPE_STRING) {
+        } else if (type == SPECDEC__JSON_TYPE_STRING) {
             if (!specdec__schema_apply_string_fact(s, &fact, &d, &any, length))
                 return 0;
-        } else if (type >= SPECDEC__TYPE_ARRAY &&
-                   ((type == SPECDEC__TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS &&
+        } else if (type >= SPECDEC__JSON_TYPE_ARRAY &&
+                   ((type == SPECDEC__JSON_TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS &&
                      fact.kind <= SPECDEC__KEY_UNIQUE) ||
-                    (type == SPECDEC__TYPE_OBJECT && fact.kind >= SPECDEC__KEY_PROPERTIES))) {
+                    (type == SPECDEC__JSON_TYPE_OBJECT && fact.kind >= SPECDEC__KEY_PROPERTIES))) {
             specdec__schema_fail_keyword(s, fact.owner, "enum", SPECDEC_ERROR_UNSUPPORTED,
                                          "it lists arrays or objects beside keywords for these");
         }
     }
-    if (type & SPECDEC__TYPE_NUMBER && !s->build->failed) {
+    if (type & SPECDEC__JSON_TYPE_NUMBER && !s->build->failed) {
         const specdec__bytes raw = specdec__json_raw_text(&s->json, node);
 
-        return d.label.data[specdec__dfa_walk(&d, 1, raw.data, raw.size)] != 0;
+        return d.label.data[specdec__dfa_read_text(&d, 1, raw.data, raw.size)] != 0;
     }
-    if (type == SPECDEC__TYPE_STRING && !s->build->failed) {
+    if (type == SPECDEC__JSON_TYPE_STRING && !s->build->failed) {
         size_t size, k, count = 0;
         const unsigned char *text = specdec__schema_spell_string(s, node, &size);
         char *plain = (char *)specdec__build_reserve_scratch(s->build, size / 4 + 1);
 
         if (!text || !plain)
             return 0;
-        if (any && !d.label.data[specdec__dfa_walk(&d, 1, text, size)])
+        if (any && !d.label.data[specdec__dfa_read_text(&d, 1, text, size)])
             return 0;
         size = specdec__json_string_value(&s->json, node, plain, size);
         for (k = 0; k < size; k++)
@@ -32860,7 +33069,7 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
 /* Appends white space to the concatenation `all`, if it is free. */
 static void specdec__literal_append_space(specdec__schema *s, uint32_t all)
 {
-    if (s->free_space)
+    if (s->allows_space)
         specdec__syntax_prepend_child(
             s->build, all, specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
 }
@@ -32871,7 +33080,7 @@ static void specdec__literal_append_byte(specdec__schema *s, uint32_t all, unsig
     specdec__syntax_prepend_child(s->build, all, specdec__syntax_add_character(s->build, byte, byte));
 }
 
-/* The tree of null, false or true (kind 0, 1, 2) in the current style. */
+/* Returns the syntax tree of null, false or true (kind 0, 1, 2) in the current style of values. */
 static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
 {
     static const char *const words[] = {"null", "false", "true", "None", "False", "True"};
@@ -32881,7 +33090,7 @@ static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
     return specdec__syntax_add_text(s->build, (const unsigned char *)word, strlen(word));
 }
 
-/* The tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
+/* Returns the syntax tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
 static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->build;
@@ -32889,9 +33098,9 @@ static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
     uint32_t rule;
     specdec__dfa d;
 
-    if (!specdec__schema_listed_dfa(s, &d, node, 0) || !specdec__dfa_trim(b, &d) ||
-        (s->ambiguous && !specdec__raw_remove_matches(s, &d, specdec__raw_ambiguous_regex)) ||
-        !specdec__raw_add_marks(s, &d))
+    if (!specdec__schema_listed_dfa(s, &d, node, 0) || !specdec__dfa_remove_dead_states(b, &d) ||
+        (s->ambiguous && !specdec__raw_string_remove_matches(s, &d, specdec__raw_ambiguous_regex)) ||
+        !specdec__raw_string_add_marks(s, &d))
         return 0;
     rule = specdec__build_add_rule(b);
     if (b->failed)
@@ -32901,7 +33110,8 @@ static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
     return b->failed ? 0 : any;
 }
 
-/* The tree of a listed value; 0: it cannot be written in this style. Arrays and objects keep the schema's order. */
+/* Returns the syntax tree of a listed value; 0: it cannot be written in this style. Arrays and objects keep the
+   schema's order. */
 static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->build;
@@ -32957,12 +33167,12 @@ static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/objects: what a shape's facts say of objects; the shapes of a conjunction; schemas as constraints.
+ * >>constraint/objects: builds the rules of objects, of shapes and of conjunctions, and so the constraint of a schema.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* Most terms of a member's conjunction; most properties of an object. */
+/* Most terms of the conjunction of a member's value; most properties of an object that a schema may list. */
 enum { SPECDEC__TERMS_MOST = 64, SPECDEC__PROPERTIES_MOST = 20000 };
 
 /* The members of an object, collected from all facts of a shape. */
@@ -32971,18 +33181,18 @@ typedef struct specdec__members {
     specdec__vector required; /* (names) not 0: the member is required */
     specdec__vector texts;    /* (2 * names) offset in text, and size, of the spelled names */
     specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
-    unsigned char *text; /* the spelled names, one after the other */
-    size_t text_size;
-    uint32_t patterns; /* number of patternProperties */
+    unsigned char *text;      /* (text_size) the spelled names, one after the other */
+    size_t text_size;         /* bytes of text */
+    uint32_t patterns;                              /* number of patternProperties */
     uint32_t pattern_name[SPECDEC__PATTERNS_MOST];  /* JSON node of each pattern */
-    uint32_t pattern_owner[SPECDEC__PATTERNS_MOST]; /* schema that has it */
-    specdec__dfa pattern[SPECDEC__PATTERNS_MOST]; /* DFA of each pattern */
-    specdec__dfa allowed;        /* names that propertyNames allows */
+    uint32_t pattern_owner[SPECDEC__PATTERNS_MOST]; /* JSON node of the schema that has each pattern */
+    specdec__dfa pattern[SPECDEC__PATTERNS_MOST];   /* DFA of each pattern */
+    specdec__dfa allowed;                           /* DFA of the names that propertyNames allows */
     int names_limited;           /* 1: propertyNames refuses some names */
-    uint32_t least, most, owner; /* numbers of members allowed; schema to name in errors */
+    uint32_t least, most, owner; /* least and most members; JSON node of the schema to name in errors */
 } specdec__members;
 
-/* Finds a name among an object's listed names. Returns 1 + the index of the name; 0: the name is not listed. */
+/* Finds the name at a JSON node among an object's listed names. Returns 1 + the name's index; 0: it is not listed. */
 static uint32_t specdec__members_find_name(specdec__schema *s, const specdec__members *m, uint32_t name)
 {
     const specdec__json_node *node = specdec__schema_json_node(s, name);
@@ -33049,17 +33259,17 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
         fact.node = at + 1;
         fact.owner = node;
         fact.more = 0;
-        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_read_types(s, at + 1) & SPECDEC__TYPE_STRING)
+        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_read_types(s, at + 1) & SPECDEC__JSON_TYPE_STRING)
             continue;
         if ((key->kind == SPECDEC__KEY_REF || key->kind == SPECDEC__KEY_NOT) && depth < 8) {
             const uint32_t other = key->kind == SPECDEC__KEY_REF ? specdec__schema_find_ref(s, node, at + 1) : at + 1;
 
             if (!s->build->failed && specdec__members_build_allowed(s, other, &one, depth + 1))
                 specdec__strings_intersect(s->build, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
-        } else if (key->types == SPECDEC__TYPE_STRING || key->kind == SPECDEC__KEY_ENUM ||
+        } else if (key->types == SPECDEC__JSON_TYPE_STRING || key->kind == SPECDEC__KEY_ENUM ||
                    key->kind == SPECDEC__KEY_CONST) {
             specdec__schema_apply_string_fact(s, &fact, d, &any, length);
-        } else if (key->types & SPECDEC__TYPE_STRING) {
+        } else if (key->types & SPECDEC__JSON_TYPE_STRING) {
             specdec__schema_fail_keyword(s, node, "propertyNames", SPECDEC_ERROR_UNSUPPORTED,
                                          "a keyword in it is not supported");
         }
@@ -33070,7 +33280,7 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
     return !s->build->failed;
 }
 
-/* Builds the DFAs of a schema's patternProperties. */
+/* Builds the DFAs of the patternProperties of a schema (JSON node owner). */
 static void specdec__members_build_patterns(specdec__schema *s, specdec__members *m, uint32_t owner)
 {
     const uint32_t patterns = specdec__schema_get_member(s, owner, "patternProperties");
@@ -33096,7 +33306,7 @@ static void specdec__members_build_patterns(specdec__schema *s, specdec__members
     }
 }
 
-/* Collects the members from all facts about objects. Returns 0 when no object obeys the facts. */
+/* Collects the members of an object from all facts about objects. Returns 0 when no object obeys the facts. */
 static int specdec__members_collect(specdec__schema *s, specdec__members *m)
 {
     specdec__dfa one;
@@ -33146,7 +33356,7 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
     return !s->build->failed && m->least <= m->most;
 }
 
-/* Spells all listed names as in a JSON string. */
+/* Spells all listed names of an object as in a JSON string, into m->text. */
 static void specdec__members_spell_names(specdec__schema *s, specdec__members *m)
 {
     uint32_t i;
@@ -33163,7 +33373,7 @@ static void specdec__members_spell_names(specdec__schema *s, specdec__members *m
     m->text = s->build->base;
 }
 
-/* Does name a come before name c, in order of their bytes? */
+/* Does the listed name number a come before number c, in order of their bytes? */
 static int specdec__members_name_before(const specdec__members *m, uint32_t a, uint32_t c)
 {
     const uint32_t one = m->texts.data[2 * a + 1], two = m->texts.data[2 * c + 1];
@@ -33174,7 +33384,7 @@ static int specdec__members_name_before(const specdec__members *m, uint32_t a, u
 
 SPECDEC__HEAP(specdec__members_sink, uint32_t, specdec__members, specdec__members_name_before)
 
-/* Sorts the listed names by their bytes into m->sorted (heap sort). */
+/* Sorts the listed names of an object by their bytes into m->sorted (heap sort). */
 static void specdec__members_sort_names(specdec__schema *s, specdec__members *m)
 {
     uint32_t i, count = m->names.count;
@@ -33195,9 +33405,9 @@ static void specdec__members_sort_names(specdec__schema *s, specdec__members *m)
     /* The root of the heap is the last name: it has filled the list from the end. */
 }
 
-/* The rule of a member's value: the conjunction of all schemas that apply to its name. place: index of the name;
-   UINT32_MAX: an unlisted name that matches the patterns in the bits of `matched`. Returns UINT32_MAX when the member
-   is forbidden. */
+/* Returns the rule of a member's value: the conjunction of all schemas that apply to its name. place: index of the
+   name; UINT32_MAX: an unlisted name that matches the patterns in the bits of `matched`. UINT32_MAX: the member is
+   forbidden. */
 static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__members *m, uint32_t place,
                                             uint32_t matched)
 {
@@ -33209,9 +33419,10 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
         const size_t size = m->texts.data[2 * place + 1];
 
         for (i = 0; i < m->patterns; i++)
-            if (m->pattern[i].states > 1 && m->pattern[i].label.data[specdec__dfa_walk(&m->pattern[i], 1, text, size)])
+            if (m->pattern[i].states > 1 &&
+                m->pattern[i].label.data[specdec__dfa_read_text(&m->pattern[i], 1, text, size)])
                 matched |= 1u << i;
-        if (m->names_limited && !m->allowed.label.data[specdec__dfa_walk(&m->allowed, 1, text, size)])
+        if (m->names_limited && !m->allowed.label.data[specdec__dfa_read_text(&m->allowed, 1, text, size)])
             return UINT32_MAX;
     }
     for (f = 0; f < s->facts.count / 4 && !s->build->failed; f++) {
@@ -33228,7 +33439,9 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
             term[count++] = fact.more;
         if (fact.kind != SPECDEC__KEY_PROPERTIES)
             continue;
-        other = name ? specdec__schema_get_equal(s, specdec__schema_get_member(s, fact.owner, "properties"), name) : 0;
+        other = name ? specdec__schema_find_equal_member(s, specdec__schema_get_member(s, fact.owner, "properties"),
+                                                         name)
+                     : 0;
         if (other)
             term[count++] = other << 1;
         for (i = 0; i < m->patterns; i++)
@@ -33246,8 +33459,8 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
     return specdec__schema_conjunction_rule(s, term, count);
 }
 
-/* A SET state, behind the closing quote of a key: counts the member, and leads to the state in front of its value. rule
-   UINT32_MAX: the member is forbidden, so the state leads nowhere. */
+/* Adds a SET state, behind the closing quote of a key: it counts the member, and leads to the state in front of its
+   value. rule UINT32_MAX: the member is forbidden, so the state leads nowhere. Returns the state. */
 static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t index, uint32_t rule)
 {
     const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN, 2)
@@ -33261,8 +33474,8 @@ static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t inde
     return state;
 }
 
-/* Builds the states that read unlisted keys. Returns the OTHER of the object. *d and *place: the DFA that reads such
-   keys from their first byte on, and its states. */
+/* Builds the states that read unlisted keys of an object. Returns the word OTHER of the object. *d and *place: the DFA
+   that reads such keys from their first byte on, and its states. */
 static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__members *m, specdec__dfa *d,
                                               uint32_t **place)
 {
@@ -33319,40 +33532,43 @@ static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__membe
         }
         d->label.data[i] = ends[k] ? 1u << k : 0;
     }
-    if (b->failed || none || !specdec__dfa_trim(b, d))
+    if (b->failed || none || !specdec__dfa_remove_dead_states(b, d))
         return 0;
     return specdec__dfa_write_records(b, d, ends, place);
 }
 
-/* A node of the tree of listed keys: byte, first child, next sibling, first leaf, number of leaves, 1 + the leaf that
-   ends here, state of the DFA of unlisted keys, KEY state of the node. */
+/* Words of a node of the tree of an object's listed keys: byte; first child; next sibling; first leaf; number of
+   leaves; 1 + the leaf that ends here; state of the DFA of unlisted keys; KEY state of the node. */
 enum {
-    SPECDEC__BRANCH_BYTE, SPECDEC__BRANCH_CHILD, SPECDEC__BRANCH_NEXT, SPECDEC__BRANCH_FROM, SPECDEC__BRANCH_COUNT,
-    SPECDEC__BRANCH_END, SPECDEC__BRANCH_OTHER, SPECDEC__BRANCH_PLACE, SPECDEC__BRANCH_WORDS
+    SPECDEC__NAME_TREE_BYTE, SPECDEC__NAME_TREE_CHILD, SPECDEC__NAME_TREE_NEXT, SPECDEC__NAME_TREE_FIRST,
+    SPECDEC__NAME_TREE_LEAVES, SPECDEC__NAME_TREE_END, SPECDEC__NAME_TREE_UNLISTED, SPECDEC__NAME_TREE_KEY_STATE,
+    SPECDEC__NAME_TREE_WORDS
 };
 
-/* Adds a node to the tree of listed keys. Returns its index. */
-static uint32_t specdec__members_add_branch(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
-                                            uint32_t other)
+/* Adds a node for a byte of listed keys to their tree. from: first leaf; other: state of the DFA of unlisted keys.
+   Returns its index. */
+static uint32_t specdec__members_add_name_node(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
+                                               uint32_t other)
 {
-    const uint32_t at = specdec__vector_extend(s->build, tree, SPECDEC__BRANCH_WORDS);
+    const uint32_t at = specdec__vector_extend(s->build, tree, SPECDEC__NAME_TREE_WORDS);
 
     if (at == UINT32_MAX)
         return 0;
-    memset(tree->data + at, 0, SPECDEC__BRANCH_WORDS * 4);
-    tree->data[at + SPECDEC__BRANCH_BYTE] = byte;
-    tree->data[at + SPECDEC__BRANCH_FROM] = from;
-    tree->data[at + SPECDEC__BRANCH_OTHER] = other;
+    memset(tree->data + at, 0, SPECDEC__NAME_TREE_WORDS * 4);
+    tree->data[at + SPECDEC__NAME_TREE_BYTE] = byte;
+    tree->data[at + SPECDEC__NAME_TREE_FIRST] = from;
+    tree->data[at + SPECDEC__NAME_TREE_UNLISTED] = other;
     return at;
 }
 
-/* Builds the tree of listed keys. Names come in sorted order, so a new byte is always behind the last child. */
-static void specdec__members_build_tree(specdec__schema *s, const specdec__members *m, const specdec__dfa *other,
-                                        specdec__vector *tree)
+/* Builds the tree of an object's listed keys. Names come in sorted order, so a new byte is always behind the last
+   child. */
+static void specdec__members_build_name_tree(specdec__schema *s, const specdec__members *m, const specdec__dfa *other,
+                                             specdec__vector *tree)
 {
     uint32_t i, k;
 
-    specdec__members_add_branch(s, tree, 0, 0, other ? 1 : 0);
+    specdec__members_add_name_node(s, tree, 0, 0, other ? 1 : 0);
     for (i = 0; i < m->sorted.count && !s->build->failed; i++) {
         const uint32_t name = m->sorted.data[i], size = m->texts.data[2 * name + 1];
         const unsigned char *text = m->text + m->texts.data[2 * name];
@@ -33361,22 +33577,22 @@ static void specdec__members_build_tree(specdec__schema *s, const specdec__membe
         for (k = 0; k <= size && specdec__build_count_work(s->build, 1); k++) {
             uint32_t child, last = 0;
 
-            tree->data[at + SPECDEC__BRANCH_COUNT]++;
+            tree->data[at + SPECDEC__NAME_TREE_LEAVES]++;
             if (k == size) {
-                tree->data[at + SPECDEC__BRANCH_END] = i + 1;
+                tree->data[at + SPECDEC__NAME_TREE_END] = i + 1;
                 break;
             }
-            child = tree->data[at + SPECDEC__BRANCH_CHILD];
-            for (; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
+            child = tree->data[at + SPECDEC__NAME_TREE_CHILD];
+            for (; child; child = tree->data[child + SPECDEC__NAME_TREE_NEXT])
                 last = child;
-            if (!last || tree->data[last + SPECDEC__BRANCH_BYTE] != text[k]) {
-                const uint32_t from = tree->data[at + SPECDEC__BRANCH_OTHER];
+            if (!last || tree->data[last + SPECDEC__NAME_TREE_BYTE] != text[k]) {
+                const uint32_t from = tree->data[at + SPECDEC__NAME_TREE_UNLISTED];
 
-                child = specdec__members_add_branch(s, tree, text[k], i,
-                                                    from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
+                child = specdec__members_add_name_node(s, tree, text[k], i,
+                                                       from ? specdec__dfa_read_text(other, from, text + k, 1) : 0);
                 if (s->build->failed)
                     return;
-                tree->data[last ? last + SPECDEC__BRANCH_NEXT : at + SPECDEC__BRANCH_CHILD] = child;
+                tree->data[last ? last + SPECDEC__NAME_TREE_NEXT : at + SPECDEC__NAME_TREE_CHILD] = child;
                 last = child;
             }
             at = last;
@@ -33384,47 +33600,49 @@ static void specdec__members_build_tree(specdec__schema *s, const specdec__membe
     }
 }
 
-/* Builds the KEY states of the tree of listed keys. sets: (names) SET state of each. Returns the first KEY state. */
+/* Builds the KEY states of the tree of an object's listed keys. sets: (names) SET state of each. Returns the first KEY
+   state. */
 static uint32_t specdec__members_add_key_states(specdec__schema *s, const specdec__members *m, uint32_t object,
                                                 specdec__vector *tree, const uint32_t *sets, const uint32_t *place)
 {
     specdec__build *b = s->build;
     uint32_t at, child;
 
-    for (at = 0; at < tree->count && !b->failed; at += SPECDEC__BRANCH_WORDS) {
-        uint32_t edges = tree->data[at + SPECDEC__BRANCH_END] != 0;
+    for (at = 0; at < tree->count && !b->failed; at += SPECDEC__NAME_TREE_WORDS) {
+        uint32_t edges = tree->data[at + SPECDEC__NAME_TREE_END] != 0;
 
-        for (child = tree->data[at + SPECDEC__BRANCH_CHILD]; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
+        for (child = tree->data[at + SPECDEC__NAME_TREE_CHILD]; child;
+             child = tree->data[child + SPECDEC__NAME_TREE_NEXT])
             edges++;
         child = specdec__build_add_state(b, SPECDEC__RECORD_KEY | edges << 16, 4 + 2 * edges);
-        tree->data[at + SPECDEC__BRANCH_PLACE] = child;
+        tree->data[at + SPECDEC__NAME_TREE_KEY_STATE] = child;
     }
-    for (at = 0; at < tree->count && !b->failed; at += SPECDEC__BRANCH_WORDS) {
-        uint32_t *node = tree->data + at, *record = b->words + node[SPECDEC__BRANCH_PLACE], *edge = record + 4;
-        uint32_t end = node[SPECDEC__BRANCH_END];
+    for (at = 0; at < tree->count && !b->failed; at += SPECDEC__NAME_TREE_WORDS) {
+        uint32_t *node = tree->data + at, *record = b->words + node[SPECDEC__NAME_TREE_KEY_STATE], *edge = record + 4;
+        uint32_t end = node[SPECDEC__NAME_TREE_END];
 
         record[1] = object;
-        record[2] = node[SPECDEC__BRANCH_FROM] | node[SPECDEC__BRANCH_COUNT] << 16;
-        record[3] = place && node[SPECDEC__BRANCH_OTHER] ? place[node[SPECDEC__BRANCH_OTHER]] : 0;
-        for (child = node[SPECDEC__BRANCH_CHILD]; child || end; edge += 2) {
-            if (end && (!child || tree->data[child + SPECDEC__BRANCH_BYTE] > '"')) {
+        record[2] = node[SPECDEC__NAME_TREE_FIRST] | node[SPECDEC__NAME_TREE_LEAVES] << 16;
+        record[3] = place && node[SPECDEC__NAME_TREE_UNLISTED] ? place[node[SPECDEC__NAME_TREE_UNLISTED]] : 0;
+        for (child = node[SPECDEC__NAME_TREE_CHILD]; child || end; edge += 2) {
+            if (end && (!child || tree->data[child + SPECDEC__NAME_TREE_BYTE] > '"')) {
                 edge[0] = '"' | '"' << 8;
                 edge[1] = sets[m->sorted.data[end - 1]];
                 end = 0;
                 continue;
             }
-            edge[0] = tree->data[child + SPECDEC__BRANCH_BYTE] * 257;
-            edge[1] = tree->data[child + SPECDEC__BRANCH_PLACE];
-            child = tree->data[child + SPECDEC__BRANCH_NEXT];
+            edge[0] = tree->data[child + SPECDEC__NAME_TREE_BYTE] * 257;
+            edge[1] = tree->data[child + SPECDEC__NAME_TREE_KEY_STATE];
+            child = tree->data[child + SPECDEC__NAME_TREE_NEXT];
         }
     }
-    return b->failed ? 0 : b->words ? tree->data[SPECDEC__BRANCH_PLACE] : 0;
+    return b->failed ? 0 : b->words ? tree->data[SPECDEC__NAME_TREE_KEY_STATE] : 0;
 }
 
 /* ---- Members in the style of tool arguments that are no JSON, in the order in which the schema lists them. */
 
-/* Can a name be written without quotes and escapes? */
-static int specdec__argument_name_fits(const specdec__schema *s, const unsigned char *text, size_t size)
+/* Can the name of a tool's argument be written without quotes and escapes? */
+static int specdec__tool_argument_name_fits(const specdec__schema *s, const unsigned char *text, size_t size)
 {
     const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
     size_t i;
@@ -33436,13 +33654,14 @@ static int specdec__argument_name_fits(const specdec__schema *s, const unsigned 
                   : !(kind & 31) && text[i] != '.' && text[i] != '$')
             return 0;
     }
-    return size > 0 && size <= SPECDEC__ANSWER_KEY_MOST;
+    return size > 0 && size <= SPECDEC__ANSWER_ARGUMENT_NAME_MOST;
 }
 
-/* The kind of an argument's value by the schemas of its rule: 1: a string, 2: any value but a string, 0: unknown. */
-static uint32_t specdec__argument_value_kind(specdec__schema *s, uint32_t rule)
+/* Returns the kind of an argument's value by the schemas of its rule: 1: a string, 2: any value but a string, 0:
+   unknown. */
+static uint32_t specdec__tool_argument_value_kind(specdec__schema *s, uint32_t rule)
 {
-    uint32_t types = SPECDEC__TYPE_ALL, i, k;
+    uint32_t types = SPECDEC__JSON_TYPE_ALL, i, k;
 
     for (i = 0; i < specdec__schema_conjunction_count(s); i++) {
         const uint32_t *found = specdec__schema_conjunction(s, i);
@@ -33450,16 +33669,16 @@ static uint32_t specdec__argument_value_kind(specdec__schema *s, uint32_t rule)
         for (k = 0; found[SPECDEC__CONJUNCTION_RULE] == rule && k < found[SPECDEC__CONJUNCTION_COUNT]; k++) {
             const uint32_t term = s->terms.data[found[SPECDEC__CONJUNCTION_FIRST] + k];
 
-            types &= term & 1 ? SPECDEC__TYPE_ALL : specdec__schema_allowed_types(s, term >> 1, 0);
+            types &= term & 1 ? SPECDEC__JSON_TYPE_ALL : specdec__schema_allowed_types(s, term >> 1, 0);
         }
     }
-    return !(types & ~SPECDEC__TYPE_STRING) ? 1 : !(types & SPECDEC__TYPE_STRING) ? 2 : 0;
+    return !(types & ~SPECDEC__JSON_TYPE_STRING) ? 1 : !(types & SPECDEC__JSON_TYPE_STRING) ? 2 : 0;
 }
 
-/* Stores the kind of an argument of the current tool, for the splitter, which reads answers. size 0: the kind of all
-   arguments that the schema does not list. */
-static void specdec__argument_store_kind(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
-                                         uint32_t rule)
+/* Stores the kind (1: string, 2: other JSON) of an argument of the current tool, for the splitter, which reads answers.
+   size 0: the kind of all arguments that the schema does not list. */
+static void specdec__tool_argument_store_kind(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
+                                              uint32_t rule)
 {
     size_t length;
     const unsigned char *tool = specdec__schema_spell_string(s, s->tool, &length);
@@ -33474,50 +33693,54 @@ static void specdec__argument_store_kind(specdec__schema *s, const unsigned char
     specdec__vector_push(s->build, &s->argument_kinds, rule);
 }
 
-/* The kind of a stored argument (1: string, 2: other JSON); 0 where another argument with its hash has another kind. */
-static uint32_t specdec__argument_stored_kind(specdec__schema *s, uint32_t note)
+/* Returns the kind of a stored argument (1: string, 2: other JSON); 0 where another argument with its hash has another
+   kind. note: index of the argument in s->argument_kinds. */
+static uint32_t specdec__tool_argument_stored_kind(specdec__schema *s, uint32_t note)
 {
     const uint32_t *own = s->argument_kinds.data + note;
     uint32_t i, kind = own[2];
 
-    for (i = 0; i < s->argument_kinds.count && specdec__build_count_work(s->build, 1); i += SPECDEC__KIND_WORDS + 1)
+    for (i = 0; i < s->argument_kinds.count && specdec__build_count_work(s->build, 1);
+         i += SPECDEC__ARGUMENT_KIND_WORDS + 1)
         if (s->argument_kinds.data[i] == own[0] && s->argument_kinds.data[i + 1] == own[1] &&
             s->argument_kinds.data[i + 2] != own[2])
             kind = 0;
     return kind;
 }
 
-/* Could a reader take a string of this rule for a number, array or other value, as the kind is unknown? */
-static int specdec__argument_is_ambiguous(specdec__schema *s, uint32_t rule)
+/* Could a reader take a string of this rule for a number, array or other value, as the argument's kind is unknown? */
+static int specdec__tool_argument_is_ambiguous(specdec__schema *s, uint32_t rule)
 {
     uint32_t i;
 
-    for (i = 0; i < s->argument_kinds.count && !s->build->failed; i += SPECDEC__KIND_WORDS + 1)
-        if (s->argument_kinds.data[i + SPECDEC__KIND_WORDS] == rule && !specdec__argument_stored_kind(s, i))
+    for (i = 0; i < s->argument_kinds.count && !s->build->failed; i += SPECDEC__ARGUMENT_KIND_WORDS + 1)
+        if (s->argument_kinds.data[i + SPECDEC__ARGUMENT_KIND_WORDS] == rule &&
+            !specdec__tool_argument_stored_kind(s, i))
             return 1;
     return 0;
 }
 
-/* Appends a literal text to the concatenation `all`. */
-static void specdec__argument_append_text(specdec__schema *s, uint32_t all, const char *text)
+/* Appends a literal text to the concatenation `all`, a syntax tree. */
+static void specdec__tool_argument_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
     specdec__syntax_prepend_child(s->build, all,
                                   specdec__syntax_add_text(s->build, (const unsigned char *)text, strlen(text)));
 }
 
-/* Appends up to two characters of white space, which some models write here. */
-static void specdec__argument_append_space(specdec__schema *s, uint32_t all)
+/* Appends up to two characters of white space, which some models write here, to the concatenation `all`. */
+static void specdec__tool_argument_append_space(specdec__schema *s, uint32_t all)
 {
     specdec__syntax_prepend_child(s->build, all,
                                   specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
-/* Appends the marks behind a name and around its value, which is a raw string (rule text) or other JSON (rule rest). */
-static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
+/* Appends the marks behind an argument's name and around its value, which is a raw string (rule text) or other JSON
+   (rule rest), to the concatenation `all`. */
+static void specdec__tool_argument_append_value(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
 {
     specdec__build *b = s->build;
     const specdec__calls *row = s->calls;
-    const int says = specdec__answer_mark_tells_kind(row);
+    const int says = specdec__answer_mark_tells_argument_kind(row);
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t i;
 
@@ -33525,11 +33748,11 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
         const uint32_t one = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
         if (says)
-            specdec__argument_append_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
-        specdec__argument_append_text(s, one, row->key_end);
+            specdec__tool_argument_append_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
+        specdec__tool_argument_append_text(s, one, row->key_end);
         if (row->value_begin) {
-            specdec__argument_append_space(s, one);
-            specdec__argument_append_text(s, one, row->value_begin);
+            specdec__tool_argument_append_space(s, one);
+            specdec__tool_argument_append_text(s, one, row->value_begin);
         }
         if (i && row->flags & SPECDEC__CALLS_LINES)
             specdec__syntax_prepend_child(b, one,
@@ -33541,15 +33764,15 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
                                                                    specdec__syntax_add_character(b, '\n', '\n'), 0, 1));
         if (i)
-            specdec__argument_append_text(s, one, row->value_end);
+            specdec__tool_argument_append_text(s, one, row->value_end);
         specdec__syntax_prepend_child(b, any, one);
     }
     specdec__syntax_prepend_child(b, all, any);
 }
 
-/* Builds the rule of a member, with its name and marks. place: as in specdec__members_value_rule. Returns 0 when the
-   member may not be written. */
-static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
+/* Builds the rule of an argument, with its name and marks. place: as in specdec__members_value_rule. Returns the rule;
+   0: the argument may not be written. */
+static uint32_t specdec__tool_argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
 {
     specdec__build *b = s->build;
     const int listed = place != UINT32_MAX;
@@ -33559,15 +33782,15 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     uint32_t rule, text;
 
-    if (listed && !specdec__argument_name_fits(s, name, size))
+    if (listed && !specdec__tool_argument_name_fits(s, name, size))
         return 0;
     s->child_style = pairs ? SPECDEC__STYLE_TEXT : SPECDEC__STYLE_LITERAL;
     text = specdec__members_value_rule(s, m, place, 0);
     if (b->failed || text == UINT32_MAX)
         return 0;
     if (pairs) {
-        specdec__argument_append_space(s, all);
-        specdec__argument_append_text(s, all, s->calls->key_begin);
+        specdec__tool_argument_append_space(s, all);
+        specdec__tool_argument_append_text(s, all, s->calls->key_begin);
     }
     if (listed) {
         specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, name, size));
@@ -33582,10 +33805,10 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
         specdec__syntax_prepend_child(b, all, specdec__regex_parse(b, &source, &none, 1));
     }
     if (pairs) {
-        if (!specdec__answer_mark_tells_kind(s->calls))
-            specdec__argument_store_kind(s, name, size, specdec__argument_value_kind(s, text), text);
+        if (!specdec__answer_mark_tells_argument_kind(s->calls))
+            specdec__tool_argument_store_kind(s, name, size, specdec__tool_argument_value_kind(s, text), text);
         s->child_style = SPECDEC__STYLE_REST;
-        specdec__argument_append_value(s, all, text, specdec__members_value_rule(s, m, place, 0));
+        specdec__tool_argument_append_value(s, all, text, specdec__members_value_rule(s, m, place, 0));
     } else {
         const int equals = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PYTHON;
 
@@ -33596,8 +33819,9 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
     return specdec__build_rule_from_tree(b, rule, all) ? rule : 0;
 }
 
-/* The tree of a member behind another one: a comma where the form has commas, then the member. */
-static uint32_t specdec__argument_member_tree(specdec__schema *s, uint32_t member)
+/* Returns the syntax tree of an argument behind another one: a comma where the form of calls has commas, then the rule
+   `member`. */
+static uint32_t specdec__tool_argument_member_tree(specdec__schema *s, uint32_t member)
 {
     specdec__build *b = s->build;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -33610,16 +33834,16 @@ static uint32_t specdec__argument_member_tree(specdec__schema *s, uint32_t membe
     return all;
 }
 
-/* The tree of the members of an object. Required ones must be written; unlisted names may be written only where no name
-   is listed. *empty: an object without members is allowed. Returns 0 when there is no such object. */
-static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__members *m, int *empty)
+/* Returns the syntax tree of the members of an object. Required ones must be written; unlisted names may be written
+   only where no name is listed. *empty: an object without members is allowed. 0: there is no such object. */
+static uint32_t specdec__tool_argument_members_tree(specdec__schema *s, specdec__members *m, int *empty)
 {
     specdec__build *b = s->build;
     uint32_t first = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0), rest = 0, i, required = 0;
 
     *empty = 1;
     if (!m->names.count && !m->patterns && !m->names_limited && m->most) {
-        const uint32_t member = specdec__argument_build_member(s, m, UINT32_MAX);
+        const uint32_t member = specdec__tool_argument_build_member(s, m, UINT32_MAX);
 
         if (member) {
             const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -33627,16 +33851,17 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
             specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, member, 0));
             specdec__syntax_prepend_child(b, all,
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
-                                                                   specdec__argument_member_tree(s, member), 0,
+                                                                   specdec__tool_argument_member_tree(s, member), 0,
                                                                    UINT32_MAX));
             specdec__syntax_prepend_child(b, first, all);
         }
     }
     for (i = m->names.count; i-- > 0 && !b->failed;) {
-        const uint32_t member = specdec__argument_build_member(s, m, i);
+        const uint32_t member = specdec__tool_argument_build_member(s, m, i);
         const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
         const uint32_t behind = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-        const uint32_t next = member ? specdec__argument_member_tree(s, member) : 0, least = m->required.data[i] != 0;
+        const uint32_t next = member ? specdec__tool_argument_member_tree(s, member) : 0,
+                       least = m->required.data[i] != 0;
         uint32_t rule;
 
         required += least;
@@ -33672,13 +33897,13 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
 }
 
 /* Adds the objects of a style other than JSON to the current rule: arguments of a call, or objects within them. */
-static void specdec__argument_add_objects(specdec__schema *s, specdec__members *m)
+static void specdec__tool_argument_add_objects(specdec__schema *s, specdec__members *m)
 {
     specdec__build *b = s->build;
     const int braces = s->style == SPECDEC__STYLE_LITERAL;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     int empty = 0;
-    uint32_t rule, members = specdec__argument_members_tree(s, m, &empty);
+    uint32_t rule, members = specdec__tool_argument_members_tree(s, m, &empty);
 
     if (b->failed || !members)
         return;
@@ -33695,7 +33920,7 @@ static void specdec__argument_add_objects(specdec__schema *s, specdec__members *
     specdec__schema_add_alternative(s, b->rules.data[rule]);
 }
 
-/* Adds the JSON objects that obey all facts to the current rule. */
+/* Adds the JSON objects that obey all facts of the shape to the current rule. */
 static void specdec__schema_add_objects(specdec__schema *s)
 {
     specdec__build *b = s->build;
@@ -33712,7 +33937,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
         return;
     specdec__members_spell_names(s, m);
     if (b->raw_strings) {
-        specdec__argument_add_objects(s, m);
+        specdec__tool_argument_add_objects(s, m);
         return;
     }
     specdec__members_sort_names(s, m);
@@ -33737,7 +33962,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
                                      "names that are free may come twice, and would not count");
         return;
     }
-    specdec__members_build_tree(s, m, other ? d : NULL, &tree);
+    specdec__members_build_name_tree(s, m, other ? d : NULL, &tree);
     keys = specdec__members_add_key_states(s, m, object, &tree, sets, other ? place : NULL);
     i = specdec__schema_state_with_space(s, '"', keys);
     if (b->failed)
@@ -33767,7 +33992,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
 /* ---- Shapes. */
 
 /* Refuses the schema if a keyword that is not supported applies to a type that the shape still allows. */
-static void specdec__schema_refuse_keywords(specdec__schema *s)
+static void specdec__schema_refuse_unsupported_keywords(specdec__schema *s)
 {
     uint32_t i;
 
@@ -33785,7 +34010,7 @@ static void specdec__schema_refuse_keywords(specdec__schema *s)
 }
 
 /* Adds the values of a shape, whose facts are complete, to the current rule. */
-static void specdec__schema_add_shape(specdec__schema *s)
+static void specdec__schema_add_shape_values(specdec__schema *s)
 {
     uint32_t i, at;
 
@@ -33805,41 +34030,41 @@ static void specdec__schema_add_shape(specdec__schema *s)
             while (!list || specdec__schema_next_child(s, fact.node, &at)) {
                 const uint32_t type = specdec__schema_type_of(s, list ? at : fact.node);
 
-                if (type & s->types && type >= SPECDEC__TYPE_ARRAY)
+                if (type & s->types && type >= SPECDEC__JSON_TYPE_ARRAY)
                     specdec__schema_fail_keyword(s, fact.owner, list ? "enum" : "const", SPECDEC_ERROR_UNSUPPORTED,
                                                  "the opposite of an array or object is not supported");
-                if (type <= SPECDEC__TYPE_TRUE)
+                if (type <= SPECDEC__JSON_TYPE_TRUE)
                     s->types &= ~type;
                 if (!list)
                     break;
             }
             continue;
         }
-        if (!list && specdec__schema_value_obeys(s, fact.node))
+        if (!list && specdec__schema_value_obeys_facts(s, fact.node))
             specdec__vector_push(s->build, &s->literals, fact.node);
         while (list && specdec__schema_next_child(s, fact.node, &at) && !s->build->failed)
-            if (specdec__schema_value_obeys(s, at))
+            if (specdec__schema_value_obeys_facts(s, at))
                 specdec__vector_push(s->build, &s->literals, at);
         return;
     }
-    specdec__schema_refuse_keywords(s);
-    s->free_types |= s->types & (SPECDEC__TYPE_NULL | SPECDEC__TYPE_FALSE | SPECDEC__TYPE_TRUE);
-    if (s->types & SPECDEC__TYPE_NUMBER && !s->build->failed)
+    specdec__schema_refuse_unsupported_keywords(s);
+    s->free_types |= s->types & (SPECDEC__JSON_TYPE_NULL | SPECDEC__JSON_TYPE_FALSE | SPECDEC__JSON_TYPE_TRUE);
+    if (s->types & SPECDEC__JSON_TYPE_NUMBER && !s->build->failed)
         specdec__schema_add_numbers(s);
-    if (s->types & SPECDEC__TYPE_STRING && !s->build->failed)
+    if (s->types & SPECDEC__JSON_TYPE_STRING && !s->build->failed)
         specdec__schema_add_strings(s);
-    if (s->types & SPECDEC__TYPE_ARRAY && !s->build->failed)
+    if (s->types & SPECDEC__JSON_TYPE_ARRAY && !s->build->failed)
         specdec__schema_add_arrays(s);
-    if (s->types & SPECDEC__TYPE_OBJECT && !s->build->failed)
+    if (s->types & SPECDEC__JSON_TYPE_OBJECT && !s->build->failed)
         specdec__schema_add_objects(s);
 }
 
-/* Removes the type object from a shape that both requires and forbids a member. */
+/* Removes the type object from a shape whose facts both require and forbid a member. */
 static void specdec__schema_prune_types(specdec__schema *s)
 {
     uint32_t i, k;
 
-    if (!(s->types & SPECDEC__TYPE_OBJECT))
+    if (!(s->types & SPECDEC__JSON_TYPE_OBJECT))
         return;
     for (i = 0; i < s->facts.count / 4 && specdec__build_count_work(s->build, 1); i++) {
         const specdec__fact absent = specdec__schema_get_fact(&s->facts, i);
@@ -33849,12 +34074,12 @@ static void specdec__schema_prune_types(specdec__schema *s)
             uint32_t at = 0;
 
             if (fact.kind == SPECDEC__FACT_PRESENT && specdec__json_equal(s, fact.node, absent.node))
-                s->types &= ~SPECDEC__TYPE_OBJECT;
+                s->types &= ~SPECDEC__JSON_TYPE_OBJECT;
             if (fact.kind == SPECDEC__KEY_REQUIRED &&
                 specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
                 while (specdec__schema_next_child(s, fact.node, &at) && specdec__build_count_work(s->build, 1))
                     if (specdec__json_equal(s, at, absent.node))
-                        s->types &= ~SPECDEC__TYPE_OBJECT;
+                        s->types &= ~SPECDEC__JSON_TYPE_OBJECT;
         }
     }
 }
@@ -33873,7 +34098,7 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     if (!s->types || s->build->failed || !specdec__build_count_work(s->build, 16))
         return;
     if (s->branch_index == s->branches.count / 4) {
-        specdec__schema_add_shape(s);
+        specdec__schema_add_shape_values(s);
         return;
     }
     branch = specdec__schema_get_fact(&s->branches, s->branch_index);
@@ -33944,16 +34169,16 @@ static void specdec__schema_add_raw_literals(specdec__schema *s)
             specdec__syntax_prepend_child(b, any, specdec__syntax_add_text(b, text, size));
     }
     if (!b->failed && b->tree.data[any + SPECDEC__SYNTAX_CHILD] && specdec__strings_tree_dfa(b, &d, any) &&
-        (!s->ambiguous || specdec__raw_remove_matches(s, &d, specdec__raw_ambiguous_regex)) &&
-        specdec__raw_add_marks(s, &d))
+        (!s->ambiguous || specdec__raw_string_remove_matches(s, &d, specdec__raw_ambiguous_regex)) &&
+        specdec__raw_string_add_marks(s, &d))
         specdec__schema_add_alternative(s, specdec__dfa_write_records(b, &d, NULL, NULL));
 }
 
-/* Begins a conjunction: sets types and raw strings by its style. */
+/* Sets the types and the spelling of strings that a conjunction's style has, before the conjunction is built. */
 static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conjunction)
 {
-    static const uint32_t types[] = {SPECDEC__TYPE_ALL, SPECDEC__TYPE_OBJECT, SPECDEC__TYPE_STRING,
-                                     SPECDEC__TYPE_ALL & ~SPECDEC__TYPE_STRING, SPECDEC__TYPE_ALL};
+    static const uint32_t types[] = {SPECDEC__JSON_TYPE_ALL, SPECDEC__JSON_TYPE_OBJECT, SPECDEC__JSON_TYPE_STRING,
+                                     SPECDEC__JSON_TYPE_ALL & ~SPECDEC__JSON_TYPE_STRING, SPECDEC__JSON_TYPE_ALL};
     const uint32_t style = conjunction[SPECDEC__CONJUNCTION_STYLE];
 
     s->style = style;
@@ -33963,11 +34188,11 @@ static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conj
     s->build->raw_strings = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
                 (style == SPECDEC__STYLE_LITERAL && s->calls->form == SPECDEC__CALLS_BRACES);
     s->ambiguous = style == SPECDEC__STYLE_TEXT &&
-                  specdec__argument_is_ambiguous(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
+                   specdec__tool_argument_is_ambiguous(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
     s->may_be_empty = 0;
 }
 
-/* Builds the rule of a conjunction. */
+/* Builds the rule of a conjunction: of all its shapes. */
 static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conjunction)
 {
     specdec__build *b = s->build;
@@ -33987,11 +34212,12 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
         return;
     specdec__schema_add_alternative(s, specdec__schema_add_literals(s));
     specdec__schema_add_raw_literals(s);
-    if (s->free_types & SPECDEC__TYPE_STRING)
-        specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_any_rule(s)] : b->string_quote);
-    if (s->free_types & SPECDEC__TYPE_FRACTION)
+    if (s->free_types & SPECDEC__JSON_TYPE_STRING)
+        specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_string_any_rule(s)]
+                                                          : b->string_quote);
+    if (s->free_types & SPECDEC__JSON_TYPE_FRACTION)
         specdec__schema_add_alternative(s, b->rules.data[s->number_rule]);
-    else if (s->free_types & SPECDEC__TYPE_INTEGER)
+    else if (s->free_types & SPECDEC__JSON_TYPE_INTEGER)
         specdec__schema_add_alternative(s, b->rules.data[s->integer_rule]);
     if (b->failed)
         return;
@@ -34000,7 +34226,7 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
         b->rules.data[rule] = s->alternatives.data[0];
         return;
     }
-    start = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | (s->may_be_empty ? SPECDEC__RECORD_FINAL : 0),
+    start = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | (s->may_be_empty ? SPECDEC__RECORD_MAY_END : 0),
                                      2 + 2 * s->alternatives.count);
     for (i = 0; i < s->alternatives.count && !b->failed; i++) {
         const uint32_t state = s->alternatives.data[i];
@@ -34020,8 +34246,8 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
     b->rules.data[rule] = start;
 }
 
-/* Names the keyword in an error that names none yet, with the first schema of a conjunction. */
-static void specdec__schema_blame_keyword(specdec__schema *s, uint32_t conjunction, const char *key)
+/* Sets the keyword and, as schema, the first one of a conjunction in an error that names no keyword yet. */
+static void specdec__schema_set_error_keyword(specdec__schema *s, uint32_t conjunction, const char *key)
 {
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);
 
@@ -34031,8 +34257,8 @@ static void specdec__schema_blame_keyword(specdec__schema *s, uint32_t conjuncti
     s->error_key = key;
 }
 
-/* Parses the JSON of the schemas (NULL: any value), and builds the rules that all conjunctions use. Returns 0 when it
-   failed. */
+/* Parses the JSON of the schemas (text NULL: any value), and builds the rules that all conjunctions use. compact: no
+   white space is allowed. Returns 0 when it failed. */
 static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
                                        int compact)
 {
@@ -34042,7 +34268,7 @@ static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, co
 
     memset(s, 0, sizeof *s);
     s->build = b;
-    s->free_space = !compact;
+    s->allows_space = !compact;
     s->json.text = text ? text : anything;
     s->json.size = text ? size : 4;
     if (s->json.size < UINT32_MAX / 64)
@@ -34065,10 +34291,10 @@ static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, co
         for (k = 0; k + 8 < raw.size; k++)
             s->legacy_refs |= memcmp(raw.data + k, "draft-0", 7) == 0;
     }
-    specdec__strings_add_states(b, &s->string_dfa, &s->string_states);
-    s->number_rule = specdec__schema_regex_rule(s, "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
-    s->integer_rule = specdec__schema_regex_rule(s, "-?(0|[1-9]\\d*)");
-    s->end_state = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL, 2);
+    specdec__strings_add_any_string_states(b, &s->string_dfa, &s->string_states);
+    s->number_rule = specdec__schema_build_regex_rule(s, "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
+    s->integer_rule = specdec__schema_build_regex_rule(s, "-?(0|[1-9]\\d*)");
+    s->end_state = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END, 2);
     from = b->ranges.count;
     specdec__syntax_add_range(b, 9, 10);
     specdec__syntax_add_range(b, 13, 13);
@@ -34089,14 +34315,14 @@ static int specdec__schema_build_conjunctions(specdec__schema *s)
     b->raw_strings = 0;
     if (b->failed) {
         if (i && b->failed != SPECDEC_ERROR_MEMORY)
-            specdec__schema_blame_keyword(
+            specdec__schema_set_error_keyword(
                 s, i - 1, b->failed == SPECDEC_ERROR_UNSUPPORTED ? "anyOf, oneOf or not" : "the schema");
         return 0;
     }
     return 1;
 }
 
-/* Builds the constraint of a JSON schema. text NULL: any JSON value. */
+/* Builds the constraint of a JSON schema. text NULL: any JSON value; compact: no white space is allowed. */
 static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
                                     int compact)
 {
@@ -34107,21 +34333,21 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
     root = specdec__schema_conjunction_rule(s, &term, 1);
     if (!specdec__schema_build_conjunctions(s))
         return;
-    specdec__build_finish(b, root, s->free_space);
+    specdec__build_finish(b, root, s->allows_space);
     for (i = 0; b->crowded_state && i < specdec__schema_conjunction_count(s); i++)
         if (b->rules.data[specdec__schema_conjunction(s, i)[SPECDEC__CONJUNCTION_RULE]] == b->crowded_state)
-            specdec__schema_blame_keyword(s, i, "anyOf, oneOf or not");
+            specdec__schema_set_error_keyword(s, i, "anyOf, oneOf or not");
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/tools: calls of tools: the union of their schemas, in the form in which a model writes calls.
+ * >>constraint/tools: compiles the constraint of tool calls: of any of the tools, in a model's form of calls.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* Appends a literal part of JSON to the concatenation `all`. If white space is free, it may stand around all
+/* Appends a literal part of JSON to the concatenation `all`. Where white space is allowed, it may stand around all
    punctuation outside strings; else only where the text has a space. */
 static void specdec__tools_append_json(specdec__schema *s, uint32_t all, const char *text)
 {
@@ -34144,7 +34370,8 @@ static void specdec__tools_append_json(specdec__schema *s, uint32_t all, const c
     }
 }
 
-/* The schema of a tool's arguments; 0: none, so its arguments are {}. *name: node of the tool's name. */
+/* Returns the JSON node of the schema of a tool's arguments; 0: it has none, so its arguments are {}. *name: node of
+   the tool's name. */
 static uint32_t specdec__tools_arguments_schema(specdec__schema *s, uint32_t tool, uint32_t *name)
 {
     uint32_t function = specdec__schema_get_member(s, tool, "function"), parameters;
@@ -34166,7 +34393,7 @@ static int specdec__tools_has_own_style(const specdec__calls *row)
            row->form == SPECDEC__CALLS_BRACES;
 }
 
-/* Is a tool among the chosen ones? No choices: all are. */
+/* Is the tool whose name is at a JSON node among the chosen ones? Without choices all are. */
 static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, const char *const *choices, int count)
 {
     int i;
@@ -34177,7 +34404,7 @@ static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, con
     return !count;
 }
 
-/* Appends a literal text to the concatenation `all`. */
+/* Appends a literal text to the concatenation `all`, a syntax tree. */
 static void specdec__tools_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
     specdec__syntax_prepend_child(s->build, all,
@@ -34197,21 +34424,21 @@ static void specdec__tools_append_regex(specdec__schema *s, uint32_t all, const 
     specdec__syntax_prepend_child(s->build, all, specdec__regex_parse(s->build, &source, &none, 1));
 }
 
-/* Appends up to two characters of white space. */
+/* Appends up to two characters of white space to the concatenation `all`. */
 static void specdec__tools_append_space(specdec__schema *s, uint32_t all)
 {
     specdec__syntax_prepend_child(s->build, all,
                                   specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
-/* Appends what a form of calls writes between its mark and the name of the tool. */
+/* Appends the text that a form of calls has between its mark and the name of the tool to the concatenation `all`. */
 static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
 
-    if (row->id) { /* an identifier of the call */
+    if (row->id_end) { /* an identifier of the call */
         specdec__tools_append_regex(s, all, "[^<]{1,40}");
-        specdec__tools_append_text(s, all, row->id);
+        specdec__tools_append_text(s, all, row->id_end);
     }
     if (row->flags & SPECDEC__CALLS_PATH)
         specdec__tools_append_text(s, all, "functions.");
@@ -34219,7 +34446,8 @@ static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
         specdec__tools_append_regex(s, all, "(\\[[ \\n]?)?");
 }
 
-/* Appends what a form of calls writes between the name of the tool and its arguments. */
+/* Appends the text that a form of calls has between the name of the tool and its arguments to the concatenation
+   `all`. */
 static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
@@ -34228,32 +34456,32 @@ static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
         specdec__tools_append_regex(s, all, ":\\d{1,4}");
     if (row->form == SPECDEC__CALLS_CHANNEL) /* the rest of the header */
         specdec__tools_append_regex(s, all, "( ?<\\|channel\\|>commentary)?( ?<\\|constrain\\|>json| json)?");
-    specdec__tools_append_text(s, all, row->middle);
+    specdec__tools_append_text(s, all, row->name_end);
     if (row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_NAMED)
         specdec__tools_append_space(s, all);
 }
 
-/* Appends what a form of calls writes behind the arguments. */
+/* Appends the text that a form of calls has behind the arguments to the concatenation `all`. */
 static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
 
     if (row->form == SPECDEC__CALLS_PAIRS) {
         specdec__tools_append_space(s, all);
-        specdec__tools_append_text(s, all, row->close);
+        specdec__tools_append_text(s, all, row->call_end);
     } else if (row->form == SPECDEC__CALLS_PYTHON || row->form == SPECDEC__CALLS_BRACES) {
         specdec__literal_append_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
     } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* the message may end with its mark */
         const uint32_t mark = specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
-        specdec__tools_append_text(s, mark, row->close);
+        specdec__tools_append_text(s, mark, row->call_end);
         specdec__syntax_prepend_child(s->build, all,
                                       specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, mark, 0, 1));
     }
 }
 
-/* The tree of a call of a tool, from behind the mark that begins calls to the end of the arguments. rule: that of the
-   arguments, 0: the tool has none. */
+/* Returns the syntax tree of a call of a tool, from behind the mark that begins calls to the end of the arguments.
+   rule: that of the arguments, 0: the tool has none. */
 static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint32_t rule)
 {
     specdec__build *b = s->build;
@@ -34263,10 +34491,10 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
     const int json = row->form == SPECDEC__CALLS_JSON;
 
     if (json) {
-        specdec__tools_append_json(s, all, strchr(row->begin, '{'));
+        specdec__tools_append_json(s, all, strchr(row->written_begin, '{'));
         specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, raw.data + 1, raw.size - 2));
         specdec__literal_append_byte(s, all, '"');
-        specdec__tools_append_json(s, all, row->behind + 1);
+        specdec__tools_append_json(s, all, row->written_middle + 1);
     } else {
         size_t size;
         const unsigned char *text;
@@ -34293,35 +34521,37 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
 /* Does a form of calls write them as a JSON list, whose bracket is opened before the first object? */
 static int specdec__tools_calls_are_list(const specdec__calls *row)
 {
-    const size_t size = row->form == SPECDEC__CALLS_JSON ? strlen(row->mark) : 0;
-    const char *from = row->begin, *object;
+    const size_t size = row->form == SPECDEC__CALLS_JSON ? strlen(row->call_begin) : 0;
+    const char *from = row->written_begin, *object;
 
-    while (strlen(from) >= size && memcmp(from, row->mark, size) != 0)
+    while (strlen(from) >= size && memcmp(from, row->call_begin, size) != 0)
         from++;
-    from = strlen(from) >= size ? from + size : row->begin;
+    from = strlen(from) >= size ? from + size : row->written_begin;
     object = strchr(from, '{');
     return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
 }
 
 /* Writes the kinds of all tool arguments (1: string, 2: other JSON, 0: unknown) into the constraint. */
-static void specdec__tools_store_kinds(specdec__schema *s)
+static void specdec__tools_store_argument_kinds(specdec__schema *s)
 {
     specdec__build *b = s->build;
-    const uint32_t count = s->argument_kinds.count / (SPECDEC__KIND_WORDS + 1);
-    const uint32_t at = count ? specdec__build_add_words(b, count * SPECDEC__KIND_WORDS) : 0;
+    const uint32_t count = s->argument_kinds.count / (SPECDEC__ARGUMENT_KIND_WORDS + 1);
+    const uint32_t at = count ? specdec__build_add_words(b, count * SPECDEC__ARGUMENT_KIND_WORDS) : 0;
     uint32_t i;
 
     for (i = 0; i < count && !b->failed; i++) {
-        memcpy(b->words + at + i * SPECDEC__KIND_WORDS, s->argument_kinds.data + i * (SPECDEC__KIND_WORDS + 1), 8);
-        b->words[at + i * SPECDEC__KIND_WORDS + 2] = specdec__argument_stored_kind(s, i * (SPECDEC__KIND_WORDS + 1));
+        memcpy(b->words + at + i * SPECDEC__ARGUMENT_KIND_WORDS,
+               s->argument_kinds.data + i * (SPECDEC__ARGUMENT_KIND_WORDS + 1), 8);
+        b->words[at + i * SPECDEC__ARGUMENT_KIND_WORDS + 2] = specdec__tool_argument_stored_kind(
+            s, i * (SPECDEC__ARGUMENT_KIND_WORDS + 1));
     }
     b->argument_kinds = at;
     b->argument_kind_count = b->failed ? 0 : count;
 }
 
 /* Gives a splitter the kinds of arguments that a constraint has stored; NULL: none. */
-static SPECDEC__UNUSED void specdec__tools_set_splitter_kinds(specdec_splitter *splitter,
-                                                              const specdec_constraint *calls)
+static SPECDEC__UNUSED void specdec__tools_set_splitter_argument_kinds(specdec_splitter *splitter,
+                                                                       const specdec_constraint *calls)
 {
     splitter->kinds_known = calls ? specdec__constraint_words(calls) + calls->argument_kinds : NULL;
     splitter->kind_count = calls ? (int)calls->argument_kind_count : 0;
@@ -34385,15 +34615,15 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     specdec__syntax_prepend_child(b, all, any);
     specdec__syntax_prepend_child(b, all,
                                   specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
-    specdec__tools_store_kinds(s);
+    specdec__tools_store_argument_kinds(s);
     if (specdec__build_rule_from_tree(b, root, all))
-        specdec__build_finish(b, root, s->free_space);
+        specdec__build_finish(b, root, s->allows_space);
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/compile: constraints from all their sources, and the words of errors.
+ * >>constraint/compile: compiles constraints from sources of all kinds, and writes the texts of their errors.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -34542,17 +34772,17 @@ static SPECDEC__UNUSED specdec_result specdec__compile_constraint(specdec__build
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/trie: the tokens of a vocabulary as a tree of bytes, and what masks prepare for the inside of strings.
+ * >>constraint/trie: the tokens of a vocabulary as a tree of bytes, and lists of tokens that may stand inside strings.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__TRIE_LONGEST 255 /* most bytes of a token; longer ones are never allowed */
+#define SPECDEC__TRIE_TOKEN_BYTES 255 /* bytes of a token in a trie, at most; a mask never allows longer tokens */
 
-/* A node of a trie, in depth-first order: its children lie behind it, up to `next`. Entries of tokens at or below the
-   node begin at `first`, those that end at the node first. */
+/* A node of a trie of tokens, in depth-first order: its children lie behind it, up to `next`. Entries of tokens at or
+   below the node begin at `first`; those that end at the node come first. */
 typedef struct specdec__trie_node {
-    uint32_t next_and_byte; /* next << 8 | byte */
+    uint32_t next_and_byte;   /* index of the node behind all children << 8 | byte of this node */
     uint32_t first_and_kinds; /* index of the first entry << 8 | kinds of all bytes below the node */
 } specdec__trie_node;
 
@@ -34561,40 +34791,37 @@ typedef struct specdec__trie_tree {
     specdec__trie_node *nodes; /* (count + 1) the root has no byte; the last node marks the end */
     unsigned char *heights;    /* (count + 1) bytes of the longest path below each node */
     uint32_t *tokens;          /* (entries) token of each entry, in order of bytes */
-    uint32_t count, entries; /* numbers of nodes and of entries */
+    uint32_t count, entries;   /* numbers of nodes and of entries */
 } specdec__trie_tree;
 
 /* The tokens of a vocabulary, prepared for masks. Plain characters need no escape in a JSON string. */
 struct specdec_token_trie {
-    const specdec__vocab *vocab;
-    uint32_t words;                     /* words of 32 bits of a mask */
+    const specdec__vocab *vocab;        /* the vocabulary that has the tokens */
+    uint32_t words;                     /* number of 32-bit words of a mask of all tokens */
     unsigned char *text;                /* bytes of all tokens, one after the other */
     uint32_t *offset;                   /* (tokens + 1) offset of each token in text */
     specdec__trie_tree all;             /* trie of whole tokens */
-    specdec__trie_tree rest;            /* trie of tokens with characters that are not plain, from the first such
-                                           character on */
+    specdec__trie_tree rest;            /* trie of the ends of tokens, from the first character on that is not plain */
     uint32_t *plain;                    /* (words) mask of tokens that consist of plain characters */
-    uint32_t *brief;                    /* (words) mask of plain tokens of at most SPECDEC__LIVE_BYTES
-                                           bytes */
+    uint32_t *short_plain;              /* (words) mask of plain tokens of at most SPECDEC__LIVE_KINDS_BYTES bytes */
     uint32_t *by_length;                /* (plain_count) plain tokens, in order of their number of characters */
-    uint32_t length_begin[SPECDEC__TRIE_LONGEST + 2]; /* index in by_length of the first token of so many characters */
+    uint32_t length_begin[SPECDEC__TRIE_TOKEN_BYTES + 2]; /* [n]: index in by_length of the first of n characters */
     uint32_t plain_count, rest_longest; /* number of plain tokens; bytes of the longest entry of `rest` */
     unsigned char *plain_characters;    /* (tokens) plain characters in front of the first one that is not plain */
-    unsigned char rest_lengths[SPECDEC__TRIE_LONGEST + 1]; /* [i]: 1 if an entry of `rest` has i plain characters in
-                                                              front */
+    unsigned char rest_lengths[SPECDEC__TRIE_TOKEN_BYTES + 1]; /* [n]: 1 if n plain characters lie before an entry */
     /* while the tries are built: */
     const unsigned char *entry_begin; /* (tokens) byte of the token at which its entry begins */
 };
 
-/* Bytes of the plain character at the beginning of a text; 0: no plain character begins there. */
+/* Returns the number of bytes of the plain character at the beginning of a text; 0: no plain character begins there. */
 static size_t specdec__trie_plain_character(const unsigned char *text, size_t size)
 {
     const int length = size ? specdec__utf8_sequence_bytes(text, size) : 0;
 
-    return length <= 0 || (length == 1 && specdec__byte_kind(text[0]) == SPECDEC__KIND_OTHER) ? 0 : (size_t)length;
+    return length <= 0 || (length == 1 && specdec__byte_kind(text[0]) == SPECDEC__BYTE_KIND_OTHER) ? 0 : (size_t)length;
 }
 
-/* Does the entry of token a come before that of token c, in order of bytes? */
+/* Does the trie's entry of token a come before that of token c, in order of bytes? */
 static int specdec__trie_entry_before(const specdec_token_trie *t, uint32_t a, uint32_t c)
 {
     const unsigned char *x = t->text + t->offset[a] + t->entry_begin[a],
@@ -34624,7 +34851,7 @@ static void specdec__trie_sort_entries(specdec_token_trie *t, uint32_t *tokens, 
     }
 }
 
-/* The bytes of a token's entry in the trie that is being built. */
+/* Returns the bytes of a token's entry in the trie that is being built. */
 static specdec__bytes specdec__trie_entry_bytes(const specdec_token_trie *t, uint32_t token)
 {
     specdec__bytes out;
@@ -34634,10 +34861,10 @@ static specdec__bytes specdec__trie_entry_bytes(const specdec_token_trie *t, uin
     return out;
 }
 
-/* Counts the nodes of a trie or, if `fill`, writes them. Returns their number. */
+/* Counts the nodes of a trie or, if `fill`, writes them to tree->nodes. Returns their number. */
 static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__trie_tree *tree, int fill)
 {
-    uint32_t path[SPECDEC__TRIE_LONGEST + 1], count = 1, i;
+    uint32_t path[SPECDEC__TRIE_TOKEN_BYTES + 1], count = 1, i;
     size_t depth = 0, k;
 
     path[0] = 0;
@@ -34673,8 +34900,8 @@ static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__
     return count;
 }
 
-/* The kinds of bytes from each place of an entry to its end; kinds[0]: of the whole entry. Places inside a character
-   get KIND_OTHER. */
+/* Computes the kinds of bytes from each place of a trie's entry to its end; kinds[0]: of the whole entry. Places inside
+   a character get BYTE_KIND_OTHER. */
 static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kinds)
 {
     size_t at = 0, i;
@@ -34684,8 +34911,9 @@ static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kind
         const int length = specdec__utf8_sequence_bytes(entry.data + at, entry.size - at);
         const size_t size = length > 1 ? (size_t)length : 1;
 
-        kinds[at] = (unsigned char)(length > 1 ? SPECDEC__KIND_WIDE : length < 1 ? SPECDEC__KIND_OTHER
-                                                                                 : specdec__byte_kind(entry.data[at]));
+        kinds[at] = (unsigned char)(length > 1   ? SPECDEC__BYTE_KIND_NON_ASCII
+                                    : length < 1 ? SPECDEC__BYTE_KIND_OTHER
+                                                 : specdec__byte_kind(entry.data[at]));
         for (i = 1; i < size; i++)
             kinds[at + i] = 0;
         at += size;
@@ -34696,16 +34924,16 @@ static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kind
         const int length = specdec__utf8_sequence_bytes(entry.data + at, entry.size - at);
 
         for (i = 1; length > 1 && i < (size_t)length; i++)
-            kinds[at + i] |= SPECDEC__KIND_OTHER;
+            kinds[at + i] |= SPECDEC__BYTE_KIND_OTHER;
         at += length > 1 ? (size_t)length : 1;
     }
 }
 
-/* Computes for all nodes the kinds of bytes below them and their heights. */
-static void specdec__trie_mark_nodes(const specdec_token_trie *t, specdec__trie_tree *tree)
+/* Computes for all nodes of a trie the kinds of bytes below them and their heights. */
+static void specdec__trie_compute_node_kinds(const specdec_token_trie *t, specdec__trie_tree *tree)
 {
-    uint32_t path[SPECDEC__TRIE_LONGEST + 2], i, depth = 0;
-    unsigned char kinds[SPECDEC__TRIE_LONGEST + 2];
+    uint32_t path[SPECDEC__TRIE_TOKEN_BYTES + 2], i, depth = 0;
+    unsigned char kinds[SPECDEC__TRIE_TOKEN_BYTES + 2];
 
     memset(tree->heights, 0, tree->count + 1);
     path[0] = 0;
@@ -34742,7 +34970,7 @@ static void specdec__trie_layout(specdec_token_trie *t, specdec__arena *arena, s
     t->rest.tokens = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
     t->by_length = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
     t->plain = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
-    t->brief = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
+    t->short_plain = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
     /* In each trie, at most one node for every byte; the second trie uses what the first one leaves. */
     t->all.nodes = (specdec__trie_node *)specdec__arena_reserve(arena, 2 * bytes + 4, sizeof *t->all.nodes, 8);
     t->all.heights = (unsigned char *)specdec__arena_reserve(arena, 2 * bytes + 4, 1, 8);
@@ -34759,7 +34987,7 @@ static size_t specdec__trie_read_tokens(const specdec__vocab *v, unsigned char *
             at[id] = (uint32_t)sum;
         if (specdec__token_bytes(v, (int32_t)id, 0, NULL, 0, &size, NULL) != SPECDEC_OK && !size)
             continue;
-        if (size > SPECDEC__TRIE_LONGEST)
+        if (size > SPECDEC__TRIE_TOKEN_BYTES)
             continue;
         if (text)
             specdec__token_bytes(v, (int32_t)id, 0, text + sum, size, &size, NULL);
@@ -34770,15 +34998,15 @@ static size_t specdec__trie_read_tokens(const specdec__vocab *v, unsigned char *
     return sum;
 }
 
-/* Divides tokens into plain ones, by length, and those with entries in `rest`. from: (tokens) first byte that is not
-   plain. */
+/* Divides the vocabulary's tokens into plain ones, by length, and those with entries in `rest`. from: (tokens) receives
+   the first byte that is not plain. */
 static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned char *from)
 {
-    uint32_t id, i, count[SPECDEC__TRIE_LONGEST + 1];
+    uint32_t id, i, count[SPECDEC__TRIE_TOKEN_BYTES + 1];
 
     memset(count, 0, sizeof count);
     memset(t->plain, 0, (size_t)t->words * 4);
-    memset(t->brief, 0, (size_t)t->words * 4);
+    memset(t->short_plain, 0, (size_t)t->words * 4);
     for (id = 0; id < t->vocab->count; id++) {
         const unsigned char *text = t->text + t->offset[id];
         const size_t size = t->offset[id + 1] - t->offset[id];
@@ -34795,8 +35023,8 @@ static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned 
         t->all.tokens[t->all.entries++] = id;
         if (at == size) {
             t->plain[id / 32] |= 1u << id % 32;
-            if (size <= SPECDEC__LIVE_BYTES)
-                t->brief[id / 32] |= 1u << id % 32;
+            if (size <= SPECDEC__LIVE_KINDS_BYTES)
+                t->short_plain[id / 32] |= 1u << id % 32;
             count[characters]++;
             t->plain_count++;
         } else if (text[at] >= 0x20) { /* control characters never stand inside a JSON string */
@@ -34805,7 +35033,7 @@ static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned 
             t->rest_longest = size - at > t->rest_longest ? (uint32_t)(size - at) : t->rest_longest;
         }
     }
-    for (i = 0; i <= SPECDEC__TRIE_LONGEST; i++) {
+    for (i = 0; i <= SPECDEC__TRIE_TOKEN_BYTES; i++) {
         t->length_begin[i + 1] = t->length_begin[i] + count[i];
         count[i] = t->length_begin[i];
     }
@@ -34814,7 +35042,7 @@ static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned 
             t->by_length[count[t->plain_characters[id]]++] = id;
 }
 
-/* Builds the tries in an arena, which may only count the bytes. */
+/* Builds the tries of a vocabulary's tokens in an arena, which may only count the bytes. */
 static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const specdec__vocab *v, specdec__arena *arena)
 {
     unsigned char *from;
@@ -34835,7 +35063,7 @@ static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const spe
     memset(from, 0, v->count);
     specdec__trie_sort_entries(t, t->all.tokens, t->all.entries);
     t->all.count = specdec__trie_build_nodes(t, &t->all, 1);
-    specdec__trie_mark_nodes(t, &t->all);
+    specdec__trie_compute_node_kinds(t, &t->all);
     t->rest.nodes = t->all.nodes + t->all.count + 1;
     t->rest.heights = t->all.heights + t->all.count + 1;
     {
@@ -34850,57 +35078,57 @@ static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const spe
         }
     }
     specdec__trie_build_nodes(t, &t->rest, 1);
-    specdec__trie_mark_nodes(t, &t->rest);
+    specdec__trie_compute_node_kinds(t, &t->rest);
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>constraint/mask: which tokens may follow: a walk over the tree of tokens with the threads of a text.
+ * >>constraint/mask: computes which tokens may follow, by a walk over the trie of tokens with the threads of a text.
  * ================================================================================================================== */
 
 /* Limits of a walk over a trie: threads, new stack nodes, threads of the state that are walked one by one. */
 enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_NEW_NODES = 512, SPECDEC__MASK_SINGLE_THREADS = 8 };
 
-/* A trie node on the current path: its threads, the number of new stack nodes, and where its children end. */
+/* A trie node on the path of a walk: its threads, the number of new stack nodes, and where its children end. */
 typedef struct specdec__mask_level {
-    uint32_t children_end; /* index of the trie node behind the children */
-    uint16_t first_thread, thread_count; /* the node's threads among those of the path */
-    uint16_t new_count;                  /* new stack nodes in front of the node */
-    unsigned char has_set;  /* 1: byte_sets[depth] holds the bytes that its children may have */
-    unsigned char is_plain; /* 1: no byte of the path is KIND_OTHER */
+    uint32_t children_end;               /* index of the trie node behind the node's children */
+    uint16_t first_thread, thread_count; /* the node's threads, in specdec__mask_walk.threads */
+    uint16_t new_node_count;             /* new stack nodes that the bytes in front of the node have added */
+    unsigned char has_set;               /* 1: specdec__mask_walk.byte_sets[depth] has the bytes that may follow */
+    unsigned char is_plain;              /* 1: no byte of the path is of BYTE_KIND_OTHER */
 } specdec__mask_level;
 
 /* The working memory of computing a mask. */
 typedef struct specdec__mask_walk {
-    specdec__automaton automaton;
-    const specdec_constraint_state *state;
-    const specdec_token_trie *trie;
-    const specdec__trie_tree *tree;
-    uint32_t *mask; /* (words) a bit for each token, 1: it may follow */
+    specdec__automaton automaton;          /* reads the bytes of tokens */
+    const specdec_constraint_state *state; /* the state of the text that the tokens may follow */
+    const specdec_token_trie *trie;        /* the tokens of the vocabulary */
+    const specdec__trie_tree *tree;        /* the trie that is walked: trie->all or trie->rest */
+    uint32_t *mask;                        /* (trie->words) a bit for each token, 1: it may follow */
     uint32_t plain_least, plain_most; /* only entries with least to most plain characters in front count */
-    uint32_t threads_most;            /* most threads behind one byte so far */
-    uint32_t brief_bytes;             /* plain tokens of up to brief_bytes bytes are in the mask already */
-    uint32_t byte_sets[4][8];         /* (256 bits each) of the first levels */
+    uint32_t threads_most;            /* the largest number of threads behind one byte so far */
+    uint32_t short_plain_bytes;       /* plain tokens of up to so many bytes are in the mask already */
+    uint32_t byte_sets[4][8];         /* (256 bits each) bytes that may follow the first levels of the path */
     specdec__automaton_thread visits[SPECDEC__BYTE_VISITS]; /* states that the current byte visits */
     specdec__automaton_thread threads[SPECDEC__MASK_THREADS]; /* threads of all nodes on the path */
     specdec__stack_node new_nodes[SPECDEC__MASK_NEW_NODES]; /* stack nodes that all bytes of the path have added */
-    specdec__mask_level levels[SPECDEC__TRIE_LONGEST + 2]; /* trie nodes on the path */
-    uint32_t key_states[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the path */
-    uint32_t key_ends[SPECDEC__TRIE_LONGEST + 2];   /* trie nodes behind their children */
-    unsigned char live_nodes[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_NEW_NODES]; /* 1: in use */
+    specdec__mask_level levels[SPECDEC__TRIE_TOKEN_BYTES + 2]; /* trie nodes on the path */
+    uint32_t key_states[SPECDEC__TRIE_TOKEN_BYTES + 2];        /* KEY states on the path */
+    uint32_t key_ends[SPECDEC__TRIE_TOKEN_BYTES + 2];          /* where the children of these KEY states' nodes end */
+    unsigned char live_nodes[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_NEW_NODES]; /* 1: stack node in use */
 } specdec__mask_walk;
 
 #define SPECDEC__MASK_SET(mask, token) ((mask)[(token) / 32] |= 1u << (token) % 32)
 
-/* Adds the bytes that threads may read to a set of 256 bits. */
-static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__automaton_thread *threads,
-                                          uint32_t count, uint32_t set[8])
+/* Adds the bytes that `count` threads may read next to a set of 256 bits. */
+static void specdec__automaton_find_next_bytes(specdec__automaton *m, const specdec__automaton_thread *threads,
+                                               uint32_t count, uint32_t set[8])
 {
     uint32_t i, j;
 
     m->visit_count = 0;
-    m->first_new = m->new_count;
+    m->first_new_node = m->new_node_count;
     for (i = 0; i < count; i++)
         specdec__automaton_visit_state(m, threads[i].state, threads[i].node);
     for (i = 0; i < m->visit_count; i++) {
@@ -34910,16 +35138,17 @@ static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__
         switch (SPECDEC__RECORD_KIND(record[0])) {
         case SPECDEC__RECORD_PLAIN:
             specdec__record_first_bytes(m, at.state, set);
-            if (record[0] & SPECDEC__RECORD_FINAL)
+            if (record[0] & SPECDEC__RECORD_MAY_END)
                 specdec__automaton_end_rule(m, at.node);
             break;
         case SPECDEC__RECORD_KEY: specdec__record_first_bytes(m, at.state, set); break;
         case SPECDEC__RECORD_SET: specdec__automaton_count_member(m, &at); break;
-        case SPECDEC__RECORD_REPEAT: case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_repeat_body(m, &at); break;
+        case SPECDEC__RECORD_REPEAT:
+        case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_visit_repetition(m, &at); break;
         default:
             for (j = 0; j < 128; j++)
-                if (j == '"' || j == '}' || j == ',' || j == ']' || (m->constraint->free_space && (j == ' ' || j == 9 ||
-                                                                                            j == 10 || j == 13)))
+                if (j == '"' || j == '}' || j == ',' || j == ']' ||
+                    (m->constraint->allows_space && (j == ' ' || j == 9 || j == 10 || j == 13)))
                     set[j >> 5] |= 1u << (j & 31);
             if (SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_ARRAY ||
                 SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_BEFORE_ITEM) {
@@ -34932,7 +35161,7 @@ static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__
             }
         }
     }
-    m->new_count = m->first_new;
+    m->new_node_count = m->first_new_node;
 }
 
 /* May a text be continued with `count` bytes? They are read with a copy of its state. */
@@ -34949,7 +35178,7 @@ static SPECDEC__NOINLINE int specdec__constraint_allows_bytes(const specdec_cons
     return 1;
 }
 
-/* The bytes that may follow, as a mask of 256 bits, which may have some bits too many. */
+/* Computes the bytes that may follow a text, as a mask of 256 bits, which may have some bits too many. */
 static SPECDEC__NOINLINE void specdec__mask_next_bytes(const specdec_constraint *constraint,
                                                        const specdec_constraint_state *state, uint32_t mask[8])
 {
@@ -34959,13 +35188,13 @@ static SPECDEC__NOINLINE void specdec__mask_next_bytes(const specdec_constraint 
 
     specdec__automaton_load_state(&m, constraint, state);
     m.new_nodes = fresh;
-    m.new_room = SPECDEC__STACK_NEW;
+    m.new_node_room = SPECDEC__STACK_NEW;
     m.visits = items;
     memset(mask, 0, 8 * sizeof *mask);
-    specdec__automaton_next_bytes(&m, state->thread, state->threads, mask);
+    specdec__automaton_find_next_bytes(&m, state->thread, state->thread_count, mask);
 }
 
-/* The only byte that may follow; -1: no byte may; 256: several may. */
+/* Returns the only byte that may follow a text; -1: no byte may; 256: several may. */
 static int specdec__mask_only_byte(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     uint32_t mask[8], i;
@@ -34984,7 +35213,8 @@ static int specdec__mask_only_byte(const specdec_constraint *c, const specdec_co
     return found;
 }
 
-/* The byte that must follow because the text is not complete and only one byte may follow; -1: no byte must. */
+/* Returns the byte that must follow a text, as the text is not complete and no other byte may follow; -1: there is
+   none. */
 static SPECDEC__UNUSED int specdec__mask_forced_byte(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     const int byte = specdec__mask_only_byte(c, state);
@@ -34992,8 +35222,9 @@ static SPECDEC__UNUSED int specdec__mask_forced_byte(const specdec_constraint *c
     return byte < 0 || byte > 255 || specdec__constraint_is_complete(c, state) ? -1 : byte;
 }
 
-/* Adds tokens below a trie node one by one, read from the text's own state: for walks that ran out of memory. */
-static void specdec__mask_test_tokens(specdec__mask_walk *w, uint32_t node, uint32_t end)
+/* Adds the tokens below a trie node to the mask one by one, each read from the text's own state: for walks that ran out
+   of memory. */
+static void specdec__mask_test_tokens_one_by_one(specdec__mask_walk *w, uint32_t node, uint32_t end)
 {
     uint32_t entry = w->tree->nodes[node].first_and_kinds >> 8;
 
@@ -35006,7 +35237,7 @@ static void specdec__mask_test_tokens(specdec__mask_walk *w, uint32_t node, uint
     }
 }
 
-/* Adds the tokens of entries [from, to) to the mask. */
+/* Adds the tokens of the entries [from, to) of the trie to the mask. */
 SPECDEC__INLINE void specdec__mask_add_entries(specdec__mask_walk *w, uint32_t from, uint32_t to)
 {
     for (; from < to; from++) {
@@ -35024,17 +35255,19 @@ SPECDEC__INLINE int specdec__mask_allows_kinds(const specdec__mask_walk *w, cons
 {
     const uint32_t *record = w->automaton.words + at->state;
 
-    if (record[0] & SPECDEC__RECORD_STRING)
-        return !(kinds & SPECDEC__KIND_OTHER);
+    if (record[0] & SPECDEC__RECORD_IN_STRING)
+        return !(kinds & SPECDEC__BYTE_KIND_OTHER);
     if (SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN)
-        return !(kinds & ~SPECDEC__LIVE(record[0])) && height <= SPECDEC__LIVE_BYTES;
-    if (!(record[0] & SPECDEC__RECORD_STRINGS) || SPECDEC__RECORD_KIND(record[0]) != SPECDEC__RECORD_AFTER_REPEAT)
+        return !(kinds & ~SPECDEC__RECORD_LIVE_KINDS(record[0])) && height <= SPECDEC__LIVE_KINDS_BYTES;
+    if (!(record[0] & SPECDEC__RECORD_COUNTED_STRING) ||
+        SPECDEC__RECORD_KIND(record[0]) != SPECDEC__RECORD_AFTER_REPEAT)
         return 0;
-    return !(kinds & SPECDEC__KIND_OTHER) &&
+    return !(kinds & SPECDEC__BYTE_KIND_OTHER) &&
            (record[3] == UINT32_MAX || record[3] - specdec__automaton_node(&w->automaton, at->node)->counter >= height);
 }
 
-/* Reads a plain character inside a string with length limits, as specdec__automaton_read_byte does, but faster. */
+/* Reads a plain character inside a string with length limits, as specdec__automaton_read_byte does, but faster. Returns
+   the number of threads behind it: 1, or 0 where the string is full. */
 static uint32_t specdec__mask_count_character(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
     specdec__automaton *m = &w->automaton;
@@ -35043,7 +35276,7 @@ static uint32_t specdec__mask_count_character(specdec__mask_walk *w, const specd
 
     if (node.counter >= record[3])
         return 0;
-    m->first_new = m->new_count;
+    m->first_new_node = m->new_node_count;
     m->next_threads->state = at->state;
     m->next_threads->node = specdec__automaton_push_node(
         m, node.return_state, record[3] == UINT32_MAX && node.counter >= record[2] ? node.counter : node.counter + 1,
@@ -35051,8 +35284,8 @@ static uint32_t specdec__mask_count_character(specdec__mask_walk *w, const specd
     return 1;
 }
 
-/* Reads a byte with the threads of a trie node on the path; the threads behind the byte are stored behind them. Returns
-   their number; UINT32_MAX: out of memory. */
+/* Reads a byte with the threads of a trie node on the path; the threads behind the byte are stored behind the node's.
+   Returns their number; UINT32_MAX: out of memory. */
 SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const specdec__mask_level *level, uint32_t byte)
 {
     const specdec__automaton_thread *threads = w->threads + level->first_thread;
@@ -35062,13 +35295,14 @@ SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const sp
     if (level->thread_count == 1) {
         const uint32_t *record = m->words + threads->state;
 
-        if (specdec__record_only_edges(record)) {
+        if (specdec__record_has_only_edges(record)) {
             const uint32_t *edge = specdec__record_find_edge(record + 2, SPECDEC__RECORD_EDGES(record[0]), byte);
 
-            if (!edge || specdec__automaton_stack_height(m, threads->node) + SPECDEC__RECORD_NEED(m->words[edge[1]]) >
-                             SPECDEC__STACK_HEIGHT)
+            if (!edge ||
+                specdec__automaton_stack_height(m, threads->node) + SPECDEC__RECORD_STACK_NEED(m->words[edge[1]]) >
+                    SPECDEC__STACK_HEIGHT)
                 return 0;
-            if (!threads->node || !specdec__record_only_ends(m->words + edge[1])) {
+            if (!threads->node || !specdec__record_can_only_end(m->words + edge[1])) {
                 m->next_threads->state = edge[1];
                 m->next_threads->node = threads->node;
                 return level->first_thread + level->thread_count + 1u <=
@@ -35079,22 +35313,22 @@ SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const sp
         }
     }
     if (level->first_thread + level->thread_count + SPECDEC__AUTOMATON_THREADS > SPECDEC__MASK_THREADS ||
-        m->new_count + SPECDEC__STACK_NEW > SPECDEC__MASK_NEW_NODES)
+        m->new_node_count + SPECDEC__STACK_NEW > SPECDEC__MASK_NEW_NODES)
         return UINT32_MAX;
     if (level->thread_count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
-        m->words[threads->state] & SPECDEC__RECORD_STRINGS &&
+        m->words[threads->state] & SPECDEC__RECORD_COUNTED_STRING &&
         SPECDEC__RECORD_KIND(m->words[threads->state]) == SPECDEC__RECORD_AFTER_REPEAT &&
-        m->state_node_count + m->new_count < SPECDEC__STACK_NODES)
+        m->state_node_count + m->new_node_count < SPECDEC__STACK_NODES)
         return specdec__mask_count_character(w, threads);
     specdec__automaton_read_byte(m, threads, level->thread_count, byte);
-    if (m->state_node_count + m->new_count > SPECDEC__STACK_NODES)
-        specdec__automaton_drop_threads(m, w->live_nodes);
+    if (m->state_node_count + m->new_node_count > SPECDEC__STACK_NODES)
+        specdec__automaton_remove_excess_threads(m, w->live_nodes);
     w->threads_most = m->next_count > w->threads_most ? m->next_count : w->threads_most;
     return m->next_count;
 }
 
-/* Adds the tokens of the trie nodes i to end - 1, all children of one node, by a depth-first walk from the threads of
-   level 0. */
+/* Adds the tokens of the trie nodes i to end - 1, all children of one node, to the mask, by a depth-first walk from the
+   threads of level 0. */
 static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__trie_tree *tree, uint32_t i, uint32_t end)
 {
     const specdec__trie_node *nodes = tree->nodes;
@@ -35103,11 +35337,11 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
 
     w->tree = tree;
     level->children_end = end;
-    level->new_count = (uint16_t)w->automaton.new_count;
+    level->new_node_count = (uint16_t)w->automaton.new_node_count;
     level->has_set = level->is_plain = 1;
     memset(w->byte_sets[0], 0, sizeof w->byte_sets[0]);
-    specdec__automaton_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
-                                  w->byte_sets[0]);
+    specdec__automaton_find_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
+                                       w->byte_sets[0]);
     for (;;) {
         uint32_t byte, next, count, first, k;
 
@@ -35123,16 +35357,16 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
             i = next;
             continue;
         }
-        w->automaton.new_count = level->new_count;
+        w->automaton.new_node_count = level->new_node_count;
         if (level->thread_count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
-            w->automaton.words[w->threads[level->first_thread].state] & SPECDEC__RECORD_STRING) {
+            w->automaton.words[w->threads[level->first_thread].state] & SPECDEC__RECORD_IN_STRING) {
             w->threads[level->first_thread + 1] = w->threads[level->first_thread];
             count = 1;
         } else {
             count = specdec__mask_read_byte(w, level, byte);
         }
         if (count == UINT32_MAX) {
-            specdec__mask_test_tokens(w, i, next);
+            specdec__mask_test_tokens_one_by_one(w, i, next);
             i = next;
             continue;
         }
@@ -35149,8 +35383,9 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
                                      w->threads[level->first_thread + level->thread_count + k].state;
 
             /* short plain tokens are in the mask already; a state without live kinds is inside a character */
-            if (depth + 1 + tree->heights[i] > w->brief_bytes || !level->is_plain || !SPECDEC__LIVE(record[0]) ||
-                (byte < 0x80 && specdec__byte_kind(byte) == SPECDEC__KIND_OTHER))
+            if (depth + 1 + tree->heights[i] > w->short_plain_bytes || !level->is_plain ||
+                !SPECDEC__RECORD_LIVE_KINDS(record[0]) ||
+                (byte < 0x80 && specdec__byte_kind(byte) == SPECDEC__BYTE_KIND_OTHER))
                 specdec__mask_add_entries(w, first, nodes[next].first_and_kinds >> 8);
             i = next;
             continue;
@@ -35163,18 +35398,18 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
         }
         w->levels[depth + 1].first_thread = (uint16_t)(level->first_thread + level->thread_count);
         w->levels[depth + 1].is_plain = level->is_plain &&
-                                        (byte >= 0x80 || specdec__byte_kind(byte) != SPECDEC__KIND_OTHER);
+                                        (byte >= 0x80 || specdec__byte_kind(byte) != SPECDEC__BYTE_KIND_OTHER);
         level = &w->levels[++depth];
         level->thread_count = (uint16_t)count;
-        level->new_count = (uint16_t)w->automaton.new_count;
+        level->new_node_count = (uint16_t)w->automaton.new_node_count;
         level->children_end = next;
         level->has_set = 0;
         if (depth < 4 && next - i > 64) {
             level->has_set = 1;
             memset(w->byte_sets[depth], 0, sizeof w->byte_sets[depth]);
-            if (w->automaton.new_count + SPECDEC__STACK_NEW <= SPECDEC__MASK_NEW_NODES)
-                specdec__automaton_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
-                                              w->byte_sets[depth]);
+            if (w->automaton.new_node_count + SPECDEC__STACK_NEW <= SPECDEC__MASK_NEW_NODES)
+                specdec__automaton_find_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
+                                                   w->byte_sets[depth]);
             else
                 level->has_set = 0;
         }
@@ -35182,13 +35417,13 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
     }
 }
 
-/* Adds tokens that consist of at most `most` plain characters. */
-static void specdec__mask_add_plain(specdec__mask_walk *w, uint32_t most)
+/* Adds the tokens that consist of at most `most` plain characters to the mask. */
+static void specdec__mask_add_plain_tokens(specdec__mask_walk *w, uint32_t most)
 {
     const specdec_token_trie *t = w->trie;
     uint32_t i;
 
-    if (most >= SPECDEC__TRIE_LONGEST) {
+    if (most >= SPECDEC__TRIE_TOKEN_BYTES) {
         for (i = 0; i < t->words; i++)
             w->mask[i] |= t->plain[i];
         return;
@@ -35197,10 +35432,10 @@ static void specdec__mask_add_plain(specdec__mask_walk *w, uint32_t most)
         SPECDEC__MASK_SET(w->mask, t->by_length[i]);
 }
 
-/* Adds the tokens that a thread allows inside a string with length limits. Entries are grouped by the number of plain
-   characters in front: all numbers of a group lead to one counter. In front of the quote the stack node of the
+/* Adds the tokens that a thread allows inside a string with length limits to the mask. Entries are grouped by the
+   number of plain characters in front: all of a group lead to one counter. In front of the quote the stack node of the
    repetition is pushed first. */
-static void specdec__mask_add_counted_string(specdec__mask_walk *w, const specdec__automaton_thread *at)
+static void specdec__mask_add_counted_string_tokens(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
     specdec__automaton *m = &w->automaton;
     const uint32_t *record = m->words + at->state, *call = record + 2 + 2 * SPECDEC__RECORD_EDGES(record[0]);
@@ -35209,7 +35444,7 @@ static void specdec__mask_add_counted_string(specdec__mask_walk *w, const specde
     const uint32_t least = m->words[after + 2], most = m->words[after + 3];
     uint32_t p, last = 0, done = 0, parent;
 
-    m->new_count = m->first_new = 0;
+    m->new_node_count = m->first_new_node = 0;
     if (begins) {
         parent = specdec__automaton_push_node(m, call[1], 0, at->node);
         if (parent == UINT32_MAX)
@@ -35218,14 +35453,14 @@ static void specdec__mask_add_counted_string(specdec__mask_walk *w, const specde
         parent = w->state->node[at->node].parent;
         done = w->state->node[at->node].counter;
     }
-    specdec__mask_add_plain(w, most == UINT32_MAX ? SPECDEC__TRIE_LONGEST : most - done);
-    for (p = 0; p <= SPECDEC__TRIE_LONGEST && (most == UINT32_MAX || done + p <= most); p = last + 1) {
+    specdec__mask_add_plain_tokens(w, most == UINT32_MAX ? SPECDEC__TRIE_TOKEN_BYTES : most - done);
+    for (p = 0; p <= SPECDEC__TRIE_TOKEN_BYTES && (most == UINT32_MAX || done + p <= most); p = last + 1) {
         uint32_t any = w->trie->rest_lengths[p];
 
         last = p;
         if (done + p >= least &&
-            (most == UINT32_MAX || most - done >= SPECDEC__TRIE_LONGEST + w->trie->rest_longest)) {
-            last = SPECDEC__TRIE_LONGEST; /* no limit is within reach of any entry */
+            (most == UINT32_MAX || most - done >= SPECDEC__TRIE_TOKEN_BYTES + w->trie->rest_longest)) {
+            last = SPECDEC__TRIE_TOKEN_BYTES; /* no limit is within reach of any entry */
             any = 1;
         } else if (done + p >= least && most - done > p + w->trie->rest_longest) {
             last = most - done - w->trie->rest_longest - 1;
@@ -35235,7 +35470,7 @@ static void specdec__mask_add_counted_string(specdec__mask_walk *w, const specde
             continue;
         w->plain_least = p;
         w->plain_most = last;
-        m->new_count = m->first_new = begins ? 1 : 0;
+        m->new_node_count = m->first_new_node = begins ? 1 : 0;
         w->threads[0].state = after;
         w->threads[0].node = specdec__automaton_push_node(m, after, most == UINT32_MAX && done + p > least
                                                                  ? (done > least ? done : least) : done + p, parent);
@@ -35245,38 +35480,38 @@ static void specdec__mask_add_counted_string(specdec__mask_walk *w, const specde
         w->levels[0].thread_count = 1;
         specdec__mask_walk_children(w, &w->trie->rest, 1, w->trie->rest.count);
     }
-    m->new_count = 0;
+    m->new_node_count = 0;
 }
 
-/* Adds the tokens that threads allow, by a walk over a whole trie. */
+/* Adds the tokens that `count` threads allow to the mask, by a walk over a whole trie. */
 static void specdec__mask_walk_trie(specdec__mask_walk *w, const specdec__automaton_thread *threads, uint32_t count,
                                     const specdec__trie_tree *tree)
 {
     w->plain_least = 0;
-    w->plain_most = SPECDEC__TRIE_LONGEST;
-    w->automaton.new_count = 0;
+    w->plain_most = SPECDEC__TRIE_TOKEN_BYTES;
+    w->automaton.new_node_count = 0;
     w->levels[0].first_thread = 0;
     w->levels[0].thread_count = (uint16_t)count;
     memcpy(w->threads, threads, count * sizeof *threads);
     specdec__mask_walk_children(w, tree, 1, tree->count);
 }
 
-/* May any unlisted key follow a KEY state, read by the state of unlimited strings? */
+/* May any unlisted key follow a KEY state, so that the state of unlimited strings reads it? */
 static int specdec__mask_allows_any_key(const specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
     const specdec__automaton *m = &w->automaton;
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
 
     return SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_KEY && record[3] &&
-           m->words[record[3]] & SPECDEC__RECORD_STRING &&
+           m->words[record[3]] & SPECDEC__RECORD_IN_STRING &&
            SPECDEC__RECORD_KIND(m->words[object[SPECDEC__OBJECT_OTHER]]) == SPECDEC__RECORD_SET &&
            specdec__object_allows_unlisted(m, object, specdec__automaton_node(m, at->node)->counter,
                                            specdec__automaton_stack_height(m, at->node));
 }
 
-/* Computes the tokens at and below a trie node anew, from the thread in threads[0], which stands in front of its
-   byte. */
-static void specdec__mask_redo_node(specdec__mask_walk *w, uint32_t node)
+/* Computes anew which tokens at and below a trie node may follow, from the thread in w->threads[0], which stands in
+   front of the node's byte. */
+static void specdec__mask_recompute_tokens_of_node(specdec__mask_walk *w, uint32_t node)
 {
     const specdec__trie_tree *tree = &w->trie->all;
     const uint32_t next = tree->nodes[node].next_and_byte >> 8, first = tree->nodes[node].first_and_kinds >> 8;
@@ -35285,7 +35520,7 @@ static void specdec__mask_redo_node(specdec__mask_walk *w, uint32_t node)
     w->tree = tree;
     for (entry = first; entry < tree->nodes[next].first_and_kinds >> 8; entry++)
         w->mask[tree->tokens[entry] / 32] &= ~(1u << tree->tokens[entry] % 32);
-    w->automaton.new_count = 0;
+    w->automaton.new_node_count = 0;
     w->levels[0].first_thread = 0;
     w->levels[0].thread_count = 1;
     count = specdec__mask_read_byte(w, &w->levels[0], tree->nodes[node].next_and_byte & 255);
@@ -35298,19 +35533,19 @@ static void specdec__mask_redo_node(specdec__mask_walk *w, uint32_t node)
         specdec__mask_walk_children(w, tree, node + 1, next);
 }
 
-/* Adds the tokens that a thread allows at a key, where listed and unlisted keys may follow: first those of an unlimited
-   string; then tokens that begin like a listed key are computed anew. */
-static void specdec__mask_add_key(specdec__mask_walk *w, const specdec__automaton_thread *at)
+/* Adds the tokens that a thread allows at an object's key, where listed and unlisted keys may follow, to the mask:
+   first those of an unlimited string; then tokens that begin like a listed key are computed anew. */
+static void specdec__mask_add_key_tokens(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
     specdec__automaton *m = &w->automaton;
     const uint32_t *record = m->words + at->state;
     const specdec__trie_node *nodes = w->trie->all.nodes;
     uint32_t i = 1, depth = 0, end = w->trie->all.count;
 
-    specdec__mask_add_plain(w, SPECDEC__TRIE_LONGEST);
+    specdec__mask_add_plain_tokens(w, SPECDEC__TRIE_TOKEN_BYTES);
     w->plain_least = 0;
-    w->plain_most = SPECDEC__TRIE_LONGEST;
-    m->new_count = m->first_new = 0;
+    w->plain_most = SPECDEC__TRIE_TOKEN_BYTES;
+    m->new_node_count = m->first_new_node = 0;
     w->threads[0].state = record[3];
     w->threads[0].node = specdec__automaton_push_node(m, m->words[record[1] + SPECDEC__OBJECT_OTHER], 0, at->node);
     w->levels[0].first_thread = 0;
@@ -35339,50 +35574,52 @@ static void specdec__mask_add_key(specdec__mask_walk *w, const specdec__automato
         if (edge) {
             w->threads[0].state = w->key_states[depth];
             w->threads[0].node = at->node;
-            specdec__mask_redo_node(w, i);
+            specdec__mask_recompute_tokens_of_node(w, i);
         }
         i = end;
     }
 }
 
-/* Adds all tokens that may follow, except end-of-text tokens. Threads inside strings are walked one by one, with the
-   tries for strings; if threads would be dropped in a walk with all of them, that walk is made instead. */
-static void specdec__mask_add_threads(specdec__mask_walk *w)
+/* Adds all tokens that may follow the text, except end-of-text tokens, to the mask. Threads inside strings are walked
+   one by one, with the tries for strings; if threads would be left out in a walk with all of them, that walk is made
+   instead. */
+static void specdec__mask_add_tokens_of_threads(specdec__mask_walk *w)
 {
     const specdec_constraint_state *state = w->state;
     specdec__automaton_thread others[SPECDEC__AUTOMATON_THREADS];
     uint32_t i, count = 0, sum = 0, key = UINT32_MAX;
 
-    if (state->threads <= SPECDEC__MASK_SINGLE_THREADS) {
-        for (i = 0; i < state->threads && key == UINT32_MAX; i++)
+    if (state->thread_count <= SPECDEC__MASK_SINGLE_THREADS) {
+        for (i = 0; i < state->thread_count && key == UINT32_MAX; i++)
             if (specdec__mask_allows_any_key(w, &state->thread[i]))
                 key = i;
         w->threads_most = 1;
         if (key != UINT32_MAX) { /* first, as it also takes tokens away */
-            specdec__mask_add_key(w, &state->thread[key]);
+            specdec__mask_add_key_tokens(w, &state->thread[key]);
             sum += w->threads_most;
         }
-        for (i = 0; i < state->threads; i++) {
+        for (i = 0; i < state->thread_count; i++) {
             const specdec__automaton_thread *at = &state->thread[i];
             const uint32_t header = w->automaton.words[at->state];
 
             if (i == key)
                 continue;
             w->threads_most = 1;
-            if (header & SPECDEC__RECORD_STRING) {
-                specdec__mask_add_plain(w, SPECDEC__TRIE_LONGEST);
+            if (header & SPECDEC__RECORD_IN_STRING) {
+                specdec__mask_add_plain_tokens(w, SPECDEC__TRIE_TOKEN_BYTES);
                 specdec__mask_walk_trie(w, at, 1, &w->trie->rest);
-            } else if (header & SPECDEC__RECORD_STRINGS && SPECDEC__RECORD_KIND(header) != SPECDEC__RECORD_REPEAT) {
-                specdec__mask_add_counted_string(w, at);
+            } else if (header & SPECDEC__RECORD_COUNTED_STRING &&
+                       SPECDEC__RECORD_KIND(header) != SPECDEC__RECORD_REPEAT) {
+                specdec__mask_add_counted_string_tokens(w, at);
             } else if (SPECDEC__RECORD_KIND(header) == SPECDEC__RECORD_PLAIN &&
-                       SPECDEC__LIVE(header) == SPECDEC__KINDS_PLAIN) {
+                       SPECDEC__RECORD_LIVE_KINDS(header) == SPECDEC__BYTE_KINDS_PLAIN) {
                 uint32_t k;
 
                 for (k = 0; k < w->trie->words; k++)
-                    w->mask[k] |= w->trie->brief[k];
-                w->brief_bytes = SPECDEC__LIVE_BYTES;
+                    w->mask[k] |= w->trie->short_plain[k];
+                w->short_plain_bytes = SPECDEC__LIVE_KINDS_BYTES;
                 specdec__mask_walk_trie(w, at, 1, &w->trie->all);
-                w->brief_bytes = 0;
+                w->short_plain_bytes = 0;
             } else {
                 others[count++] = *at;
                 continue;
@@ -35397,10 +35634,11 @@ static void specdec__mask_add_threads(specdec__mask_walk *w)
             return;
     }
     memset(w->mask, 0, (size_t)w->trie->words * 4);
-    specdec__mask_walk_trie(w, state->thread, state->threads, &w->trie->all);
+    specdec__mask_walk_trie(w, state->thread, state->thread_count, &w->trie->all);
 }
 
-/* Computes the mask of a state: bit i is 1 if token i may follow. memory: sizeof(specdec__mask_walk) */
+/* Computes which tokens may follow a text with this state: bit i of mask is 1 if token i may. memory:
+   sizeof(specdec__mask_walk) bytes. */
 static SPECDEC__UNUSED void specdec__mask_compute(const specdec_constraint *c, const specdec_constraint_state *state,
                                                   const specdec_token_trie *trie, uint32_t *mask, void *memory)
 {
@@ -35411,16 +35649,16 @@ static SPECDEC__UNUSED void specdec__mask_compute(const specdec_constraint *c, c
 
     specdec__automaton_load_state(&w->automaton, c, state);
     w->automaton.new_nodes = w->new_nodes;
-    w->automaton.new_room = SPECDEC__MASK_NEW_NODES;
+    w->automaton.new_node_room = SPECDEC__MASK_NEW_NODES;
     w->automaton.visits = w->visits;
     w->state = state;
     w->trie = trie;
     w->mask = mask;
-    w->brief_bytes = 0;
+    w->short_plain_bytes = 0;
     memset(mask, 0, (size_t)trie->words * 4);
-    specdec__mask_add_threads(w);
-    for (i = 0; i < v->end_count; i++) {
-        const uint32_t token = (uint32_t)v->ends[i];
+    specdec__mask_add_tokens_of_threads(w);
+    for (i = 0; i < v->end_token_count; i++) {
+        const uint32_t token = (uint32_t)v->end_tokens[i];
 
         mask[token / 32] &= ~(1u << token % 32);
         if (complete)
@@ -38926,7 +39164,7 @@ static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__
                                                     specdec_error *error)
 {
     specdec_result result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error);
-    specdec__chat_found *found;
+    specdec__chat_recognition *found;
     specdec__chat_work *work;
     void *memory;
     size_t bytes, from;
@@ -38934,7 +39172,7 @@ static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__
     if (!SPECDEC__TEMPLATES || result || !m->chat_template.data)
         return result;
     bytes = specdec__template_memory_needed(m->chat_template.size);
-    found = SPECDEC__TAKE(arena, specdec__chat_found, 1);
+    found = SPECDEC__TAKE(arena, specdec__chat_recognition, 1);
     from = arena->used;
     work = SPECDEC__TAKE(arena, specdec__chat_work, 1);
     memory = specdec__arena_reserve(arena, bytes, 1, SPECDEC__CACHE_LINE);
@@ -38943,7 +39181,7 @@ static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__
         work->memory = memory;
         work->memory_bytes = bytes;
         specdec__chat_recognise_template(work, m->chat_template, &m->vocab);
-        specdec__conversation_find_format(work, m->chat_template, &m->vocab);
+        specdec__conversation_find_call_format(work, m->chat_template, &m->vocab);
         m->chat = &found->chat;
     }
     *beyond = specdec__arena_rewind(arena, from);
@@ -48831,7 +49069,7 @@ static int specdec__constrained_is_end(const specdec__constrained *c, int32_t to
     for (i = 0; i < c->end_count; i++)
         if (c->ends[i] == token)
             return 1;
-    return specdec__vocab_token_ends_text(c->masker->vocab, token);
+    return specdec__vocab_is_end_token(c->masker->vocab, token);
 }
 
 /* Whether the decoder drops the space at the beginning of the plain token behind `previous` (-1: none): SPM puts a
@@ -48893,7 +49131,7 @@ static void specdec__constrained_advance_state(const specdec__constrained *c, sp
         if (!specdec__constraint_read_byte(c->constraint, state, bytes.data[i]))
             break;
     if (i < bytes.size || !bytes.size)
-        state->threads = 0;
+        state->thread_count = 0;
 }
 
 /* The token before index `at` of a sequence; -1: there is none. */
@@ -49112,9 +49350,9 @@ static int32_t specdec__constrained_compute_mask(specdec__constrained *c, const 
     for (i = 0; i < tokens; i = m->mask[i / 32] ? i + 1 : (i | 31) + 1)
         if (specdec__masker_has_token(m, i))
             return i;
-    for (i = 0; i < m->vocab->end_count; i++)
-        if (m->vocab->ends[i] >= 0 && m->vocab->ends[i] < tokens)
-            m->mask[m->vocab->ends[i] / 32] |= 1u << m->vocab->ends[i] % 32;
+    for (i = 0; i < m->vocab->end_token_count; i++)
+        if (m->vocab->end_tokens[i] >= 0 && m->vocab->end_tokens[i] < tokens)
+            m->mask[m->vocab->end_tokens[i] / 32] |= 1u << m->vocab->end_tokens[i] % 32;
     for (i = 0; i < tokens; i++)
         if (specdec__masker_has_token(m, i))
             return i;
@@ -49978,9 +50216,9 @@ static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
 {
     int i = 0;
 
-    while (i < vocab->end_count && vocab->ends[i] != token)
+    while (i < vocab->end_token_count && vocab->end_tokens[i] != token)
         i++;
-    return i < vocab->end_count;
+    return i < vocab->end_token_count;
 }
 
 /* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences, from an arena. level: bytes of
@@ -53347,7 +53585,7 @@ struct specdec {
     /* Large members come last, in all structures: x86 instructions encode offsets below 128 in a byte. */
     specdec_error error;         /* of the sequence's last call that failed */
     specdec_splitter splitter;   /* divides the answer into parts, where `parts` is set */
-    specdec__text_stream stream; /* decodes the answer's tokens to text */
+    specdec__text_decoder stream; /* decodes the answer's tokens to text */
     specdec__view view;          /* its keys and values in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
     specdec__stop_scan stop;     /* searches the answer's text for stop strings, which lie in stop_bytes, too */
@@ -53385,7 +53623,7 @@ static void specdec__stream_lay_out_arrays(specdec *t, const specdec__context *t
 {
     const size_t tokens = (size_t)room->view_keys + (size_t)c->tree_depth + 1;
     const specdec__model *model = target->model;
-    const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TOKEN_TEXT_EXTRA;
+    const size_t text_room = (size_t)model->vocab.longest_bytes + SPECDEC__TOKEN_TEXT_EXTRA;
     const size_t noted = c->logprobs ? tokens : 0;
     specdec_candidate *best;
     specdec__merged merged;
@@ -53600,7 +53838,7 @@ static int specdec__stream_is_end(const specdec *t, int32_t token)
     for (i = 0; i < t->end_count; i++)
         if (t->ends[i] == token)
             return 1;
-    return specdec__vocab_token_ends_text(&t->model->vocab, token);
+    return specdec__vocab_is_end_token(&t->model->vocab, token);
 }
 
 /* How many tokens the sequence's answer has, pending ones and those that have slid out included. */
@@ -53652,8 +53890,8 @@ static void specdec__stream_begin_answer(specdec *t)
     t->stop.stopped = 0;
     t->stop.held = t->stop.taken_bytes = 0;
     t->freed = 0;
-    specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
-                               t->settings.show_special);
+    specdec__text_decoder_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
+                                t->settings.show_special);
 }
 
 /* Why the answer ends with the first `count` tokens of the sequence; SPECDEC_STOP_NONE: it does not end there. */
@@ -53674,16 +53912,16 @@ static specdec_stop specdec__stream_end_reason(const specdec *t, int count)
 
 /* Decodes a token of the answer to t->token_text (*more bytes). Control tokens are spelled where settings say so, and
    where the splitter of parts needs them. */
-static specdec_result specdec__stream_decode_token(const specdec *t, specdec__text_stream *stream, int32_t token,
+static specdec_result specdec__stream_decode_token(const specdec *t, specdec__text_decoder *stream, int32_t token,
                                                    size_t *more, specdec_error *error)
 {
     const specdec__vocab *v = &t->model->vocab;
     const int mark = t->parts && !t->settings.show_special &&
                      specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)token)) &&
-                     specdec__answer_shows_token(&t->splitter, specdec__vocab_token_text(v, (uint32_t)token));
+                     specdec__answer_marks_contain_token(&t->splitter, specdec__vocab_token_text(v, (uint32_t)token));
 
     stream->show_special = t->settings.show_special || mark;
-    return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);
+    return specdec__text_decoder_push(stream, v, token, t->token_text, t->text_room, more, error);
 }
 
 /* Reverses the order of the `count` items of an array; size: bytes of an item. */
@@ -54296,7 +54534,7 @@ static void specdec__engine_lay_out_buffers(specdec__engine *e, specdec__arena *
     e->chat_plain = SPECDEC__CHATS ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1) : NULL;
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
     if (SPECDEC__TEMPLATES && e->target_model->chat_template.data) {
-        const size_t most = specdec__chat_template_bytes(e->target_model->chat_template.size, e->chat_bytes);
+        const size_t most = specdec__chat_template_memory(e->target_model->chat_template.size, e->chat_bytes);
 
         e->scratch_bytes = e->scratch_bytes > most ? e->scratch_bytes : most;
     }
@@ -55189,7 +55427,7 @@ static void specdec__engine_log_chat(const specdec__engine *e)
         return;
     }
     if (!chat->format) {
-        specdec__chat_refuse_unknown(chat, &words);
+        specdec__chat_refuse_unknown_format(chat, &words);
         specdec__log_line(hooks, "%s", words.text);
         return;
     }
@@ -56783,8 +57021,8 @@ static int specdec__engine_may_fork(const specdec *t, int count)
 /* Tokens that must not be chosen from a row of logits, and their own logits, which the row gets back afterwards. */
 typedef struct specdec__forbidden {
     int count;
-    int32_t token[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS]; /* (count): ids */
-    float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS];   /* (count): logits of the model */
+    int32_t token[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_END_TOKENS]; /* (count): ids */
+    float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_END_TOKENS];   /* (count): logits of the model */
 } specdec__forbidden;
 
 /* Forbids tokens[count]: sets their logits to -infinity, and adds the tokens and their former logits to *own. Ids
@@ -56816,7 +57054,7 @@ static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specd
     if (brief)
         specdec__engine_forbid_list(t, logits, t->ends, t->end_count, own);
     if (brief || t->settings.ignore_end)
-        specdec__engine_forbid_list(t, logits, v->ends, v->end_count, own);
+        specdec__engine_forbid_list(t, logits, v->end_tokens, v->end_token_count, own);
     if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
     specdec__engine_forbid_list(t, logits, &e->child_token, 1, own);
@@ -56969,7 +57207,7 @@ static void specdec__engine_settle_row(specdec *t, int column)
     const specdec__settle_list lists[] = {
         {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* these and the next two lists may be forbidden */
         {t->ends, sizeof *t->ends, t->end_count},
-        {t->model->vocab.ends, sizeof *t->model->vocab.ends, t->model->vocab.end_count},
+        {t->model->vocab.end_tokens, sizeof *t->model->vocab.end_tokens, t->model->vocab.end_token_count},
         {t->tokens + t->count - need.altered, sizeof *t->tokens, need.altered},
         {s->bias_count ? &s->biases->token : NULL, sizeof *s->biases, s->bias_count}};
 
@@ -57906,14 +58144,14 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 7
+#define SPECDEC__WIRE_MAGIC 0x50445053u /* first word of every message: "SPDP" */
+#define SPECDEC__WIRE_VERSION 7         /* version of the messages' format */
 #define SPECDEC__WIRE_URGENT_WORDS 96   /* words of an urgent message, at most */
 #define SPECDEC__WIRE_MAX_RUNS 32       /* sent runs that are not answered, at most */
 #define SPECDEC__WIRE_MAX_RANKS 64      /* ranks of a cluster, at most */
 #define SPECDEC__WIRE_WAIT_SECONDS 0.05 /* seconds that a rank waits for a message before it looks at the clock */
 #define SPECDEC__WIRE_MAX_TOKENS 64     /* tokens of a sequence in one message to the draft rank, at most */
-#define SPECDEC__WIRE_LOAD_SILENCES 8   /* how many specdec_cluster.silence a rank may load, or make no progress */
+#define SPECDEC__WIRE_LOAD_SILENCES 8   /* times specdec_cluster.silence: seconds for loading, or without progress */
 #define SPECDEC__WIRE_LOADING_FLAG 0x80000000u /* in the first word of ALIVE: the sender still loads its model */
 #define SPECDEC__REMOTE_DRAFTS_PER_SEQUENCE 2048 /* draft tokens stored by rank 0, for each of the first 8 sequences */
 #define SPECDEC__REMOTE_DRAFT_CHILDREN 15 /* children of a draft token, at most */
@@ -57969,28 +58207,28 @@ enum { SPECDEC__WIRE_SAMPLING_WORDS = 8 + SPECDEC__SAMPLE_WORDS };
 typedef struct specdec__remote_draft {
     uint32_t number;     /* serial number of the draft token; 0: this place of the ring is empty */
     uint32_t first;      /* number of its first child; its other children have the next numbers */
-    int32_t token;
+    int32_t token;       /* token id */
     unsigned char share; /* probability among its siblings, in units of 1/255 */
     unsigned char count; /* number of its children, once they have arrived; 0 before */
 } specdec__remote_draft;
 
-/* What rank 0 knows of a sequence on the draft rank. */
+/* The state of a sequence on the draft rank, as far as rank 0 records it. */
 typedef struct specdec__remote_sequence {
-    uint32_t epoch;      /* bumped when draft tokens of the sequence become invalid */
+    uint32_t epoch;      /* increased when draft tokens of the sequence become invalid */
     int sent_count;      /* tokens of the sequence that were sent to the draft rank */
     int epoch_unsent;    /* 1: the epoch has changed since the last order */
-    double sent_at;      /* clock, seconds: when the last token was sent */
+    double sent_at;      /* time in seconds at which the last token was sent to the draft rank */
     uint32_t sampling[SPECDEC__WIRE_SAMPLING_WORDS]; /* the sampling sent last */
-    uint32_t root;       /* number of the draft token that is the sequence's token count - 1 */
+    uint32_t root;       /* number of the draft token that is the root: the last of the first `count` tokens */
     int count;           /* tokens of the sequence up to the root; 0: no draft tokens are stored */
 } specdec__remote_sequence;
 
 /* A run that rank 0 has sent to the other ranks, and whose logits were not taken yet. */
 typedef struct specdec__wire_run {
-    uint32_t number;
-    int rows;               /* wanted rows */
+    uint32_t number;        /* serial number of the run */
+    int rows;               /* number of wanted rows, those whose logits are computed */
     int cancelled;          /* 1: the other ranks were told to end it early */
-    int returned;           /* 1: it was answered */
+    int returned;           /* 1: the last rank has answered it */
     int abandoned;          /* 1: its rows are not awaited; it is removed when it returns */
     double slowest_seconds; /* seconds of the run on the slowest rank, once it has returned */
     specdec_result result;  /* of a run that has returned; OK: its rows are the message in link->inbox */
@@ -58089,8 +58327,9 @@ static void specdec__wire_put(unsigned char *message, int i, uint32_t word)
     specdec__store_u32(message + 4 * (size_t)i, word);
 }
 
-/* The checksum of a message, without the word that holds it: changing a single word always changes the checksum. */
-static uint32_t specdec__wire_checksum(const unsigned char *message, size_t words)
+/* Returns the checksum of a message, without the word that holds it: changing a single word always changes the
+   checksum. */
+static uint32_t specdec__wire_message_checksum(const unsigned char *message, size_t words)
 {
     uint32_t sum = 1;
     size_t i;
@@ -58123,7 +58362,7 @@ static void specdec__wire_get_floats(float *to, const unsigned char *from, int c
 
 /* Whether `size` bytes, which may be at most `room`, form a valid message of a cluster of `ranks` ranks: magic number,
    version, kind, sender, length and checksum. */
-static int specdec__wire_check(const unsigned char *message, size_t size, size_t room, int ranks)
+static int specdec__wire_check_message(const unsigned char *message, size_t size, size_t room, int ranks)
 {
     uint64_t words, rows, floats, kind;
 
@@ -58137,11 +58376,11 @@ static int specdec__wire_check(const unsigned char *message, size_t size, size_t
            (kind & 255) == SPECDEC__WIRE_VERSION && (kind >> 8 & 255) < SPECDEC__WIRE_KINDS &&
            kind >> 16 < (uint64_t)ranks && rows <= 1 << 20 && floats <= 1 << 24 &&
            SPECDEC__WIRE_HEADER_WORDS + words + rows * floats == size / 4 &&
-           specdec__wire_checksum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_CHECKSUM);
+           specdec__wire_message_checksum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_CHECKSUM);
 }
 
-/* The sender in the header of a message that may be damaged; 0 for a message that is shorter than a header. */
-static int specdec__wire_sender(const unsigned char *message, size_t size)
+/* Returns the sender in the header of a message that may be damaged; 0 for a message that is shorter than a header. */
+static int specdec__wire_message_sender(const unsigned char *message, size_t size)
 {
     return size < 4 * SPECDEC__WIRE_HEADER_WORDS ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
 }
@@ -58153,7 +58392,7 @@ typedef struct specdec__wire_reader {
     int bad;                 /* 1: a word was missing, or out of its range */
 } specdec__wire_reader;
 
-/* The next word; 0 if there is none. */
+/* Returns the next word of a message that is read; 0 if there is none. */
 static uint32_t specdec__wire_read_word(specdec__wire_reader *in)
 {
     uint32_t word = 0;
@@ -58168,7 +58407,8 @@ static uint32_t specdec__wire_read_word(specdec__wire_reader *in)
     return word;
 }
 
-/* The next word as an integer in [low, high]; low if it is missing or out of range. */
+/* Returns the next word of a message that is read as an integer in [low, high]; low if it is missing or out of
+   range. */
 static int specdec__wire_read_int(specdec__wire_reader *in, int low, int high)
 {
     const int value = (int)specdec__wire_read_word(in);
@@ -58185,8 +58425,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The draft rank of a cluster, which has the draft model alone: the last rank but 0 without layers. 0 if there is
-   none. */
+/* Returns the number of a cluster's draft rank, which has the draft model alone: the last rank but 0 without layers; 0:
+   there is none. */
 static int specdec__cluster_draft_rank(const specdec_cluster *cluster)
 {
     int i = cluster->ranks - 1;
@@ -58196,13 +58436,13 @@ static int specdec__cluster_draft_rank(const specdec_cluster *cluster)
     return i;
 }
 
-/* Whether this rank is the draft rank. */
+/* Returns whether this rank is the draft rank of the cluster. */
 static int specdec__cluster_is_draft_rank(const specdec_cluster *cluster)
 {
     return cluster->rank && cluster->rank == specdec__cluster_draft_rank(cluster);
 }
 
-/* Refuses layers [from, end) for a rank if one of them reads the keys of a layer before `from`. */
+/* Refuses layers [from, end) of the model for a rank if one of them reads the keys of a layer before `from`. */
 static specdec_result specdec__cluster_check_shared_keys(const specdec__model *m, int from, int end,
                                                          specdec_error *error)
 {
@@ -58313,16 +58553,16 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The number of this rank. */
+/* Returns the number of this rank in the cluster. */
 static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
 
-/* The rank with layers next to a rank: behind it (step 1) or before it (step -1). */
+/* Returns the rank with layers of the target that is next to `rank`: behind it (step 1) or before it (step -1). */
 static int specdec__link_adjacent_stage(const specdec__link *link, int rank, int step)
 {
     return rank + step + (link->draft_rank_number && rank + step == link->draft_rank_number ? step : 0);
 }
 
-/* The last rank with layers. */
+/* Returns the last rank with layers of the target. */
 static int specdec__link_last_stage(const specdec__link *link)
 {
     return specdec__link_adjacent_stage(link, link->cluster.ranks, -1);
@@ -58374,7 +58614,7 @@ static void specdec__link_send(specdec__link *link, int to, int kind, unsigned c
     specdec__wire_put(message, SPECDEC__WIRE_ORDER_WORDS, (uint32_t)words);
     specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
     specdec__wire_put(message, SPECDEC__WIRE_ROW_FLOATS, (uint32_t)floats);
-    specdec__wire_put(message, SPECDEC__WIRE_CHECKSUM, specdec__wire_checksum(message, count));
+    specdec__wire_put(message, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(message, count));
     if ((link->draft_rank_lost == 2 && to == link->draft_rank_number) ||
         link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
         specdec__link_drop_draft_rank(link, to, "it cannot be reached"))
@@ -58399,7 +58639,7 @@ static void specdec__link_send_urgent(specdec__link *link, int to, int kind, uin
     specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
 }
 
-/* Sends this rank's progress (ALIVE) to a rank. Until rank 0 has answered, it is sent READY instead. */
+/* Sends this rank's progress (the message ALIVE) to a rank. Until rank 0 has answered, it is sent READY instead. */
 static void specdec__link_send_alive(specdec__link *link, int to)
 {
     const uint32_t loading = link->model_loaded ? 0 : SPECDEC__WIRE_LOADING_FLAG;
@@ -58411,7 +58651,7 @@ static void specdec__link_send_alive(specdec__link *link, int to)
                                   loading | link->layer | (uint64_t)link->sent_count[to] << 32, NULL);
 }
 
-/* Sends ALIVE to all other ranks. */
+/* Sends this rank's progress (the message ALIVE) to all other ranks. */
 static void specdec__link_send_alive_all(specdec__link *link)
 {
     int i;
@@ -58441,16 +58681,16 @@ static void specdec__link_reject_message(specdec__link *link, int rank, const ch
     specdec__link_send_failed(link);
 }
 
-/* Marks a run as cancelled. If this rank computes the run, it ends between two layers. */
-static void specdec__link_handle_cancel(specdec__link *link, uint32_t run)
+/* Handles the message CANCEL: marks a run as cancelled. If this rank computes the run, it ends between two layers. */
+static void specdec__link_handle_cancel_message(specdec__link *link, uint32_t run)
 {
     link->cancelled_runs[run % SPECDEC__WIRE_MAX_RUNS] = run;
     if (run == link->run)
         SPECDEC__STORE(&link->cancel_run, 1);
 }
 
-/* Handles FAILED: another rank has ended with an error. */
-static void specdec__link_handle_failed(specdec__link *link, int rank, const unsigned char *words, int count)
+/* Handles the message FAILED: another rank has ended with an error. */
+static void specdec__link_handle_failed_message(specdec__link *link, int rank, const unsigned char *words, int count)
 {
     const uint32_t length = specdec__wire_get(words, 0);
 
@@ -58462,13 +58702,13 @@ static void specdec__link_handle_failed(specdec__link *link, int rank, const uns
 }
 
 /* Marks a sequence as having no valid draft tokens: the draft rank begins again behind the next tokens it is sent. */
-static void specdec__remote_draft_invalidate(specdec__remote_sequence *sequence)
+static void specdec__remote_draft_invalidate_sequence(specdec__remote_sequence *sequence)
 {
     sequence->epoch++;
     sequence->epoch_unsent = 1;
 }
 
-/* The draft token with a number. NULL if it is not stored, or was overwritten. */
+/* Returns the draft token with a number; NULL: it is not stored, or was overwritten. */
 static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *link, uint32_t number)
 {
     specdec__remote_draft *draft = &link->draft_tokens[number % (uint32_t)link->draft_token_count];
@@ -58476,7 +58716,7 @@ static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *li
     return number && draft->number == number ? draft : NULL;
 }
 
-/* Stores a draft token in the ring, over an old one. word: token | share << 24. */
+/* Stores a draft token of the draft rank in the ring, over an old one. word: token | share << 24. */
 static void specdec__remote_draft_store(specdec__link *link, uint32_t number, uint32_t word)
 {
     specdec__remote_draft *draft = &link->draft_tokens[number % (uint32_t)link->draft_token_count];
@@ -58487,8 +58727,9 @@ static void specdec__remote_draft_store(specdec__link *link, uint32_t number, ui
     draft->share = (unsigned char)(word >> 24);
 }
 
-/* Adds a measured time to an exponential mean. A time above four times the mean counts as four times the mean. */
-static void specdec__remote_draft_add_time(double *mean, double seconds)
+/* Adds a measured time to an exponential mean, in seconds. A time above four times the mean counts as four times the
+   mean. */
+static void specdec__remote_draft_add_arrival_time(double *mean, double seconds)
 {
     seconds = *mean > 0 && seconds > 4 * *mean ? 4 * *mean : seconds;
     *mean += (seconds - *mean) * (*mean > 0 ? 0.25 : 1);
@@ -58502,16 +58743,16 @@ static void specdec__remote_draft_measure_arrival(specdec__link *link, const spe
     const double now = specdec__os_seconds();
 
     if (first_count && first_count == sequence->sent_count)
-        specdec__remote_draft_add_time(&link->draft_latency, now - sequence->sent_at);
+        specdec__remote_draft_add_arrival_time(&link->draft_latency, now - sequence->sent_at);
     if (!first_count)
-        specdec__remote_draft_add_time(&link->draft_interval, now - link->draft_arrival_at);
+        specdec__remote_draft_add_arrival_time(&link->draft_interval, now - link->draft_arrival_at);
     link->draft_arrival_at = now;
 }
 
 /* Stores the draft tokens of a message from the draft rank. Draft tokens of an earlier epoch, repeated ones and late
    ones are ignored. If a parent is missing, the draft rank is asked to begin a new tree. Returns 0 if the message is
    not valid. */
-static int specdec__remote_draft_receive(specdec__link *link, const unsigned char *words, int count)
+static int specdec__remote_draft_receive_message(specdec__link *link, const unsigned char *words, int count)
 {
     specdec__wire_reader in = {words, count, 0};
     const int view = specdec__wire_read_int(&in, 0, link->view_count - 1);
@@ -58550,14 +58791,14 @@ static int specdec__remote_draft_receive(specdec__link *link, const unsigned cha
     }
     link->next_draft_number = late ? link->next_draft_number : number;
     if (valid && lost)
-        specdec__remote_draft_invalidate(sequence);
+        specdec__remote_draft_invalidate_sequence(sequence);
     link->draft_arrived |= valid;
     return !in.bad;
 }
 
-/* Handles ALIVE: stores a rank's progress. Progress beyond the runs that rank 0 has sent is ignored, so that a faulty
-   rank cannot make rank 0 wait for ever. */
-static void specdec__link_handle_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
+/* Handles the message ALIVE: stores a rank's progress. Progress beyond the runs that rank 0 has sent is ignored, so
+   that a faulty rank cannot make rank 0 wait for ever. */
+static void specdec__link_handle_alive_message(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
 {
     specdec__wire_progress *p = &link->progress[rank];
     const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING_FLAG;
@@ -58576,7 +58817,7 @@ static void specdec__link_handle_alive(specdec__link *link, int rank, uint32_t r
 }
 
 /* Handles an urgent message of any kind. */
-static void specdec__link_handle_urgent(specdec__link *link, const unsigned char *message)
+static void specdec__link_handle_urgent_message(specdec__link *link, const unsigned char *message)
 {
     const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
     const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
@@ -58592,7 +58833,7 @@ static void specdec__link_handle_urgent(specdec__link *link, const unsigned char
     }
     link->progress[rank].started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
     switch (kind >> 8 & 255) {
-    case SPECDEC__WIRE_ALIVE: specdec__link_handle_alive(link, rank, run, first); break;
+    case SPECDEC__WIRE_ALIVE: specdec__link_handle_alive_message(link, rank, run, first); break;
     case SPECDEC__WIRE_READY:
         link->stalled_seconds = link->is_ready[rank] ? link->stalled_seconds : 0;
         link->ready_count += !link->is_ready[rank];
@@ -58603,14 +58844,14 @@ static void specdec__link_handle_urgent(specdec__link *link, const unsigned char
             specdec__link_send_failed(link);
         }
         break;
-    case SPECDEC__WIRE_CANCEL: specdec__link_handle_cancel(link, run); break;
+    case SPECDEC__WIRE_CANCEL: specdec__link_handle_cancel_message(link, run); break;
     case SPECDEC__WIRE_DONE:
         link->first_rank_run = run;
         link->stage_seconds = 1e-6 * specdec__wire_get(first, 0);
         break;
-    case SPECDEC__WIRE_FAILED: specdec__link_handle_failed(link, rank, first, words); break;
+    case SPECDEC__WIRE_FAILED: specdec__link_handle_failed_message(link, rank, first, words); break;
     case SPECDEC__WIRE_DRAFT_TOKENS:
-        if (!link->draft_tokens || !is_draft_rank || !specdec__remote_draft_receive(link, first, words))
+        if (!link->draft_tokens || !is_draft_rank || !specdec__remote_draft_receive_message(link, first, words))
             specdec__link_reject_message(link, rank, "draft tokens that make no sense");
         break;
     default: break;
@@ -58659,7 +58900,7 @@ static void specdec__link_check_cancel(specdec__link *link)
 }
 
 /* Receives and handles all urgent messages that have arrived, then does the periodic checks. */
-static void specdec__link_poll(specdec__link *link)
+static void specdec__link_handle_urgent_messages(specdec__link *link)
 {
     unsigned char message[4 * SPECDEC__WIRE_URGENT_WORDS];
     size_t size;
@@ -58667,9 +58908,9 @@ static void specdec__link_poll(specdec__link *link)
     while ((size = link->cluster.receive(link->cluster.user_data, -1, message, sizeof message)) != 0) {
         if (link->failed.code)
             return;
-        if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
-            specdec__link_handle_urgent(link, message);
-        } else if (!specdec__link_drop_draft_rank(link, specdec__wire_sender(message, size),
+        if (specdec__wire_check_message(message, size, sizeof message, link->cluster.ranks)) {
+            specdec__link_handle_urgent_message(link, message);
+        } else if (!specdec__link_drop_draft_rank(link, specdec__wire_message_sender(message, size),
                                                   "an urgent message that is none")) {
             specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
                           specdec__link_rank(link));
@@ -58680,7 +58921,7 @@ static void specdec__link_poll(specdec__link *link)
     specdec__link_keep_alive(link);
 }
 
-/* The rank from which this one receives messages that are not urgent. */
+/* Returns the rank from which this rank receives messages that are not urgent. */
 static int specdec__link_previous_rank(const specdec__link *link)
 {
     const int own = specdec__link_rank(link);
@@ -58690,8 +58931,8 @@ static int specdec__link_previous_rank(const specdec__link *link)
     return own == link->draft_rank_number ? 0 : specdec__link_adjacent_stage(link, own, -1);
 }
 
-/* Whether this rank waits for a message: rank 0 for READY of other ranks or the answer to a run, another rank for a
-   message that ALIVE says was sent. */
+/* Returns whether this rank waits for a message: rank 0 for READY of other ranks or the answer to a run, another rank
+   for a message that ALIVE says was sent. */
 static int specdec__link_expects_message(const specdec__link *link)
 {
     if (specdec__link_rank(link))
@@ -58700,7 +58941,7 @@ static int specdec__link_expects_message(const specdec__link *link)
                            : link->ready_count < link->cluster.ranks - 1;
 }
 
-/* The rank that rank 0 waits for. what: set to a verb, the step that this rank has not made. */
+/* Returns the rank for which rank 0 waits. *what: set to a verb, the step that this rank has not made. */
 static int specdec__link_find_stalled_rank(const specdec__link *link, const char **what)
 {
     const int last = link->connected ? specdec__link_last_stage(link) : link->cluster.ranks - 1;
@@ -58734,8 +58975,9 @@ static void specdec__link_fail_stalled(specdec__link *link)
     specdec__link_send_failed(link);
 }
 
-/* Waits for a message, at most `seconds`, and adds the time to link->stalled_seconds if a message is expected. A wait
-   counts at most two WAIT_SECONDS, so that a machine that was suspended does not end the cluster. */
+/* Waits for a message of any rank, at most `seconds`, and adds the time to link->stalled_seconds if a message is
+   expected. A wait counts at most two SPECDEC__WIRE_WAIT_SECONDS, so that a machine that was suspended does not end the
+   cluster. */
 static void specdec__link_wait(specdec__link *link, double seconds)
 {
     const int awaits = specdec__link_expects_message(link);
@@ -58752,22 +58994,22 @@ static void specdec__link_wait(specdec__link *link, double seconds)
         specdec__link_fail_stalled(link);
 }
 
-/* Counts a repacked matrix while the model loads, and sends ALIVE when it is due. */
+/* Counts a matrix that was repacked while the model loads, and sends ALIVE when it is due. */
 static void specdec__link_report_loading(specdec__link *link)
 {
     link->layer++;
-    specdec__link_poll(link);
+    specdec__link_handle_urgent_messages(link);
 }
 
 /* The hook of a forward pass between two layers: handles urgent messages, among them the one that cancels the run. */
-static void specdec__link_between_layers(specdec__context *c)
+static void specdec__link_hook_between_layers(specdec__context *c)
 {
     specdec__link *link = (specdec__link *)c->hooks_argument;
 
     if (link->cluster.layer)
         link->cluster.layer(link->cluster.user_data, c->n);
     link->layer++;
-    specdec__link_poll(link);
+    specdec__link_handle_urgent_messages(link);
 }
 
 /* Receives the next message of a rank into link->inbox. Returns 0 if none has arrived. */
@@ -58778,7 +59020,7 @@ static int specdec__link_receive(specdec__link *link, int rank, int kind)
 
     if (!size || link->failed.code)
         return 0;
-    is = specdec__wire_check(link->inbox, size, link->message_bytes, link->cluster.ranks)
+    is = specdec__wire_check_message(link->inbox, size, link->message_bytes, link->cluster.ranks)
              ? specdec__wire_get(link->inbox, SPECDEC__WIRE_KIND)
              : SPECDEC__WIRE_KINDS << 8;
     link->heard_at[rank] = specdec__os_seconds();
@@ -58833,7 +59075,7 @@ static unsigned char *specdec__link_begin_order(specdec__link *link, int kind, i
     return at + 4;
 }
 
-/* The number of a view of the target's cache. */
+/* Returns the number of a view of the target's cache. */
 static int specdec__link_view_number(const specdec__link *link, const specdec__view *view)
 {
     int i = 0;
@@ -58871,7 +59113,7 @@ static void specdec__link_cancel_run(specdec__link *link, specdec__wire_run *run
     run->cancelled = 1;
 }
 
-/* Removes the oldest run from link->sent_runs. */
+/* Removes the oldest of the runs that rank 0 has sent from link->sent_runs. */
 static void specdec__link_remove_oldest_run(specdec__link *link)
 {
     memmove(link->sent_runs, link->sent_runs + 1, (size_t)--link->sent_run_count * sizeof *link->sent_runs);
@@ -58892,7 +59134,7 @@ static void specdec__link_abandon_run(specdec__link *link, specdec__wire_run *ru
     specdec__link_remove_abandoned_runs(link);
 }
 
-/* Receives the answer to the oldest run that has none. Returns 0 if it has not arrived. */
+/* Receives the answer to the oldest sent run that has none. Returns 0 if it has not arrived. */
 static int specdec__link_receive_answer(specdec__link *link)
 {
     specdec__wire_run *run = &link->sent_runs[0];
@@ -58958,8 +59200,8 @@ static specdec_result specdec__link_take_run(specdec__link *link, specdec_error 
     return result;
 }
 
-/* Whether a sequence of the context's batch was cancelled, or the sequence whose caller waits for the step. */
-static int specdec__link_cancelled(const specdec__link *link)
+/* Returns whether a sequence of the context's batch was cancelled, or the sequence whose caller waits for the step. */
+static int specdec__link_step_is_cancelled(const specdec__link *link)
 {
     const specdec__batch *batch = link->context->batch;
     int i;
@@ -58973,8 +59215,8 @@ static int specdec__link_cancelled(const specdec__link *link)
     return 0;
 }
 
-/* Whether any sequence was cancelled. */
-static int specdec__link_any_cancelled(const specdec__link *link)
+/* Returns whether any sequence of the engine was cancelled. */
+static int specdec__link_any_sequence_cancelled(const specdec__link *link)
 {
     int i, any = SPECDEC__LOAD(link->context->pool->cancel);
 
@@ -58992,7 +59234,7 @@ static specdec_result specdec__link_await_run(specdec__link *link, uint32_t run,
     for (;;) {
         while (link->sent_run_count && !link->sent_runs[0].returned && specdec__link_receive_answer(link))
             continue;
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
             return specdec__fail(error, link->failed.code, "%s", link->failed.text);
         if (!link->sent_run_count || link->sent_runs[0].number > run)
@@ -59000,7 +59242,7 @@ static specdec_result specdec__link_await_run(specdec__link *link, uint32_t run,
         last = &link->sent_runs[link->sent_run_count - 1];
         if (link->sent_runs[0].number == run && link->sent_runs[0].returned)
             break;
-        if (specdec__link_cancelled(link)) {
+        if (specdec__link_step_is_cancelled(link)) {
             if (last->number == run && last->rows)
                 specdec__link_abandon_run(link, last);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
@@ -59041,16 +59283,18 @@ static specdec_result specdec__link_begin_run(specdec__context *c, specdec_error
     specdec__link *link = (specdec__link *)c->hooks_argument;
     const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_MAX_RUNS / 2 - 2);
 
-    while (!link->failed.code && !link->overlaps_runs && link->sent_run_count > most && !specdec__link_cancelled(link))
+    while (!link->failed.code && !link->overlaps_runs && link->sent_run_count > most &&
+           !specdec__link_step_is_cancelled(link))
         specdec__link_await_run(link, link->sent_runs[0].number, NULL);
     if (link->failed.code)
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    return !link->overlaps_runs && specdec__link_cancelled(link)
-               ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled") : SPECDEC_OK;
+    return !link->overlaps_runs && specdec__link_step_is_cancelled(link)
+               ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled")
+               : SPECDEC_OK;
 }
 
 /* The hook behind rank 0's last layer: sends the batch to the next rank, waits for its wanted rows and computes their
-   logits. Does not wait if several runs may overlap, or no row is wanted. A batch that ended early is sent as a
+   logits. It does not wait if several runs may overlap, or no row is wanted. A batch that ended early is sent as a
    cancelled run. */
 static specdec_result specdec__link_send_run(specdec__context *c, specdec_result result, specdec_error *error)
 {
@@ -59058,7 +59302,7 @@ static specdec_result specdec__link_send_run(specdec__context *c, specdec_result
     specdec__wire_run *run = &link->sent_runs[link->sent_run_count++];
     const double now = specdec__os_seconds();
 
-    if (!result && !link->overlaps_runs && specdec__link_cancelled(link))
+    if (!result && !link->overlaps_runs && specdec__link_step_is_cancelled(link))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     specdec__link_store_run_order(link, result != SPECDEC_OK);
     specdec__link_send_orders(link, c->model->layers && !result ? c->n : 0);
@@ -59074,10 +59318,11 @@ static specdec_result specdec__link_send_run(specdec__context *c, specdec_result
     return result || link->overlaps_runs || !c->row_count ? result : specdec__link_await_run(link, link->run, error);
 }
 
-/* The hooks of a forward pass: of ranks that serve, and of rank 0 if it is not the only rank with layers. */
+/* The hooks of a forward pass in a cluster: of ranks that serve, and of rank 0 if it is not the only rank with
+   layers. */
 static const specdec__forward_hooks specdec__link_hooks[] = {
-    {specdec__link_between_layers, NULL, NULL},
-    {specdec__link_between_layers, specdec__link_begin_run, specdec__link_send_run}};
+    {specdec__link_hook_between_layers, NULL, NULL},
+    {specdec__link_hook_between_layers, specdec__link_begin_run, specdec__link_send_run}};
 
 SPECDEC__FOR_SPEED
 
@@ -59087,16 +59332,16 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Reserves n->first_number slots in a view. Returns 0 if rank 0 has reserved another number of slots
+/* Reserves n->first_number slots in a view of the cache. Returns 0 if rank 0 has reserved another number of slots
    (n->second_number). */
-static int specdec__obey_reserve(specdec__link *link, const specdec__kv_event *n)
+static int specdec__obey_reserve_slots(specdec__link *link, const specdec__kv_event *n)
 {
     return n->first_number <= link->context->max_nodes &&
            specdec__view_reserve(n->view, &link->context->kv, n->first_number) == n->second_number;
 }
 
-/* Frees the reserved slots of a view. */
-static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_event *n)
+/* Frees the reserved slots of a view of the cache. Returns 1. */
+static int specdec__obey_free_reserved_slots(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_free_reserved(n->view, &link->context->kv);
     link->node_count = 0;
@@ -59105,7 +59350,7 @@ static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_event 
 
 /* Commits the first n->first_number nodes of a path. If n->renumbered is not 0, nodes of the next run may descend from
    the other nodes of the path. Returns 0 if the order is not valid. */
-static int specdec__obey_commit(specdec__link *link, const specdec__kv_event *n)
+static int specdec__obey_commit_nodes(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__context *c = link->context;
     const int count = n->first_number + specdec__max_int(n->second_number, 0), known = n->renumbered;
@@ -59128,8 +59373,8 @@ static int specdec__obey_commit(specdec__link *link, const specdec__kv_event *n)
     return 1;
 }
 
-/* Truncates a view to n->first_number keys. */
-static int specdec__obey_truncate(specdec__link *link, const specdec__kv_event *n)
+/* Truncates a view of the cache to n->first_number keys. Returns 1. */
+static int specdec__obey_truncate_view(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_truncate(n->view, &link->context->kv, n->first_number);
     link->node_count = 0;
@@ -59137,7 +59382,7 @@ static int specdec__obey_truncate(specdec__link *link, const specdec__kv_event *
 }
 
 /* Lets an empty view share the first n->second_number keys of another view. Returns 0 if the order is not valid. */
-static int specdec__obey_share(specdec__link *link, const specdec__kv_event *n)
+static int specdec__obey_share_keys(specdec__link *link, const specdec__kv_event *n)
 {
     if (!n->source_view || n->source_view == n->view || n->view->length || n->first_number ||
         n->second_number > n->source_view->length)
@@ -59151,8 +59396,9 @@ static int specdec__obey_share(specdec__link *link, const specdec__kv_event *n)
 /* Functions that obey an order to change a view, by kind: each returns 0 if the order is not valid. */
 static const struct {
     int (*obey)(specdec__link *link, const specdec__kv_event *news);
-} specdec__obey_table[SPECDEC__KV_EVENTS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
-                                             {specdec__obey_truncate}, {specdec__obey_share}};
+} specdec__obey_table[SPECDEC__KV_EVENTS] = {{specdec__obey_reserve_slots}, {specdec__obey_free_reserved_slots},
+                                             {specdec__obey_commit_nodes},
+                                             {specdec__obey_truncate_view}, {specdec__obey_share_keys}};
 
 /* Obeys the order of a message that changes a view of the cache. Returns 0 if the order is not valid. */
 static int specdec__obey_kv_order(specdec__link *link, int kind, specdec__wire_reader *in)
@@ -59178,7 +59424,8 @@ static int specdec__obey_kv_order(specdec__link *link, int kind, specdec__wire_r
     return !in->bad && specdec__obey_table[kind].obey(link, &news);
 }
 
-/* Whether nodes of a run may descend from a node of an earlier run: the node and its ancestors were computed. */
+/* Returns whether nodes of a run may descend from a node of an earlier run: the node and its ancestors were
+   computed. */
 static int specdec__link_node_is_computed(const specdec__link *link, const specdec__view *view, int node)
 {
     const specdec__context *c = link->context;
@@ -59218,8 +59465,8 @@ static int specdec__link_read_nodes(specdec__link *link, int done, int n, specde
     return 1;
 }
 
-/* Runs a batch through this rank's layers. x: the received rows, or NULL on the first rank with layers and for a
-   cancelled run. *empty: 1 if the run is cancelled and has no result. Returns 0 if the cluster has failed. */
+/* Runs a batch through this rank's layers. x: the received rows of activations, or NULL on the first rank with layers
+   and for a cancelled run. *empty: 1 if the run is cancelled and has no result. Returns 0 if the cluster has failed. */
 static int specdec__link_run_layers(specdec__link *link, const specdec__batch *batch, const unsigned char *x,
                                     int *empty)
 {
@@ -59256,7 +59503,7 @@ static int specdec__link_run_layers(specdec__link *link, const specdec__batch *b
 
 /* Obeys the order to run a batch: reads its nodes and computes this rank's layers. rows: received rows of activations.
    *empty: as in specdec__link_run_layers. Returns 0 if the order is not valid. */
-static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
+static int specdec__obey_run_order(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
 {
     specdec__context *c = link->context;
     const unsigned char *x;
@@ -59275,7 +59522,7 @@ static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int 
     link->slowest_seconds = 1e-6 * longest;
     link->node_count = done + n;
     if (cancelled)
-        specdec__link_handle_cancel(link, run);
+        specdec__link_handle_cancel_message(link, run);
     x = rows ? in->at : NULL;
     batch = specdec__forward_make_batch(c, done, done + n);
     batch.wants_logits = c->wants_logits;
@@ -59283,7 +59530,7 @@ static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int 
     return specdec__link_run_layers(link, &batch, x, empty);
 }
 
-/* Microseconds of the run under way on the slowest rank so far, at most 10^9. */
+/* Returns how long the run under way took on the slowest rank so far, in microseconds, at most 10^9. */
 static uint32_t specdec__link_slowest_microseconds(const specdec__link *link)
 {
     return link->slowest_seconds < 1000 ? (uint32_t)(1e6 * link->slowest_seconds) : 1000000000u;
@@ -59307,7 +59554,7 @@ static void specdec__link_send_answer(specdec__link *link, int empty)
 /* Sends the orders of the received message to the next rank, with the rows that this rank has computed; the last rank
    answers rank 0 instead. run_at: word index of the order to run a batch; -1: the message has none. empty: 1 if that
    run was cancelled. */
-static void specdec__link_pass_on(specdec__link *link, int run_at, int empty)
+static void specdec__link_pass_message_on(specdec__link *link, int run_at, int empty)
 {
     specdec__context *c = link->context;
     const int words = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
@@ -59346,7 +59593,7 @@ static int specdec__link_obey_order(specdec__link *link, int at, int words, int 
     at += 1 + in.left;
     if (kind == SPECDEC__WIRE_ORDER_RUN) {
         *run_at = at - 1 - in.left;
-        valid = at == words && specdec__obey_run(link, &in, rows, empty);
+        valid = at == words && specdec__obey_run_order(link, &in, rows, empty);
     } else if (kind == SPECDEC__WIRE_ORDER_END) {
         link->ended = 1;
     } else {
@@ -59356,7 +59603,7 @@ static int specdec__link_obey_order(specdec__link *link, int at, int words, int 
 }
 
 /* Obeys all orders of the received message, and passes the message on. */
-static void specdec__link_obey(specdec__link *link)
+static void specdec__link_obey_message(specdec__link *link)
 {
     const int words = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
     const int rows = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
@@ -59370,7 +59617,7 @@ static void specdec__link_obey(specdec__link *link)
         specdec__link_reject_message(link, specdec__link_adjacent_stage(link, specdec__link_rank(link), -1),
                                      "orders that make no sense");
     else
-        specdec__link_pass_on(link, run_at, empty);
+        specdec__link_pass_message_on(link, run_at, empty);
 }
 
 /* Serves as a rank with layers: obeys messages of the rank before this one until the cluster ends, or an error. */
@@ -59380,7 +59627,7 @@ static specdec_result specdec__link_serve(specdec__link *link)
     double start;
 
     while (!link->ended) {
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
             return link->failed.code;
         if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
@@ -59389,7 +59636,7 @@ static specdec_result specdec__link_serve(specdec__link *link)
             continue;
         }
         start = specdec__os_seconds();
-        specdec__link_obey(link);
+        specdec__link_obey_message(link);
         link->working_seconds += specdec__os_seconds() - start;
     }
     return SPECDEC_DONE;
@@ -59457,7 +59704,7 @@ static void specdec__remote_draft_send_sampling(specdec__link *link, int view, c
 
 /* Truncates a sequence on the draft rank to its first `length` tokens. The order is sent with the next tokens; where no
    token is left, at once. */
-static void specdec__remote_draft_truncate(specdec__link *link, int view, int length)
+static void specdec__remote_draft_truncate_sequence(specdec__link *link, int view, int length)
 {
     specdec__remote_sequence *sequence = &link->draft_sequences[view];
 
@@ -59473,7 +59720,7 @@ static void specdec__remote_draft_truncate(specdec__link *link, int view, int le
 
 /* Makes a sequence on the draft rank begin with the first `length` tokens of sequence `other`. The draft rank must have
    no token of it. */
-static void specdec__remote_draft_fork(specdec__link *link, int view, int other, int length)
+static void specdec__remote_draft_fork_sequence(specdec__link *link, int view, int other, int length)
 {
     specdec__remote_sequence *sequence = &link->draft_sequences[view];
     uint32_t words[2];
@@ -59487,9 +59734,9 @@ static void specdec__remote_draft_fork(specdec__link *link, int view, int other,
     specdec__remote_draft_send_order(link, SPECDEC__WIRE_ORDER_FORK, view, words, 2);
 }
 
-/* The draft token that is the last of a sequence's first `count` tokens: follows these tokens from the stored root to
-   its descendants, which become the root. NULL if it has not arrived, or no path of draft tokens is equal to these
-   tokens. */
+/* Returns the draft token that is the last of a sequence's first `count` tokens: follows these tokens from the stored
+   root to its descendants, which become the root; NULL: it has not arrived, or no path of draft tokens is equal to
+   these tokens. */
 static const specdec__remote_draft *specdec__remote_draft_find_root(specdec__link *link, int view,
                                                                     const int32_t *tokens,
                                                                     int count)
@@ -59499,14 +59746,14 @@ static const specdec__remote_draft *specdec__remote_draft_find_root(specdec__lin
     uint32_t i;
 
     if (!root && sequence->count)
-        specdec__remote_draft_invalidate(sequence);
+        specdec__remote_draft_invalidate_sequence(sequence);
     for (; root && sequence->count && sequence->count < count; root = child) {
         if (!root->count)
             return NULL;
         for (i = 0, child = NULL; i < root->count && !child; i++) {
             child = specdec__remote_draft_find(link, root->first + i);
             if (!child)
-                specdec__remote_draft_invalidate(sequence);
+                specdec__remote_draft_invalidate_sequence(sequence);
             child = child && child->token == tokens[sequence->count] ? child : NULL;
         }
         sequence->count = child ? sequence->count + 1 : 0;
@@ -59523,8 +59770,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* A hash of what must be equal on all ranks with layers: the model's facts and some bytes of its weights; type and
-   number of keys; distance of checkpoints; the layers of each rank. */
+/* Returns a hash of the facts that must be equal on all ranks with layers: the model's properties and some bytes of its
+   weights; type and number of keys; distance of checkpoints; the layers of each rank. */
 static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__kv_demand *room,
                                           const specdec_cluster *cluster)
 {
@@ -59554,8 +59801,8 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     return hash;
 }
 
-/* A hash of what must be equal on rank 0 and the draft rank: number and length of sequences, as configured, and the
-   vocabulary's tokens up to the largest power of two (tokens behind that may be padding). */
+/* Returns a hash of the facts that must be equal on rank 0 and the draft rank: number and length of sequences, as
+   configured, and the vocabulary's tokens up to the largest power of two (tokens behind that may be padding). */
 static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int sequences, int length)
 {
     unsigned char numbers[2 * 4];
@@ -59575,7 +59822,7 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
     return hash;
 }
 
-/* Takes rank 0's memory for draft tokens of the draft rank from the arena. */
+/* Takes rank 0's memory for draft tokens that the draft rank sends from the arena. */
 static void specdec__link_lay_out_draft_tokens(specdec__link *link, const specdec__kv_demand *room,
                                                specdec__arena *arena)
 {
@@ -59640,7 +59887,7 @@ static specdec_result specdec__link_connect_ranks(specdec__link *link, const spe
         specdec__link_send_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
     } else {
         while (link->ready_count < others && !link->failed.code) {
-            specdec__link_poll(link);
+            specdec__link_handle_urgent_messages(link);
             specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
             if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready_count, others))
                 specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
@@ -59677,12 +59924,12 @@ SPECDEC__FOR_SPEED
  * >>cluster/ranks: the target's lane on rank 0 of a cluster: several runs at different ranks at the same time.
  * ================================================================================================================== */
 
-/* The lane of a target whose layers lie on several ranks. */
+/* The lane of a target whose layers lie on several ranks, on rank 0. */
 typedef struct specdec__ranks {
-    specdec__pipe pipe;
-    specdec__stage stage; /* rank 0's own layers */
-    specdec__link *link;
-    specdec_error error;  /* error of a run that rank 0 could not send on */
+    specdec__pipe pipe;   /* the lane as the scheduler sees it: runs on their way */
+    specdec__stage stage; /* runs rank 0's own layers */
+    specdec__link *link;  /* the connection to the other ranks */
+    specdec_error error;  /* error of a run that rank 0 could not send to the next rank */
 } specdec__ranks;
 
 SPECDEC__FOR_SIZE
@@ -59724,7 +59971,7 @@ static int specdec__ranks_poll_state(specdec__ranks *ranks)
 
     while (specdec__link_receive_answer(link))
         continue;
-    specdec__link_poll(link);
+    specdec__link_handle_urgent_messages(link);
     if (link->failed.code)
         return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_RETURNED | SPECDEC__PIPE_FREE | SPECDEC__PIPE_DRAFTED;
     state |= link->draft_arrived ? SPECDEC__PIPE_DRAFTED : 0;
@@ -59751,7 +59998,8 @@ static int specdec__ranks_wait(specdec__pipe *pipe, int until)
 
         if (!until || state & until || (pipe->wake_at > 0 && now >= pipe->wake_at) ||
             SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
-            (until == SPECDEC__PIPE_RETURNED && specdec__link_any_cancelled(link))) /* no other run is awaited */
+            (until == SPECDEC__PIPE_RETURNED &&
+             specdec__link_any_sequence_cancelled(link))) /* no other run is awaited */
             return state;
         if (until & SPECDEC__PIPE_FREE && pipe->free_at - now < pause)
             pause = pipe->free_at - now;
@@ -59773,7 +60021,7 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
     double start, own;
 
     while (!(specdec__ranks_poll_state(ranks) & SPECDEC__PIPE_RETURNED)) {
-        if (specdec__link_any_cancelled(link)) {
+        if (specdec__link_any_sequence_cancelled(link)) {
             specdec__link_abandon_run(link, &link->sent_runs[link->sent_run_count - pipe->count]);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
         }
@@ -59802,7 +60050,7 @@ static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
     specdec__link_cancel_run(link, &link->sent_runs[link->sent_run_count - pipe->count + at]);
 }
 
-/* The functions of this lane. */
+/* The functions of the lane of a target whose layers lie on several ranks. */
 static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_wait, specdec__ranks_take,
                                                        specdec__ranks_cancel};
 
@@ -59820,22 +60068,22 @@ SPECDEC__FOR_SIZE
 
 /* The state of this drafter. */
 typedef struct specdec__draft_remote {
-    const specdec__context *target; /* its link stores the draft tokens that have arrived */
-    int vocab;                      /* of the target: other tokens are not proposed */
+    const specdec__context *target; /* the target's context; its link stores the draft tokens that have arrived */
+    int vocab;                      /* number of tokens of the target's vocabulary; other tokens are not proposed */
     uint32_t *numbers;              /* (sequences, capacity): the numbers of candidates on the draft rank; 0: none */
-    int capacity;
-    double until;                   /* clock, seconds: draft tokens are waited for until then; 0: not at all */
+    int capacity;                   /* candidates of a sequence, at most */
+    double until;                   /* time in seconds until which draft tokens are waited for; 0: not at all */
 } specdec__draft_remote;
 
 SPECDEC__STATIC_ASSERT(remote_draft_holds_children, SPECDEC__GROWN_CHILDREN <= SPECDEC__REMOTE_DRAFT_CHILDREN);
 
-/* The connection to the other ranks. */
+/* Returns the connection of this rank to the other ranks. */
 static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 {
     return (specdec__link *)((const specdec__draft_remote *)d->state)->target->hooks_argument;
 }
 
-/* The numbers of the candidates of sequence `at` on the draft rank (candidates). */
+/* Returns the numbers that the candidates of sequence `at` have on the draft rank (capacity). */
 static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
@@ -59843,9 +60091,9 @@ static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at
     return m->numbers + (size_t)at * (size_t)m->capacity;
 }
 
-/* The draft token of a candidate. NULL until its children have arrived. */
-static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d,
-                                                               const specdec__draft_request *request, int candidate)
+/* Returns the draft token of the draft rank that a candidate is; NULL: its children have not arrived. */
+static const specdec__remote_draft *
+specdec__draft_remote_find_draft_token(const specdec__drafter *d, const specdec__draft_request *request, int candidate)
 {
     specdec__link *link = specdec__draft_remote_link(d);
     const specdec__remote_draft *parent =
@@ -59855,15 +60103,15 @@ static const specdec__remote_draft *specdec__draft_remote_find(const specdec__dr
     return parent && parent->count ? parent : NULL;
 }
 
-/* Whether the children of a candidate have arrived. */
+/* Returns whether the children of a candidate have arrived from the draft rank. */
 static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__draft_request *request,
                                             int candidate)
 {
-    return specdec__draft_remote_find(d, request, candidate) != NULL;
+    return specdec__draft_remote_find_draft_token(d, request, candidate) != NULL;
 }
 
-/* Seconds until more draft tokens are expected, from the mean times measured so far. 0 if twice the mean time has
-   passed. */
+/* Returns the seconds until more draft tokens are expected, from the mean times measured so far; 0: twice the mean time
+   has passed. */
 static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, const specdec__draft_request *request)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
@@ -59877,8 +60125,8 @@ static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, c
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
 }
 
-/* Sets until when draft tokens behind the root are waited for: twice the usual time, at most request->wait_seconds,
-   after the last token was sent. */
+/* Sets the time until which draft tokens behind the root are waited for: twice the usual time, at most
+   request->wait_seconds, after the last token was sent to the draft rank. */
 static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__draft_request *request)
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
@@ -59889,8 +60137,10 @@ static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__draf
     m->until = specdec__draft_remote_can_extend(d, request, 0) ? 0 : link->draft_sequences[request->at].sent_at + wait;
 }
 
-/* Waits until the children of a candidate have arrived, at most until m->until. */
-static void specdec__draft_remote_await(specdec__drafter *d, const specdec__draft_request *request, int candidate)
+/* Waits until the children of a candidate have arrived from the draft rank, at most until the time `until` of the
+   drafter's state. */
+static void specdec__draft_remote_await_children(specdec__drafter *d, const specdec__draft_request *request,
+                                                 int candidate)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
     specdec__link *link = specdec__draft_remote_link(d);
@@ -59899,14 +60149,14 @@ static void specdec__draft_remote_await(specdec__drafter *d, const specdec__draf
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
            !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, request, candidate)) {
         specdec__link_wait(link, left);
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
     }
 }
 
-/* Child number `rank` (from 1) of a draft token, the most probable one first. NULL if there is none, or the target's
-   vocabulary lacks its token. */
-static const specdec__remote_draft *specdec__draft_remote_child(const specdec__drafter *d,
-                                                                const specdec__remote_draft *parent, int rank)
+/* Returns child number `rank` (from 1) of a draft token, the most probable one first; NULL: there is none, or the
+   target's vocabulary lacks its token. */
+static const specdec__remote_draft *specdec__draft_remote_find_child(const specdec__drafter *d,
+                                                                     const specdec__remote_draft *parent, int rank)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
     const specdec__remote_draft *child =
@@ -59931,9 +60181,9 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const spec
         const specdec__remote_draft *parent, *child;
 
         if (drafts->tree.ranks[i] == 1 && (!above || drafts->tokens[above] >= 0))
-            specdec__draft_remote_await(d, request, above);
-        parent = specdec__draft_remote_find(d, request, above);
-        child = parent ? specdec__draft_remote_child(d, parent, drafts->tree.ranks[i]) : NULL;
+            specdec__draft_remote_await_children(d, request, above);
+        parent = specdec__draft_remote_find_draft_token(d, request, above);
+        child = parent ? specdec__draft_remote_find_child(d, parent, drafts->tree.ranks[i]) : NULL;
 
         numbers[i] = child ? child->number : 0;
         drafts->tokens[i] = child ? child->token : -1;
@@ -59945,12 +60195,12 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const spec
 static void specdec__draft_remote_append_children(specdec__drafter *d, const specdec__draft_request *request,
                                                   specdec__draft_tree *drafts, int candidate)
 {
-    const specdec__remote_draft *parent = specdec__draft_remote_find(d, request, candidate), *child;
+    const specdec__remote_draft *parent = specdec__draft_remote_find_draft_token(d, request, candidate), *child;
     const int most = specdec__min_int(SPECDEC__GROWN_CHILDREN, drafts->tree.capacity - drafts->tree.n);
     int i;
 
     drafts->extended[candidate] = parent != NULL;
-    for (i = 1; parent && i <= most && (child = specdec__draft_remote_child(d, parent, i)) != NULL; i++) {
+    for (i = 1; parent && i <= most && (child = specdec__draft_remote_find_child(d, parent, i)) != NULL; i++) {
         const int at = drafts->tree.n++;
 
         specdec__tree_put_node(&drafts->tree, at, candidate, i);
@@ -59976,7 +60226,7 @@ static specdec_result specdec__draft_remote_extend(specdec__drafter *d, const sp
         best = frontier->probability[chosen[i]] > frontier->probability[chosen[best]] ? i : best;
     if (!chosen[0])
         specdec__draft_remote_begin(d, request);
-    specdec__draft_remote_await(d, request, chosen[best]);
+    specdec__draft_remote_await_children(d, request, chosen[best]);
     for (i = 0; i < frontier->count; i++)
         specdec__draft_remote_append_children(d, request, drafts, chosen[i]);
     drafts->extended_count += chosen[0] ? frontier->count : 0;
@@ -59984,7 +60234,7 @@ static specdec_result specdec__draft_remote_extend(specdec__drafter *d, const sp
 }
 
 /* Makes a candidate the root of a tree: its descendants are kept, with their numbers on the draft rank. */
-static void specdec__draft_remote_keep(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
+static void specdec__draft_remote_keep_subtree(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
     uint32_t *numbers = specdec__draft_remote_numbers(d, at);
     const int known = drafts->tree.n;
@@ -59999,19 +60249,19 @@ static void specdec__draft_remote_keep(specdec__drafter *d, int at, specdec__dra
 }
 
 /* Truncates a sequence (at: its number) on the draft rank. */
-static void specdec__draft_remote_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+static void specdec__draft_remote_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     (void)text;
-    specdec__remote_draft_truncate(specdec__draft_remote_link(d), at, length);
+    specdec__remote_draft_truncate_sequence(specdec__draft_remote_link(d), at, length);
 }
 
 /* Makes sequence `at` begin with the first `length` tokens of sequence `of` on the draft rank. */
-static void specdec__draft_remote_share(specdec__drafter *d, int at, int of, int length)
+static void specdec__draft_remote_share_tokens(specdec__drafter *d, int at, int of, int length)
 {
-    specdec__remote_draft_fork(specdec__draft_remote_link(d), at, of, length);
+    specdec__remote_draft_fork_sequence(specdec__draft_remote_link(d), at, of, length);
 }
 
-/* The cost of a level, 0: drafting takes time only on the draft rank. */
+/* Returns the cost of a level of the draft tree, 0: drafting takes time only on the draft rank. */
 static double specdec__draft_remote_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -60019,7 +60269,8 @@ static double specdec__draft_remote_cost(const specdec__drafter *d, const specde
     return 0;
 }
 
-/* Tokens of a sequence that this drafter has still to prefill, 0: the draft rank prefills them when they arrive. */
+/* Returns the number of a sequence's tokens that this drafter has still to prefill, 0: the draft rank prefills them
+   when they arrive. */
 static int specdec__draft_remote_unread_count(const specdec__drafter *d, int at, int count)
 {
     (void)d;
@@ -60050,7 +60301,7 @@ static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int
     specdec__remote_draft_send_tokens(link, at, text, count);
 }
 
-/* Takes this drafter's memory from the arena. */
+/* Takes the remote drafter's memory from the arena. */
 static specdec_result specdec__draft_remote_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                  specdec__arena *arena, specdec_error *error)
 {
@@ -60068,7 +60319,7 @@ static specdec_result specdec__draft_remote_init(specdec__drafter *d, const spec
     return SPECDEC_OK;
 }
 
-/* A draft model on another rank. */
+/* Writes the row of functions of this drafter: a draft model on another rank. */
 static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
 {
     kind->size = 8;
@@ -60076,11 +60327,11 @@ static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
     kind->init = specdec__draft_remote_init;
     kind->fill_tree = specdec__draft_remote_fill;
     kind->extend = specdec__draft_remote_extend;
-    kind->truncate_sequence = specdec__draft_remote_truncate;
-    kind->share_prefix = specdec__draft_remote_share;
+    kind->truncate_sequence = specdec__draft_remote_truncate_sequence;
+    kind->share_prefix = specdec__draft_remote_share_tokens;
     kind->level_cost = specdec__draft_remote_cost;
     kind->count_behind = specdec__draft_remote_unread_count;
-    kind->keep_subtree = specdec__draft_remote_keep;
+    kind->keep_subtree = specdec__draft_remote_keep_subtree;
     kind->prepare = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
     kind->seconds_until_more = specdec__draft_remote_arrival_seconds;
@@ -60092,20 +60343,20 @@ SPECDEC__FOR_SPEED
  * >>cluster/draft_rank: a rank that has only the draft model: obeys rank 0, drafts, and sends draft tokens.
  * ================================================================================================================== */
 
-#define SPECDEC__DRAFT_RANK_LEAST_SHARE 0.02f /* draft tokens less probable behind their parent are left out */
-#define SPECDEC__DRAFT_RANK_MAX_EXPANDED 32 /* expanded draft tokens of a sequence that may be accepted, at most */
+#define SPECDEC__DRAFT_RANK_LEAST_SHARE 0.02f /* probability behind the parent below which draft tokens are left out */
+#define SPECDEC__DRAFT_RANK_MAX_EXPANDED 32   /* expanded draft tokens of a sequence that rank 0 may still accept */
 
 /* A sequence of rank 0, on the draft rank. */
 typedef struct specdec__draft_rank_sequence {
     uint32_t *numbers; /* (candidates) the number of each candidate's draft token on rank 0; 0: not sent */
-    uint32_t epoch;    /* epoch of rank 0's last order; a new epoch drops all draft tokens */
+    uint32_t epoch;    /* epoch of rank 0's last order; a new epoch cancels all draft tokens of the sequence */
     int root_unsent;   /* 1: the root was not sent to rank 0 yet */
     int full_at;       /* token count at which the cache had no room for draft tokens */
 } specdec__draft_rank_sequence;
 
 /* The state of a rank that only drafts. */
 typedef struct specdec__draft_rank {
-    specdec__draft_rank_sequence *sequences; /* (sequences) */
+    specdec__draft_rank_sequence *sequences; /* for each sequence of the engine */
     uint32_t number;         /* number of the next draft token */
     specdec *sequence;       /* the sequence whose tree lies in the draft model's context; NULL: no tree */
     int runs;                /* draft runs for this sequence since it was chosen */
@@ -60113,7 +60364,7 @@ typedef struct specdec__draft_rank {
 
 SPECDEC__FOR_SIZE
 
-/* Takes the memory of a rank that only drafts from an arena. */
+/* Takes the memory of a rank that only drafts from an arena, and sets it up. */
 static void specdec__draft_rank_lay_out(specdec__engine *e, specdec__arena *arena)
 {
     const int candidates = specdec__engine_candidate_limit(e, &e->drafters[0].kind);
@@ -60134,13 +60385,13 @@ static void specdec__draft_rank_lay_out(specdec__engine *e, specdec__arena *aren
     e->link->draft_rank = draft_rank;
 }
 
-/* A sequence's proposal: its token tree. */
+/* Returns a sequence's proposal, the token tree of the draft model. */
 static specdec__proposal *specdec__draft_rank_proposal(const specdec *t)
 {
     return &t->engine->drafters[0].proposals[t->at];
 }
 
-/* Truncates a sequence to its first `count` tokens, and drops all its draft tokens. */
+/* Truncates a sequence to its first `count` tokens, and removes all its draft tokens. */
 static void specdec__draft_rank_truncate(specdec *t, int count)
 {
     specdec__drafter *d = &t->engine->drafters[0];
@@ -60153,8 +60404,8 @@ static void specdec__draft_rank_truncate(specdec *t, int count)
     t->engine->link->draft_rank->sequences[t->at].full_at = 0;
 }
 
-/* Begins a tree behind the sequence, or continues with the draft tokens that were kept. */
-static void specdec__draft_rank_begin(specdec *t)
+/* Begins a tree of draft tokens behind the sequence's last token, or continues with the draft tokens that were kept. */
+static void specdec__draft_rank_begin_tree(specdec *t)
 {
     specdec__engine *e = t->engine;
     specdec__proposal *p = specdec__draft_rank_proposal(t);
@@ -60167,7 +60418,7 @@ static void specdec__draft_rank_begin(specdec *t)
 
 /* Accepts the draft tokens that are equal to the n tokens that a sequence has just received from rank 0, keeps the
    draft tokens behind them, and measures the acceptance. */
-static void specdec__draft_rank_settle(specdec *t, int n)
+static void specdec__draft_rank_accept_tokens(specdec *t, int n)
 {
     specdec__engine *e = t->engine;
     specdec__proposal *p = specdec__draft_rank_proposal(t);
@@ -60191,10 +60442,11 @@ static void specdec__draft_rank_settle(specdec *t, int n)
             numbers[p->drafts.moved[i]] = numbers[i];
     p->request.count = 0;
     if (p->frontier.valid_at)
-        specdec__draft_rank_begin(t);
+        specdec__draft_rank_begin_tree(t);
 }
 
-/* Obeys the order (from, tokens...): tokens of a sequence. Returns 0 if the order is not valid. */
+/* Obeys rank 0's order (from, tokens...): the tokens of a sequence from number `from` on. Returns 0 if the order is not
+   valid. */
 static int specdec__draft_rank_obey_tokens(specdec *t, specdec__wire_reader *in)
 {
     const specdec__proposal *p = specdec__draft_rank_proposal(t);
@@ -60211,11 +60463,11 @@ static int specdec__draft_rank_obey_tokens(specdec *t, specdec__wire_reader *in)
         t->tokens[t->count++] = token < (uint32_t)vocab ? (int32_t)token : 0;
     }
     if (n && p->request.count && p->request.count == from)
-        specdec__draft_rank_settle(t, n);
+        specdec__draft_rank_accept_tokens(t, n);
     return 1;
 }
 
-/* Obeys the order that sets the sampling of a sequence. Returns 0 if the order is not valid. */
+/* Obeys rank 0's order that sets the sampling of a sequence. Returns 0 if the order is not valid. */
 static int specdec__draft_rank_obey_sampling(specdec *t, specdec__wire_reader *in)
 {
     uint32_t words[SPECDEC__SAMPLE_WORDS];
@@ -60240,8 +60492,8 @@ static int specdec__draft_rank_obey_sampling(specdec *t, specdec__wire_reader *i
     return 1;
 }
 
-/* Obeys the order (other, count): a sequence begins with the first tokens of another one. Returns 0 if the order is not
-   valid. */
+/* Obeys rank 0's order (other, count): a sequence begins with the first `count` tokens of another one. Returns 0 if the
+   order is not valid. */
 static int specdec__draft_rank_obey_fork(specdec *t, specdec__wire_reader *in)
 {
     specdec__drafter *d = &t->engine->drafters[0];
@@ -60265,8 +60517,8 @@ static const struct {
 } specdec__draft_rank_table[] = {{specdec__draft_rank_obey_tokens}, {specdec__draft_rank_obey_sampling},
                                  {specdec__draft_rank_obey_fork}};
 
-/* Obeys an order of rank 0. */
-static void specdec__draft_rank_obey(specdec__engine *e)
+/* Obeys the order of rank 0 that was received into link->inbox; an order that is not valid ends the cluster. */
+static void specdec__draft_rank_obey_order(specdec__engine *e)
 {
     specdec__link *link = e->link;
     specdec__wire_reader in = {link->inbox + 4 * SPECDEC__WIRE_HEADER_WORDS, 0, 0};
@@ -60293,9 +60545,9 @@ static void specdec__draft_rank_obey(specdec__engine *e)
         specdec__link_reject_message(link, 0, "orders that make no sense");
 }
 
-/* Keeps, of the candidates from `from` on, each parent's first child and all children that are probable enough. The
-   other candidates are neither sent nor extended. */
-static void specdec__draft_rank_prune(specdec__draft_tree *drafts, int from)
+/* Keeps, of the candidates of a tree from number `from` on, each parent's first child and all children that are
+   probable enough. The other candidates are neither sent nor extended. */
+static void specdec__draft_rank_prune_candidates(specdec__draft_tree *drafts, int from)
 {
     int i, n = from;
 
@@ -60312,7 +60564,7 @@ static void specdec__draft_rank_prune(specdec__draft_tree *drafts, int from)
 }
 
 /* Sends rank 0 the children of the `count` chosen candidates. These children are the candidates from `from` on. */
-static void specdec__draft_rank_send(specdec *t, int count, int from)
+static void specdec__draft_rank_send_children(specdec *t, int count, int from)
 {
     specdec__engine *e = t->engine;
     const specdec__proposal *p = specdec__draft_rank_proposal(t);
@@ -60347,9 +60599,9 @@ static void specdec__draft_rank_send(specdec *t, int count, int from)
     specdec__link_send(e->link, 0, SPECDEC__WIRE_DRAFT_TOKENS, message, at, 0, 0);
 }
 
-/* Expands the most probable draft tokens of a sequence by a draft run, and sends their children. Returns 0 if no draft
-   token is probable enough, or there is no room. */
-static int specdec__draft_rank_extend(specdec *t)
+/* Expands the most probable draft tokens of a sequence by a draft run, and sends their children to rank 0. Returns 0 if
+   no draft token is probable enough, or there is no room. */
+static int specdec__draft_rank_extend_tree(specdec *t)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
@@ -60362,7 +60614,7 @@ static int specdec__draft_rank_extend(specdec *t)
     if (!t->count || own->full_at == t->count)
         return 0;
     if (p->request.count != t->count)
-        specdec__draft_rank_begin(t);
+        specdec__draft_rank_begin_tree(t);
     for (i = 1; i < p->drafts.tree.n; i++)
         expanded += p->drafts.extended[i];
     if (expanded + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_MAX_EXPANDED, a->nodes))
@@ -60378,13 +60630,13 @@ static int specdec__draft_rank_extend(specdec *t)
         p->frontier.valid_at = p->request.count = 0;
         return 0;
     }
-    specdec__draft_rank_prune(&p->drafts, from);
+    specdec__draft_rank_prune_candidates(&p->drafts, from);
     specdec__tune_set_paths(known, &p->drafts, &p->frontier, from, a->levels);
-    specdec__draft_rank_send(t, count, from);
+    specdec__draft_rank_send_children(t, count, from);
     return 1;
 }
 
-/* The next sequence whose root was not expanded yet, after the current one. NULL if there is none. */
+/* Returns the next sequence, after the current one, whose root was not expanded yet; NULL: there is none. */
 static specdec *specdec__draft_rank_next_sequence(const specdec__engine *e)
 {
     const specdec__draft_rank *g = e->link->draft_rank;
@@ -60402,12 +60654,12 @@ static specdec *specdec__draft_rank_next_sequence(const specdec__engine *e)
 }
 
 /* Makes a draft run for the current sequence; for another sequence if one waits and the current one has had tree_depth
-   runs. Returns 0 if there is nothing to draft. */
+   runs. Returns 0 if no sequence has draft tokens to expand. */
 static int specdec__draft_rank_run_step(specdec__engine *e)
 {
     specdec__draft_rank *g = e->link->draft_rank;
     specdec *next = g->sequence && g->runs < e->config.tree_depth ? NULL : specdec__draft_rank_next_sequence(e);
-    int drafted = g->sequence && !next && specdec__draft_rank_extend(g->sequence);
+    int drafted = g->sequence && !next && specdec__draft_rank_extend_tree(g->sequence);
 
     next = drafted || next ? next : specdec__draft_rank_next_sequence(e);
     if (next) {
@@ -60415,7 +60667,7 @@ static int specdec__draft_rank_run_step(specdec__engine *e)
             specdec__draft_rank_proposal(g->sequence)->frontier.valid_at = 0;
         g->sequence = next;
         g->runs = 0;
-        drafted = specdec__draft_rank_extend(next);
+        drafted = specdec__draft_rank_extend_tree(next);
     }
     g->runs += drafted;
     e->link->runs += drafted;
@@ -60430,12 +60682,12 @@ static specdec_result specdec__draft_rank_serve(specdec__engine *e)
     while (!link->ended) {
         const double start = specdec__os_seconds();
 
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
             return link->failed.code;
         SPECDEC__STORE(&link->cancel_run, 0);
         if (specdec__link_receive(link, 0, SPECDEC__WIRE_ORDERS))
-            specdec__draft_rank_obey(e);
+            specdec__draft_rank_obey_order(e);
         else if (!link->failed.code && specdec__draft_rank_run_step(e))
             link->working_seconds += specdec__os_seconds() - start;
         else if (!link->failed.code)
@@ -60452,9 +60704,10 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Replaces the drafter kind of a draft model by that of a remote one, on rank 0 of a cluster with a draft rank. */
-static void specdec__cluster_drafter_kind(const specdec_config *c, specdec_drafting drafting,
-                                          specdec__drafter_kind *kind)
+/* Replaces the functions of a draft model's drafter by those of a remote one, on rank 0 of a cluster with a draft
+   rank. */
+static void specdec__cluster_use_remote_drafter(const specdec_config *c, specdec_drafting drafting,
+                                                specdec__drafter_kind *kind)
 {
     if (drafting == SPECDEC_DRAFT_MODEL && !c->cluster->rank && specdec__cluster_draft_rank(c->cluster))
         specdec__drafter_write_kind(kind, specdec__draft_remote_kind);
@@ -60495,8 +60748,8 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->draft_rank_number, SPECDEC__PIPE_RUNS);
 }
 
-/* The progress hook while weights are repacked: sends ALIVE to the other ranks, then calls the caller's hook. Returns
-   what that returns. */
+/* The progress hook of an engine while weights are repacked: sends ALIVE to the other ranks, then calls the caller's
+   hook. Returns what the caller's hook returns. */
 static int specdec__cluster_report_loading(void *user_data, const char *what, int done, int total)
 {
     const specdec__engine *e = (const specdec__engine *)user_data;
@@ -60507,7 +60760,7 @@ static int specdec__cluster_report_loading(void *user_data, const char *what, in
     return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
 }
 
-/* Connects the ranks, after loading. Rank 0 has a lane if any other rank has layers. */
+/* Connects the ranks, after loading. Rank 0 gets a lane for several runs if any other rank has layers. */
 static specdec_result specdec__cluster_start(specdec__engine *e, specdec_error *error)
 {
     specdec__link *link = e->link;
@@ -60521,7 +60774,7 @@ static specdec_result specdec__cluster_start(specdec__engine *e, specdec_error *
    sequence does not take part. */
 static void specdec__cluster_set_caller_cancel(specdec__engine *e, int *cancel) { e->link->caller_cancel = cancel; }
 
-/* Serves rank 0 until the cluster ends, and stores counts in the sequence's statistics. */
+/* Serves rank 0 with orders and runs until the cluster ends, and stores counts in the sequence's statistics. */
 static specdec_result specdec__cluster_serve(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -60538,22 +60791,23 @@ static specdec_result specdec__cluster_serve(specdec *t)
     return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 
-/* Ends the cluster. */
+/* Ends the cluster of an engine: see specdec__link_end. */
 static void specdec__cluster_end(specdec__engine *e) { specdec__link_end(e->link); }
 
-/* The tables of rank 0, of other ranks with layers, and of the draft rank. */
+/* The tables of functions (specdec__remote) of rank 0, of other ranks with layers, and of the draft rank. */
 static const specdec__remote specdec__cluster_remotes[] = {
-    {0, specdec__cluster_choose_layers, specdec__cluster_drafter_kind, specdec__cluster_lay_out,
+    {0, specdec__cluster_choose_layers, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out,
      specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel, NULL,
      specdec__cluster_end},
-    {0, specdec__cluster_choose_layers, specdec__cluster_drafter_kind, specdec__cluster_lay_out,
+    {0, specdec__cluster_choose_layers, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out,
      specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel,
      specdec__cluster_serve, specdec__cluster_end},
-    {1, NULL, specdec__cluster_drafter_kind, specdec__cluster_lay_out, specdec__cluster_report_loading,
+    {1, NULL, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out, specdec__cluster_report_loading,
      specdec__cluster_start, specdec__cluster_set_caller_cancel, specdec__cluster_serve, specdec__cluster_end}};
 
-/* Checks config.cluster, adapts the rest of the configuration to this rank, and chooses its table. */
-static specdec_result specdec__cluster_join(specdec__engine *e, specdec_error *error)
+/* Checks config.cluster, adapts the rest of the configuration to this rank, and chooses its row of
+   specdec__cluster_remotes. */
+static specdec_result specdec__cluster_choose_functions(specdec__engine *e, specdec_error *error)
 {
     const specdec_cluster *cluster = e->config.cluster;
     specdec_result result = cluster ? specdec__cluster_check(&e->config, error) : SPECDEC_OK;
@@ -60653,7 +60907,7 @@ static specdec_result specdec__engine_join_cluster(specdec__engine *e, specdec_e
 {
     if (!SPECDEC__CLUSTER && e->config.cluster)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
-    return SPECDEC__CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK;
+    return SPECDEC__CLUSTER ? specdec__cluster_choose_functions(e, error) : SPECDEC_OK;
 }
 
 /* Lays out all that an engine needs in an arena; e->config is set. */
@@ -60850,7 +61104,7 @@ static void specdec__join_append(const unsigned char *from, size_t count, char *
 
 /* How many bytes of a sequence's own answer, without its children's, were returned to the caller. No stop string can
    end the answer within them. stream: a decoder at the answer's begin. */
-static size_t specdec__join_returned_bytes(const specdec *t, specdec__text_stream stream)
+static size_t specdec__join_returned_bytes(const specdec *t, specdec__text_decoder stream)
 {
     const size_t back = t->stop.stopped ? t->stop.taken_bytes : t->stop.held;
     size_t known = 0, more;
@@ -60900,7 +61154,7 @@ static void specdec__join_held_bytes(specdec__answer_join *r)
 static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, size_t room, size_t *length)
 {
     specdec *child = specdec_child(t, 0);
-    specdec__text_stream stream;
+    specdec__text_decoder stream;
     specdec__answer_join r;
     size_t more;
     int i, k = 0;
@@ -60910,8 +61164,8 @@ static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, siz
     r.room = room;
     r.length = length;
     specdec__stream_check_settings(&t->settings, &r.stop, NULL);
-    specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
-                               t->settings.show_special);
+    specdec__text_decoder_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
+                                t->settings.show_special);
     r.returned_left = specdec__join_returned_bytes(t, stream);
     for (i = t->answer_from; i < t->count && !r.stop.stopped; i++) {
         if (i >= t->handed_out && specdec__stream_end_reason(t, i))
@@ -60925,7 +61179,7 @@ static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, siz
         }
     }
     if (!r.stop.stopped)
-        specdec__join_token_text(t, &r, specdec__text_stream_end(&stream, t->token_text));
+        specdec__join_token_text(t, &r, specdec__text_decoder_end(&stream, t->token_text));
     specdec__join_held_bytes(&r);
 }
 
@@ -61149,13 +61403,13 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
    t->token_text. */
 static int specdec__stop_find_token(specdec *t, size_t back, size_t *part)
 {
-    specdec__text_stream stream;
+    specdec__text_decoder stream;
     size_t all = 0, sure, more, held;
     int i, pass;
 
     for (pass = 0, sure = SIZE_MAX; pass < 2; pass++) {
-        specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
-                                   t->settings.show_special);
+        specdec__text_decoder_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
+                                    t->settings.show_special);
         for (i = t->answer_from, all = 0; i < t->handed_out; i++, all += more) {
             held = (size_t)stream.held_count;
             specdec__stream_decode_token(t, &stream, t->tokens[i], &more, NULL);
@@ -61304,7 +61558,7 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
 
         result = specdec__next_token(t, work);
         if (result == SPECDEC_DONE && !was_finished && !t->stop.stopped) { /* what was held back */
-            more = specdec__text_stream_end(&t->stream, rest);
+            more = specdec__text_decoder_end(&t->stream, rest);
             specdec__stop_push_bytes(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
             if (!t->stop.stopped)
                 *written += specdec__stop_end_text(&t->stop, t->piece + *written);
@@ -61325,7 +61579,7 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
 static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *piece)
 {
     specdec_result result = specdec__check_call_arguments(t, piece != NULL);
-    specdec__text_stream stream;
+    specdec__text_decoder stream;
     specdec__stop_scan stop;
     int handed_out;
 
@@ -61666,8 +61920,8 @@ static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat
     size_t size = strlen(after), from;
     specdec__bytes end;
 
-    if (!specdec__vocab_token_ends_text(v, last)) {
-        specdec__chat_append_end(format, SPECDEC_ASSISTANT, specdec__chat_token_text(v, v->eos), out);
+    if (!specdec__vocab_is_end_token(v, last)) {
+        specdec__chat_append_message_end(format, SPECDEC_ASSISTANT, specdec__chat_token_text(v, v->eos), out);
         return;
     }
     end = specdec__vocab_token_text(v, (uint32_t)last);
@@ -61700,7 +61954,7 @@ static specdec_result specdec__chat_render_messages(specdec *t, int32_t last, co
 
     if (SPECDEC__TEMPLATES && !t->engine->chat.format)
         return specdec__chat_render_by_template(
-            v, t->model->chat_template, begun, begun && specdec__vocab_token_ends_text(v, last) ? last : -1, messages,
+            v, t->model->chat_template, begun, begun && specdec__vocab_is_end_token(v, last) ? last : -1, messages,
             count, t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out, &t->error);
     if (begun)
         specdec__chat_end_turn(t, last, out);
@@ -61714,7 +61968,7 @@ static specdec__chat_text specdec__chat_empty_text(const specdec *t)
     specdec__chat_text out;
 
     out.text = t->engine->chat_text;
-    out.plain = t->engine->chat_plain;
+    out.marks = t->engine->chat_plain;
     out.size = t->engine->chat_bytes;
     out.needed = 0;
     return out;
@@ -61732,7 +61986,7 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
     if (result)
         return result;
     if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs_template)))
-        return specdec__chat_refuse_unknown(&t->engine->chat, &t->error);
+        return specdec__chat_refuse_unknown_format(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
     if ((result = specdec__chat_check_lengths(t, messages, count)) != SPECDEC_OK ||
@@ -61750,9 +62004,9 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
     if (last >= 0 && specdec__vocab_token_strips_space(v, specdec__vocab_token_text(v, (uint32_t)last)))
         specdec__chat_drop_leading_space(&out); /* the last token takes the white space behind it with it */
     result = specdec__prompt_append(t, head, out.text, out.needed,
-                                    specdec__chat_tokenize_flags(&t->engine->chat, v, &out, last >= 0), out.plain);
+                                    specdec__chat_tokenize_flags(&t->engine->chat, v, &out, last >= 0), out.marks);
     if (!result)
-        t->prompt_in_thought = specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
+        t->prompt_in_thought = specdec__answer_prompt_opens_thought(t->engine->chat.thoughts, out.text, out.needed);
     return result;
 }
 
@@ -61828,15 +62082,15 @@ static specdec_result specdec__conversation_render_text(specdec *t, const specde
         return specdec__conversation_render(&work, input, out, &t->error);
     }
     if (!SPECDEC__CHATS || !chat->format)
-        return specdec__chat_refuse_unknown(chat, &t->error);
-    if (specdec__text_bytes(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
+        return specdec__chat_refuse_unknown_format(chat, &t->error);
+    if (specdec__conversation_text_bytes(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "chat format \"%s\" knows no tools",
                              chat->format->name);
     if ((result = specdec__conversation_to_messages(input, arena, &messages, &t->error)) != SPECDEC_OK ||
         (result = specdec__chat_render(chat, specdec__chat_token_text(v, v->eos), 0, messages, input->count, out,
                                        &t->error)) != SPECDEC_OK || !input->continues)
         return result;
-    return specdec__conversation_cut_end(input->messages[input->count - 1].content, out, &t->error);
+    return specdec__conversation_cut_behind_content(input->messages[input->count - 1].content, out, &t->error);
 }
 
 /* Appends to a conversation's text *out the beginning of the tool call that must follow, where input->tool_choice
@@ -61844,21 +62098,21 @@ static specdec_result specdec__conversation_render_text(specdec *t, const specde
 static specdec_result specdec__conversation_begin_call(specdec *t, const specdec_chat_input *input,
                                                        specdec__chat_text *out, size_t *begun)
 {
-    const specdec__bytes name = specdec__text_bytes(input->tool);
+    const specdec__bytes name = specdec__conversation_text_bytes(input->tool);
     const specdec__calls *calls = t->engine->chat.calls;
     const size_t before = out->needed;
 
     *begun = 0;
     if (input->tool_choice != SPECDEC_TOOLS_REQUIRED)
         return SPECDEC_OK;
-    if (!calls || !specdec__text_bytes(input->tools).size)
+    if (!calls || !specdec__conversation_text_bytes(input->tools).size)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              calls ? "a tool is required, but there are none"
                                    : "a tool is required, but how this model calls tools is not known");
-    specdec__chat_append(out, calls->begin, SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, calls->written_begin, SPECDEC_WHOLE_STRING, 0);
     if (name.size) {
         specdec__chat_append(out, (const char *)name.data, name.size, 1);
-        specdec__chat_append(out, calls->behind, SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append(out, calls->written_middle, SPECDEC_WHOLE_STRING, 0);
     }
     *begun = out->needed - before;
     if (*begun >= SPECDEC__STOP_MAX_BYTES)
@@ -61872,7 +62126,7 @@ static specdec_result specdec__engine_replace_conversation(specdec *t, const spe
 {
     const specdec__vocab *v = &t->model->vocab;
     specdec__chat_text out = specdec__chat_empty_text(t);
-    specdec_result result = specdec__conversation_check(input, t->engine->chat_bytes, &t->error);
+    specdec_result result = specdec__conversation_check_input(input, t->engine->chat_bytes, &t->error);
     const specdec__prompt_head empty = {0, 0};
     specdec__common common;
     int count = 0, inside;
@@ -61888,14 +62142,14 @@ static specdec_result specdec__engine_replace_conversation(specdec *t, const spe
     if (!result)
         result = specdec__prompt_tokenize(t, empty, out.text, out.needed,
                                           specdec__chat_tokenize_flags(&t->engine->chat, v, &out, 0),
-                                          input->special ? NULL : out.plain, &count);
+                                          input->special ? NULL : out.marks, &count);
     if (result)
         return result;
     if (!count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the conversation is empty");
-    inside = !begun && specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
+    inside = !begun && specdec__answer_prompt_opens_thought(t->engine->chat.thoughts, out.text, out.needed);
     common = specdec__engine_compare_tokens(v, t->tokens, t->handed_out, t->tokens + t->count, count,
-                                            (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
+                                            (unsigned char *)t->engine->scratch, (size_t)v->longest_bytes + 4);
     result = specdec__engine_replace_tokens(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh,
                                             NULL);
     if (result)
@@ -61959,8 +62213,8 @@ static void specdec__part_set_marks(const specdec *t, specdec__masker *m)
     if (form == SPECDEC__CALLS_JSON || form == SPECDEC__CALLS_PYTHON)
         return;
     for (i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_MARKS; i++)
-        if (!specdec__vocab_token_ends_text(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
-            specdec__answer_shows_token(&t->splitter, specdec__vocab_token_text(v, v->specials[i])))
+        if (!specdec__vocab_is_end_token(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
+            specdec__answer_marks_contain_token(&t->splitter, specdec__vocab_token_text(v, v->specials[i])))
             m->marks[m->mark_count++] = (int32_t)v->specials[i];
 }
 
@@ -61970,7 +62224,7 @@ static void specdec__part_switch_constraint(specdec *t)
 {
     specdec_splitter *s = &t->splitter;
     const specdec_constraint *calls = t->settings.calls;
-    const char *before = s->started > 1 ? specdec__answer_bare_beginnings[s->started - 2] : "";
+    const char *before = s->started > 1 ? specdec__answer_unmarked_call_beginnings[s->started - 2] : "";
     const size_t since = (size_t)s->since;
     specdec_constraint_state *state = &t->constrained.state[1];
 
@@ -61980,7 +62234,7 @@ static void specdec__part_switch_constraint(specdec *t)
         specdec__constraint_first_state(calls, state);
         if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
             specdec_constraint_advance(calls, state, s->input - since, since) < since) {
-            specdec__answer_undo_call(s);
+            specdec__answer_turn_call_into_text(s);
             return;
         }
     }
@@ -62011,7 +62265,7 @@ static specdec_result specdec__call_next_part(specdec *t, int work, specdec_part
         t->parts = 1;
     }
     if (SPECDEC__CONSTRAINTS)
-        specdec__tools_set_splitter_kinds(&t->splitter, t->settings.calls);
+        specdec__tools_set_splitter_argument_kinds(&t->splitter, t->settings.calls);
     for (;;) {
         if (specdec__answer_next_part(&t->splitter, part))
             return SPECDEC_OK;
@@ -62183,7 +62437,7 @@ static specdec_result specdec__conversation_count_bytes(const specdec_model *mod
     if ((result = specdec__chat_choose_format(chat, model->chat, v, c->chat_format, error)) != SPECDEC_OK)
         return result;
     if (!SPECDEC__CHATS || !chat->format)
-        return specdec__chat_refuse_unknown(chat, error);
+        return specdec__chat_refuse_unknown_format(chat, error);
     if (c->count < 1 || !c->messages)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d messages", c->messages ? c->count : 0);
     out->needed = 0;
@@ -62224,13 +62478,13 @@ specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_con
     if (bytes < own)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes of working memory are too few", bytes);
     out.text = (char *)memory;
-    out.plain = (unsigned char *)memory + out.needed;
+    out.marks = (unsigned char *)memory + out.needed;
     out.size = out.needed;
     result = specdec__conversation_count_bytes(model, conversation, &chat, &out, error);
     if (!result)
         result = specdec__tokenize(&model->vocab, out.text, out.needed,
                                    SPECDEC_TOKENIZE_BEGIN | specdec__chat_tokenize_flags(&chat, &model->vocab, &out, 0),
-                                   out.plain, tokens, (size_t)specdec__max_int(capacity, 0), &all,
+                                   out.marks, tokens, (size_t)specdec__max_int(capacity, 0), &all,
                                    (unsigned char *)memory + own, bytes - own, error);
     *count = (int)all;
     return result;
@@ -62246,7 +62500,7 @@ int specdec_token_kind(const specdec_model *model, int32_t token)
         return -1;
     v = &model->vocab;
     return kinds[specdec__vocab_token_type(v, (uint32_t)token)] |
-           (specdec__vocab_token_ends_text(v, token) ? SPECDEC_TOKEN_END : 0) |
+           (specdec__vocab_is_end_token(v, token) ? SPECDEC_TOKEN_END : 0) |
            (token == v->bos ? SPECDEC_TOKEN_BEGIN : 0);
 }
 
@@ -62281,7 +62535,7 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
 {
     const int special = (flags & SPECDEC_TOKENIZE_SPECIAL) != 0;
     unsigned char *out = (unsigned char *)bytes;
-    specdec__text_stream stream;
+    specdec__text_decoder stream;
     specdec_result result;
     size_t room, more, at = 0;
     int i;
@@ -62296,14 +62550,14 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
         return result;
     if (room > size)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes are needed, there is room for %zu", room, size);
-    specdec__text_stream_begin(&stream, &model->vocab, -1, special);
+    specdec__text_decoder_begin(&stream, &model->vocab, -1, special);
     for (i = 0; i < count; i++) {
-        result = specdec__text_stream_push(&stream, &model->vocab, tokens[i], out + at, size - at, &more, error);
+        result = specdec__text_decoder_push(&stream, &model->vocab, tokens[i], out + at, size - at, &more, error);
         if (result)
             return result;
         at += more;
     }
-    *length = at + specdec__text_stream_end(&stream, out + at);
+    *length = at + specdec__text_decoder_end(&stream, out + at);
     return SPECDEC_OK;
 }
 
@@ -62872,7 +63126,7 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
     if (!constraint || !state || !trie || token < 0 || (uint32_t)token >= trie->vocab->count)
         return 0;
     v = trie->vocab;
-    if (specdec__vocab_token_ends_text(v, token))
+    if (specdec__vocab_is_end_token(v, token))
         return specdec__constraint_is_complete(constraint, state);
     at = trie->offset[token];
     return trie->offset[token + 1] > at &&
