@@ -44541,26 +44541,27 @@ SPECDEC__FOR_SPEED
  * >>speculation/heads: runs heads that predict the next tokens from a hidden state of the target, level by level.
  * ================================================================================================================== */
 
-/* A file of heads, with the buffers of a level of a tree. */
+/* A file of heads, which predict the next tokens from a hidden state of the target, with the buffers of one level of a
+   tree. */
 typedef struct specdec__heads {
-    float blend;              /* factor of a token's table row that is added to a state */
-    float *input;             /* (most, stride of the wider of embedding and states): the input rows of a level */
-    float *inner;             /* (most, stride of states): the states that the level computes */
-    float *table;             /* (threads, inner): scratch: a row of the table of tokens */
+    float blend;              /* factor of a token's row of the table that is added to a hidden state */
+    float *input;             /* (most, stride of the wider of embedding and states): the input rows of the level */
+    float *inner;             /* (most, stride of states): the states that the head of the level computes */
+    float *table;             /* (threads, inner): scratch: one unpacked row of the table of tokens */
     float *ones;              /* (inner): 1 each, as the other factor of gated activations */
-    float *logits;            /* (most, output rows) */
-    /* the level under way */
-    int level, n;             /* its number, which is that of its head; its rows */
-    const int32_t *tokens;    /* (n): the token behind which each row predicts */
-    specdec__context context; /* of this, only what products with matrices need */
+    float *logits;            /* (most, output rows): the logits of each row */
+    /* the level that is being run */
+    int level, n;             /* number of the level, which is that of its head; number of its rows */
+    const int32_t *tokens;    /* (n): the tokens behind which the rows predict */
+    specdec__context context; /* a context of which only what products with matrices need is set */
 } specdec__heads;
 
 SPECDEC__FOR_SIZE
 
-/* Logits of a row, one a token; the same number for all heads. */
+/* Returns how many logits a row has, one a token. All heads have the same number. */
 static int specdec__heads_output_rows(const specdec__model *m) { return m->id_count ? m->id_count : m->vocab_size; }
 
-/* Takes the buffers for levels of at most `most` rows from an arena. */
+/* Takes the buffers of a level of at most `most` rows from an arena. */
 static void specdec__heads_init(specdec__heads *h, const specdec__model *model, const specdec__context *target,
                                 int threads, int most, specdec__arena *arena)
 {
@@ -44588,13 +44589,13 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
         h->ones[i] = 1;
 }
 
-/* Floats of a row of a level's input. */
+/* Returns how many floats an input row of a level has. */
 static int specdec__heads_input_width(const specdec__model *m, int level)
 {
     return level && m->speculator->chained ? m->feed_forward : m->embedding;
 }
 
-/* A thread's part of turning products into a level's states. */
+/* Computes one thread's part of a level's states from the products with the head's matrices. */
 static void specdec__heads_compute_states(specdec__heads *h, int thread)
 {
     const specdec__context *c = &h->context;
@@ -44621,7 +44622,7 @@ static void specdec__heads_compute_states(specdec__heads *h, int thread)
     }
 }
 
-/* A thread's part of a level: products, states, logits. */
+/* Computes one thread's part of a level: products, states and logits. */
 static void specdec__heads_worker(void *argument, int thread)
 {
     specdec__heads *h = (specdec__heads *)argument;
@@ -44651,8 +44652,8 @@ static void specdec__heads_worker(void *argument, int thread)
 
 SPECDEC__FOR_SPEED
 
-/* Runs head number `level` on n rows of h->input behind tokens[n]: writes states to h->inner, logits to h->logits. The
-   input of level 0 is normalised first where the file says so. */
+/* Runs the head number `level` on the n rows of h->input, behind tokens[n]. States go to h->inner, logits to h->logits.
+   Where the file says so, the input of level 0 is normalised first. */
 static specdec_result specdec__heads_run_level(specdec__heads *h, int level, const int32_t *tokens, int n,
                                                specdec_error *error)
 {
@@ -49464,29 +49465,34 @@ static float specdec__row_token_surprise(const specdec__row *row, int32_t token)
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__MAX_CHILDREN 32   /* children of a node, at most */
+#define SPECDEC__MAX_CHILDREN 32   /* children of a node of a token tree, at most */
 #define SPECDEC__NGRAM_LONGEST_CONTEXT 6    /* tokens of the longest context of the n-gram drafter */
-#define SPECDEC__NGRAM_SEQUENCE_TOKENS 1024  /* tokens for which the index has room, of each sequence but the first */
-#define SPECDEC__NGRAM_RECYCLED_CONTEXTS 16384 /* contexts whose likeliest tokens by the target are stored, at most */
-#define SPECDEC__NGRAM_LEAST_PROBABILITY 0.005f /* least probability of a continuation that is proposed */
+#define SPECDEC__NGRAM_SEQUENCE_TOKENS 1024  /* tokens of each sequence after the first that the n-gram index has room
+                                                for */
+#define SPECDEC__NGRAM_RECYCLED_CONTEXTS 16384 /* contexts whose most probable tokens by the target are stored, at
+                                                  most */
+#define SPECDEC__NGRAM_LEAST_PROBABILITY 0.005f /* the n-gram drafter proposes no less probable continuation */
 
 enum {
     SPECDEC__DRAFTER_KINDS = SPECDEC_DRAFT_COUNT - SPECDEC_DRAFT_OFF - 1,
-    SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* of an engine: one of each kind, and that of forced tokens */
+    SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* drafters of an engine, at most: one of each kind, and that of
+                                                          forced tokens */
 };
 
-/* What is asked of a drafter for one sequence in a step. Written by the scheduler (or by a drafter that owns another
-   one); drafters read it. */
+/* What the scheduler asks of a drafter for one sequence in a step. The scheduler writes the request (or a drafter that
+   has another drafter of its own does); drafters only read it. */
 typedef struct specdec__draft_request {
     int at;               /* index of the sequence in the engine */
     int32_t *text;        /* (count + levels): the sequence's tokens; drafters may write draft tokens behind them */
-    int count;            /* the root is text[count - 1] */
-    const specdec_sampling *sampling;  /* of the sequence */
-    specdec__constrained *constrained; /* of the sequence; NULL: it has no constraint */
-    const specdec__view *view;         /* of the sequence, in the target's cache; NULL while the engine is made */
+    int count;            /* tokens of the sequence; the root of the tree is text[count - 1] */
+    const specdec_sampling *sampling;  /* the sequence's settings of sampling */
+    specdec__constrained *constrained; /* the sequence's constraint; NULL: it has none */
+    const specdec__view *view;         /* the sequence's keys and values in the target's cache; NULL while the engine is
+                                          made */
     int most, levels;     /* nodes and levels of a tree whose shape the drafter chooses, at most */
-    specdec_rule rule;    /* the rule of acceptance, for which children are drawn */
-    float *distributions; /* (tree size, vocab): where the rule needs it, what the children of a node were drawn from */
+    specdec_rule rule;    /* the rule of verification, for which children are drawn */
+    float *distributions; /* (tree size, vocab): where the rule needs it, the distribution that each node's children
+                             were drawn from */
     double wait_seconds;  /* seconds that the drafter may wait for draft tokens of a remote rank */
 } specdec__draft_request;
 
@@ -49494,179 +49500,194 @@ typedef struct specdec__draft_request {
    sequence's last token. Written by the drafter while it is asked; before and after that by the scheduler, which sets
    the root and the shape of a tree to be filled, and drops trees. */
 typedef struct specdec__draft_tree {
-    specdec_tree tree;
-    int32_t *tokens;      /* (capacity): -1: the drafter has no token for this node */
-    int32_t *depth;       /* (capacity): levels below the root, whose depth is 0 */
-    float *share;         /* (capacity): the drafter's probability of a candidate behind its parent */
+    specdec_tree tree;    /* parents and ranks of the candidates */
+    int32_t *tokens;      /* (capacity): token of each candidate; -1: the drafter has none for it */
+    int32_t *depth;       /* (capacity): levels of each candidate below the root, whose depth is 0 */
+    float *share;         /* (capacity): the drafter's probability of each candidate once its parent is accepted */
     unsigned char *extended; /* (capacity): 1: the candidate's children are in the tree */
     int extended_count;   /* number of candidates that were extended, without the root */
-    int32_t *moved;       /* (capacity): after keep_subtree, the new index of each candidate; -1: it was dropped */
+    int32_t *moved;       /* (capacity): the new index of each candidate after keep_subtree; -1: it was dropped */
 } specdec__draft_tree;
 
-/* How a tree grows: which candidates are extended next. Written by the scheduler. */
+/* How a draft tree grows: which of its candidates get children next. Written by the scheduler. */
 typedef struct specdec__draft_frontier {
-    int grows;            /* 1: the tree is extended level by level; 0: it is filled at once */
-    int shares;           /* 1: the drafter sets `share`; 0: acceptance is estimated by rank */
-    float *probability;   /* (capacity): estimated probability that the path from the root is accepted */
-    int level;            /* index of the first candidate of the newest level */
-    int32_t *chosen;      /* (count, at most the tree size): candidates to be extended next */
-    int count;            /* of chosen candidates */
-    int valid_at;         /* the tree is kept from an earlier step and valid while request.count is this; 0: not kept */
+    int grows;            /* 1: the tree grows level by level; 0: the drafter fills the whole tree at once */
+    int shares;           /* 1: the drafter gives each candidate a probability, drafts.share; 0: acceptance is estimated
+                             by rank */
+    float *probability;   /* (capacity): estimated probability that the whole path from the root to a candidate is
+                             accepted */
+    int level;            /* index of the first candidate of the tree's newest level */
+    int32_t *chosen;      /* (count, at most the tree size): candidates that get children next */
+    int count;            /* number of chosen candidates */
+    int valid_at;         /* the tree is kept from an earlier step, and valid while request.count is this; 0: it is not
+                             kept */
 } specdec__draft_frontier;
 
-/* What becomes of a tree: which candidates the target verifies. Written by this part, and specdec__engine_keep_best. */
+/* Which candidates of a draft tree the target verifies. Written by this part and by specdec__engine_keep_best. */
 typedef struct specdec__draft_outcome {
     int32_t *kept;        /* (tree size): candidates to be verified, parents first, beginning with the root */
     int kept_count; /* number of candidates to be verified */
-    int32_t *place;       /* (capacity): the candidate's node in the merged tree; -1: none */
+    int32_t *place;       /* (capacity): index of each candidate's node in the merged tree; -1: it has none */
 } specdec__draft_outcome;
 
-/* What drafting for a sequence costs. Written by tuning; seconds is reset by specdec__draft_begin_proposal. */
+/* What drafting for one sequence costs. Written by tuning; specdec__draft_begin_proposal sets `seconds` to 0. */
 typedef struct specdec__draft_books {
     double begun;         /* clock in seconds when the drafter was asked for draft tokens */
     double seconds;       /* seconds of drafting that count against the drafter */
     int idle_steps;       /* steps since the drafter was last asked for draft tokens */
 } specdec__draft_books;
 
-/* What a drafter proposes for one sequence in a step, and all that belongs to it. */
+/* All that a drafter proposes for one sequence in a step: the request, the tree of candidates, and what is done with
+   it. */
 typedef struct specdec__proposal {
-    specdec__draft_request request;
-    specdec__draft_tree drafts;
-    specdec__draft_frontier frontier;
-    specdec__draft_outcome outcome;
-    specdec__draft_books books;
+    specdec__draft_request request;    /* what the scheduler asks for */
+    specdec__draft_tree drafts;        /* the drafter's tree of candidates */
+    specdec__draft_frontier frontier;  /* the candidates that get children next */
+    specdec__draft_outcome outcome;  /* the candidates that are verified */
+    specdec__draft_books books;  /* the seconds that drafting takes */
 } specdec__proposal;
 
-/* Arguments of a drafter's init. */
+/* Arguments of a drafter's function init. */
 typedef struct specdec__draft_setup {
-    const specdec_config *config;    /* defaults filled in */
-    const specdec__context *target;
-    const specdec__kv_demand *room;  /* how many sequences, and tokens of each, caches have to hold */
+    const specdec_config *config;    /* the caller's configuration, defaults filled in */
+    const specdec__context *target;  /* the target's context */
+    const specdec__kv_demand *room;  /* numbers of sequences, and of tokens of each, that caches have to hold */
     int capacity;                    /* candidates of a proposal, at most */
-    int threads;                     /* threads of the pool that the drafter's model uses, at most */
-    int window;                      /* last tokens of a sequence that it may use; 0: its model's context */
+    int threads;                     /* threads of the pool that runs the drafter's model, at most */
+    int window;                      /* newest tokens of a sequence that the drafter may use; 0: as many as its model's
+                                        context has */
 } specdec__draft_setup;
 
 typedef struct specdec__drafter specdec__drafter;
 
-/* Tokens [from, from + n) of a sequence that the target has run and committed, with its hidden states. */
+/* Tokens [from, from + n) of a sequence, which the target has run and committed, with their hidden states. */
 typedef struct specdec__prefilled {
     int at;              /* index of the sequence in the engine */
-    const int32_t *text; /* (count): its tokens */
-    int count;           /* of all tokens of the sequence */
-    int from, n;         /* the first of the tokens meant here; their number */
-    int first;           /* index of the sequence's first node in the step */
-    const int *path;     /* (n): the nodes of the tokens, counted from `first`; NULL: 0, 1, 2, ... */
-    const float *state;  /* hidden state of the last token; NULL: not computed */
+    const int32_t *text; /* (count): the sequence's tokens */
+    int count;           /* number of all tokens of the sequence */
+    int from, n;         /* index of the first committed token; number of committed tokens */
+    int first;           /* index of the sequence's first node in the step's run */
+    const int *path;     /* (n): the nodes of the committed tokens, counted from `first`; NULL: 0, 1, 2, ... */
+    const float *state;  /* (width): hidden state of the last committed token; NULL: it was not computed */
 } specdec__prefilled;
 
-/* A verified tree: the target's logits and the accepted path. */
+/* A verified tree of a sequence: the target's logits of its nodes, and the accepted path. */
 typedef struct specdec__verified {
     int at;                  /* index of the sequence in the engine */
-    const int32_t *text;     /* its tokens, those of the step included */
-    int count;               /* of them before the step: the root is text[count - 1] */
-    const specdec_sampling *sampling;
-    const specdec_tree *tree; /* that was verified */
-    const int32_t *tokens;   /* (tree->n): its draft tokens */
-    const float *logits;     /* (tree->n, vocab); NULL: not computed, as all tokens were forced */
-    int vocab;               /* logits of a row */
-    const specdec__kernels *kernels;
-    const int32_t *path;     /* (length): the root and the accepted nodes */
-    int length;              /* of path */
+    const int32_t *text;     /* the sequence's tokens, those that the step has added included */
+    int count;               /* number of tokens before the step: the root is text[count - 1] */
+    const specdec_sampling *sampling;  /* the sequence's settings of sampling */
+    const specdec_tree *tree; /* the tree that was verified */
+    const int32_t *tokens;   /* (tree->n): the tree's draft tokens */
+    const float *logits;     /* (tree->n, vocab): the target's logits; NULL: not computed, as all tokens were forced */
+    int vocab;               /* logits of a row: size of the target's vocabulary */
+    const specdec__kernels *kernels;  /* functions of the instruction set in use */
+    const int32_t *path;     /* (length): nodes of the accepted path, the root first */
+    int length;              /* number of nodes on the path */
     int whole;               /* 1: all logits are computed; 0: only of nodes on the path, and only those of tokens that
                                 can be chosen, the others being -infinity */
 } specdec__verified;
 
 /* A kind of drafter: a row of facts and functions. specdec__draft_NAME_kind writes the row of a kind into a struct of
-   zeros: the columns in which the kind differs from 0 and NULL. All functions but fill may be NULL; the comment's
-   "NULL:" says what that means. Adding a kind: a line in SPECDEC_DRAFTERS, above, its functions, and
-   specdec__draft_NAME_kind. `at` is the index of a sequence in the engine. */
+   zeros: the columns in which the kind differs from 0 and NULL. All functions but fill_tree may be NULL; the comment's
+   "NULL:" says what that means. Adding a kind takes a line in SPECDEC_DRAFTERS, its functions, and
+   specdec__draft_NAME_kind. In all functions `at` is the index of a sequence in the engine. */
 typedef struct specdec__drafter_kind {
     size_t source;   /* offset in specdec_config of the specdec_source of its model; 0: it has no model */
-    int optional;    /* 1: it can draft without that model, too */
+    int optional;    /* 1: the kind can draft without that model, too */
     size_t enabled_by; /* offset in specdec_config of an int: `auto` uses this kind unless that is 0; 0: always */
-    int ranks;       /* children of a node that it may propose; 0: any number */
+    int ranks;       /* children of a node that the kind may propose, at most; 0: any number */
     int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
-    int certain;     /* 1: every token that it proposes is accepted */
-    int size, depth; /* default size and depth of its trees when it drafts alone */
-    /* 1: share_prefix and truncate_sequence also take the indices of ended sequences that are kept (room->kept_views of
-       them): index `views` + i is the i-th. 0: it stores nothing of them */
+    int certain;     /* 1: every token that the kind proposes is accepted */
+    int size, depth; /* default number of nodes and levels of its trees when no other kind drafts */
+    /* 1: the kind also stores kept sequences: ended ones, room->kept_views of them, that later sequences can share.
+       Their indices in share_prefix and truncate_sequence follow those of the `views` open sequences. 0: it does not */
     int keeps_ended;
-    int nextn; /* 1: its model is the NextN block in the target's files; 0: see source */
-    /* Takes its state from an arena, which may only count. NULL: it has no state. */
+    int nextn; /* 1: the kind's model is the NextN block in the target's files (multi-token prediction); 0: see
+                  source */
+    /* Initialises the drafter: takes the memory of its state from an arena, which may only count bytes. NULL: it has no
+       state. */
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
     /* Proposes a token for each node of drafts->tree, whose levels are stored one behind the other. A drafter without
-       cost also chooses the tree and sets the shares. */
+       level_cost also chooses the tree and sets the shares. */
     specdec_result (*fill_tree)(specdec__drafter *drafter, const specdec__draft_request *request,
                                 specdec__draft_tree *drafts, specdec_error *error);
-    /* Appends children, with shares, to each of frontier->chosen, and counts these as extended. The root is extended
-       first, alone; each candidate once, after its parent. NULL: its trees do not grow. */
+    /* Appends the children of all candidates in frontier->chosen, with their shares, to the tree, and counts these
+       candidates as extended. The root is extended first, alone; each candidate once, after its parent. NULL: the
+       kind's trees do not grow. */
     specdec_result (*extend)(specdec__drafter *drafter, const specdec__draft_request *request,
                              specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                              specdec_error *error);
-    /* Learns which of its candidates were accepted: path (count), without the root. NULL: it prefills these tokens
-       later. */
+    /* Tells the drafter which of its candidates were accepted: path (count), without the root. NULL: the drafter
+       prefills these tokens later. */
     void (*commit_path)(specdec__drafter *drafter, int at, const int32_t *path, int count);
-    /* The sequence will be cut to its first `length` tokens; text still has all. NULL: the drafter stores nothing of a
-       sequence. */
+    /* Drops what the drafter stores of a sequence behind its first `length` tokens, before it is cut to these; text
+       still has all tokens. NULL: the drafter stores nothing of a sequence. */
     void (*truncate_sequence)(specdec__drafter *drafter, int at, const int32_t *text, int length);
-    /* Sequence `at`, of which nothing is stored, begins with the first `length` tokens of sequence `of`. NULL: it
-       prefills them. Indices from the number of sequences on: see keeps_ended. */
+    /* Makes sequence `at`, of which nothing is stored, begin with the first `length` tokens of sequence `of`. Indices
+       from the number of open sequences on are those of kept ones. NULL: the drafter prefills these tokens. */
     void (*share_prefix)(specdec__drafter *drafter, int at, int of, int length);
-    /* The sequence has ended, and its index will be reused. NULL: as truncate to 0. */
+    /* Drops what the drafter stores of a sequence that has ended; its index will be reused. NULL: as truncate_sequence
+       with length 0. */
     void (*end_sequence)(specdec__drafter *drafter, int at, const int32_t *text);
-    /* Estimated cost of a level in plain steps, used until one is timed. NULL: drafting costs nothing. */
+    /* Returns the estimated cost of drafting a level, in plain steps; it is used until one is timed. NULL: drafting
+       costs nothing. */
     double (*level_cost)(const specdec__drafter *drafter, const specdec__model *target);
-    /* How many of the sequence's first `count` tokens it has not prefilled. NULL: it prefills nothing. */
+    /* Returns how many of the sequence's first `count` tokens the drafter has not prefilled. NULL: it prefills
+       nothing. */
     int (*count_behind)(const specdec__drafter *drafter, int at, int count);
     /* Prefills the first `count` tokens of the request's sequence. NULL: prefilling is part of drafting. */
     specdec_result (*prefill)(specdec__drafter *drafter, const specdec__draft_request *request, int count,
-                              specdec_error *error);
+                              specdec_error *error);  /* Returns whether the drafter can draft behind the sequence's
+                                                         first `count` tokens. NULL: it always can. */
     /* Whether it can draft behind the sequence's first `count` tokens. NULL: always. */
     int (*is_ready)(const specdec__drafter *drafter, int at, int count);
-    /* Receives tokens that the target has committed, in order, some repeatedly, with the hidden states of
+    /* Gives the drafter tokens that the target has committed, in order, some repeatedly, with the hidden states of
        drafter->taps. NULL: it uses no hidden states. */
     specdec_result (*follow_target)(specdec__drafter *drafter, const specdec__prefilled *committed,
                                     specdec_error *error);
-    /* How many of the sequence's tokens follow_target has received: it needs the next one. NULL: it needs the last one
-       only. */
+    /* Returns of how many of the sequence's tokens the drafter has received hidden states: it needs those of the next
+       token. NULL: it needs those of the last token only. */
     int (*count_followed)(const specdec__drafter *drafter, int at);
-    /* The path to candidate `root`, which was extended, was accepted: that candidate becomes the root, and its
+    /* Makes candidate `root`, which was extended and accepted with the path to it, the root of the tree; its
        descendants stay. NULL: no candidate can stay. */
     void (*keep_subtree)(specdec__drafter *drafter, int at, specdec__draft_tree *drafts, int root);
-    /* From now on it runs on at most `threads` threads of this pool. NULL: always on the engine's. */
+    /* Makes the drafter run on at most `threads` threads of this pool from now on. NULL: it always runs on the engine's
+       pool. */
     void (*set_threads)(specdec__drafter *drafter, specdec__pool *pool, int threads);
-    /* The sequence has `count` tokens and is part of the next step. NULL: it needs no notice. */
+    /* Tells the drafter that the sequence, of `count` tokens, is part of the next step. NULL: the drafter need not
+       know. */
     void (*prepare)(specdec__drafter *drafter, int at, const int32_t *text, int count,
                     const specdec_sampling *sampling);
-    /* Whether it can append the children of a candidate now, without waiting for a remote rank. NULL: always. */
+    /* Returns whether the drafter can append the children of a candidate now, without waiting for a remote rank. NULL:
+       it always can. */
     int (*can_extend)(const specdec__drafter *drafter, const specdec__draft_request *request, int candidate);
-    /* Seconds until it is expected to have more children for request's tree; 0: not known. NULL: it never waits for a
-       remote rank. */
+    /* Returns the seconds until the drafter is expected to have more children for the request's tree; 0: unknown. NULL:
+       it never waits for a remote rank. */
     double (*seconds_until_more)(const specdec__drafter *drafter, const specdec__draft_request *request);
-    /* Receives the logits of a verified tree. NULL: it does not use them. */
+    /* Gives the drafter the target's logits of a verified tree. NULL: it does not use them. */
     void (*see_logits)(specdec__drafter *drafter, const specdec__verified *judged);
 } specdec__drafter_kind;
 
-/* A drafter's share_prefix; NULL where the library has one sequence only. */
+/* A drafter's function share_prefix; NULL in a build in which an engine has one sequence only. */
 #define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
 
-/* A drafter of an engine: its kind, its state, its proposals. */
+/* A drafter of an engine: its kind, its state, and its proposals for each sequence. */
 struct specdec__drafter {
-    specdec__drafter_kind kind;
+    specdec__drafter_kind kind;    /* functions and facts of its kind */
     specdec_drafting drafting;     /* the public number of its kind */
-    void *state;                   /* private to its kind */
-    const specdec__model *model;   /* NULL: it has none */
-    size_t kv_bytes;               /* of its cache */
-    int levels;                    /* levels that it can draft, without the root, at most */
-    specdec__state_reader taps;    /* (nodes, count, width): hidden states that it needs of the target's steps */
-    specdec__proposal *proposals;  /* (sequences): for the current step */
+    void *state;                   /* the drafter's state, whose type only its kind knows */
+    const specdec__model *model;   /* the model that drafts; NULL: there is none */
+    size_t kv_bytes;               /* bytes of the drafter's cache of keys and values */
+    int levels;                    /* levels of a tree below the root that the drafter can draft, at most */
+    specdec__state_reader taps;    /* (nodes, count, width): the hidden states that it needs of the target's runs */
+    specdec__proposal *proposals;  /* (sequences): its proposals for the current step */
 };
 
 /* --- any drafter -------------------------------------------------------------------------------------------------- */
 
-/* Takes the arrays of a tree of at most `size` nodes from an arena. */
+/* Takes the memory of a token tree of at most `size` nodes from an arena. */
 static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__arena *arena)
 {
     memset(tree, 0, sizeof *tree);
@@ -49675,7 +49696,7 @@ static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__aren
     tree->ranks = SPECDEC__TAKE(arena, int32_t, size);
 }
 
-/* Takes the arrays of a proposal from an arena: `capacity` candidates, of which at most `size` are verified. */
+/* Takes the memory of a proposal from an arena: `capacity` candidates, of which at most `size` are verified. */
 static void specdec__draft_take_proposal(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
 {
     specdec__draft_take_tree(&p->drafts.tree, capacity, arena);
@@ -49690,8 +49711,8 @@ static void specdec__draft_take_proposal(specdec__proposal *p, int capacity, int
     p->outcome.kept = SPECDEC__TAKE(arena, int32_t, size);
 }
 
-/* Resets a proposal before a step to the root alone, the last of `count` tokens. Candidates of a tree that is kept from
-   the last step stay in it, but are not to be verified yet. */
+/* Resets a proposal before a step: its tree is the root alone, the last of `count` tokens. Candidates of a tree that is
+   kept from the last step stay in it, but are not to be verified yet. */
 static void specdec__draft_begin_proposal(specdec__proposal *p, int32_t *text, int count,
                                           const specdec_sampling *sampling,
                                           specdec_rule rule)
@@ -49730,17 +49751,17 @@ static void specdec__draft_keep_first(specdec__proposal *p, int count)
     p->outcome.kept_count = count;
 }
 
-/* The tree of a sequence that the target verifies. */
+/* The token tree of a sequence that the target verifies: the trees of all drafters, merged into one. */
 typedef struct specdec__merged {
-    specdec_tree tree;
-    int32_t *tokens;    /* (capacity) */
-    signed char *owner; /* (capacity): which drafter was the first to propose a node; -1: the root */
-    float *worth;       /* (capacity): probability that a node is accepted, at most its parent's */
+    specdec_tree tree;  /* parents and ranks of the nodes */
+    int32_t *tokens;    /* (capacity): token of each node */
+    signed char *owner; /* (capacity): index of the drafter that was the first to propose each node; -1: the root */
+    float *worth;       /* (capacity): probability that each node is accepted, at most its parent's */
 } specdec__merged;
 
-/* Merges the drafters' candidates to be verified into one tree of at most `most` nodes, for sequence `at`. A token that
-   an earlier drafter proposed behind the same node is not added again; one that a drafter proposes twice is, as it was
-   drawn twice. */
+/* Merges the drafters' candidates that are to be verified into one tree of at most `most` nodes, for sequence `at`. A
+   token that an earlier drafter proposed behind the same node is not added again; a token that one drafter proposes
+   twice is added twice, as it was drawn twice. */
 static void specdec__draft_merge_trees(specdec__merged *m, specdec__drafter *drafters, int count, int at, int32_t root,
                                        int most)
 {
@@ -49779,7 +49800,7 @@ static void specdec__draft_merge_trees(specdec__merged *m, specdec__drafter *dra
     }
 }
 
-/* The index of the candidate that is node `node` of the merged tree; -1: none is. */
+/* Returns the index of the candidate that is node `node` of the merged tree; -1: no candidate is. */
 static int specdec__draft_find_candidate(const specdec__draft_outcome *outcome, int node)
 {
     int k;
@@ -49790,7 +49811,8 @@ static int specdec__draft_find_candidate(const specdec__draft_outcome *outcome, 
     return -1;
 }
 
-/* Keeps of a merged tree the first `most` draft tokens with worth[i] >= least. Returns how many it keeps. */
+/* Prunes a merged tree to the root and the first `most` draft tokens with worth[i] >= least. Returns how many draft
+   tokens are left. */
 static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *drafters, int count, int at, float least,
                                      int most)
 {
@@ -49823,8 +49845,8 @@ static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *draft
     return kept - 1;
 }
 
-/* Calls a drafter's commit_path with those of its candidates that are on the accepted path (length nodes, the root
-   first). */
+/* Calls a drafter's commit_path with those of its candidates that are on the accepted path of the merged tree (length
+   nodes, the root first). */
 static void specdec__draft_commit_path(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int length)
 {
     int32_t own[SPECDEC__MAX_TREE];
@@ -50066,36 +50088,37 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The common part of the state of all drafters that make one forward pass for each level of a tree (the struct begins
-   their state). */
+/* The state common to all drafters that make one forward pass for each level of a draft tree. It is the first member of
+   their own state. */
 typedef struct specdec__levels {
-    specdec__chooser chooser;
-    int vocab;         /* number of tokens that may be proposed: those that target and drafter share */
+    specdec__chooser chooser;  /* how tokens are chosen from logits */
+    int vocab;         /* number of tokens that may be proposed: those that the target and the drafter's model share */
     int vocab_rows;    /* floats of a row of request->distributions: the target's vocabulary */
     specdec__short *short_rows; /* copied rows of the drafter's output matrix (>>speculation/short); NULL: none */
-    specdec__context *context; /* of the drafter's model; set only where there are short_rows */
-    const int32_t *ids; /* (id_count): the token of each logit of a row; NULL: row[i] is token i's */
-    int id_count;
-    float *whole;      /* (vocab): a row of logits of all tokens, where the rows computed have fewer: the others have
-                          -infinity */
-    int runs;          /* forward passes of the current tree, without that of the root */
+    specdec__context *context; /* the context of the drafter's model; set only where there are short_rows */
+    const int32_t *ids; /* (id_count): the token of each logit of a row; NULL: logit i is that of token i */
+    int id_count;       /* logits of a row; tokens at ids */
+    float *whole;      /* (vocab): a row with the logits of all tokens, where the computed rows have fewer: the other
+                          tokens get -infinity */
+    int runs;          /* forward passes made for the current tree, without that of the root */
     int32_t *nodes;    /* (sequences, capacity): for each candidate its index among those that were run; -1: not run */
-    int capacity;
-    const float *logits; /* rows of the last forward pass, `stride` floats apart */
-    size_t stride;     /* floats */
-    const float *trust;  /* for each row: the drafter's estimate that its best token is accepted; NULL: none */
-    /* Begins a tree by a forward pass up to the root: logits row 0 becomes that of the root. */
+    int capacity;      /* candidates of a proposal, at most */
+    const float *logits; /* rows of logits of the last forward pass, `stride` floats apart */
+    size_t stride;     /* floats from one row of logits to the next */
+    const float *trust;  /* (rows): the drafter's estimated probability that the best token of each row is accepted;
+                            NULL: none */
+    /* Begins a draft tree by a forward pass up to the root: row 0 of the logits becomes the root's. */
     specdec_result (*begin)(specdec__drafter *drafter, const specdec__draft_request *request,
                             const specdec__draft_tree *drafts, specdec_error *error);
-    /* Runs candidates[count] of one level in one forward pass: they get the indices from `from` on (see nodes), and row
+    /* Runs candidates[count] of one level in one forward pass. They get the indices from `from` on (see nodes), and row
        i of the logits becomes that of candidates[i]. */
     specdec_result (*run)(specdec__drafter *drafter, const specdec__draft_request *request,
                           const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
                           specdec_error *error);
 } specdec__levels;
 
-/* Prepares *row for sampling from logits (vocab) behind text (count); tokens that the constraint forbids are left out.
-   */
+/* Prepares *row for sampling from logits (vocab) behind the tokens text (count). Tokens that the constraint forbids are
+   left out. */
 static void specdec__chooser_prepare_row(const specdec__chooser *chooser, specdec__row *row, const float *logits,
                                          int vocab,
                                          const int32_t *text, int count)
@@ -50111,8 +50134,8 @@ static void specdec__chooser_prepare_row(const specdec__chooser *chooser, specde
         row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
 }
 
-/* Writes the k best tokens of a row of logits (vocab) behind text (count) to `best`, best first, without asking the
-   constraint. Returns how many. */
+/* Writes the k best tokens of a row of logits (vocab) behind text (count) to `best`, best first, whether the constraint
+   allows them or not. Returns how many it writes. */
 static int specdec__choose_unconstrained(const specdec__chooser *chooser, const float *logits, int vocab,
                                          const int32_t *text,
                                          int count, int k, specdec_candidate *best)
@@ -50127,8 +50150,8 @@ static int specdec__choose_unconstrained(const specdec__chooser *chooser, const 
 }
 
 /* Writes the k best tokens that the constraint allows to `best`, best first, from a row of logits (vocab) behind text
-   (count). The best tokens are checked one by one, unless samplers cut the list of candidates, or too few of those
-   tokens are allowed: then the row is masked first. Returns how many. */
+   (count). The best tokens are checked one by one, unless samplers shorten the list of candidates, or too few of those
+   tokens are allowed: then the row is masked first. Returns how many it writes. */
 static int specdec__choose_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
                                    const int32_t *text, int count, int k, specdec_candidate *best)
 {
@@ -50159,8 +50182,8 @@ static int specdec__choose_allowed(const specdec__chooser *chooser, const float 
     return specdec__min_int(found, i);
 }
 
-/* Writes the k best tokens of a row of logits (vocab) behind recent (recent_count) to `best`, best first, as sampling
-   and constraint order them: the first one is the token of plain decoding. Returns how many. */
+/* Writes the k best tokens of a row of logits (vocab) behind recent (recent_count) to `best`, best first, in the order
+   that sampling and the constraint give: the first one is the token of plain decoding. Returns how many it writes. */
 static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
                            int recent_count, int k, specdec_candidate *best)
 {
@@ -50180,14 +50203,14 @@ static int specdec__draft_write_path(const specdec__draft_request *request, cons
     return length;
 }
 
-/* The part of m->nodes that belongs to sequence `at`. */
+/* Returns the part of m->nodes that belongs to sequence `at`. */
 SPECDEC__INLINE int32_t *specdec__draft_sequence_nodes(const specdec__levels *m, int at)
 {
     return m->nodes + (size_t)at * (size_t)m->capacity;
 }
 
-/* The place of a candidate's parent among the rows that were run for the current tree: 0: the parent is the root; else
-   1 + the parent's index. */
+/* Returns where the parent of a candidate is among the rows that were run for the current tree: 0: the parent is the
+   root; else 1 + the parent's index. */
 SPECDEC__INLINE int specdec__draft_parent_row(const specdec__levels *m, int at, const specdec__draft_tree *drafts,
                                               int candidate)
 {
@@ -50196,8 +50219,8 @@ SPECDEC__INLINE int specdec__draft_parent_row(const specdec__levels *m, int at, 
     return parent ? 1 + specdec__draft_sequence_nodes(m, at)[parent] : 0;
 }
 
-/* Row i of the last forward pass, as (vocab) logits of all tokens; tokens that a short vocabulary lacks have -infinity.
-   */
+/* Returns row i of the last forward pass as logits (vocab) of all tokens. Tokens that a short vocabulary lacks have
+   -infinity. */
 static const float *specdec__draft_logits_row(const specdec__levels *m, int i)
 {
     const float *row = m->logits + (size_t)i * m->stride;
@@ -50211,8 +50234,8 @@ static const float *specdec__draft_logits_row(const specdec__levels *m, int i)
     return m->whole;
 }
 
-/* The seed by which the child of rank `rank` is drawn for a rule of rejection. It differs from the target's seed, so
-   that the draws are independent. */
+/* Returns the seed by which the child of rank `rank` is drawn for a rule of rejection. It differs from the target's
+   seed, so that the draws are independent. */
 static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule, int rank)
 {
     const uint64_t seed = s->seed ^ 0x6a09e667f3bcc909u;
@@ -50246,8 +50269,8 @@ static int specdec__draft_draw_children(specdec__levels *m, const specdec__draft
     return count;
 }
 
-/* Writes the draft's most probable tokens, penalties included, to best (count): the children for top-k verification.
-   Returns how many. */
+/* Writes the most probable tokens of a drafter's row, penalties included, to best (count): the children for top-k
+   verification. Returns how many it writes. */
 static int specdec__draft_likeliest_children(specdec__levels *m, const specdec__draft_request *request,
                                              const float *logits,
                                              int length, int count, specdec_candidate *best)
@@ -50264,8 +50287,8 @@ static int specdec__draft_likeliest_children(specdec__levels *m, const specdec__
     return specdec_sample_top(&candidates, 0, 0, count, best);
 }
 
-/* Writes the tokens that become children of a node under the request's rule to best (count). logits: the node's row;
-   length: tokens of the sequence and of the path to the node. Returns how many there are. */
+/* Writes the tokens that become children of a node under the request's rule of verification to best (count). logits:
+   the node's row; length: tokens of the sequence and of the path to the node. Returns how many it writes. */
 static int specdec__draft_best_children(specdec__levels *m, const specdec__draft_request *request, int node,
                                         const float *logits,
                                         int length, int count, specdec_candidate *best)
@@ -50278,8 +50301,8 @@ static int specdec__draft_best_children(specdec__levels *m, const specdec__draft
                                                                               best);
 }
 
-/* Sets the tokens of all children that a node has in a tree of fixed shape, from row `at` of the last forward pass; -1
-   where there is no token. */
+/* Chooses the tokens of all children that a node has in a tree of fixed shape, from row `at` of the last forward pass.
+   A child for which there is no token gets -1. */
 static void specdec__draft_choose_children(specdec__levels *m, const specdec__draft_request *request,
                                            specdec__draft_tree *drafts, int node, int at)
 {
@@ -50298,9 +50321,9 @@ static void specdec__draft_choose_children(specdec__levels *m, const specdec__dr
         drafts->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
-/* Appends the best tokens of row `row` of the last forward pass to the tree, as children of `node`. Their shares are
-   those of exp(logit) among them, the noise by which the target will choose included. Not for rules that need children
-   drawn from a certain distribution. */
+/* Appends the most probable tokens of row `row` of the last forward pass to the tree, as children of `node`. Their
+   shares are those of exp(logit) among them, with the noise by which the target will choose. Not used for rules that
+   need children drawn from a certain distribution. */
 static void specdec__draft_append_children(specdec__levels *m, const specdec__draft_request *request,
                                            specdec__draft_tree *drafts,
                                            int node, int row)
@@ -50331,7 +50354,8 @@ static void specdec__draft_append_children(specdec__levels *m, const specdec__dr
     }
 }
 
-/* Runs candidates[count] of one level in a forward pass; they get the indices from `from` on in m->nodes. */
+/* Runs candidates[count] of one level of the tree in a forward pass. They get the indices from `from` on in
+   m->nodes. */
 static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const specdec__draft_request *request,
                                                     const specdec__draft_tree *drafts, const int32_t *candidates,
                                                     int from,
@@ -50356,8 +50380,8 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
     return result;
 }
 
-/* Before a tree: chooses whether it is drafted with the copied rows of the output matrix or with all rows, and updates
-   the copies. */
+/* Chooses whether the next tree is drafted with the copied rows of the output matrix or with all rows, and updates the
+   copies. */
 static void specdec__levels_choose_vocabulary(specdec__levels *m, const specdec__draft_request *request)
 {
     specdec__short *s = m->short_rows;
@@ -50374,7 +50398,7 @@ static void specdec__levels_choose_vocabulary(specdec__levels *m, const specdec_
     m->stride = (size_t)m->context->output->rows;
 }
 
-/* Begins a tree: logits row 0 becomes the root's, and no other node counts as run. */
+/* Begins a draft tree: row 0 of the logits becomes the root's, and no other node counts as run. */
 static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -50388,7 +50412,8 @@ static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specd
     return m->begin(d, request, drafts, error);
 }
 
-/* The fill_tree function of drafters by levels: all nodes of a level that have children are run together. */
+/* The function fill_tree of drafters that draft level by level: all nodes of a level that have children are run
+   together. */
 static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -50416,8 +50441,8 @@ static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-/* The extend function of drafters by levels: runs the root, or all chosen candidates together, and appends their
-   children. */
+/* The function extend of drafters that draft level by level: runs the root, or all chosen candidates together, and
+   appends their children. */
 static specdec_result specdec__levels_extend_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                   specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                                                   specdec_error *error)
@@ -50438,8 +50463,8 @@ static specdec_result specdec__levels_extend_tree(specdec__drafter *d, const spe
     return result;
 }
 
-/* Makes candidate `root` the root of a tree, and drops all candidates that do not descend from it. drafts->moved: the
-   new index of each. */
+/* Makes candidate `root` the root of a draft tree, and drops all candidates that do not descend from it. drafts->moved
+   becomes the new index of each candidate. */
 static void specdec__draft_reroot_tree(specdec__draft_tree *drafts, int root)
 {
     int32_t *now = drafts->moved;
@@ -50464,8 +50489,8 @@ static void specdec__draft_reroot_tree(specdec__draft_tree *drafts, int root)
     drafts->tree.n = n;
 }
 
-/* As specdec__draft_reroot_tree, for a tree of sequence `at` whose candidates have indices in m->nodes, which move with
-   them. */
+/* Makes candidate `root` the root of the draft tree of sequence `at`, as specdec__draft_reroot_tree does, and moves the
+   candidates' indices in m->nodes likewise. */
 static void specdec__levels_reroot_tree(specdec__levels *m, int at, specdec__draft_tree *drafts, int root)
 {
     int32_t *nodes = specdec__draft_sequence_nodes(m, at);
@@ -50479,7 +50504,7 @@ static void specdec__levels_reroot_tree(specdec__levels *m, int at, specdec__dra
     nodes[0] = -1;
 }
 
-/* Makes candidates[count] nodes of the step that a drafter's context runs next, with their tokens and parents, from
+/* Makes candidates[count] nodes of the run that a drafter's context makes next, with their tokens and parents, from
    node number `from` on. */
 static void specdec__levels_put_nodes(const specdec__levels *m, specdec__context *c, int at,
                                       const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count)
@@ -50494,7 +50519,7 @@ static void specdec__levels_put_nodes(const specdec__levels *m, specdec__context
     }
 }
 
-/* Checks that a model has the target's vocabulary. */
+/* Checks that a drafter's model has the vocabulary of the target. */
 static specdec_result specdec__levels_check_vocabulary(const specdec__drafter *d, const specdec__model *target,
                                                        specdec_error *error)
 {
@@ -50507,7 +50532,7 @@ static specdec_result specdec__levels_check_vocabulary(const specdec__drafter *d
                          different);
 }
 
-/* Takes the memory of the common part of a drafter by levels from an arena. model: the drafter's. */
+/* Takes the memory of the state common to drafters that draft level by level from an arena. model: the drafter's. */
 static void specdec__levels_init(specdec__levels *m, const specdec__model *model, const specdec__draft_setup *setup,
                                  specdec__arena *arena)
 {
@@ -50531,13 +50556,14 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->max_views * (size_t)m->capacity);
 }
 
-/* Bytes of weights that a level of a draft reads, with all rows of the output matrix. */
+/* Returns how many bytes of weights a level of a draft tree reads, with all rows of the output matrix. */
 static size_t specdec__levels_weight_bytes(const specdec__model *model, const specdec__model *target)
 {
     return model->weight_bytes + (model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows);
 }
 
-/* The cost of a level in plain steps, by bytes of weights; less with a short vocabulary. */
+/* Returns the estimated cost of drafting a level, in plain steps, by bytes of weights. It is less with a short
+   vocabulary. */
 static double specdec__levels_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     const specdec__levels *m = (const specdec__levels *)d->state;
@@ -50549,7 +50575,7 @@ static double specdec__levels_level_cost(const specdec__drafter *d, const specde
     return bytes / (double)target->weight_bytes;
 }
 
-/* The columns that all drafters by levels have in common. */
+/* Sets the columns that all kinds of drafters have in common which draft level by level. */
 static void specdec__levels_kind(specdec__drafter_kind *kind)
 {
     kind->draws = 1;
@@ -50558,7 +50584,7 @@ static void specdec__levels_kind(specdec__drafter_kind *kind)
     kind->level_cost = specdec__levels_level_cost;
 }
 
-/* Takes the memory of a short vocabulary, if one may pay or the configuration asks for it. */
+/* Takes the memory of a short vocabulary from an arena, if one may pay or the configuration asks for it. */
 static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, const specdec__draft_setup *setup,
                                        specdec__arena *arena)
 {
@@ -50594,19 +50620,20 @@ SPECDEC__FOR_SIZE
 /* The draft model's cache holds no more tokens than it was trained with. Of a longer sequence it holds the first tokens
    (the attention sinks of StreamingLLM: Xiao et al. 2024, arXiv 2309.17453) and the last ones, as if they followed each
    other. When the window is full, its second half is prefilled again, at new positions. */
-#define SPECDEC__DRAFT_SINKS 16 /* first tokens of a sequence that stay in the window */
+#define SPECDEC__DRAFT_SINKS 16 /* first tokens of a sequence that stay in the draft model's cache */
 
 /* The state of a drafter that is a draft model: its cache and its context. */
 typedef struct specdec__draft_model {
-    specdec__levels levels;
-    specdec__view *views; /* (sequences, then kept ones) */
-    int *skipped;         /* (sequences, then kept ones): tokens behind the sinks that are not in the cache */
-    specdec__context context;
+    specdec__levels levels;  /* the state common to drafters that draft level by level; must be first */
+    specdec__view *views; /* (sequences, then kept sequences): the draft model's keys and values of each */
+    int *skipped;         /* (sequences, then kept sequences): tokens behind the sinks that are not in the cache */
+    specdec__context context;  /* the context of the draft model */
     int window;           /* tokens of a sequence in the cache, at most */
-    int threads;          /* threads that its context has buffers for */
+    int threads;          /* threads that the context has buffers for */
 } specdec__draft_model;
 
-/* Skips more tokens behind the sinks, so that the rest of the sequence's first `count` tokens fits the window. */
+/* Skips more tokens behind the attention sinks, so that the rest of the sequence's first `count` tokens fits into the
+   draft model's cache. */
 static void specdec__draft_model_skip_tokens(specdec__draft_model *m, int at, int count)
 {
     specdec__view *view = &m->views[at];
@@ -50635,7 +50662,8 @@ static specdec_result specdec__draft_model_prefill_text(specdec__draft_model *m,
                   : specdec__forward_prefill(&m->context, view, text + m->skipped[at], keys, most, &rows, NULL, error);
 }
 
-/* Begins a tree: prefills the sequence's tokens that are not in the draft model's cache. */
+/* Begins a draft tree: prefills the sequence's tokens that are not in the draft model's cache, and computes the logits
+   behind the root, row 0. */
 static specdec_result specdec__draft_model_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -50649,7 +50677,7 @@ static specdec_result specdec__draft_model_begin_tree(specdec__drafter *d, const
     return specdec__draft_model_prefill_text(m, request->at, request->text, request->count, 1, error);
 }
 
-/* Runs candidates of one level as nodes of a step of the draft model, behind their paths. */
+/* Runs the draft model on candidates of one level, each behind the tokens on its path from the root. */
 static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -50664,7 +50692,8 @@ static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const 
     return specdec__forward(c, &batch, error);
 }
 
-/* Moves the keys of accepted candidates into the sequence's view, as far as they were run. */
+/* Makes the keys and values of accepted candidates part of the sequence's view, as far as the draft model has run
+   them. */
 static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const int32_t *path, int count)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -50676,7 +50705,7 @@ static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const 
     specdec__view_commit(&m->views[at], &m->context.kv, kept, i);
 }
 
-/* Inserts a number into path[n], whose numbers rise. */
+/* Inserts a number into path[n], whose numbers are in ascending order. */
 static void specdec__draft_insert_rising(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
@@ -50684,8 +50713,8 @@ static void specdec__draft_insert_rising(int *path, int n, int number)
     path[n] = number;
 }
 
-/* Makes an accepted candidate the root. Nodes that do not descend from it keep their slots in the cache until half of
-   all slots are taken, then they are dropped. */
+/* Makes an accepted candidate the root of the tree. Nodes that do not descend from it keep their slots in the draft
+   model's cache until half of all slots are taken; then they are dropped. */
 static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -50707,7 +50736,7 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
                                                              drafts->extended_count);
 }
 
-/* From now on the draft model runs on at most `threads` threads of a pool. */
+/* Makes the draft model run on at most `threads` threads of a pool from now on. */
 static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool *pool, int threads)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -50716,7 +50745,7 @@ static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool 
     m->context.threads = specdec__min_int(threads, m->threads);
 }
 
-/* Drops keys behind a sequence's first `length` tokens. */
+/* Drops the draft model's keys of a sequence behind its first `length` tokens. */
 static void specdec__draft_model_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -50730,7 +50759,8 @@ static void specdec__draft_model_truncate_sequence(specdec__drafter *d, int at, 
     specdec__view_truncate(&m->views[at], &m->context.kv, keys);
 }
 
-/* Sequence `at` begins with the first `length` tokens of sequence `of`, and shares its keys of these. */
+/* Makes sequence `at` begin with the first `length` tokens of sequence `of`, whose keys in the draft model's cache it
+   shares. */
 static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -50745,7 +50775,7 @@ static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int o
     m->skipped[at] = 0;
 }
 
-/* How many of a sequence's first `count` tokens have to be prefilled before the next tree. */
+/* Returns how many of a sequence's first `count` tokens the draft model has to prefill before the next tree. */
 static int specdec__draft_model_count_behind(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_model *m = (const specdec__draft_model *)d->state;
@@ -50754,7 +50784,7 @@ static int specdec__draft_model_count_behind(const specdec__drafter *d, int at, 
     return keys > m->window ? (m->window + SPECDEC__DRAFT_SINKS) / 2 : keys - m->views[at].length;
 }
 
-/* Prefills the first `count` tokens of the request's sequence before it is drafted for. */
+/* Prefills the first `count` tokens of the request's sequence into the draft model's cache. */
 static specdec_result specdec__draft_model_prefill(specdec__drafter *d, const specdec__draft_request *request,
                                                    int count, specdec_error *error)
 {
@@ -50764,8 +50794,8 @@ static specdec_result specdec__draft_model_prefill(specdec__drafter *d, const sp
     return specdec__draft_model_prefill_text(m, request->at, request->text, count, 0, error);
 }
 
-/* The tokens of a sequence that a draft model's cache holds, at most: its trained context without a tree. A sequence
-   that is not longer is held whole. */
+/* Returns how many tokens of a sequence the draft model's cache holds, at most: the context that the model was trained
+   with, less a tree. A sequence that is not longer is held whole. */
 static int specdec__draft_model_choose_window(const specdec__model *model, const specdec__draft_setup *setup)
 {
     const int most = setup->window ? setup->window : model->context - setup->config->tree_depth;
@@ -50819,13 +50849,13 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-/* The context of a draft model. */
+/* Returns the context of the draft model that a drafter is. */
 static specdec__context *specdec__draft_model_context(specdec__drafter *d)
 {
     return &((specdec__draft_model *)d->state)->context;
 }
 
-/* A draft model: a model of its own, with a cache of its own. */
+/* Writes the row of the kind of drafter that is a draft model: a model of its own, with a cache of its own. */
 static void specdec__draft_model_kind(specdec__drafter_kind *kind)
 {
     specdec__levels_kind(kind);
@@ -50851,29 +50881,31 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The common part of the state of drafters that need the target's hidden state behind the token before the root, and no
-   cache (the struct begins their state). */
+/* The state common to drafters that need no cache, but the target's hidden state of the token before the root. It is
+   the first member of their own state. */
 typedef struct specdec__draft_last {
-    specdec__levels levels;
+    specdec__levels levels;  /* the state common to drafters that draft level by level; must be first */
     int width;    /* floats of a hidden state */
-    float *state; /* (sequences, width): the target's hidden state behind the last token that it ran */
-    int *known;   /* (sequences): the index of that token; -1: there is none */
+    float *state; /* (sequences, width): the target's hidden state of the last token that it ran */
+    int *known;   /* (sequences): the index of that token in its sequence; -1: no hidden state is stored */
 } specdec__draft_last;
 
-/* The state of a drafter that is a file of heads. */
+/* The state of a drafter that is a file of heads (MLP speculator, Medusa). */
 typedef struct specdec__draft_heads {
     specdec__draft_last last; /* must be first */
-    specdec__heads heads;
-    float *inner; /* (1 + tree size, stride of the heads' states): of the root, and of candidates by their places */
+    specdec__heads heads;     /* the heads, with the buffers of a level */
+    float *inner; /* (1 + tree size, stride of the heads' states): the heads' states behind the root, then behind each
+                     candidate */
 } specdec__draft_heads;
 
-/* The stored hidden state (width) of sequence `at`. */
+/* Returns the stored hidden state (width) of sequence `at`. */
 static float *specdec__draft_last_state(const specdec__draft_last *m, int at)
 {
     return m->state + (size_t)at * (size_t)m->width;
 }
 
-/* A sequence is cut: drops its hidden state if its token is cut off. */
+/* Drops the hidden state of a sequence that is cut to its first `length` tokens, if the state is that of a dropped
+   token. */
 static void specdec__draft_last_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;
@@ -50883,7 +50915,8 @@ static void specdec__draft_last_truncate_sequence(specdec__drafter *d, int at, c
         m->known[at] = -1;
 }
 
-/* Sequence `at` begins as sequence `of`: copies its hidden state if its token is among the shared ones. */
+/* Makes sequence `at` begin as sequence `of`: copies the stored hidden state if it is that of one of the first `length`
+   tokens. */
 static void specdec__draft_last_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;
@@ -50892,7 +50925,7 @@ static void specdec__draft_last_share_prefix(specdec__drafter *d, int at, int of
     memcpy(specdec__draft_last_state(m, at), specdec__draft_last_state(m, of), (size_t)m->width * sizeof(float));
 }
 
-/* Whether the target's hidden state behind the token before the root is stored. */
+/* Returns whether the target's hidden state of the token before the root is stored. */
 static int specdec__draft_last_is_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_last *m = (const specdec__draft_last *)d->state;
@@ -50900,7 +50933,7 @@ static int specdec__draft_last_is_ready(const specdec__drafter *d, int at, int c
     return m->known[at] >= 0 && m->known[at] == count - 2;
 }
 
-/* Stores the target's hidden state behind the last committed token, if it was computed. */
+/* Stores the target's hidden state of the last committed token, if it was computed. */
 static specdec_result specdec__draft_last_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
                                                         specdec_error *error)
 {
@@ -50914,7 +50947,8 @@ static specdec_result specdec__draft_last_follow_target(specdec__drafter *d, con
     return SPECDEC_OK;
 }
 
-/* Takes the memory for the hidden states, and for levels, from an arena. model: the drafter's. */
+/* Takes the memory for hidden states, and that common to drafters that draft level by level, from an arena. model: the
+   drafter's. */
 static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
                                      const specdec__draft_setup *setup, specdec__arena *arena)
 {
@@ -50931,7 +50965,8 @@ static void specdec__draft_last_init(specdec__draft_last *m, const specdec__mode
         memset(m->state, 0, (size_t)views * (size_t)width * sizeof *m->state);
 }
 
-/* Runs a level of heads whose input rows are in heads.input, and stores its states from place `from` on. */
+/* Runs the head of a level on the rows in heads.input, behind tokens[count], and stores the states that it computes in
+   `inner` from index `from` on. */
 static specdec_result specdec__draft_heads_compute_level(specdec__draft_heads *m, int level, const int32_t *tokens,
                                                          int from,
                                                          int count, specdec_error *error)
@@ -50944,14 +50979,14 @@ static specdec_result specdec__draft_heads_compute_level(specdec__draft_heads *m
     return result;
 }
 
-/* Sets the input of a level of one row to the target's hidden state. */
+/* Copies the target's hidden state of sequence `at` to the input of the first level, which has one row. */
 static void specdec__draft_heads_set_first_input(specdec__draft_heads *m, int at)
 {
     memcpy(m->heads.input, specdec__draft_last_state(&m->last, at),
            (size_t)m->heads.context.model->embedding * sizeof(float));
 }
 
-/* Computes logits row 0, behind the root, from the target's hidden state. */
+/* Begins a draft tree: computes the logits behind the root, row 0, from the target's hidden state. */
 static specdec_result specdec__draft_heads_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -50962,8 +50997,8 @@ static specdec_result specdec__draft_heads_begin_tree(specdec__drafter *d, const
     return specdec__draft_heads_compute_level(m, 0, &drafts->tokens[0], 0, 1, error);
 }
 
-/* Runs candidates of one level. Heads that do not use the states of the level before give the same logits behind all
-   its candidates. */
+/* Runs the head of a level on candidates of the tree. Heads that do not use the states of the level before give the
+   same logits behind all its candidates. */
 static specdec_result specdec__draft_heads_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -50988,7 +51023,7 @@ static specdec_result specdec__draft_heads_run_level(specdec__drafter *d, const 
     return specdec__draft_heads_compute_level(m, drafts->depth[candidates[0]], tokens, 1 + from, count, error);
 }
 
-/* The cost of a level in plain steps, by bytes of weights. */
+/* Returns the estimated cost of drafting a level, in plain steps, by bytes of weights. */
 static double specdec__draft_heads_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     return (double)d->model->weight_bytes / d->model->layers / (double)target->weight_bytes;
@@ -51022,7 +51057,7 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-/* Heads on the last hidden state of the target. */
+/* Writes the row of the kind of drafter that is a file of heads on the target's last hidden state. */
 static void specdec__draft_heads_kind(specdec__drafter_kind *kind)
 {
     specdec__levels_kind(kind);
@@ -51051,44 +51086,46 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Of a sequence: hidden states that are stored until their pairs are run, at most. */
+/* hidden states of a sequence that are stored until the layer runs their pairs, at most */
 #define SPECDEC__DRAFT_STORED_STATES 32
 
-/* The pairs of a sequence: which of them were run, and the hidden states of the newest. */
+/* The pairs of a sequence, each a hidden state of the target and the next token: which of them the layer has run, and
+   the hidden states of the newest. */
 typedef struct specdec__draft_pairs {
-    specdec__view view; /* the layer's keys and values of the pairs that were run */
+    specdec__view view; /* the layer's keys and values of the pairs that it has run */
     /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of `count` pairs from
        index `from` on; NULL: none are stored, as the sequence is a kept one */
     float *states;
     int from, count;    /* from <= view.length <= from + count: the number of pairs whose hidden states were received */
 } specdec__draft_pairs;
 
-/* The state of a drafter that is a layer which reads the target's hidden states. */
+/* The state of a drafter that is a layer which reads the target's hidden states (EAGLE-3, NextN). */
 typedef struct specdec__draft_layer {
-    specdec__levels levels;
-    specdec__draft_pairs *sequences; /* (sequences, then kept ones) */
-    float *own_states;  /* (1 + tree size, embedding): the layer's hidden states behind the root, and behind candidates,
-                           by their places */
-    float *reads;       /* (tree size, specdec__forward_states_stride): such states as input of a step; NULL: a step
-                           takes them as its residual stream */
-    int leading_pairs;  /* 1: the first pair has zeros in place of a hidden state; 0: it has one */
-    specdec__context context;
+    specdec__levels levels;          /* the state common to drafters that draft level by level; must be first */
+    specdec__draft_pairs *sequences; /* (sequences, then kept sequences): the pairs of each */
+    float *own_states;  /* (1 + tree size, embedding): the layer's hidden states behind the root, then behind each
+                           candidate */
+    float *reads;       /* (tree size, specdec__forward_states_stride): such hidden states as input of a run; NULL: a
+                           run takes them as its residual stream */
+    int leading_pairs;  /* 1: a sequence's first pair has zeros in place of a hidden state; 0: it has a hidden state */
+    specdec__context context;  /* the context of the layer's model */
 } specdec__draft_layer;
 
-/* The layer's hidden state behind the root (place 0) or a candidate (1 + its index): a row of embedding floats. */
+/* Returns the layer's hidden state behind the root (place 0) or behind a candidate (place 1 + its index): `embedding`
+   floats. */
 static float *specdec__draft_layer_own_state(const specdec__draft_layer *m, int place)
 {
     return m->own_states + (size_t)place * (size_t)m->context.model->embedding;
 }
 
-/* The index of the pair that predicts the token behind the first `count` tokens of a sequence. */
+/* Returns the index of the pair that predicts the token behind the first `count` tokens of a sequence. */
 static int specdec__draft_layer_root_pair(const specdec__draft_layer *m, int count)
 {
     return specdec__max_int(count - 2 + m->leading_pairs, 0);
 }
 
-/* Drops the stored hidden states of a sequence; the next one to be stored is that of the first pair which was not run.
-   */
+/* Drops the stored hidden states of a sequence. The next hidden state to be stored is that of the first pair that the
+   layer has not run. */
 static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, specdec__draft_pairs *t)
 {
     t->from = t->view.length;
@@ -51099,8 +51136,8 @@ static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, s
     t->count = 1;
 }
 
-/* Stores the layer's hidden states of the last `count` nodes of its step, whose logits were computed, in own_states
-   from place `place` on. */
+/* Stores the layer's hidden states of the last `count` nodes of its run, whose logits were computed, in own_states from
+   index `place` on. */
 static void specdec__draft_layer_keep_states(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
@@ -51113,7 +51150,8 @@ static void specdec__draft_layer_keep_states(const specdec__draft_layer *m, int 
                (size_t)c->model->embedding * sizeof *from);
 }
 
-/* Runs the pairs of sequence `at` before index `end`. wanted: 1: also computes the logits of the last one. */
+/* Runs the layer on the pairs of sequence `at` before index `end`. wanted: 1: also computes the logits of the last
+   pair. */
 static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, int at, const int32_t *text, int end,
                                                      int wanted, specdec_error *error)
 {
@@ -51127,7 +51165,8 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
                                     error);
 }
 
-/* Begins a tree: runs the pairs up to the root. While the engine is timed, hidden states are zeros. */
+/* Begins a draft tree: runs the layer on the sequence's pairs up to that of the root. While the engine is timed, the
+   hidden states are zeros. */
 static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -51145,7 +51184,8 @@ static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const
     return result;
 }
 
-/* Runs candidates of one level behind the layer's own states of their parents, and stores their states. */
+/* Runs the layer on candidates of one level, from its own hidden states of their parents, and stores those of the
+   candidates. */
 static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -51172,8 +51212,8 @@ static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const 
     return result;
 }
 
-/* Drops the pairs behind the first `length` tokens. The hidden state behind the last of them is needed again, unless it
-   is stored. */
+/* Drops the pairs of a sequence behind its first `length` tokens. The hidden state of the last of these tokens is
+   needed again, unless it is stored. */
 static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -51186,7 +51226,8 @@ static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, 
         specdec__draft_layer_restart_states(m, t);
 }
 
-/* Sequence `at` begins with the first `length` tokens of sequence `of`: shares their pairs, copies hidden states. */
+/* Makes sequence `at` begin with the first `length` tokens of sequence `of`: shares the layer's keys of their pairs,
+   and copies hidden states. */
 static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -51205,7 +51246,7 @@ static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int o
            (size_t)t->count * (size_t)specdec__forward_states_stride(d->model) * sizeof *t->states);
 }
 
-/* Whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
+/* Returns whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
 static int specdec__draft_layer_is_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
@@ -51215,7 +51256,7 @@ static int specdec__draft_layer_is_ready(const specdec__drafter *d, int at, int 
     return count >= 2 - m->leading_pairs && t->from <= root && t->from + t->count > root;
 }
 
-/* How many of a sequence's tokens have had their hidden states received. */
+/* Returns of how many of a sequence's tokens the hidden states were received. */
 static int specdec__draft_layer_count_followed(const specdec__drafter *d, int at)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
@@ -51223,8 +51264,8 @@ static int specdec__draft_layer_count_followed(const specdec__drafter *d, int at
     return m->sequences[at].from + m->sequences[at].count - m->leading_pairs;
 }
 
-/* Makes room for hidden states of the sequence of `committed`: drops those of pairs that were run, except the last. If
-   there are none, runs all pairs whose tokens are known first. */
+/* Makes room for hidden states of the sequence of `committed`: drops those of pairs that the layer has run, except the
+   last. If there are none, the layer first runs all pairs whose tokens are known. */
 static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, const specdec__prefilled *committed,
                                                        specdec_error *error)
 {
@@ -51244,8 +51285,8 @@ static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, 
     return SPECDEC_OK;
 }
 
-/* Stores the hidden states of committed tokens that are new. A sequence of which states were missed is not drafted for
-   until it is cut. */
+/* Stores the hidden states of committed tokens that are new. Where hidden states of a sequence were missed, nothing is
+   drafted for it until it is cut. */
 static specdec_result specdec__draft_layer_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
                                                          specdec_error *error)
 {
@@ -51341,7 +51382,8 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-/* EAGLE-3: one layer that reads states of the target, with a cache of its own. */
+/* Writes the row of the kind of drafter that is one layer with a cache of its own, which reads hidden states of the
+   target (EAGLE-3). */
 static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
 {
     specdec__levels_kind(kind);
@@ -51357,7 +51399,8 @@ static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
     kind->keeps_ended = 1;
 }
 
-/* As specdec__draft_layer_kind, with the NextN block in the target's files as the layer. */
+/* Writes the row of the kind of drafter whose layer is the NextN block in the target's files; otherwise as
+   specdec__draft_layer_kind. */
 static void specdec__draft_mtp_kind(specdec__drafter_kind *kind)
 {
     specdec__draft_layer_kind(kind);
@@ -51378,28 +51421,29 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The state of a drafter that is an assistant. */
+/* The state of a drafter that is an assistant: layers that attend to the target's own keys and values (Gemma 4). */
 typedef struct specdec__draft_assistant {
-    specdec__draft_last last; /* must be first */
-    const specdec__context *target;
-    float *own_states;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
-                       by their places */
-    float *reads;   /* (tree size, specdec__forward_states_stride): input rows: embedding, state before */
-    int place, n;   /* of the current level: place of its first state, and its number of states */
-    /* where only the tokens of the nearest centroids have logits; else NULL */
-    float *rows;    /* (tree size, vocab): logits */
-    float *row;     /* (threads, embedding): a row of the output */
-    specdec_candidate *nearest; /* (tree size, nearest centroids): of each row; -1: none */
-    specdec__context context;
+    specdec__draft_last last; /* the target's last hidden state of each sequence; must be first */
+    const specdec__context *target;  /* the target's context, whose cache the assistant reads */
+    float *own_states;   /* (1 + tree size, stride of states): the assistant's hidden states behind the root, then
+                            behind each candidate */
+    float *reads;   /* (tree size, specdec__forward_states_stride): input of each row: a token's embedding, then a
+                       hidden state */
+    int place, n;   /* of the level being run: index of its first state in own_states; number of its rows */
+    /* logits by centroids: only the tokens of the centroids nearest to a hidden state have logits. Otherwise NULL */
+    float *rows;    /* (tree size, vocab): the logits of each row */
+    float *row;     /* (threads, embedding): scratch: one unpacked row of the output matrix */
+    specdec_candidate *nearest; /* (tree size, nearest centroids): the nearest centroids of each row; -1: none */
+    specdec__context context;   /* the context of the assistant's model */
 } specdec__draft_assistant;
 
-/* Floats from one row of own_states to the next. */
+/* Returns how many floats lie between the beginnings of two rows of own_states. */
 static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
 {
     return (size_t)specdec__forward_stride(m->context.model->reads.width);
 }
 
-/* Sets row i of a level's input: the target's embedding of a token, and a hidden state. */
+/* Writes row i of a level's input: the target's embedding of a token, then a hidden state. */
 static void specdec__draft_assistant_put_input(specdec__draft_assistant *m, int i, int32_t token, const float *state)
 {
     const specdec__reads *reads = &m->context.model->reads;
@@ -51411,8 +51455,8 @@ static void specdec__draft_assistant_put_input(specdec__draft_assistant *m, int 
     memcpy(row + reads->width, state, (size_t)reads->width * sizeof *row);
 }
 
-/* The dot product of two rows (count, a multiple of 8), in a fixed order: eight partial sums, then their sum in
-   order. */
+/* Returns the dot product of two rows of `count` floats, a multiple of 8, in a fixed order: eight partial sums, which
+   are then added in order. */
 static float specdec__draft_assistant_dot_product(const float *a, const float *b, int count)
 {
     float sums[8] = {0}, sum = 0;
@@ -51426,8 +51470,8 @@ static float specdec__draft_assistant_dot_product(const float *a, const float *b
     return sum;
 }
 
-/* Computes the logits of row i for the tokens of its k-th nearest centroid; keep 0: sets them back to -infinity
-   instead. */
+/* Computes the logits of row i for the tokens of the centroid that is k-th nearest to its hidden state. keep 0: sets
+   these logits back to -infinity instead. */
 static void specdec__draft_assistant_score_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
 {
     const specdec__context *c = &m->context;
@@ -51450,8 +51494,8 @@ static void specdec__draft_assistant_score_cluster(specdec__draft_assistant *m, 
     }
 }
 
-/* A thread's part of a level's logits: for the tokens of the nearest centroids, whose logits lie where those of tokens
-   would. */
+/* Computes one thread's part of a level's logits: those of the tokens of the nearest centroids. All other logits of a
+   row stay -infinity. */
 static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, int thread)
 {
     specdec__context *c = &m->context;
@@ -51472,7 +51516,8 @@ static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, 
             specdec__draft_assistant_score_cluster(m, thread, from / nearest, from % nearest, 1);
 }
 
-/* A thread's part of a level: the states behind its last norm, and the logits of the nearest centroids' tokens. */
+/* Computes one thread's part of a level: the hidden states behind the assistant's last norm, and the logits of the
+   nearest centroids' tokens. */
 static void specdec__draft_assistant_level_worker(void *argument, int thread)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
@@ -51488,7 +51533,8 @@ static void specdec__draft_assistant_level_worker(void *argument, int thread)
         specdec__draft_assistant_score_nearest(m, thread);
 }
 
-/* Runs the n rows of a level behind the tokens of a sequence; their states are stored from index `place` on. */
+/* Runs the assistant on the n input rows of a level, behind the tokens of a sequence. The hidden states that it
+   computes are stored in own_states from index `place` on. */
 static specdec_result specdec__draft_assistant_run_rows(specdec__draft_assistant *m,
                                                         const specdec__draft_request *request,
                                                         int place, int n, specdec_error *error)
@@ -51515,7 +51561,8 @@ static specdec_result specdec__draft_assistant_run_rows(specdec__draft_assistant
                : SPECDEC_OK;
 }
 
-/* Computes row 0, behind the root. FULL: the target has no keys before the root, as while an engine is timed. */
+/* Begins a draft tree: computes the logits behind the root, row 0. Returns FULL where the target has no keys before the
+   root, as while an engine is timed. */
 static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                           const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -51527,7 +51574,7 @@ static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, c
     return specdec__draft_assistant_run_rows(m, request, 0, 1, error);
 }
 
-/* Runs candidates of one level behind the states of their parents. */
+/* Runs the assistant on candidates of one level of the tree, from the hidden states of their parents. */
 static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                          const specdec__draft_tree *drafts, const int32_t *candidates,
                                                          int from, int count, specdec_error *error)
@@ -51544,7 +51591,7 @@ static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, co
     return specdec__draft_assistant_run_rows(m, request, 1 + from, count, error);
 }
 
-/* Whether the target's hidden state before the root and its keys before the root are there. */
+/* Returns whether the target's hidden state of the token before the root, and its keys before the root, are there. */
 static int specdec__draft_assistant_is_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__view *view = d->proposals[at].request.view;
@@ -51552,7 +51599,7 @@ static int specdec__draft_assistant_is_ready(const specdec__drafter *d, int at, 
     return view && view->length == count - 1 && specdec__draft_last_is_ready(d, at, count);
 }
 
-/* Checks that an assistant fits the target's keys. */
+/* Checks that an assistant can read the target's keys: the numbers of heads, their sizes, and the layers agree. */
 static specdec_result specdec__draft_assistant_check_target(const specdec__model *m, const specdec__model *target,
                                                             specdec_error *error)
 {
@@ -51582,7 +51629,8 @@ static specdec_result specdec__draft_assistant_check_target(const specdec__model
     return SPECDEC_OK;
 }
 
-/* Takes memory for logits by centroids, or else for a short vocabulary, where that may pay. */
+/* Takes the memory for logits by centroids from an arena; where the file has no centroids, that for a short vocabulary,
+   if one may pay. */
 static void specdec__draft_assistant_take_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
                                                specdec__arena *arena)
 {
@@ -51607,6 +51655,7 @@ static void specdec__draft_assistant_take_rows(specdec__draft_assistant *m, cons
     m->last.levels.stride = (size_t)model->vocab_size;
 }
 
+/* Takes the drafter's memory from an arena, and checks that the assistant fits the target. */
 static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                     specdec__arena *arena, specdec_error *error)
 {
@@ -51637,7 +51686,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     return SPECDEC_OK;
 }
 
-/* An assistant: layers that read the target's cache. */
+/* Writes the row of the kind of drafter that is an assistant: layers that read the target's cache. */
 static void specdec__draft_assistant_kind(specdec__drafter_kind *kind)
 {
     specdec__levels_kind(kind);
@@ -51666,36 +51715,43 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The state of a drafter that drafts blocks. */
+/* The state of a drafter that drafts a block: the tokens of all levels of a tree in one forward pass. */
 typedef struct specdec__draft_block {
-    specdec__levels levels;
-    specdec__view *views; /* (sequences, then kept ones): keys of the tokens whose hidden states were received */
-    float *reads;         /* (nodes of a step, specdec__forward_states_stride): the target's states of tokens */
-    float *rows;          /* (tree size, vocab): logits behind a token; NULL: they are those of the block */
-    float *narrow;        /* (output rows): scratch: one of these rows, a float for each row of the output */
-    float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
-    float *row;           /* (rank or embedding + rank): scratch: a row of a table */
-    float *trust;         /* (tree size): of rows: the estimate that their best token is accepted */
-    specdec_candidate *best; /* (block, candidates): the best tokens of each row of the block, best first */
-    int32_t *set;         /* (tree size, candidates): the tokens that `rows` has logits for; -1: none */
-    int place, n;         /* of the current product: the row of the block, and the number of tokens */
-    specdec__context context;
+    specdec__levels levels;  /* the state common to drafters that draft level by level; must be first */
+    specdec__view *views; /* (sequences, then kept sequences): keys of the tokens whose hidden states were received */
+    float *reads;         /* (nodes of a step, specdec__forward_states_stride): hidden states of the target, as the
+                             layers read them */
+    float *rows;          /* (tree size, vocab): logits behind each token of a level; NULL: all have those of the
+                             block's row */
+    float *narrow;        /* (output rows): scratch: logits of one row, before tokens are mapped to the vocabulary */
+    float *ranks;         /* DSpark (tree size, rank): the row of markov_in of each token; DFlash2 (block, rank):
+                             projected hidden states */
+    float *row;           /* (rank or embedding + rank): scratch: one unpacked row of a table of weights */
+    float *trust;         /* (tree size): for each row of `rows` the estimated probability that its best token is
+                             accepted */
+    specdec_candidate *best; /* (block, candidates): DFlash2: the most probable tokens of each row of the block, best
+                                first */
+    int32_t *set;         /* (tree size, candidates): DFlash2: the tokens that each row of `rows` has logits for; -1:
+                             none */
+    int place, n;         /* of the product being computed: the row of the block, and the number of tokens */
+    specdec__context context;  /* the context of the drafter's model */
 } specdec__draft_block;
 
-/* The logits of row i of the block, of one level; tokens behind it may still change them
-   (specdec__draft_block_set_rows). */
+/* Returns the logits of row i of the block, which belong to one level of the tree. The tokens of the level before may
+   still change them (specdec__draft_block_set_rows). */
 static const float *specdec__draft_block_logits_row(const specdec__draft_block *m, int i)
 {
     return m->context.logits + (size_t)i * (size_t)m->context.output->rows;
 }
 
-/* Dequantises a row of a table of weights. */
+/* Dequantises row number `row` of a table of weights to out (columns of the table). */
 static void specdec__draft_block_read_row(const specdec__matrix *table, int row, float *out)
 {
     specdec__quant_to_float(table->type, table->file + (size_t)row * table->row_bytes, (size_t)table->columns, out);
 }
 
-/* The row of a token in a table that has as many rows as the output or the vocabulary; -1: there is none. */
+/* Returns which row a token has in a table of weights that has as many rows as the output matrix or the vocabulary; -1:
+   it has none. */
 static int specdec__draft_block_find_row(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
 {
     const specdec__model *model = m->context.model;
@@ -51708,7 +51764,7 @@ static int specdec__draft_block_find_row(const specdec__draft_block *m, const sp
     return i < model->id_count ? i : -1;
 }
 
-/* The dot product of two rows (count), in order. */
+/* Returns the dot product of two rows of `count` floats, added in order. */
 static float specdec__draft_block_dot_product(const float *a, const float *b, int count)
 {
     float sum = 0;
@@ -51721,7 +51777,8 @@ static float specdec__draft_block_dot_product(const float *a, const float *b, in
 
 /* --- DSpark ------------------------------------------------------------------------------------------------------- */
 
-/* A thread's part of the products by which DSpark adds to logits what a token contributes to those behind it. */
+/* Computes one thread's part of the products by which DSpark adds to the logits what each token contributes to those
+   behind it. */
 static void specdec__draft_block_markov_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
@@ -51737,7 +51794,8 @@ static void specdec__draft_block_markov_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* DSpark's estimate that row i of the block is right behind a token, whose row of markov_in is `before`. */
+/* Returns DSpark's estimate of the probability that the best token of row i of the block is accepted behind a token.
+   before: that token's row of markov_in. */
 static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i, const float *before)
 {
     const specdec__context *c = &m->context;
@@ -51751,7 +51809,7 @@ static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i
     return 1 / (1 + specdec__exp(-sum));
 }
 
-/* DSpark: computes m->rows: the logits of row i of the block behind each of tokens[n]. */
+/* DSpark: computes m->rows, the logits of row i of the block behind each of tokens[n]. */
 static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                       specdec_error *error)
 {
@@ -51785,7 +51843,7 @@ static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, i
 
 /* --- DFlash2 ------------------------------------------------------------------------------------------------------ */
 
-/* A thread's part of the products of DFlash2's selector with the block's hidden states. */
+/* Computes one thread's part of the products of DFlash2's selector with the block's hidden states. */
 static void specdec__draft_block_selector_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
@@ -51800,7 +51858,7 @@ static void specdec__draft_block_selector_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* DFlash2: selects the best tokens of the first n rows of the block: m->best. */
+/* DFlash2: selects the most probable tokens of each of the first n rows of the block, and stores them in m->best. */
 static specdec_result specdec__draft_block_select_candidates(specdec__draft_block *m, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
@@ -51816,8 +51874,8 @@ static specdec_result specdec__draft_block_select_candidates(specdec__draft_bloc
     return SPECDEC_OK;
 }
 
-/* DFlash2: computes m->rows: the logits of row i of the block behind each of tokens[n]; all tokens but the row's
-   candidates have -infinity. */
+/* DFlash2: computes m->rows, the logits of row i of the block behind each of tokens[n]. All tokens but the row's most
+   probable ones, m->best, have -infinity. */
 static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i, const int32_t *tokens, int n)
 {
     const specdec__model *model = m->context.model;
@@ -51855,7 +51913,8 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
 
 /* --- the drafter -------------------------------------------------------------------------------------------------- */
 
-/* Sets the logits rows of a level to row i of the block behind each of tokens[n]. */
+/* Computes the logits of one level behind each of tokens[n], the tokens of the level before, from row i of the
+   block. */
 static specdec_result specdec__draft_block_set_rows(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                     specdec_error *error)
 {
@@ -51869,7 +51928,8 @@ static specdec_result specdec__draft_block_set_rows(specdec__draft_block *m, int
     return SPECDEC_OK;
 }
 
-/* Runs a block behind the tokens of a sequence, for as many rows as the tree may have levels. */
+/* Runs a block, the root and masks behind it, behind the tokens of a sequence. It has as many rows as the tree may have
+   levels. */
 static specdec_result specdec__draft_block_run_block(specdec__draft_block *m, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -51893,7 +51953,7 @@ static specdec_result specdec__draft_block_run_block(specdec__draft_block *m, co
     return result || !b->candidates ? result : specdec__draft_block_select_candidates(m, rows, error);
 }
 
-/* Begins a tree: drops keys from the root on, runs the block, sets row 0. */
+/* Begins a draft tree: drops keys from the root on, runs the block, and computes the logits behind the root, row 0. */
 static specdec_result specdec__draft_block_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -51907,7 +51967,7 @@ static specdec_result specdec__draft_block_begin_tree(specdec__drafter *d, const
     return result ? result : specdec__draft_block_set_rows(m, 0, drafts->tokens, 1, error);
 }
 
-/* Sets the logits rows behind candidates of one level; the block was run before. */
+/* Computes the logits behind candidates of one level from the block, which was run when the tree was begun. */
 static specdec_result specdec__draft_block_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -51924,7 +51984,7 @@ static specdec_result specdec__draft_block_run_level(specdec__drafter *d, const 
                                          error);
 }
 
-/* Drops keys behind a sequence's first `length` tokens. */
+/* Drops the drafter's keys of a sequence behind its first `length` tokens. */
 static void specdec__draft_block_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -51933,7 +51993,7 @@ static void specdec__draft_block_truncate_sequence(specdec__drafter *d, int at, 
     specdec__view_truncate(&m->views[at], &m->context.kv, length);
 }
 
-/* Sequence `at` shares the keys of the first `length` tokens of sequence `of`. */
+/* Makes sequence `at` begin with the first `length` tokens of sequence `of`, whose keys it shares. */
 static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -51943,20 +52003,20 @@ static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int o
         specdec__view_truncate(&m->views[at], &m->context.kv, 0);
 }
 
-/* Whether the keys of all tokens before the root were computed. */
+/* Returns whether the drafter's keys of all tokens before the root were computed. */
 static int specdec__draft_block_is_ready(const specdec__drafter *d, int at, int count)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
 }
 
-/* How many of a sequence's tokens have keys, as their hidden states were received. */
+/* Returns how many of a sequence's tokens have keys of the drafter, as their hidden states were received. */
 static int specdec__draft_block_count_followed(const specdec__drafter *d, int at)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length;
 }
 
-/* Computes keys of committed tokens whose hidden states are new. A sequence of which states were missed is not drafted
-   for until it is cut. */
+/* Computes the drafter's keys of committed tokens whose hidden states are new. Where hidden states of a sequence were
+   missed, nothing is drafted for it until it is cut. */
 static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
                                                          specdec_error *error)
 {
@@ -51986,7 +52046,7 @@ static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, co
     return result;
 }
 
-/* Takes the memory for rows of logits behind tokens. */
+/* Takes the memory for rows of logits behind tokens of a level from an arena. */
 static void specdec__draft_block_take_rows(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
@@ -52062,7 +52122,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-/* A block drafter: one pass drafts the tokens of all levels. */
+/* Writes the row of the kind of drafter that drafts the tokens of all levels in one forward pass. */
 static void specdec__draft_block_kind(specdec__drafter_kind *kind)
 {
     specdec__levels_kind(kind);
@@ -52086,7 +52146,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Removes from a tree the draft tokens that a constraint forbids, and their descendants. */
+/* Removes from a draft tree the draft tokens that the sequence's constraint forbids, and their descendants. */
 static void specdec__draft_ngram_drop_forbidden(const specdec__draft_request *request, specdec__draft_tree *drafts)
 {
     int32_t now[SPECDEC__MAX_TREE];
@@ -52134,7 +52194,7 @@ static specdec_result specdec__draft_ngram_fill_tree(specdec__drafter *d, const 
     return result;
 }
 
-/* Updates the trust in each source of n-grams from a token that was chosen behind text[length]. */
+/* Updates how much each source of n-grams is trusted, from the token that followed text[length]. */
 static void specdec__draft_ngram_learn_token(specdec__ngram *index, specdec__ngram_reader *reader,
                                              specdec__ngram_place *place, const int32_t *text, int length)
 {
@@ -52145,7 +52205,7 @@ static void specdec__draft_ngram_learn_token(specdec__ngram *index, specdec__ngr
     reader->streak_at = length + 1;
 }
 
-/* Stores the target's most probable tokens at a node, if its logits were computed. */
+/* Stores the target's most probable tokens at a node of a verified tree, if the node's logits were computed. */
 static void specdec__draft_ngram_recycle_row(specdec__ngram *index, const specdec__ngram_place *place,
                                              const specdec__verified *j, int node)
 {
@@ -52154,7 +52214,8 @@ static void specdec__draft_ngram_recycle_row(specdec__ngram *index, const specde
                                    j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
 }
 
-/* Learns from the tokens of a step, and stores the target's most probable tokens behind every node, accepted or not. */
+/* Learns from the tokens that a step has decoded, and stores the target's most probable tokens behind every node of the
+   verified tree, accepted or not. */
 static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__verified *j)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -52179,6 +52240,7 @@ static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__
     }
 }
 
+/* Removes the n-grams of a sequence behind its first `length` tokens from the index. */
 static void specdec__draft_ngram_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -52187,7 +52249,8 @@ static void specdec__draft_ngram_truncate_sequence(specdec__drafter *d, int at, 
         specdec__ngram_rewind_sequence(index, &index->readers[at], text, length);
 }
 
-/* Sequence `at` begins with the first `length` tokens of another, which the index counts already. */
+/* Makes sequence `at` begin with the first `length` tokens of another sequence, whose n-grams the index counts
+   already. */
 static void specdec__draft_ngram_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -52196,6 +52259,7 @@ static void specdec__draft_ngram_share_prefix(specdec__drafter *d, int at, int o
     specdec__ngram_begin_sequence(index, &index->readers[at], length);
 }
 
+/* Moves an ended sequence's n-grams to the history of the index. */
 static void specdec__draft_ngram_end_sequence(specdec__drafter *d, int at, const int32_t *text)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -52203,13 +52267,14 @@ static void specdec__draft_ngram_end_sequence(specdec__drafter *d, int at, const
     specdec__ngram_end_sequence(index, &index->readers[at], text);
 }
 
-/* How many of a sequence's first `count` tokens the index does not count yet. */
+/* Returns how many of a sequence's first `count` tokens are not counted in the index yet. */
 static int specdec__draft_ngram_count_behind(const specdec__drafter *d, int at, int count)
 {
     return count - ((const specdec__ngram *)d->state)->readers[at].length;
 }
 
-/* Takes the index's memory from an arena: its size follows from the sequences and the history. */
+/* Takes the memory of the index from an arena. Its size follows from the number of sequences and from the configured
+   history. */
 static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -52230,7 +52295,7 @@ static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specd
     return specdec__ngram_lay_out(index ? index : &counted, arena, &size, error);
 }
 
-/* A hash of the spellings of all tokens, by which files of n-grams are known to be of this vocabulary. */
+/* Returns a hash of the spellings of all tokens, by which files of n-grams are known to be of this vocabulary. */
 static uint64_t specdec__draft_ngram_hash_vocabulary(const specdec__vocab *vocab)
 {
     uint64_t hash = SPECDEC__HASH;
@@ -52244,7 +52309,7 @@ static uint64_t specdec__draft_ngram_hash_vocabulary(const specdec__vocab *vocab
     return hash;
 }
 
-/* N-grams of the sequences and of what the target proposed. */
+/* Writes the row of the kind of drafter that uses n-grams of the sequences and most probable tokens of the target. */
 static void specdec__draft_ngram_kind(specdec__drafter_kind *kind)
 {
     kind->size = 32;
@@ -52266,7 +52331,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Proposes the tokens that the constraint forces behind the sequence: a chain, which is always accepted. */
+/* Proposes the tokens that the sequence's constraint forces behind it: a chain, which is always accepted. */
 static specdec_result specdec__draft_forced_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -52288,7 +52353,7 @@ static specdec_result specdec__draft_forced_fill_tree(specdec__drafter *d, const
     return SPECDEC_OK;
 }
 
-/* Tokens that a constraint forces. */
+/* Writes the row of the kind of drafter that proposes the tokens which a constraint forces. */
 static void specdec__draft_forced_kind(specdec__drafter_kind *kind)
 {
     kind->enabled_by = offsetof(specdec_config, constraints);
@@ -52313,22 +52378,23 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RECALL_TREE_NODES 8    /* nodes of the trees that the small cache verifies, at most */
-#define SPECDEC__RECALL_WINDOW 256 /* last tokens of a sequence that the small cache's draft model uses */
-#define SPECDEC__RECALL_CONTEXT_DIVISOR 8 /* tokens of the small cache by default: the context divided by this */
-#define SPECDEC__RECALL_LEAST_TOKENS 64   /* tokens of the small cache by default, at least */
+#define SPECDEC__RECALL_TREE_NODES 8    /* nodes of a tree that the small cache verifies, at most */
+#define SPECDEC__RECALL_WINDOW 256 /* newest tokens of a sequence that the draft model of the small cache uses */
+#define SPECDEC__RECALL_CONTEXT_DIVISOR 8 /* default size of the small cache, in tokens: the context divided by this */
+#define SPECDEC__RECALL_LEAST_TOKENS 64   /* least default size of the small cache, in tokens */
 
-/* The state of a drafter of two levels. */
+/* The state of a drafter on two levels (TriForce): the target with a small cache drafts, and another drafter drafts for
+   that. */
 typedef struct specdec__draft_recall {
-    specdec__levels levels;
-    specdec__retrieval cache;
+    specdec__levels levels;            /* the state common to drafters that draft level by level; must be first */
+    specdec__retrieval cache;          /* the small caches of the sequences */
     specdec__drafter first_drafter;    /* proposes tokens that the small cache verifies */
-    specdec__proposal first_proposal;       /* first_drafter's, for one sequence after the other */
-    specdec_sampling sampling; /* of the sequence, as the first level uses it */
-    int nodes;                 /* of the trees that first_drafter proposes, at most */
+    specdec__proposal first_proposal;       /* what first_drafter proposes, for one sequence after the other */
+    specdec_sampling sampling; /* the settings of sampling of the current sequence, as the first level uses them */
+    int nodes;                 /* nodes of a tree that first_drafter proposes, at most */
 } specdec__draft_recall;
 
-/* The first n nodes of the best tree of 8 nodes for a typical acceptance. */
+/* Writes the first n nodes of a fixed tree to *tree: the best tree of 8 nodes for a typical acceptance. */
 static void specdec__draft_recall_write_tree(specdec_tree *tree, int n)
 {
     static const signed char parents[SPECDEC__RECALL_TREE_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
@@ -52338,8 +52404,8 @@ static void specdec__draft_recall_write_tree(specdec_tree *tree, int n)
         specdec__tree_put_node(tree, tree->n, parents[tree->n], ranks[tree->n]);
 }
 
-/* Lets the first drafter propose a tree behind the first `done` tokens of the chain, no deeper than the chain may still
-   grow, and runs it as a step of the target with the small cache. */
+/* Makes the first drafter propose a tree behind the first `done` tokens of the chain, no deeper than the chain may
+   still grow, and runs the tree as a step of the target with the small cache. */
 static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recall *m,
                                                             const specdec__draft_request *request,
                                                             const specdec__draft_tree *drafts, int done,
@@ -52434,7 +52500,7 @@ static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const
     return result;
 }
 
-/* Drops what is stored of a sequence behind its first `length` tokens. */
+/* Drops what the small cache and the first drafter store of a sequence behind its first `length` tokens. */
 static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
@@ -52446,7 +52512,8 @@ static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at,
         m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, length);
 }
 
-/* Sequence `at` begins with the first `length` tokens of sequence `of`: the first drafter may share them. */
+/* Makes sequence `at` begin with the first `length` tokens of sequence `of` for the first drafter, if that one shares
+   beginnings. */
 static void specdec__draft_recall_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
@@ -52455,7 +52522,7 @@ static void specdec__draft_recall_share_prefix(specdec__drafter *d, int at, int 
         m->first_drafter.kind.share_prefix(&m->first_drafter, at, of, length);
 }
 
-/* A sequence ends: drops what the small cache and the first drafter hold of it. */
+/* Drops what the small cache and the first drafter hold of a sequence that has ended. */
 static void specdec__draft_recall_end_sequence(specdec__drafter *d, int at, const int32_t *text)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
@@ -52467,7 +52534,8 @@ static void specdec__draft_recall_end_sequence(specdec__drafter *d, int at, cons
         m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, 0);
 }
 
-/* The cost of a level: a step of the target with few keys, for about two tokens. */
+/* Returns the estimated cost of drafting a level, in plain steps: a step of the target with few keys, which gives about
+   two tokens. */
 static double specdec__draft_recall_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -52475,14 +52543,14 @@ static double specdec__draft_recall_level_cost(const specdec__drafter *d, const 
     return 0.5;
 }
 
-/* Whether a sequence is long enough for the small cache. */
+/* Returns whether a sequence is long enough for the small cache to leave tokens out. */
 static int specdec__draft_recall_is_ready(const specdec__drafter *d, int at, int count)
 {
     (void)at;
     return specdec__retrieve_is_long_enough(&((const specdec__draft_recall *)d->state)->cache, count - 1);
 }
 
-/* Initialises the first drafter: the draft model if the configuration has one, else n-grams. */
+/* Initialises the first drafter: the draft model if the configuration has one, otherwise n-grams. */
 static specdec_result specdec__draft_recall_init_first_level(specdec__draft_recall *m, const specdec__drafter *d,
                                                              const specdec__draft_setup *setup, specdec__arena *arena,
                                                              specdec_error *error)
@@ -52511,7 +52579,7 @@ static specdec_result specdec__draft_recall_init_first_level(specdec__draft_reca
     return m->first_drafter.kind.init(&m->first_drafter, &inner, arena, error);
 }
 
-/* Takes the drafter's memory from an arena, and refuses targets whose keys cannot be copied by chunks. */
+/* Takes the drafter's memory from an arena. Returns an error for a target whose keys cannot be copied by chunks. */
 static specdec_result specdec__draft_recall_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                  specdec__arena *arena, specdec_error *error)
 {
@@ -52542,7 +52610,8 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     return SPECDEC_OK;
 }
 
-/* Two levels: the target with a small cache, for which another drafter drafts. */
+/* Writes the row of the kind of drafter on two levels: the target with a small cache drafts, and another drafter drafts
+   for that. */
 static void specdec__draft_recall_kind(specdec__drafter_kind *kind)
 {
     kind->source = offsetof(specdec_config, draft);
@@ -52569,7 +52638,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* 1 for each kind of drafter that this build has. */
+/* Whether this build has each kind of drafter: 1 or 0. */
 #define SPECDEC__WITH_MODEL 1
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
 #define SPECDEC__WITH_MTP SPECDEC__HEADS
@@ -52577,20 +52646,21 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__WITH_FORCED SPECDEC__CONSTRAINTS
 #define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
 
-/* A specdec__draft_NAME_kind: writes the columns of a row that differ from 0 and NULL. */
+/* A function specdec__draft_NAME_kind, which writes the columns of a drafter kind's row that differ from 0 and NULL. */
 typedef void (*specdec__drafter_row)(specdec__drafter_kind *kind);
 
-/* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
+/* The table of drafter kinds, in the order of specdec_drafting. A kind earlier in the list gets room in the tree first,
+   and is asked later. */
 static const struct {
-    const char *name; /* by which callers name the kind */
-    specdec__drafter_row row; /* NULL: it is left out of this build */
+    const char *name; /* the name by which callers choose the kind */
+    specdec__drafter_row row; /* writes the row of the kind; NULL: the kind is left out of this build */
 } specdec__drafter_list[SPECDEC__DRAFTER_KINDS] = {
 #define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? specdec__draft_##kind##_kind : NULL},
     SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
 #undef SPECDEC__DRAFTER
 };
 
-/* The kinds that draft with models that read states, by how these do. */
+/* The kinds of drafters whose models read the target's hidden states, by the way in which a model reads them. */
 static const specdec__drafter_row specdec__drafter_state_readers[] = {
     NULL, SPECDEC__HEADS ? specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? specdec__draft_assistant_kind : NULL,
     SPECDEC__HEADS ? specdec__draft_block_kind : NULL};
@@ -52604,8 +52674,8 @@ static int specdec__drafter_write_kind(specdec__drafter_kind *kind, specdec__dra
     return row != NULL;
 }
 
-/* Replaces the kind that the caller has named by the one that drafts with files like the model's. A kind that can draft
-   without its model stays. */
+/* Replaces the kind of drafter that the caller has named by the one that drafts with files like the model's. A kind
+   that can draft without a model stays. */
 static void specdec__drafter_fit_kind(specdec__drafter_kind *kind, const specdec__model *model)
 {
     const specdec__drafter_row row = model ? specdec__drafter_state_readers[model->trait[SPECDEC__READS_STATES]] : NULL;
@@ -52614,7 +52684,8 @@ static void specdec__drafter_fit_kind(specdec__drafter_kind *kind, const specdec
         specdec__drafter_write_kind(kind, row);
 }
 
-/* The kind that a caller names. Returns 0 for "auto" and "off", and for a kind that is left out of this build. */
+/* Writes the row of the kind of drafter that a caller has named to *kind. Returns 0 for "auto" and "off", and for a
+   kind that is left out of this build; else 1. */
 static int specdec__drafter_named_kind(specdec__drafter_kind *kind, specdec_drafting drafting)
 {
     return specdec__drafter_write_kind(kind, drafting > SPECDEC_DRAFT_OFF

@@ -25,28 +25,29 @@
 
 SPECDEC__FOR_SIZE
 
-/* The state of a drafter that is an assistant. */
+/* The state of a drafter that is an assistant: layers that attend to the target's own keys and values (Gemma 4). */
 typedef struct specdec__draft_assistant {
-    specdec__draft_last last; /* must be first */
-    const specdec__context *target;
-    float *own_states;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
-                       by their places */
-    float *reads;   /* (tree size, specdec__forward_states_stride): input rows: embedding, state before */
-    int place, n;   /* of the current level: place of its first state, and its number of states */
-    /* where only the tokens of the nearest centroids have logits; else NULL */
-    float *rows;    /* (tree size, vocab): logits */
-    float *row;     /* (threads, embedding): a row of the output */
-    specdec_candidate *nearest; /* (tree size, nearest centroids): of each row; -1: none */
-    specdec__context context;
+    specdec__draft_last last; /* the target's last hidden state of each sequence; must be first */
+    const specdec__context *target;  /* the target's context, whose cache the assistant reads */
+    float *own_states;   /* (1 + tree size, stride of states): the assistant's hidden states behind the root, then
+                            behind each candidate */
+    float *reads;   /* (tree size, specdec__forward_states_stride): input of each row: a token's embedding, then a
+                       hidden state */
+    int place, n;   /* of the level being run: index of its first state in own_states; number of its rows */
+    /* logits by centroids: only the tokens of the centroids nearest to a hidden state have logits. Otherwise NULL */
+    float *rows;    /* (tree size, vocab): the logits of each row */
+    float *row;     /* (threads, embedding): scratch: one unpacked row of the output matrix */
+    specdec_candidate *nearest; /* (tree size, nearest centroids): the nearest centroids of each row; -1: none */
+    specdec__context context;   /* the context of the assistant's model */
 } specdec__draft_assistant;
 
-/* Floats from one row of own_states to the next. */
+/* Returns how many floats lie between the beginnings of two rows of own_states. */
 static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
 {
     return (size_t)specdec__forward_stride(m->context.model->reads.width);
 }
 
-/* Sets row i of a level's input: the target's embedding of a token, and a hidden state. */
+/* Writes row i of a level's input: the target's embedding of a token, then a hidden state. */
 static void specdec__draft_assistant_put_input(specdec__draft_assistant *m, int i, int32_t token, const float *state)
 {
     const specdec__reads *reads = &m->context.model->reads;
@@ -58,8 +59,8 @@ static void specdec__draft_assistant_put_input(specdec__draft_assistant *m, int 
     memcpy(row + reads->width, state, (size_t)reads->width * sizeof *row);
 }
 
-/* The dot product of two rows (count, a multiple of 8), in a fixed order: eight partial sums, then their sum in
-   order. */
+/* Returns the dot product of two rows of `count` floats, a multiple of 8, in a fixed order: eight partial sums, which
+   are then added in order. */
 static float specdec__draft_assistant_dot_product(const float *a, const float *b, int count)
 {
     float sums[8] = {0}, sum = 0;
@@ -73,8 +74,8 @@ static float specdec__draft_assistant_dot_product(const float *a, const float *b
     return sum;
 }
 
-/* Computes the logits of row i for the tokens of its k-th nearest centroid; keep 0: sets them back to -infinity
-   instead. */
+/* Computes the logits of row i for the tokens of the centroid that is k-th nearest to its hidden state. keep 0: sets
+   these logits back to -infinity instead. */
 static void specdec__draft_assistant_score_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
 {
     const specdec__context *c = &m->context;
@@ -97,8 +98,8 @@ static void specdec__draft_assistant_score_cluster(specdec__draft_assistant *m, 
     }
 }
 
-/* A thread's part of a level's logits: for the tokens of the nearest centroids, whose logits lie where those of tokens
-   would. */
+/* Computes one thread's part of a level's logits: those of the tokens of the nearest centroids. All other logits of a
+   row stay -infinity. */
 static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, int thread)
 {
     specdec__context *c = &m->context;
@@ -119,7 +120,8 @@ static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, 
             specdec__draft_assistant_score_cluster(m, thread, from / nearest, from % nearest, 1);
 }
 
-/* A thread's part of a level: the states behind its last norm, and the logits of the nearest centroids' tokens. */
+/* Computes one thread's part of a level: the hidden states behind the assistant's last norm, and the logits of the
+   nearest centroids' tokens. */
 static void specdec__draft_assistant_level_worker(void *argument, int thread)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
@@ -135,7 +137,8 @@ static void specdec__draft_assistant_level_worker(void *argument, int thread)
         specdec__draft_assistant_score_nearest(m, thread);
 }
 
-/* Runs the n rows of a level behind the tokens of a sequence; their states are stored from index `place` on. */
+/* Runs the assistant on the n input rows of a level, behind the tokens of a sequence. The hidden states that it
+   computes are stored in own_states from index `place` on. */
 static specdec_result specdec__draft_assistant_run_rows(specdec__draft_assistant *m,
                                                         const specdec__draft_request *request,
                                                         int place, int n, specdec_error *error)
@@ -162,7 +165,8 @@ static specdec_result specdec__draft_assistant_run_rows(specdec__draft_assistant
                : SPECDEC_OK;
 }
 
-/* Computes row 0, behind the root. FULL: the target has no keys before the root, as while an engine is timed. */
+/* Begins a draft tree: computes the logits behind the root, row 0. Returns FULL where the target has no keys before the
+   root, as while an engine is timed. */
 static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                           const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -174,7 +178,7 @@ static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, c
     return specdec__draft_assistant_run_rows(m, request, 0, 1, error);
 }
 
-/* Runs candidates of one level behind the states of their parents. */
+/* Runs the assistant on candidates of one level of the tree, from the hidden states of their parents. */
 static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                          const specdec__draft_tree *drafts, const int32_t *candidates,
                                                          int from, int count, specdec_error *error)
@@ -191,7 +195,7 @@ static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, co
     return specdec__draft_assistant_run_rows(m, request, 1 + from, count, error);
 }
 
-/* Whether the target's hidden state before the root and its keys before the root are there. */
+/* Returns whether the target's hidden state of the token before the root, and its keys before the root, are there. */
 static int specdec__draft_assistant_is_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__view *view = d->proposals[at].request.view;
@@ -199,7 +203,7 @@ static int specdec__draft_assistant_is_ready(const specdec__drafter *d, int at, 
     return view && view->length == count - 1 && specdec__draft_last_is_ready(d, at, count);
 }
 
-/* Checks that an assistant fits the target's keys. */
+/* Checks that an assistant can read the target's keys: the numbers of heads, their sizes, and the layers agree. */
 static specdec_result specdec__draft_assistant_check_target(const specdec__model *m, const specdec__model *target,
                                                             specdec_error *error)
 {
@@ -229,7 +233,8 @@ static specdec_result specdec__draft_assistant_check_target(const specdec__model
     return SPECDEC_OK;
 }
 
-/* Takes memory for logits by centroids, or else for a short vocabulary, where that may pay. */
+/* Takes the memory for logits by centroids from an arena; where the file has no centroids, that for a short vocabulary,
+   if one may pay. */
 static void specdec__draft_assistant_take_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
                                                specdec__arena *arena)
 {
@@ -254,6 +259,7 @@ static void specdec__draft_assistant_take_rows(specdec__draft_assistant *m, cons
     m->last.levels.stride = (size_t)model->vocab_size;
 }
 
+/* Takes the drafter's memory from an arena, and checks that the assistant fits the target. */
 static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                     specdec__arena *arena, specdec_error *error)
 {
@@ -284,7 +290,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     return SPECDEC_OK;
 }
 
-/* An assistant: layers that read the target's cache. */
+/* Writes the row of the kind of drafter that is an assistant: layers that read the target's cache. */
 static void specdec__draft_assistant_kind(specdec__drafter_kind *kind)
 {
     specdec__levels_kind(kind);

@@ -31,36 +31,43 @@
 
 SPECDEC__FOR_SIZE
 
-/* The state of a drafter that drafts blocks. */
+/* The state of a drafter that drafts a block: the tokens of all levels of a tree in one forward pass. */
 typedef struct specdec__draft_block {
-    specdec__levels levels;
-    specdec__view *views; /* (sequences, then kept ones): keys of the tokens whose hidden states were received */
-    float *reads;         /* (nodes of a step, specdec__forward_states_stride): the target's states of tokens */
-    float *rows;          /* (tree size, vocab): logits behind a token; NULL: they are those of the block */
-    float *narrow;        /* (output rows): scratch: one of these rows, a float for each row of the output */
-    float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
-    float *row;           /* (rank or embedding + rank): scratch: a row of a table */
-    float *trust;         /* (tree size): of rows: the estimate that their best token is accepted */
-    specdec_candidate *best; /* (block, candidates): the best tokens of each row of the block, best first */
-    int32_t *set;         /* (tree size, candidates): the tokens that `rows` has logits for; -1: none */
-    int place, n;         /* of the current product: the row of the block, and the number of tokens */
-    specdec__context context;
+    specdec__levels levels;  /* the state common to drafters that draft level by level; must be first */
+    specdec__view *views; /* (sequences, then kept sequences): keys of the tokens whose hidden states were received */
+    float *reads;         /* (nodes of a step, specdec__forward_states_stride): hidden states of the target, as the
+                             layers read them */
+    float *rows;          /* (tree size, vocab): logits behind each token of a level; NULL: all have those of the
+                             block's row */
+    float *narrow;        /* (output rows): scratch: logits of one row, before tokens are mapped to the vocabulary */
+    float *ranks;         /* DSpark (tree size, rank): the row of markov_in of each token; DFlash2 (block, rank):
+                             projected hidden states */
+    float *row;           /* (rank or embedding + rank): scratch: one unpacked row of a table of weights */
+    float *trust;         /* (tree size): for each row of `rows` the estimated probability that its best token is
+                             accepted */
+    specdec_candidate *best; /* (block, candidates): DFlash2: the most probable tokens of each row of the block, best
+                                first */
+    int32_t *set;         /* (tree size, candidates): DFlash2: the tokens that each row of `rows` has logits for; -1:
+                             none */
+    int place, n;         /* of the product being computed: the row of the block, and the number of tokens */
+    specdec__context context;  /* the context of the drafter's model */
 } specdec__draft_block;
 
-/* The logits of row i of the block, of one level; tokens behind it may still change them
-   (specdec__draft_block_set_rows). */
+/* Returns the logits of row i of the block, which belong to one level of the tree. The tokens of the level before may
+   still change them (specdec__draft_block_set_rows). */
 static const float *specdec__draft_block_logits_row(const specdec__draft_block *m, int i)
 {
     return m->context.logits + (size_t)i * (size_t)m->context.output->rows;
 }
 
-/* Dequantises a row of a table of weights. */
+/* Dequantises row number `row` of a table of weights to out (columns of the table). */
 static void specdec__draft_block_read_row(const specdec__matrix *table, int row, float *out)
 {
     specdec__quant_to_float(table->type, table->file + (size_t)row * table->row_bytes, (size_t)table->columns, out);
 }
 
-/* The row of a token in a table that has as many rows as the output or the vocabulary; -1: there is none. */
+/* Returns which row a token has in a table of weights that has as many rows as the output matrix or the vocabulary; -1:
+   it has none. */
 static int specdec__draft_block_find_row(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
 {
     const specdec__model *model = m->context.model;
@@ -73,7 +80,7 @@ static int specdec__draft_block_find_row(const specdec__draft_block *m, const sp
     return i < model->id_count ? i : -1;
 }
 
-/* The dot product of two rows (count), in order. */
+/* Returns the dot product of two rows of `count` floats, added in order. */
 static float specdec__draft_block_dot_product(const float *a, const float *b, int count)
 {
     float sum = 0;
@@ -86,7 +93,8 @@ static float specdec__draft_block_dot_product(const float *a, const float *b, in
 
 /* --- DSpark ------------------------------------------------------------------------------------------------------- */
 
-/* A thread's part of the products by which DSpark adds to logits what a token contributes to those behind it. */
+/* Computes one thread's part of the products by which DSpark adds to the logits what each token contributes to those
+   behind it. */
 static void specdec__draft_block_markov_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
@@ -102,7 +110,8 @@ static void specdec__draft_block_markov_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* DSpark's estimate that row i of the block is right behind a token, whose row of markov_in is `before`. */
+/* Returns DSpark's estimate of the probability that the best token of row i of the block is accepted behind a token.
+   before: that token's row of markov_in. */
 static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i, const float *before)
 {
     const specdec__context *c = &m->context;
@@ -116,7 +125,7 @@ static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i
     return 1 / (1 + specdec__exp(-sum));
 }
 
-/* DSpark: computes m->rows: the logits of row i of the block behind each of tokens[n]. */
+/* DSpark: computes m->rows, the logits of row i of the block behind each of tokens[n]. */
 static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                       specdec_error *error)
 {
@@ -150,7 +159,7 @@ static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, i
 
 /* --- DFlash2 ------------------------------------------------------------------------------------------------------ */
 
-/* A thread's part of the products of DFlash2's selector with the block's hidden states. */
+/* Computes one thread's part of the products of DFlash2's selector with the block's hidden states. */
 static void specdec__draft_block_selector_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
@@ -165,7 +174,7 @@ static void specdec__draft_block_selector_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* DFlash2: selects the best tokens of the first n rows of the block: m->best. */
+/* DFlash2: selects the most probable tokens of each of the first n rows of the block, and stores them in m->best. */
 static specdec_result specdec__draft_block_select_candidates(specdec__draft_block *m, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
@@ -181,8 +190,8 @@ static specdec_result specdec__draft_block_select_candidates(specdec__draft_bloc
     return SPECDEC_OK;
 }
 
-/* DFlash2: computes m->rows: the logits of row i of the block behind each of tokens[n]; all tokens but the row's
-   candidates have -infinity. */
+/* DFlash2: computes m->rows, the logits of row i of the block behind each of tokens[n]. All tokens but the row's most
+   probable ones, m->best, have -infinity. */
 static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i, const int32_t *tokens, int n)
 {
     const specdec__model *model = m->context.model;
@@ -220,7 +229,8 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
 
 /* --- the drafter -------------------------------------------------------------------------------------------------- */
 
-/* Sets the logits rows of a level to row i of the block behind each of tokens[n]. */
+/* Computes the logits of one level behind each of tokens[n], the tokens of the level before, from row i of the
+   block. */
 static specdec_result specdec__draft_block_set_rows(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                     specdec_error *error)
 {
@@ -234,7 +244,8 @@ static specdec_result specdec__draft_block_set_rows(specdec__draft_block *m, int
     return SPECDEC_OK;
 }
 
-/* Runs a block behind the tokens of a sequence, for as many rows as the tree may have levels. */
+/* Runs a block, the root and masks behind it, behind the tokens of a sequence. It has as many rows as the tree may have
+   levels. */
 static specdec_result specdec__draft_block_run_block(specdec__draft_block *m, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -258,7 +269,7 @@ static specdec_result specdec__draft_block_run_block(specdec__draft_block *m, co
     return result || !b->candidates ? result : specdec__draft_block_select_candidates(m, rows, error);
 }
 
-/* Begins a tree: drops keys from the root on, runs the block, sets row 0. */
+/* Begins a draft tree: drops keys from the root on, runs the block, and computes the logits behind the root, row 0. */
 static specdec_result specdec__draft_block_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -272,7 +283,7 @@ static specdec_result specdec__draft_block_begin_tree(specdec__drafter *d, const
     return result ? result : specdec__draft_block_set_rows(m, 0, drafts->tokens, 1, error);
 }
 
-/* Sets the logits rows behind candidates of one level; the block was run before. */
+/* Computes the logits behind candidates of one level from the block, which was run when the tree was begun. */
 static specdec_result specdec__draft_block_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -289,7 +300,7 @@ static specdec_result specdec__draft_block_run_level(specdec__drafter *d, const 
                                          error);
 }
 
-/* Drops keys behind a sequence's first `length` tokens. */
+/* Drops the drafter's keys of a sequence behind its first `length` tokens. */
 static void specdec__draft_block_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -298,7 +309,7 @@ static void specdec__draft_block_truncate_sequence(specdec__drafter *d, int at, 
     specdec__view_truncate(&m->views[at], &m->context.kv, length);
 }
 
-/* Sequence `at` shares the keys of the first `length` tokens of sequence `of`. */
+/* Makes sequence `at` begin with the first `length` tokens of sequence `of`, whose keys it shares. */
 static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -308,20 +319,20 @@ static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int o
         specdec__view_truncate(&m->views[at], &m->context.kv, 0);
 }
 
-/* Whether the keys of all tokens before the root were computed. */
+/* Returns whether the drafter's keys of all tokens before the root were computed. */
 static int specdec__draft_block_is_ready(const specdec__drafter *d, int at, int count)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
 }
 
-/* How many of a sequence's tokens have keys, as their hidden states were received. */
+/* Returns how many of a sequence's tokens have keys of the drafter, as their hidden states were received. */
 static int specdec__draft_block_count_followed(const specdec__drafter *d, int at)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length;
 }
 
-/* Computes keys of committed tokens whose hidden states are new. A sequence of which states were missed is not drafted
-   for until it is cut. */
+/* Computes the drafter's keys of committed tokens whose hidden states are new. Where hidden states of a sequence were
+   missed, nothing is drafted for it until it is cut. */
 static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
                                                          specdec_error *error)
 {
@@ -351,7 +362,7 @@ static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, co
     return result;
 }
 
-/* Takes the memory for rows of logits behind tokens. */
+/* Takes the memory for rows of logits behind tokens of a level from an arena. */
 static void specdec__draft_block_take_rows(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
@@ -427,7 +438,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-/* A block drafter: one pass drafts the tokens of all levels. */
+/* Writes the row of the kind of drafter that drafts the tokens of all levels in one forward pass. */
 static void specdec__draft_block_kind(specdec__drafter_kind *kind)
 {
     specdec__levels_kind(kind);

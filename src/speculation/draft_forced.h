@@ -10,7 +10,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Proposes the tokens that the constraint forces behind the sequence: a chain, which is always accepted. */
+/* Proposes the tokens that the sequence's constraint forces behind it: a chain, which is always accepted. */
 static specdec_result specdec__draft_forced_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -32,7 +32,7 @@ static specdec_result specdec__draft_forced_fill_tree(specdec__drafter *d, const
     return SPECDEC_OK;
 }
 
-/* Tokens that a constraint forces. */
+/* Writes the row of the kind of drafter that proposes the tokens which a constraint forces. */
 static void specdec__draft_forced_kind(specdec__drafter_kind *kind)
 {
     kind->enabled_by = offsetof(specdec_config, constraints);

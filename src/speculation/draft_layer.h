@@ -21,44 +21,46 @@
 
 SPECDEC__FOR_SIZE
 
-/* Of a sequence: hidden states that are stored until their pairs are run, at most. */
+/* hidden states of a sequence that are stored until the layer runs their pairs, at most */
 #define SPECDEC__DRAFT_STORED_STATES 32
 
-/* The pairs of a sequence: which of them were run, and the hidden states of the newest. */
+/* The pairs of a sequence, each a hidden state of the target and the next token: which of them the layer has run, and
+   the hidden states of the newest. */
 typedef struct specdec__draft_pairs {
-    specdec__view view; /* the layer's keys and values of the pairs that were run */
+    specdec__view view; /* the layer's keys and values of the pairs that it has run */
     /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of `count` pairs from
        index `from` on; NULL: none are stored, as the sequence is a kept one */
     float *states;
     int from, count;    /* from <= view.length <= from + count: the number of pairs whose hidden states were received */
 } specdec__draft_pairs;
 
-/* The state of a drafter that is a layer which reads the target's hidden states. */
+/* The state of a drafter that is a layer which reads the target's hidden states (EAGLE-3, NextN). */
 typedef struct specdec__draft_layer {
-    specdec__levels levels;
-    specdec__draft_pairs *sequences; /* (sequences, then kept ones) */
-    float *own_states;  /* (1 + tree size, embedding): the layer's hidden states behind the root, and behind candidates,
-                           by their places */
-    float *reads;       /* (tree size, specdec__forward_states_stride): such states as input of a step; NULL: a step
-                           takes them as its residual stream */
-    int leading_pairs;  /* 1: the first pair has zeros in place of a hidden state; 0: it has one */
-    specdec__context context;
+    specdec__levels levels;          /* the state common to drafters that draft level by level; must be first */
+    specdec__draft_pairs *sequences; /* (sequences, then kept sequences): the pairs of each */
+    float *own_states;  /* (1 + tree size, embedding): the layer's hidden states behind the root, then behind each
+                           candidate */
+    float *reads;       /* (tree size, specdec__forward_states_stride): such hidden states as input of a run; NULL: a
+                           run takes them as its residual stream */
+    int leading_pairs;  /* 1: a sequence's first pair has zeros in place of a hidden state; 0: it has a hidden state */
+    specdec__context context;  /* the context of the layer's model */
 } specdec__draft_layer;
 
-/* The layer's hidden state behind the root (place 0) or a candidate (1 + its index): a row of embedding floats. */
+/* Returns the layer's hidden state behind the root (place 0) or behind a candidate (place 1 + its index): `embedding`
+   floats. */
 static float *specdec__draft_layer_own_state(const specdec__draft_layer *m, int place)
 {
     return m->own_states + (size_t)place * (size_t)m->context.model->embedding;
 }
 
-/* The index of the pair that predicts the token behind the first `count` tokens of a sequence. */
+/* Returns the index of the pair that predicts the token behind the first `count` tokens of a sequence. */
 static int specdec__draft_layer_root_pair(const specdec__draft_layer *m, int count)
 {
     return specdec__max_int(count - 2 + m->leading_pairs, 0);
 }
 
-/* Drops the stored hidden states of a sequence; the next one to be stored is that of the first pair which was not run.
-   */
+/* Drops the stored hidden states of a sequence. The next hidden state to be stored is that of the first pair that the
+   layer has not run. */
 static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, specdec__draft_pairs *t)
 {
     t->from = t->view.length;
@@ -69,8 +71,8 @@ static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, s
     t->count = 1;
 }
 
-/* Stores the layer's hidden states of the last `count` nodes of its step, whose logits were computed, in own_states
-   from place `place` on. */
+/* Stores the layer's hidden states of the last `count` nodes of its run, whose logits were computed, in own_states from
+   index `place` on. */
 static void specdec__draft_layer_keep_states(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
@@ -83,7 +85,8 @@ static void specdec__draft_layer_keep_states(const specdec__draft_layer *m, int 
                (size_t)c->model->embedding * sizeof *from);
 }
 
-/* Runs the pairs of sequence `at` before index `end`. wanted: 1: also computes the logits of the last one. */
+/* Runs the layer on the pairs of sequence `at` before index `end`. wanted: 1: also computes the logits of the last
+   pair. */
 static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, int at, const int32_t *text, int end,
                                                      int wanted, specdec_error *error)
 {
@@ -97,7 +100,8 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
                                     error);
 }
 
-/* Begins a tree: runs the pairs up to the root. While the engine is timed, hidden states are zeros. */
+/* Begins a draft tree: runs the layer on the sequence's pairs up to that of the root. While the engine is timed, the
+   hidden states are zeros. */
 static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -115,7 +119,8 @@ static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const
     return result;
 }
 
-/* Runs candidates of one level behind the layer's own states of their parents, and stores their states. */
+/* Runs the layer on candidates of one level, from its own hidden states of their parents, and stores those of the
+   candidates. */
 static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -142,8 +147,8 @@ static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const 
     return result;
 }
 
-/* Drops the pairs behind the first `length` tokens. The hidden state behind the last of them is needed again, unless it
-   is stored. */
+/* Drops the pairs of a sequence behind its first `length` tokens. The hidden state of the last of these tokens is
+   needed again, unless it is stored. */
 static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -156,7 +161,8 @@ static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, 
         specdec__draft_layer_restart_states(m, t);
 }
 
-/* Sequence `at` begins with the first `length` tokens of sequence `of`: shares their pairs, copies hidden states. */
+/* Makes sequence `at` begin with the first `length` tokens of sequence `of`: shares the layer's keys of their pairs,
+   and copies hidden states. */
 static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -175,7 +181,7 @@ static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int o
            (size_t)t->count * (size_t)specdec__forward_states_stride(d->model) * sizeof *t->states);
 }
 
-/* Whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
+/* Returns whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
 static int specdec__draft_layer_is_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
@@ -185,7 +191,7 @@ static int specdec__draft_layer_is_ready(const specdec__drafter *d, int at, int 
     return count >= 2 - m->leading_pairs && t->from <= root && t->from + t->count > root;
 }
 
-/* How many of a sequence's tokens have had their hidden states received. */
+/* Returns of how many of a sequence's tokens the hidden states were received. */
 static int specdec__draft_layer_count_followed(const specdec__drafter *d, int at)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
@@ -193,8 +199,8 @@ static int specdec__draft_layer_count_followed(const specdec__drafter *d, int at
     return m->sequences[at].from + m->sequences[at].count - m->leading_pairs;
 }
 
-/* Makes room for hidden states of the sequence of `committed`: drops those of pairs that were run, except the last. If
-   there are none, runs all pairs whose tokens are known first. */
+/* Makes room for hidden states of the sequence of `committed`: drops those of pairs that the layer has run, except the
+   last. If there are none, the layer first runs all pairs whose tokens are known. */
 static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, const specdec__prefilled *committed,
                                                        specdec_error *error)
 {
@@ -214,8 +220,8 @@ static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, 
     return SPECDEC_OK;
 }
 
-/* Stores the hidden states of committed tokens that are new. A sequence of which states were missed is not drafted for
-   until it is cut. */
+/* Stores the hidden states of committed tokens that are new. Where hidden states of a sequence were missed, nothing is
+   drafted for it until it is cut. */
 static specdec_result specdec__draft_layer_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
                                                          specdec_error *error)
 {
@@ -311,7 +317,8 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-/* EAGLE-3: one layer that reads states of the target, with a cache of its own. */
+/* Writes the row of the kind of drafter that is one layer with a cache of its own, which reads hidden states of the
+   target (EAGLE-3). */
 static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
 {
     specdec__levels_kind(kind);
@@ -327,7 +334,8 @@ static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
     kind->keeps_ended = 1;
 }
 
-/* As specdec__draft_layer_kind, with the NextN block in the target's files as the layer. */
+/* Writes the row of the kind of drafter whose layer is the NextN block in the target's files; otherwise as
+   specdec__draft_layer_kind. */
 static void specdec__draft_mtp_kind(specdec__drafter_kind *kind)
 {
     specdec__draft_layer_kind(kind);

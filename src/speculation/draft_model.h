@@ -19,19 +19,20 @@ SPECDEC__FOR_SIZE
 /* The draft model's cache holds no more tokens than it was trained with. Of a longer sequence it holds the first tokens
    (the attention sinks of StreamingLLM: Xiao et al. 2024, arXiv 2309.17453) and the last ones, as if they followed each
    other. When the window is full, its second half is prefilled again, at new positions. */
-#define SPECDEC__DRAFT_SINKS 16 /* first tokens of a sequence that stay in the window */
+#define SPECDEC__DRAFT_SINKS 16 /* first tokens of a sequence that stay in the draft model's cache */
 
 /* The state of a drafter that is a draft model: its cache and its context. */
 typedef struct specdec__draft_model {
-    specdec__levels levels;
-    specdec__view *views; /* (sequences, then kept ones) */
-    int *skipped;         /* (sequences, then kept ones): tokens behind the sinks that are not in the cache */
-    specdec__context context;
+    specdec__levels levels;  /* the state common to drafters that draft level by level; must be first */
+    specdec__view *views; /* (sequences, then kept sequences): the draft model's keys and values of each */
+    int *skipped;         /* (sequences, then kept sequences): tokens behind the sinks that are not in the cache */
+    specdec__context context;  /* the context of the draft model */
     int window;           /* tokens of a sequence in the cache, at most */
-    int threads;          /* threads that its context has buffers for */
+    int threads;          /* threads that the context has buffers for */
 } specdec__draft_model;
 
-/* Skips more tokens behind the sinks, so that the rest of the sequence's first `count` tokens fits the window. */
+/* Skips more tokens behind the attention sinks, so that the rest of the sequence's first `count` tokens fits into the
+   draft model's cache. */
 static void specdec__draft_model_skip_tokens(specdec__draft_model *m, int at, int count)
 {
     specdec__view *view = &m->views[at];
@@ -60,7 +61,8 @@ static specdec_result specdec__draft_model_prefill_text(specdec__draft_model *m,
                   : specdec__forward_prefill(&m->context, view, text + m->skipped[at], keys, most, &rows, NULL, error);
 }
 
-/* Begins a tree: prefills the sequence's tokens that are not in the draft model's cache. */
+/* Begins a draft tree: prefills the sequence's tokens that are not in the draft model's cache, and computes the logits
+   behind the root, row 0. */
 static specdec_result specdec__draft_model_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -74,7 +76,7 @@ static specdec_result specdec__draft_model_begin_tree(specdec__drafter *d, const
     return specdec__draft_model_prefill_text(m, request->at, request->text, request->count, 1, error);
 }
 
-/* Runs candidates of one level as nodes of a step of the draft model, behind their paths. */
+/* Runs the draft model on candidates of one level, each behind the tokens on its path from the root. */
 static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -89,7 +91,8 @@ static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const 
     return specdec__forward(c, &batch, error);
 }
 
-/* Moves the keys of accepted candidates into the sequence's view, as far as they were run. */
+/* Makes the keys and values of accepted candidates part of the sequence's view, as far as the draft model has run
+   them. */
 static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const int32_t *path, int count)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -101,7 +104,7 @@ static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const 
     specdec__view_commit(&m->views[at], &m->context.kv, kept, i);
 }
 
-/* Inserts a number into path[n], whose numbers rise. */
+/* Inserts a number into path[n], whose numbers are in ascending order. */
 static void specdec__draft_insert_rising(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
@@ -109,8 +112,8 @@ static void specdec__draft_insert_rising(int *path, int n, int number)
     path[n] = number;
 }
 
-/* Makes an accepted candidate the root. Nodes that do not descend from it keep their slots in the cache until half of
-   all slots are taken, then they are dropped. */
+/* Makes an accepted candidate the root of the tree. Nodes that do not descend from it keep their slots in the draft
+   model's cache until half of all slots are taken; then they are dropped. */
 static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -132,7 +135,7 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
                                                              drafts->extended_count);
 }
 
-/* From now on the draft model runs on at most `threads` threads of a pool. */
+/* Makes the draft model run on at most `threads` threads of a pool from now on. */
 static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool *pool, int threads)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -141,7 +144,7 @@ static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool 
     m->context.threads = specdec__min_int(threads, m->threads);
 }
 
-/* Drops keys behind a sequence's first `length` tokens. */
+/* Drops the draft model's keys of a sequence behind its first `length` tokens. */
 static void specdec__draft_model_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -155,7 +158,8 @@ static void specdec__draft_model_truncate_sequence(specdec__drafter *d, int at, 
     specdec__view_truncate(&m->views[at], &m->context.kv, keys);
 }
 
-/* Sequence `at` begins with the first `length` tokens of sequence `of`, and shares its keys of these. */
+/* Makes sequence `at` begin with the first `length` tokens of sequence `of`, whose keys in the draft model's cache it
+   shares. */
 static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -170,7 +174,7 @@ static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int o
     m->skipped[at] = 0;
 }
 
-/* How many of a sequence's first `count` tokens have to be prefilled before the next tree. */
+/* Returns how many of a sequence's first `count` tokens the draft model has to prefill before the next tree. */
 static int specdec__draft_model_count_behind(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_model *m = (const specdec__draft_model *)d->state;
@@ -179,7 +183,7 @@ static int specdec__draft_model_count_behind(const specdec__drafter *d, int at, 
     return keys > m->window ? (m->window + SPECDEC__DRAFT_SINKS) / 2 : keys - m->views[at].length;
 }
 
-/* Prefills the first `count` tokens of the request's sequence before it is drafted for. */
+/* Prefills the first `count` tokens of the request's sequence into the draft model's cache. */
 static specdec_result specdec__draft_model_prefill(specdec__drafter *d, const specdec__draft_request *request,
                                                    int count, specdec_error *error)
 {
@@ -189,8 +193,8 @@ static specdec_result specdec__draft_model_prefill(specdec__drafter *d, const sp
     return specdec__draft_model_prefill_text(m, request->at, request->text, count, 0, error);
 }
 
-/* The tokens of a sequence that a draft model's cache holds, at most: its trained context without a tree. A sequence
-   that is not longer is held whole. */
+/* Returns how many tokens of a sequence the draft model's cache holds, at most: the context that the model was trained
+   with, less a tree. A sequence that is not longer is held whole. */
 static int specdec__draft_model_choose_window(const specdec__model *model, const specdec__draft_setup *setup)
 {
     const int most = setup->window ? setup->window : model->context - setup->config->tree_depth;
@@ -244,13 +248,13 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-/* The context of a draft model. */
+/* Returns the context of the draft model that a drafter is. */
 static specdec__context *specdec__draft_model_context(specdec__drafter *d)
 {
     return &((specdec__draft_model *)d->state)->context;
 }
 
-/* A draft model: a model of its own, with a cache of its own. */
+/* Writes the row of the kind of drafter that is a draft model: a model of its own, with a cache of its own. */
 static void specdec__draft_model_kind(specdec__drafter_kind *kind)
 {
     specdec__levels_kind(kind);

@@ -13,7 +13,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Removes from a tree the draft tokens that a constraint forbids, and their descendants. */
+/* Removes from a draft tree the draft tokens that the sequence's constraint forbids, and their descendants. */
 static void specdec__draft_ngram_drop_forbidden(const specdec__draft_request *request, specdec__draft_tree *drafts)
 {
     int32_t now[SPECDEC__MAX_TREE];
@@ -61,7 +61,7 @@ static specdec_result specdec__draft_ngram_fill_tree(specdec__drafter *d, const 
     return result;
 }
 
-/* Updates the trust in each source of n-grams from a token that was chosen behind text[length]. */
+/* Updates how much each source of n-grams is trusted, from the token that followed text[length]. */
 static void specdec__draft_ngram_learn_token(specdec__ngram *index, specdec__ngram_reader *reader,
                                              specdec__ngram_place *place, const int32_t *text, int length)
 {
@@ -72,7 +72,7 @@ static void specdec__draft_ngram_learn_token(specdec__ngram *index, specdec__ngr
     reader->streak_at = length + 1;
 }
 
-/* Stores the target's most probable tokens at a node, if its logits were computed. */
+/* Stores the target's most probable tokens at a node of a verified tree, if the node's logits were computed. */
 static void specdec__draft_ngram_recycle_row(specdec__ngram *index, const specdec__ngram_place *place,
                                              const specdec__verified *j, int node)
 {
@@ -81,7 +81,8 @@ static void specdec__draft_ngram_recycle_row(specdec__ngram *index, const specde
                                    j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
 }
 
-/* Learns from the tokens of a step, and stores the target's most probable tokens behind every node, accepted or not. */
+/* Learns from the tokens that a step has decoded, and stores the target's most probable tokens behind every node of the
+   verified tree, accepted or not. */
 static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__verified *j)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -106,6 +107,7 @@ static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__
     }
 }
 
+/* Removes the n-grams of a sequence behind its first `length` tokens from the index. */
 static void specdec__draft_ngram_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -114,7 +116,8 @@ static void specdec__draft_ngram_truncate_sequence(specdec__drafter *d, int at, 
         specdec__ngram_rewind_sequence(index, &index->readers[at], text, length);
 }
 
-/* Sequence `at` begins with the first `length` tokens of another, which the index counts already. */
+/* Makes sequence `at` begin with the first `length` tokens of another sequence, whose n-grams the index counts
+   already. */
 static void specdec__draft_ngram_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -123,6 +126,7 @@ static void specdec__draft_ngram_share_prefix(specdec__drafter *d, int at, int o
     specdec__ngram_begin_sequence(index, &index->readers[at], length);
 }
 
+/* Moves an ended sequence's n-grams to the history of the index. */
 static void specdec__draft_ngram_end_sequence(specdec__drafter *d, int at, const int32_t *text)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -130,13 +134,14 @@ static void specdec__draft_ngram_end_sequence(specdec__drafter *d, int at, const
     specdec__ngram_end_sequence(index, &index->readers[at], text);
 }
 
-/* How many of a sequence's first `count` tokens the index does not count yet. */
+/* Returns how many of a sequence's first `count` tokens are not counted in the index yet. */
 static int specdec__draft_ngram_count_behind(const specdec__drafter *d, int at, int count)
 {
     return count - ((const specdec__ngram *)d->state)->readers[at].length;
 }
 
-/* Takes the index's memory from an arena: its size follows from the sequences and the history. */
+/* Takes the memory of the index from an arena. Its size follows from the number of sequences and from the configured
+   history. */
 static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -157,7 +162,7 @@ static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specd
     return specdec__ngram_lay_out(index ? index : &counted, arena, &size, error);
 }
 
-/* A hash of the spellings of all tokens, by which files of n-grams are known to be of this vocabulary. */
+/* Returns a hash of the spellings of all tokens, by which files of n-grams are known to be of this vocabulary. */
 static uint64_t specdec__draft_ngram_hash_vocabulary(const specdec__vocab *vocab)
 {
     uint64_t hash = SPECDEC__HASH;
@@ -171,7 +176,7 @@ static uint64_t specdec__draft_ngram_hash_vocabulary(const specdec__vocab *vocab
     return hash;
 }
 
-/* N-grams of the sequences and of what the target proposed. */
+/* Writes the row of the kind of drafter that uses n-grams of the sequences and most probable tokens of the target. */
 static void specdec__draft_ngram_kind(specdec__drafter_kind *kind)
 {
     kind->size = 32;

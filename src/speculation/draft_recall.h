@@ -24,22 +24,23 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RECALL_TREE_NODES 8    /* nodes of the trees that the small cache verifies, at most */
-#define SPECDEC__RECALL_WINDOW 256 /* last tokens of a sequence that the small cache's draft model uses */
-#define SPECDEC__RECALL_CONTEXT_DIVISOR 8 /* tokens of the small cache by default: the context divided by this */
-#define SPECDEC__RECALL_LEAST_TOKENS 64   /* tokens of the small cache by default, at least */
+#define SPECDEC__RECALL_TREE_NODES 8    /* nodes of a tree that the small cache verifies, at most */
+#define SPECDEC__RECALL_WINDOW 256 /* newest tokens of a sequence that the draft model of the small cache uses */
+#define SPECDEC__RECALL_CONTEXT_DIVISOR 8 /* default size of the small cache, in tokens: the context divided by this */
+#define SPECDEC__RECALL_LEAST_TOKENS 64   /* least default size of the small cache, in tokens */
 
-/* The state of a drafter of two levels. */
+/* The state of a drafter on two levels (TriForce): the target with a small cache drafts, and another drafter drafts for
+   that. */
 typedef struct specdec__draft_recall {
-    specdec__levels levels;
-    specdec__retrieval cache;
+    specdec__levels levels;            /* the state common to drafters that draft level by level; must be first */
+    specdec__retrieval cache;          /* the small caches of the sequences */
     specdec__drafter first_drafter;    /* proposes tokens that the small cache verifies */
-    specdec__proposal first_proposal;       /* first_drafter's, for one sequence after the other */
-    specdec_sampling sampling; /* of the sequence, as the first level uses it */
-    int nodes;                 /* of the trees that first_drafter proposes, at most */
+    specdec__proposal first_proposal;       /* what first_drafter proposes, for one sequence after the other */
+    specdec_sampling sampling; /* the settings of sampling of the current sequence, as the first level uses them */
+    int nodes;                 /* nodes of a tree that first_drafter proposes, at most */
 } specdec__draft_recall;
 
-/* The first n nodes of the best tree of 8 nodes for a typical acceptance. */
+/* Writes the first n nodes of a fixed tree to *tree: the best tree of 8 nodes for a typical acceptance. */
 static void specdec__draft_recall_write_tree(specdec_tree *tree, int n)
 {
     static const signed char parents[SPECDEC__RECALL_TREE_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
@@ -49,8 +50,8 @@ static void specdec__draft_recall_write_tree(specdec_tree *tree, int n)
         specdec__tree_put_node(tree, tree->n, parents[tree->n], ranks[tree->n]);
 }
 
-/* Lets the first drafter propose a tree behind the first `done` tokens of the chain, no deeper than the chain may still
-   grow, and runs it as a step of the target with the small cache. */
+/* Makes the first drafter propose a tree behind the first `done` tokens of the chain, no deeper than the chain may
+   still grow, and runs the tree as a step of the target with the small cache. */
 static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recall *m,
                                                             const specdec__draft_request *request,
                                                             const specdec__draft_tree *drafts, int done,
@@ -145,7 +146,7 @@ static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const
     return result;
 }
 
-/* Drops what is stored of a sequence behind its first `length` tokens. */
+/* Drops what the small cache and the first drafter store of a sequence behind its first `length` tokens. */
 static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
@@ -157,7 +158,8 @@ static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at,
         m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, length);
 }
 
-/* Sequence `at` begins with the first `length` tokens of sequence `of`: the first drafter may share them. */
+/* Makes sequence `at` begin with the first `length` tokens of sequence `of` for the first drafter, if that one shares
+   beginnings. */
 static void specdec__draft_recall_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
@@ -166,7 +168,7 @@ static void specdec__draft_recall_share_prefix(specdec__drafter *d, int at, int 
         m->first_drafter.kind.share_prefix(&m->first_drafter, at, of, length);
 }
 
-/* A sequence ends: drops what the small cache and the first drafter hold of it. */
+/* Drops what the small cache and the first drafter hold of a sequence that has ended. */
 static void specdec__draft_recall_end_sequence(specdec__drafter *d, int at, const int32_t *text)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
@@ -178,7 +180,8 @@ static void specdec__draft_recall_end_sequence(specdec__drafter *d, int at, cons
         m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, 0);
 }
 
-/* The cost of a level: a step of the target with few keys, for about two tokens. */
+/* Returns the estimated cost of drafting a level, in plain steps: a step of the target with few keys, which gives about
+   two tokens. */
 static double specdec__draft_recall_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -186,14 +189,14 @@ static double specdec__draft_recall_level_cost(const specdec__drafter *d, const 
     return 0.5;
 }
 
-/* Whether a sequence is long enough for the small cache. */
+/* Returns whether a sequence is long enough for the small cache to leave tokens out. */
 static int specdec__draft_recall_is_ready(const specdec__drafter *d, int at, int count)
 {
     (void)at;
     return specdec__retrieve_is_long_enough(&((const specdec__draft_recall *)d->state)->cache, count - 1);
 }
 
-/* Initialises the first drafter: the draft model if the configuration has one, else n-grams. */
+/* Initialises the first drafter: the draft model if the configuration has one, otherwise n-grams. */
 static specdec_result specdec__draft_recall_init_first_level(specdec__draft_recall *m, const specdec__drafter *d,
                                                              const specdec__draft_setup *setup, specdec__arena *arena,
                                                              specdec_error *error)
@@ -222,7 +225,7 @@ static specdec_result specdec__draft_recall_init_first_level(specdec__draft_reca
     return m->first_drafter.kind.init(&m->first_drafter, &inner, arena, error);
 }
 
-/* Takes the drafter's memory from an arena, and refuses targets whose keys cannot be copied by chunks. */
+/* Takes the drafter's memory from an arena. Returns an error for a target whose keys cannot be copied by chunks. */
 static specdec_result specdec__draft_recall_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                  specdec__arena *arena, specdec_error *error)
 {
@@ -253,7 +256,8 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     return SPECDEC_OK;
 }
 
-/* Two levels: the target with a small cache, for which another drafter drafts. */
+/* Writes the row of the kind of drafter on two levels: the target with a small cache drafts, and another drafter drafts
+   for that. */
 static void specdec__draft_recall_kind(specdec__drafter_kind *kind)
 {
     kind->source = offsetof(specdec_config, draft);

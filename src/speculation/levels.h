@@ -19,36 +19,37 @@
 
 SPECDEC__FOR_SIZE
 
-/* The common part of the state of all drafters that make one forward pass for each level of a tree (the struct begins
-   their state). */
+/* The state common to all drafters that make one forward pass for each level of a draft tree. It is the first member of
+   their own state. */
 typedef struct specdec__levels {
-    specdec__chooser chooser;
-    int vocab;         /* number of tokens that may be proposed: those that target and drafter share */
+    specdec__chooser chooser;  /* how tokens are chosen from logits */
+    int vocab;         /* number of tokens that may be proposed: those that the target and the drafter's model share */
     int vocab_rows;    /* floats of a row of request->distributions: the target's vocabulary */
     specdec__short *short_rows; /* copied rows of the drafter's output matrix (>>speculation/short); NULL: none */
-    specdec__context *context; /* of the drafter's model; set only where there are short_rows */
-    const int32_t *ids; /* (id_count): the token of each logit of a row; NULL: row[i] is token i's */
-    int id_count;
-    float *whole;      /* (vocab): a row of logits of all tokens, where the rows computed have fewer: the others have
-                          -infinity */
-    int runs;          /* forward passes of the current tree, without that of the root */
+    specdec__context *context; /* the context of the drafter's model; set only where there are short_rows */
+    const int32_t *ids; /* (id_count): the token of each logit of a row; NULL: logit i is that of token i */
+    int id_count;       /* logits of a row; tokens at ids */
+    float *whole;      /* (vocab): a row with the logits of all tokens, where the computed rows have fewer: the other
+                          tokens get -infinity */
+    int runs;          /* forward passes made for the current tree, without that of the root */
     int32_t *nodes;    /* (sequences, capacity): for each candidate its index among those that were run; -1: not run */
-    int capacity;
-    const float *logits; /* rows of the last forward pass, `stride` floats apart */
-    size_t stride;     /* floats */
-    const float *trust;  /* for each row: the drafter's estimate that its best token is accepted; NULL: none */
-    /* Begins a tree by a forward pass up to the root: logits row 0 becomes that of the root. */
+    int capacity;      /* candidates of a proposal, at most */
+    const float *logits; /* rows of logits of the last forward pass, `stride` floats apart */
+    size_t stride;     /* floats from one row of logits to the next */
+    const float *trust;  /* (rows): the drafter's estimated probability that the best token of each row is accepted;
+                            NULL: none */
+    /* Begins a draft tree by a forward pass up to the root: row 0 of the logits becomes the root's. */
     specdec_result (*begin)(specdec__drafter *drafter, const specdec__draft_request *request,
                             const specdec__draft_tree *drafts, specdec_error *error);
-    /* Runs candidates[count] of one level in one forward pass: they get the indices from `from` on (see nodes), and row
+    /* Runs candidates[count] of one level in one forward pass. They get the indices from `from` on (see nodes), and row
        i of the logits becomes that of candidates[i]. */
     specdec_result (*run)(specdec__drafter *drafter, const specdec__draft_request *request,
                           const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
                           specdec_error *error);
 } specdec__levels;
 
-/* Prepares *row for sampling from logits (vocab) behind text (count); tokens that the constraint forbids are left out.
-   */
+/* Prepares *row for sampling from logits (vocab) behind the tokens text (count). Tokens that the constraint forbids are
+   left out. */
 static void specdec__chooser_prepare_row(const specdec__chooser *chooser, specdec__row *row, const float *logits,
                                          int vocab,
                                          const int32_t *text, int count)
@@ -64,8 +65,8 @@ static void specdec__chooser_prepare_row(const specdec__chooser *chooser, specde
         row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
 }
 
-/* Writes the k best tokens of a row of logits (vocab) behind text (count) to `best`, best first, without asking the
-   constraint. Returns how many. */
+/* Writes the k best tokens of a row of logits (vocab) behind text (count) to `best`, best first, whether the constraint
+   allows them or not. Returns how many it writes. */
 static int specdec__choose_unconstrained(const specdec__chooser *chooser, const float *logits, int vocab,
                                          const int32_t *text,
                                          int count, int k, specdec_candidate *best)
@@ -80,8 +81,8 @@ static int specdec__choose_unconstrained(const specdec__chooser *chooser, const 
 }
 
 /* Writes the k best tokens that the constraint allows to `best`, best first, from a row of logits (vocab) behind text
-   (count). The best tokens are checked one by one, unless samplers cut the list of candidates, or too few of those
-   tokens are allowed: then the row is masked first. Returns how many. */
+   (count). The best tokens are checked one by one, unless samplers shorten the list of candidates, or too few of those
+   tokens are allowed: then the row is masked first. Returns how many it writes. */
 static int specdec__choose_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
                                    const int32_t *text, int count, int k, specdec_candidate *best)
 {
@@ -112,8 +113,8 @@ static int specdec__choose_allowed(const specdec__chooser *chooser, const float 
     return specdec__min_int(found, i);
 }
 
-/* Writes the k best tokens of a row of logits (vocab) behind recent (recent_count) to `best`, best first, as sampling
-   and constraint order them: the first one is the token of plain decoding. Returns how many. */
+/* Writes the k best tokens of a row of logits (vocab) behind recent (recent_count) to `best`, best first, in the order
+   that sampling and the constraint give: the first one is the token of plain decoding. Returns how many it writes. */
 static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
                            int recent_count, int k, specdec_candidate *best)
 {
@@ -133,14 +134,14 @@ static int specdec__draft_write_path(const specdec__draft_request *request, cons
     return length;
 }
 
-/* The part of m->nodes that belongs to sequence `at`. */
+/* Returns the part of m->nodes that belongs to sequence `at`. */
 SPECDEC__INLINE int32_t *specdec__draft_sequence_nodes(const specdec__levels *m, int at)
 {
     return m->nodes + (size_t)at * (size_t)m->capacity;
 }
 
-/* The place of a candidate's parent among the rows that were run for the current tree: 0: the parent is the root; else
-   1 + the parent's index. */
+/* Returns where the parent of a candidate is among the rows that were run for the current tree: 0: the parent is the
+   root; else 1 + the parent's index. */
 SPECDEC__INLINE int specdec__draft_parent_row(const specdec__levels *m, int at, const specdec__draft_tree *drafts,
                                               int candidate)
 {
@@ -149,8 +150,8 @@ SPECDEC__INLINE int specdec__draft_parent_row(const specdec__levels *m, int at, 
     return parent ? 1 + specdec__draft_sequence_nodes(m, at)[parent] : 0;
 }
 
-/* Row i of the last forward pass, as (vocab) logits of all tokens; tokens that a short vocabulary lacks have -infinity.
-   */
+/* Returns row i of the last forward pass as logits (vocab) of all tokens. Tokens that a short vocabulary lacks have
+   -infinity. */
 static const float *specdec__draft_logits_row(const specdec__levels *m, int i)
 {
     const float *row = m->logits + (size_t)i * m->stride;
@@ -164,8 +165,8 @@ static const float *specdec__draft_logits_row(const specdec__levels *m, int i)
     return m->whole;
 }
 
-/* The seed by which the child of rank `rank` is drawn for a rule of rejection. It differs from the target's seed, so
-   that the draws are independent. */
+/* Returns the seed by which the child of rank `rank` is drawn for a rule of rejection. It differs from the target's
+   seed, so that the draws are independent. */
 static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule, int rank)
 {
     const uint64_t seed = s->seed ^ 0x6a09e667f3bcc909u;
@@ -199,8 +200,8 @@ static int specdec__draft_draw_children(specdec__levels *m, const specdec__draft
     return count;
 }
 
-/* Writes the draft's most probable tokens, penalties included, to best (count): the children for top-k verification.
-   Returns how many. */
+/* Writes the most probable tokens of a drafter's row, penalties included, to best (count): the children for top-k
+   verification. Returns how many it writes. */
 static int specdec__draft_likeliest_children(specdec__levels *m, const specdec__draft_request *request,
                                              const float *logits,
                                              int length, int count, specdec_candidate *best)
@@ -217,8 +218,8 @@ static int specdec__draft_likeliest_children(specdec__levels *m, const specdec__
     return specdec_sample_top(&candidates, 0, 0, count, best);
 }
 
-/* Writes the tokens that become children of a node under the request's rule to best (count). logits: the node's row;
-   length: tokens of the sequence and of the path to the node. Returns how many there are. */
+/* Writes the tokens that become children of a node under the request's rule of verification to best (count). logits:
+   the node's row; length: tokens of the sequence and of the path to the node. Returns how many it writes. */
 static int specdec__draft_best_children(specdec__levels *m, const specdec__draft_request *request, int node,
                                         const float *logits,
                                         int length, int count, specdec_candidate *best)
@@ -231,8 +232,8 @@ static int specdec__draft_best_children(specdec__levels *m, const specdec__draft
                                                                               best);
 }
 
-/* Sets the tokens of all children that a node has in a tree of fixed shape, from row `at` of the last forward pass; -1
-   where there is no token. */
+/* Chooses the tokens of all children that a node has in a tree of fixed shape, from row `at` of the last forward pass.
+   A child for which there is no token gets -1. */
 static void specdec__draft_choose_children(specdec__levels *m, const specdec__draft_request *request,
                                            specdec__draft_tree *drafts, int node, int at)
 {
@@ -251,9 +252,9 @@ static void specdec__draft_choose_children(specdec__levels *m, const specdec__dr
         drafts->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
-/* Appends the best tokens of row `row` of the last forward pass to the tree, as children of `node`. Their shares are
-   those of exp(logit) among them, the noise by which the target will choose included. Not for rules that need children
-   drawn from a certain distribution. */
+/* Appends the most probable tokens of row `row` of the last forward pass to the tree, as children of `node`. Their
+   shares are those of exp(logit) among them, with the noise by which the target will choose. Not used for rules that
+   need children drawn from a certain distribution. */
 static void specdec__draft_append_children(specdec__levels *m, const specdec__draft_request *request,
                                            specdec__draft_tree *drafts,
                                            int node, int row)
@@ -284,7 +285,8 @@ static void specdec__draft_append_children(specdec__levels *m, const specdec__dr
     }
 }
 
-/* Runs candidates[count] of one level in a forward pass; they get the indices from `from` on in m->nodes. */
+/* Runs candidates[count] of one level of the tree in a forward pass. They get the indices from `from` on in
+   m->nodes. */
 static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const specdec__draft_request *request,
                                                     const specdec__draft_tree *drafts, const int32_t *candidates,
                                                     int from,
@@ -309,8 +311,8 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
     return result;
 }
 
-/* Before a tree: chooses whether it is drafted with the copied rows of the output matrix or with all rows, and updates
-   the copies. */
+/* Chooses whether the next tree is drafted with the copied rows of the output matrix or with all rows, and updates the
+   copies. */
 static void specdec__levels_choose_vocabulary(specdec__levels *m, const specdec__draft_request *request)
 {
     specdec__short *s = m->short_rows;
@@ -327,7 +329,7 @@ static void specdec__levels_choose_vocabulary(specdec__levels *m, const specdec_
     m->stride = (size_t)m->context->output->rows;
 }
 
-/* Begins a tree: logits row 0 becomes the root's, and no other node counts as run. */
+/* Begins a draft tree: row 0 of the logits becomes the root's, and no other node counts as run. */
 static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -341,7 +343,8 @@ static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specd
     return m->begin(d, request, drafts, error);
 }
 
-/* The fill_tree function of drafters by levels: all nodes of a level that have children are run together. */
+/* The function fill_tree of drafters that draft level by level: all nodes of a level that have children are run
+   together. */
 static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -369,8 +372,8 @@ static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-/* The extend function of drafters by levels: runs the root, or all chosen candidates together, and appends their
-   children. */
+/* The function extend of drafters that draft level by level: runs the root, or all chosen candidates together, and
+   appends their children. */
 static specdec_result specdec__levels_extend_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                   specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                                                   specdec_error *error)
@@ -391,8 +394,8 @@ static specdec_result specdec__levels_extend_tree(specdec__drafter *d, const spe
     return result;
 }
 
-/* Makes candidate `root` the root of a tree, and drops all candidates that do not descend from it. drafts->moved: the
-   new index of each. */
+/* Makes candidate `root` the root of a draft tree, and drops all candidates that do not descend from it. drafts->moved
+   becomes the new index of each candidate. */
 static void specdec__draft_reroot_tree(specdec__draft_tree *drafts, int root)
 {
     int32_t *now = drafts->moved;
@@ -417,8 +420,8 @@ static void specdec__draft_reroot_tree(specdec__draft_tree *drafts, int root)
     drafts->tree.n = n;
 }
 
-/* As specdec__draft_reroot_tree, for a tree of sequence `at` whose candidates have indices in m->nodes, which move with
-   them. */
+/* Makes candidate `root` the root of the draft tree of sequence `at`, as specdec__draft_reroot_tree does, and moves the
+   candidates' indices in m->nodes likewise. */
 static void specdec__levels_reroot_tree(specdec__levels *m, int at, specdec__draft_tree *drafts, int root)
 {
     int32_t *nodes = specdec__draft_sequence_nodes(m, at);
@@ -432,7 +435,7 @@ static void specdec__levels_reroot_tree(specdec__levels *m, int at, specdec__dra
     nodes[0] = -1;
 }
 
-/* Makes candidates[count] nodes of the step that a drafter's context runs next, with their tokens and parents, from
+/* Makes candidates[count] nodes of the run that a drafter's context makes next, with their tokens and parents, from
    node number `from` on. */
 static void specdec__levels_put_nodes(const specdec__levels *m, specdec__context *c, int at,
                                       const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count)
@@ -447,7 +450,7 @@ static void specdec__levels_put_nodes(const specdec__levels *m, specdec__context
     }
 }
 
-/* Checks that a model has the target's vocabulary. */
+/* Checks that a drafter's model has the vocabulary of the target. */
 static specdec_result specdec__levels_check_vocabulary(const specdec__drafter *d, const specdec__model *target,
                                                        specdec_error *error)
 {
@@ -460,7 +463,7 @@ static specdec_result specdec__levels_check_vocabulary(const specdec__drafter *d
                          different);
 }
 
-/* Takes the memory of the common part of a drafter by levels from an arena. model: the drafter's. */
+/* Takes the memory of the state common to drafters that draft level by level from an arena. model: the drafter's. */
 static void specdec__levels_init(specdec__levels *m, const specdec__model *model, const specdec__draft_setup *setup,
                                  specdec__arena *arena)
 {
@@ -484,13 +487,14 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->max_views * (size_t)m->capacity);
 }
 
-/* Bytes of weights that a level of a draft reads, with all rows of the output matrix. */
+/* Returns how many bytes of weights a level of a draft tree reads, with all rows of the output matrix. */
 static size_t specdec__levels_weight_bytes(const specdec__model *model, const specdec__model *target)
 {
     return model->weight_bytes + (model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows);
 }
 
-/* The cost of a level in plain steps, by bytes of weights; less with a short vocabulary. */
+/* Returns the estimated cost of drafting a level, in plain steps, by bytes of weights. It is less with a short
+   vocabulary. */
 static double specdec__levels_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     const specdec__levels *m = (const specdec__levels *)d->state;
@@ -502,7 +506,7 @@ static double specdec__levels_level_cost(const specdec__drafter *d, const specde
     return bytes / (double)target->weight_bytes;
 }
 
-/* The columns that all drafters by levels have in common. */
+/* Sets the columns that all kinds of drafters have in common which draft level by level. */
 static void specdec__levels_kind(specdec__drafter_kind *kind)
 {
     kind->draws = 1;
@@ -511,7 +515,7 @@ static void specdec__levels_kind(specdec__drafter_kind *kind)
     kind->level_cost = specdec__levels_level_cost;
 }
 
-/* Takes the memory of a short vocabulary, if one may pay or the configuration asks for it. */
+/* Takes the memory of a short vocabulary from an arena, if one may pay or the configuration asks for it. */
 static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, const specdec__draft_setup *setup,
                                        specdec__arena *arena)
 {
