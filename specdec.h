@@ -44681,7 +44681,7 @@ static specdec_result specdec__heads_run_level(specdec__heads *h, int level, con
 
 #define SPECDEC__SAMPLE_LARGEST 3.40282347e38f /* the largest float */
 
-/* Members of specdec_sampling that files and messages hold as words of 32 bits: X(member, words). */
+/* Members of specdec_sampling that files and messages of a cluster hold as words of 32 bits: X(member, words). */
 #define SPECDEC__SAMPLE_MEMBERS(X) \
     X(frequency_penalty, 1) X(presence_penalty, 1) X(dry_multiplier, 1) X(dry_base, 1) X(dry_allowed_length, 1) \
     X(dry_window, 1) X(dry_breakers, 4) X(top_n_sigma, 1) X(typical_p, 1) X(xtc_probability, 1) X(xtc_threshold, 1) \
@@ -44692,8 +44692,8 @@ enum { SPECDEC__SAMPLE_WORDS = SPECDEC__SAMPLE_MEMBERS(SPECDEC__SAMPLE_MEMBER) }
 
 SPECDEC__FOR_SIZE
 
-/* Copies the listed members of *s to word[SPECDEC__SAMPLE_WORDS], or back (loads 1). Strings become little-endian
-   words, so that their bytes are the same on all machines. */
+/* Copies the listed members of *s to word[SPECDEC__SAMPLE_WORDS], or, loads 1, from there to *s. Strings become
+   little-endian words, so that their bytes are the same on all machines. */
 static SPECDEC__UNUSED void specdec__sample_convert_words(specdec_sampling *s, uint32_t *word, int loads)
 {
     static const struct {
@@ -44722,7 +44722,8 @@ static SPECDEC__UNUSED void specdec__sample_convert_words(specdec_sampling *s, u
 
 SPECDEC__FOR_SPEED
 
-/* The part of the noise that depends on seed and position only; the same for all tokens of a row. */
+/* Returns the part of the noise that depends on seed and position only: it is the same for all tokens of a row of
+   logits. */
 SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
 {
     uint64_t key = specdec__mix_bits(seed + 0x9e3779b97f4a7c15u);
@@ -44730,14 +44731,15 @@ SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t posit
     return specdec__mix_bits(key ^ specdec__mix_bits(position * 0xd1342543de82ef95u + 0x632be59bd9b4e019u));
 }
 
-/* 32 random bits, a function of (seed, position, token) that is the same on all machines. Token ids are below 2^31;
-   uniform numbers use the ids above. */
+/* Returns 32 random bits, a function of (seed, position, token) that is the same on all machines. Token ids are below
+   2^31; uniform random numbers use the ids above. */
 static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position, uint32_t token)
 {
     return (uint32_t)(specdec__noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
 }
 
-/* -log(-log(u)) with u = (bits + 1) / (2^32 + 1): in [-3.1, SPECDEC__NOISE_MAXIMUM]. Works on 1 - u near 1. */
+/* Turns 32 random bits into Gumbel noise: -log(-log(u)) with u = (bits + 1) / (2^32 + 1), in [-3.1,
+   SPECDEC__NOISE_MAXIMUM]. Near u = 1 it is computed from 1 - u. */
 static float specdec__sample_gumbel_of_bits(uint32_t bits)
 {
     const float unit = 2.32830644e-10f; /* 2^-32 */
@@ -44762,14 +44764,14 @@ double specdec_uniform_next(specdec_uniform *source)
     return ((double)(bits >> 12) + 0.5) * (1.0 / 4503599627370496.0); /* 2^52 */
 }
 
-/* Whether candidate a comes before b: the higher logit first, then the lower token. */
+/* Returns whether candidate a comes before b: the higher logit comes first, of equal logits the lower token. */
 SPECDEC__INLINE int specdec__sample_comes_before(specdec_candidate a, specdec_candidate b)
 {
     return a.logit > b.logit || (!(a.logit < b.logit) && a.token < b.token);
 }
 
-/* Whether candidate a comes before b: as specdec__sample_comes_before, or, with a center, the logit nearer to it first.
-   */
+/* Returns whether candidate a comes before b: as specdec__sample_comes_before, or, with a center, the logit nearer to
+   it comes first. */
 SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidate a, specdec_candidate b)
 {
     float from_a, from_b;
@@ -44783,8 +44785,8 @@ SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidat
 
 SPECDEC__HEAP(specdec__sample_sink, specdec_candidate, float, specdec__sample_nearer)
 
-/* Brings the first k of items (count) by specdec__sample_nearer to the front, sorted; 0 < k <= count. O(count) for
-   small k. */
+/* Moves the first k of items (count), in the order of specdec__sample_nearer, to the front, sorted; 0 < k <= count.
+   O(count) for small k. */
 static void specdec__sample_select_first(const float *center, specdec_candidate *items, int count, int k)
 {
     specdec_candidate moving;
@@ -44808,7 +44810,7 @@ static void specdec__sample_select_first(const float *center, specdec_candidate 
     }
 }
 
-/* A logit that can be compared: NaN becomes -infinity, +infinity the largest float. */
+/* Returns a logit that can be compared: NaN becomes -infinity, +infinity the largest float. */
 SPECDEC__INLINE float specdec__sample_clean_logit(float logit)
 {
     if (!(logit >= -SPECDEC__SAMPLE_LARGEST))
@@ -44816,7 +44818,8 @@ SPECDEC__INLINE float specdec__sample_clean_logit(float logit)
     return logit > SPECDEC__SAMPLE_LARGEST ? SPECDEC__SAMPLE_LARGEST : logit;
 }
 
-/* Inserts a candidate into the sorted list best[held], of which the k best are kept. Returns the new count. */
+/* Inserts a candidate into the sorted list best[held], of which the k best candidates are kept. Returns the new number
+   of candidates. */
 static int specdec__sample_insert_best(specdec_candidate *best, int held, int k, specdec_candidate candidate)
 {
     int at = held < k ? held : k - 1;
@@ -44829,16 +44832,16 @@ static int specdec__sample_insert_best(specdec_candidate *best, int held, int k,
     return held < k ? held + 1 : held;
 }
 
-/* The most Gumbel noise that numbers beginning with these random bits can give: ln 2 (rounded up to 710/1024, so that
-   the product is exact) for each leading 1 bit, and once more. */
+/* Returns the largest Gumbel noise that 32 random bits which begin with these bits can give: ln 2 (rounded up to
+   710/1024, so that the product is exact) for each leading 1 bit, and once more. */
 SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
 {
     return (float)((__builtin_clz(~bits | 1u) + 1) * 710) * 0.0009765625f;
 }
 
-/* Adds Gumbel noise to a candidate and puts it into best[held], the list of the k best. row: the position's row of
-   noise. A candidate is passed over only when no noise, or none that its leading random bits allow, could lift it to
-   the k-th best: so the result is exact. Returns how many are held. */
+/* Adds Gumbel noise to a candidate's logit and puts the candidate into best[held], the list of the k best. row: the
+   position's row of noise. A candidate is passed over only where no noise, or none that its leading random bits allow,
+   could lift it to the k best: so the result is exact. Returns the new number of candidates in the list. */
 static int specdec__sample_try_candidate(specdec_candidate *best, int held, int k, specdec_candidate candidate,
                                          uint64_t row)
 {
@@ -44870,7 +44873,8 @@ int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint
     return held;
 }
 
-/* The token that (seed, position) chooses among candidates; the best one if they are greedy. */
+/* Returns the token that the noise of (seed, position) chooses among candidates; the best candidate if they are
+   greedy. */
 static SPECDEC__UNUSED int32_t specdec__sample_choose_token(const specdec_candidates *candidates, uint64_t seed,
                                                             uint64_t position)
 {
@@ -44882,8 +44886,8 @@ static SPECDEC__UNUSED int32_t specdec__sample_choose_token(const specdec_candid
 }
 
 /* Writes the k best tokens of a row of logits (vocab) to `best`, best first, without memory for a list: as samplers at
-   temperature 0 without penalties, but logits are not shifted. Groups of tokens that cannot be among them are skipped.
-   Returns how many. */
+   temperature 0 without penalties, but logits are not shifted. Blocks of tokens that cannot be among the best are
+   skipped. Returns how many it writes. */
 static SPECDEC__UNUSED int specdec__sample_best_tokens(const specdec__kernels *kernels, const float *logits, int vocab,
                                                        int k, specdec_candidate *best)
 {
@@ -44943,26 +44947,30 @@ specdec_result specdec_sample_distribution(const specdec_candidates *candidates,
  * the order of the list.
  * ================================================================================================================== */
 
-#define SPECDEC__SAMPLE_PENALTY_WINDOW   64   /* tokens of repetition_window when the caller leaves it 0 */
-#define SPECDEC__SAMPLE_SORTED_FIRST  64   /* candidates sorted first for a top-p set; then 8 times more, and so on */
-#define SPECDEC__SAMPLE_DRY_LONGEST   1024 /* DRY: tokens of a repetition that are counted, at most */
-#define SPECDEC__SAMPLE_XTC_DECISION 0x7fffffffu /* XTC's index among the uniform numbers of a position */
-#define SPECDEC__SAMPLER_CHAIN_LENGTH   16   /* samplers of a chain, at most */
+#define SPECDEC__SAMPLE_PENALTY_WINDOW   64   /* tokens that penalties look back on when the caller leaves
+                                                 repetition_window 0 */
+#define SPECDEC__SAMPLE_SORTED_FIRST  64   /* candidates that are sorted first for a top-p set; then 8 times as many,
+                                              and so on */
+#define SPECDEC__SAMPLE_DRY_LONGEST   1024 /* DRY: tokens of a repetition that raise the penalty, at most */
+#define SPECDEC__SAMPLE_XTC_DECISION 0x7fffffffu /* index of XTC's random number among the uniform numbers of a
+                                                    position */
+#define SPECDEC__SAMPLER_CHAIN_LENGTH   16   /* samplers that a sampler chain has, at most */
 #define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* mirostat's index in specdec__samplers */
 
-/* The arguments of samplers, besides the candidates. */
+/* The arguments of a sampler, besides the candidates or logits. */
 typedef struct specdec__sampler_input {
-    const specdec_sampling *sampling;
-    const specdec__vocab *vocab; /* for the characters of tokens, which end repetitions; NULL: none end them */
+    const specdec_sampling *sampling;  /* the settings of sampling */
+    const specdec__vocab *vocab; /* the vocabulary, for DRY: some characters in tokens end repetitions; NULL: none do */
     int size;                    /* logits of a row: tokens of the vocabulary */
-    const int32_t *recent;       /* (recent_count): the sequence before the row */
-    int recent_count;
-    float surprise;              /* mirostat: bits of surprise that a kept token has, at most; 0: as at the beginning */
+    const int32_t *recent;       /* (recent_count): the tokens of the sequence before the row */
+    int recent_count;            /* number of these tokens */
+    float surprise;              /* mirostat: bits of surprise that a kept token has, at most; 0: the limit at an
+                                    answer's begin */
 } specdec__sampler_input;
 
 SPECDEC__FOR_SIZE
 
-/* The value of a setting, or `otherwise` (its default) where it is not above 0. */
+/* Returns the value of a setting, or `otherwise`, its default, if the setting is not above 0. */
 SPECDEC__INLINE float specdec__sampler_or_default(float value, float otherwise)
 {
     return value > 0.0f ? value : otherwise;
@@ -44970,7 +44978,7 @@ SPECDEC__INLINE float specdec__sampler_or_default(float value, float otherwise)
 
 /* --- samplers that change a row (size) of logits ----------------------------------------------------------------- */
 
-/* Whether the settings switch repetition, frequency or presence penalties on. */
+/* Returns whether the settings switch repetition, frequency or presence penalties on. */
 static int specdec__sampler_penalties_on(const specdec_sampling *s)
 {
     return (s->repetition_penalty > 0.0f && (s->repetition_penalty < 1.0f || s->repetition_penalty > 1.0f)) ||
@@ -44978,7 +44986,7 @@ static int specdec__sampler_penalties_on(const specdec_sampling *s)
            s->presence_penalty > 0.0f;
 }
 
-/* A token's logit after the penalties for `times` occurrences of it in the window. */
+/* Returns a token's logit after the penalties for `times` occurrences of the token in the window. */
 static float specdec__sampler_penalise_logit(const specdec_sampling *s, float logit, int32_t times)
 {
     const float penalty = specdec__sampler_or_default(s->repetition_penalty, 1.0f);
@@ -44988,8 +44996,8 @@ static float specdec__sampler_penalise_logit(const specdec_sampling *s, float lo
     return taken < 0.0f || taken > 0.0f ? specdec__sample_clean_logit(logit - taken) : logit;
 }
 
-/* Subtracts repetition, frequency and presence penalties from the row's logits of tokens in the window. marks (size):
-   counters of tokens, scratch. */
+/* Subtracts repetition, frequency and presence penalties from the logits, in a row (size), of tokens that occur in the
+   window. marks (size): scratch for counting tokens. */
 static void specdec__sampler_alter_by_penalties(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const int window = in->sampling->repetition_window ? in->sampling->repetition_window
@@ -45014,10 +45022,10 @@ static void specdec__sampler_alter_by_penalties(const specdec__sampler_input *in
         }
 }
 
-/* Whether the settings switch DRY on. */
+/* Returns whether the settings switch DRY on. */
 static int specdec__sampler_dry_on(const specdec_sampling *s) { return s->dry_multiplier > 0.0f; }
 
-/* Whether a token has one of the characters that end a repetition. */
+/* DRY: returns whether a token has one of the characters that end a repetition. */
 static int specdec__sampler_breaks_repetition(const specdec__sampler_input *in, int32_t token)
 {
     const char *breakers = in->sampling->dry_breakers[0] ? in->sampling->dry_breakers : "\n:\"*";
@@ -45037,7 +45045,8 @@ static int specdec__sampler_breaks_repetition(const specdec__sampler_input *in, 
     return 0;
 }
 
-/* DRY: tokens of the longest repetition whose penalty is finite. allowed: tokens of a repetition without penalty. */
+/* DRY: returns the number of tokens of the longest repetition whose penalty is a finite float. allowed: tokens of a
+   repetition without penalty. */
 static int specdec__sampler_dry_longest(const specdec_sampling *s, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or_default(s->dry_base, 1.75f));
@@ -45048,8 +45057,8 @@ static int specdec__sampler_dry_longest(const specdec_sampling *s, int allowed)
                : specdec__max_int(allowed, SPECDEC__SAMPLE_DRY_LONGEST);
 }
 
-/* DRY: what is subtracted from the logit of a token that would lengthen a repetition of `length` tokens. allowed:
-   tokens of a repetition without penalty. */
+/* DRY: returns what is subtracted from the logit of a token that would lengthen a repetition of `length` tokens.
+   allowed: tokens of a repetition without penalty. */
 static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or_default(s->dry_base, 1.75f));
@@ -45058,8 +45067,8 @@ static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length,
     return s->dry_multiplier * specdec__exp(grows * (most > 0.0f && over > most ? most : over));
 }
 
-/* DRY (https://github.com/oobabooga/text-generation-webui/pull/5677): subtracts penalties from tokens that would
-   lengthen a repetition. marks (size): scratch. */
+/* DRY (https://github.com/oobabooga/text-generation-webui/pull/5677): subtracts penalties from the logits, in a row
+   (size), of tokens that would lengthen a repetition. marks (size): scratch. */
 static void specdec__sampler_alter_by_dry(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const specdec_sampling *s = in->sampling;
@@ -45107,13 +45116,13 @@ static int specdec__sampler_xtc_on(const specdec_sampling *s) { return s->xtc_pr
 static int specdec__sampler_mirostat_on(const specdec_sampling *s) { return s->mirostat_tau > 0.0f; }
 SPECDEC__FOR_SPEED
 
-/* Whether the temperature is not 1. */
+/* Returns whether the settings give a temperature that is not 1, or a range of temperatures. */
 static int specdec__sampler_temperature_on(const specdec_sampling *s)
 {
     return s->temperature < 1.0f || s->temperature > 1.0f || s->temperature_range > 0.0f;
 }
 
-/* The highest logit of items (count). */
+/* Returns the highest logit of items (count). */
 static float specdec__sampler_best_logit(const specdec_candidate *items, int count)
 {
     float best = items[0].logit;
@@ -45124,8 +45133,8 @@ static float specdec__sampler_best_logit(const specdec_candidate *items, int cou
     return best;
 }
 
-/* The sum of e^(logit - best) over items (count). *mean: the mean of logit - best under the distribution of these
-   weights. */
+/* Returns the sum of e^(logit - best) over items (count). *mean becomes the mean of logit - best under the distribution
+   of these weights. */
 static double specdec__sampler_sum_weights(const specdec_candidate *items, int count, float best, double *mean)
 {
     double total = 0.0, sum = 0.0;
@@ -45141,7 +45150,8 @@ static double specdec__sampler_sum_weights(const specdec_candidate *items, int c
     return total;
 }
 
-/* Keeps the candidates whose logit is at least the best logit plus `least` (which is below 0). Returns how many. */
+/* Keeps the candidates whose logits are at least the best logit plus `least`, which is below 0. Returns how many are
+   left. */
 static int specdec__sampler_keep_above(specdec_candidate *items, int count, float least)
 {
     const float best = specdec__sampler_best_logit(items, count);
@@ -45153,8 +45163,8 @@ static int specdec__sampler_keep_above(specdec_candidate *items, int count, floa
     return kept;
 }
 
-/* Keeps the first candidates, by distance of their logits from *center or (center NULL) by logit, until their sum of
-   e^(logit - best) reaches `wanted` (more 1: exceeds it), and leaves them sorted. Returns how many. */
+/* Keeps the first candidates, sorted by the distance of their logits from *center or (center NULL) by logit, until
+   their sum of e^(logit - best) reaches `wanted` (more 1: exceeds it). Returns how many are left. */
 static int specdec__sampler_keep_share(specdec_candidate *items, int count, const float *center, double wanted,
                                        int more)
 {
@@ -45176,8 +45186,8 @@ static int specdec__sampler_keep_share(specdec_candidate *items, int count, cons
     }
 }
 
-/* Top-n-sigma: keeps the candidates whose logit is within n standard deviations of the best logit: Tang et al. 2024,
-   arXiv 2411.07641. */
+/* Top-n-sigma: keeps the candidates whose logits are within n standard deviations of the best logit: Tang et al. 2024,
+   arXiv 2411.07641. Returns how many are left. */
 static int specdec__sampler_top_n_sigma(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best_logit(items, count);
@@ -45203,7 +45213,7 @@ static int specdec__sampler_top_n_sigma(const specdec__sampler_input *in, specde
     return kept;
 }
 
-/* Top-k: keeps the top_k candidates of the highest logits. */
+/* Top-k: keeps the top_k candidates of the highest logits. Returns how many are left. */
 static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     if (in->sampling->top_k >= count)
@@ -45212,8 +45222,8 @@ static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_cand
     return in->sampling->top_k;
 }
 
-/* Keeps the candidates of typical surprise: Meister et al. 2022, arXiv 2202.00666. With the mean m of x = log p, -x is
-   nearest to the entropy where x is nearest to m. */
+/* Locally typical sampling: keeps the candidates of typical surprise: Meister et al. 2022, arXiv 2202.00666. With the
+   mean m of x = log p, -x is nearest to the entropy where x is nearest to m. Returns how many are left. */
 static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best_logit(items, count);
@@ -45225,7 +45235,7 @@ static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_ca
 }
 
 /* Top-p: keeps the most probable candidates until their probabilities add up to top_p: Holtzman et al. 2019, arXiv
-   1904.09751. Returns how many. */
+   1904.09751. Returns how many are left. */
 static int specdec__sampler_keep_top_p(specdec_candidate *items, int count, float top_p)
 {
     const float best = specdec__sampler_best_logit(items, count);
@@ -45237,20 +45247,21 @@ static int specdec__sampler_keep_top_p(specdec_candidate *items, int count, floa
     return specdec__sampler_keep_share(items, count, NULL, total * (double)top_p, 0);
 }
 
-/* Top-p, with the share of the settings. */
+/* Top-p, with the top_p of the settings. Returns how many candidates are left. */
 static int specdec__sampler_top_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     return specdec__sampler_keep_top_p(items, count, in->sampling->top_p);
 }
 
-/* Keeps the candidates of at least min_p times the best one's probability: Nguyen et al. 2024, arXiv 2407.01082. */
+/* Min-p: keeps the candidates of at least min_p times the best candidate's probability: Nguyen et al. 2024, arXiv
+   2407.01082. Returns how many are left. */
 static int specdec__sampler_min_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     return specdec__sampler_keep_above(items, count, specdec__log(in->sampling->min_p));
 }
 
 /* XTC (https://github.com/oobabooga/text-generation-webui/pull/6335): with some probability removes all candidates
-   above the threshold except the least probable of them. */
+   above the threshold except the least probable of them. Returns how many are left. */
 static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const double threshold = (double)specdec__sampler_or_default(in->sampling->xtc_threshold, 0.1f);
@@ -45281,8 +45292,8 @@ static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candid
     return kept;
 }
 
-/* The temperature of a list of candidates; where the settings give a range, it depends on the list's entropy: Zhang et
-   al. 2024, arXiv 2403.14541. */
+/* Returns the temperature for a list of candidates. Where the settings give a range, it depends on the list's entropy:
+   Zhang et al. 2024, arXiv 2403.14541. */
 static float specdec__sampler_get_temperature(const specdec_sampling *s, const specdec_candidate *items, int count)
 {
     const float low = s->temperature > s->temperature_range ? s->temperature - s->temperature_range : 0.0f;
@@ -45302,7 +45313,7 @@ static float specdec__sampler_get_temperature(const specdec_sampling *s, const s
                                                                          1.0f) * specdec__log(share));
 }
 
-/* Divides all logits by the temperature; at 0 keeps the best candidate alone. */
+/* Divides all logits by the temperature; at temperature 0 keeps the best candidate alone. Returns how many are left. */
 static int specdec__sampler_temperature(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     float heat;
@@ -45321,7 +45332,7 @@ static int specdec__sampler_temperature(const specdec__sampler_input *in, specde
 }
 
 /* Mirostat 2 (Basu et al. 2020, arXiv 2007.14966): keeps the best candidate, and those whose surprise is within the
-   limit. */
+   limit. Returns how many are left. */
 static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best_logit(items, count);
@@ -45338,9 +45349,9 @@ static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_c
 
 /* --- the table, and lists of it ---------------------------------------------------------------------------------- */
 
-/* The samplers, in the order of specdec_sampler. */
+/* The table of samplers, in the order of specdec_sampler. */
 static const struct specdec__sampler {
-    int (*is_on)(const specdec_sampling *s); /* whether the settings switch it on */
+    int (*is_on)(const specdec_sampling *s); /* returns whether the settings switch the sampler on */
     /* Either it keeps some of a list of candidates and returns how many, or it alters a row (size) of logits; marks
        (size): scratch. The other function is NULL. */
     int (*keep_candidates)(const specdec__sampler_input *in, specdec_candidate *items, int count);
@@ -45379,7 +45390,7 @@ static int specdec__sampler_write_chain(const specdec_sampling *s, unsigned char
     return count;
 }
 
-/* Whether biases, or the first sampler of the chain, change logits of a row before candidates are left out. */
+/* Returns whether biases, or the first sampler of the chain, change logits of a row before candidates are left out. */
 static int specdec__sample_alters_logits(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
@@ -45387,8 +45398,8 @@ static int specdec__sample_alters_logits(const specdec_sampling *s)
     return s->bias_count > 0 || (specdec__sampler_write_chain(s, chain) && specdec__samplers[chain[0]].alter_row);
 }
 
-/* Whether a sampler of the chain leaves out candidates, or the temperature depends on them: then a constraint has to be
-   applied before the samplers. */
+/* Returns whether a sampler of the chain leaves out candidates, or the temperature depends on them: then a constraint
+   has to be applied before the samplers. */
 static int specdec__sample_drops_candidates(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
@@ -45402,7 +45413,7 @@ static int specdec__sample_drops_candidates(const specdec_sampling *s)
 
 /* --- settings ---------------------------------------------------------------------------------------------------- */
 
-/* Checks the biases of settings: their count, and that each is a number. */
+/* Checks the biases of settings: their number, and that each bias is a number. */
 static specdec_result specdec__sample_check_biases(const specdec_sampling *sampling, specdec_error *error)
 {
     int i;
@@ -45475,15 +45486,15 @@ SPECDEC__FOR_SPEED
 
 /* --- a list of candidates in place of a row ---------------------------------------------------------------------- */
 
-/* A row of floats in the second half of items (size). A list that is written from the first item on never overwrites a
-   float before it was used. The first half has memory for `size` integers. */
+/* Returns a row of floats in the second half of items (size). A list that is written from the first item on never
+   overwrites a float before it was used. The first half has memory for `size` integers. */
 SPECDEC__INLINE float *specdec__sampler_row(specdec_candidate *items, int size)
 {
     return (float *)(void *)items + size;
 }
 
 /* Copies a row of logits to specdec__sampler_row, adds biases, and applies the samplers at the beginning of
-   chain[length] that change rows. Returns how many samplers these are. */
+   chain[length] that change logits. Returns how many samplers it has applied. */
 static int specdec__sampler_alter_row(const specdec__sampler_input *in, const float *logits, specdec_candidate *items,
                                       const unsigned char *chain, int length)
 {
@@ -45504,8 +45515,8 @@ static int specdec__sampler_alter_row(const specdec__sampler_input *in, const fl
     return i;
 }
 
-/* Turns specdec__sampler_row into a list of candidates, without tokens of probability 0, shifted so that the best logit
-   is 0. Returns how many candidates, >= 1. */
+/* Turns the row at specdec__sampler_row into a list of candidates, without tokens of probability 0, shifted so that the
+   best logit is 0. Returns how many candidates, at least 1. */
 static int specdec__sampler_list_row(specdec_candidate *items, int size)
 {
     const float *row = specdec__sampler_row(items, size);
@@ -45533,8 +45544,8 @@ static int specdec__sampler_list_row(specdec_candidate *items, int size)
 #define SPECDEC__SAMPLER_TOKENS(key, a, b) ((a).token < (b).token)
 SPECDEC__HEAP(specdec__sampler_sink, specdec_candidate, void, SPECDEC__SAMPLER_TOKENS)
 
-/* Turns a list of candidates into specdec__sampler_row again, for samplers that change rows behind others that leave
-   out candidates. */
+/* Turns a list of candidates into the row at specdec__sampler_row again, for samplers that change logits and come
+   behind samplers that leave out candidates. */
 static void specdec__sampler_unlist_row(specdec_candidate *items, int count, int size)
 {
     float *row = specdec__sampler_row(items, size);
@@ -45560,7 +45571,7 @@ static void specdec__sampler_unlist_row(specdec_candidate *items, int count, int
 }
 
 /* Applies the samplers chain[length], one after the other, to items (count). Returns how many candidates are left; the
-   best has logit 0. */
+   best of them has logit 0. */
 static int specdec__sampler_run_chain(const specdec__sampler_input *in, const unsigned char *chain, int length,
                                       specdec_candidate *items, int count)
 {
@@ -45584,7 +45595,7 @@ static int specdec__sampler_run_chain(const specdec__sampler_input *in, const un
     return count;
 }
 
-/* Turns a row of logits into the candidates that all samplers of the settings leave. */
+/* Turns a row of logits into the list of candidates that all samplers of the settings leave. */
 static void specdec__sample_list_row(specdec_candidates *out, const specdec__sampler_input *in, const float *logits)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
@@ -45946,21 +45957,23 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__MAX_TREE  64       /* nodes of the engine's trees */
-#define SPECDEC__GROWN_CHILDREN    8        /* children that a node gets while a tree grows, at most */
+#define SPECDEC__MAX_TREE  64       /* nodes of a token tree of the engine, at most */
+#define SPECDEC__GROWN_CHILDREN    8        /* children that a node of a growing tree gets, at most */
 #define SPECDEC__TREE_NO_SCORE (-1e300) /* the score (expected tokens a step) of a tree that does not exist */
-#define SPECDEC__TREE_SCORE_TIE  1e-12    /* the relative difference up to which two rates count as equal */
+#define SPECDEC__TREE_SCORE_TIE  1e-12    /* relative difference of two rates of trees up to which they count as
+                                             equal */
 
-/* Writes node i of a tree: a child of `parent` of rank `rank`, one more than its last sibling's. Parents come first,
-   siblings in order of rank. */
+/* Writes node i of a token tree: the child of `parent` whose rank is `rank`, one more than its last sibling's. Parents
+   come before children, siblings in order of rank. */
 SPECDEC__INLINE void specdec__tree_put_node(specdec_tree *tree, int i, int parent, int rank)
 {
     tree->parents[i] = parent;
     tree->ranks[i] = rank;
 }
 
-/* The first child of a node at or behind place i, or n where there is none. All children of a node, in order of rank:
-   for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) */
+/* Returns the first child of a node at or behind index i of the tree, or n where there is none. All children of a node,
+   in order of rank: for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree,
+   node, i + 1)) */
 SPECDEC__INLINE int specdec__tree_child(const specdec_tree *tree, int node, int i)
 {
     while (i < tree->n && tree->parents[i] != node)
@@ -45968,7 +45981,8 @@ SPECDEC__INLINE int specdec__tree_child(const specdec_tree *tree, int node, int 
     return i;
 }
 
-/* The rank of a child of parent that comes right behind the first i nodes: one more than its last sibling's. */
+/* Returns the rank of a child of `parent` that comes right behind the first i nodes: one more than its last
+   sibling's. */
 SPECDEC__INLINE int specdec__tree_next_rank(const specdec_tree *tree, int i, int parent)
 {
     int sibling = i - 1;
@@ -45978,8 +45992,8 @@ SPECDEC__INLINE int specdec__tree_next_rank(const specdec_tree *tree, int i, int
     return sibling > 0 ? tree->ranks[sibling] + 1 : 1;
 }
 
-/* Checks that there is room for n nodes, and sets tree->n; when there is not, too: SPECDEC_ERROR_BUFFER and the needed
-   count. */
+/* Checks that the arrays of a tree have room for n nodes, and sets tree->n in any case. Without room:
+   SPECDEC_ERROR_BUFFER; tree->n is the needed number. */
 static specdec_result specdec__tree_reserve(specdec_tree *tree, size_t n, specdec_error *error)
 {
     if (!tree || !tree->parents || !tree->ranks)
@@ -46075,7 +46089,8 @@ specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, specdec_error
     return SPECDEC_OK;
 }
 
-/* Is p[width] an acceptance vector? */
+/* Returns an error unless p[width] is an acceptance vector: probabilities, of children by rank, that add up to at most
+   1. */
 static specdec_result specdec__tree_check_acceptance(const double *p, int width, specdec_error *error)
 {
     double sum = 0.0;
@@ -46117,19 +46132,20 @@ specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const
     return SPECDEC_OK;
 }
 
-/* The tables of the dynamic programme that finds the best tree. A row has a place for every subtree size, 0..n; a score
-   is the expected number of tokens a step. */
+/* The tables of the dynamic programme that finds the best tree. A row has a place for every number of nodes of a
+   subtree, 0..n; a score is the expected number of tokens a step. */
 typedef struct specdec__tree_tables {
     const double *p; /* (width): the acceptance vector */
     int width, n, d; /* children of a node, nodes and levels of a tree, at most */
     size_t stride;   /* places of a row: n + 1 */
-    double *best;    /* [d + 1][stride]: the best score of a tree with m nodes and at most l levels */
-    double *rows;    /* [width + 1][stride]: for one l: the same, with exactly b children of the root */
-    double *weights; /* [stride]: what a b-th child with a subtree of j nodes adds */
-    int32_t *sizes;  /* [n]: nodes below and including each node of the tree being written */
+    double *best;    /* [d + 1][stride]: [l][m]: the best score of a tree with m nodes and at most l levels */
+    double *rows;    /* [width + 1][stride]: [b][m]: for one number of levels, the same with exactly b children of the
+                        root */
+    double *weights; /* [stride]: [j]: what a child with a subtree of j nodes adds to the score */
+    int32_t *sizes;  /* [n]: number of nodes of the subtree of each node of the tree being written */
 } specdec__tree_tables;
 
-/* Takes the tables from an arena. */
+/* Takes the memory of the tables from an arena. */
 static specdec_result specdec__tree_lay_out(specdec__tree_tables *tables, specdec__arena *arena)
 {
     tables->stride = (size_t)tables->n + 1;
@@ -46156,8 +46172,8 @@ size_t specdec_tree_memory(int n, int d, int width)
     return arena.used + sizeof(double) - 1;
 }
 
-/* Fills weights[j], j >= 1: p times below[j], the best score of a subtree of j nodes. Returns the largest such j for
-   which a tree exists, at most `most`. */
+/* Computes weights[j], j >= 1: p times below[j], the best score of a subtree of j nodes. Returns the largest j, at most
+   `most`, for which such a subtree exists. */
 static int specdec__tree_weigh_subtrees(double *weights, const double *below, double p, int most)
 {
     int j;
@@ -46197,7 +46213,7 @@ static void specdec__tree_fill_child_scores(const specdec__tree_tables *tables, 
     }
 }
 
-/* Fills best[l][m] for every l <= d and m <= n. */
+/* Computes best[l][m] for every number of levels l <= d and every number of nodes m <= n. */
 static void specdec__tree_fill_scores(const specdec__tree_tables *tables)
 {
     int b, l, m;
@@ -46218,7 +46234,7 @@ static void specdec__tree_fill_scores(const specdec__tree_tables *tables)
     }
 }
 
-/* Checks the arguments of a search for the best tree, lays out the tables in memory and fills them. */
+/* Checks the arguments of a search for the best tree, takes the tables from `memory` (bytes) and computes them. */
 static specdec_result specdec__tree_solve_tables(specdec__tree_tables *tables, const double *p, int width, int n, int d,
                                                  void *memory, size_t bytes, specdec_error *error)
 {
@@ -46248,8 +46264,8 @@ static specdec_result specdec__tree_solve_tables(specdec__tree_tables *tables, c
     return SPECDEC_OK;
 }
 
-/* Splits the m nodes of a subtree between its root and the root's children, by the rows of its level. Writes the sizes
-   of the children's subtrees, in order of rank, and returns how many there are. */
+/* Splits the m nodes of a subtree between its root and the subtrees of the root's children, by the rows of its level.
+   Writes the numbers of nodes of these subtrees to `sizes`, in order of rank, and returns how many there are. */
 static int specdec__tree_split_nodes(const specdec__tree_tables *tables, const double *below, int m, int32_t *sizes)
 {
     int b = 0, k, y, children;
@@ -46275,7 +46291,7 @@ static int specdec__tree_split_nodes(const specdec__tree_tables *tables, const d
     return children;
 }
 
-/* Writes one best tree, level by level, from filled tables. */
+/* Writes one best tree to *tree, level by level, from the computed tables. */
 static void specdec__tree_write_best(const specdec__tree_tables *tables, specdec_tree *tree)
 {
     int from = 0, end = 1, next = 1, l, i, k, most;
@@ -46339,7 +46355,7 @@ specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n
     return SPECDEC_OK;
 }
 
-/* Whether a cost is a number that a rate can be divided by. */
+/* Returns whether a cost is a number that expected tokens can be divided by. */
 SPECDEC__INLINE int specdec__tree_is_cost(double cost)
 {
     return cost > 0.0 && cost <= 1e30;
@@ -46378,7 +46394,7 @@ specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, 
     return SPECDEC_OK;
 }
 
-/* Does candidate a come before b: more probable, or as probable and earlier? */
+/* Returns whether draft token a comes before b: it is more probable, or as probable and earlier. */
 SPECDEC__INLINE int specdec__tree_candidate_before(const float *probability, int32_t a, int32_t b)
 {
     return probability[a] > probability[b] || (!(probability[a] < probability[b]) && a < b);
@@ -46386,11 +46402,11 @@ SPECDEC__INLINE int specdec__tree_candidate_before(const float *probability, int
 
 SPECDEC__HEAP(specdec__tree_sink, int32_t, float, specdec__tree_candidate_before)
 
-/* Candidates in the order of their indices. */
+/* The order of draft tokens by their indices. */
 #define SPECDEC__TREE_ORDER(key, a, b) ((a) < (b))
 SPECDEC__HEAP(specdec__tree_sink_index, int32_t, void, SPECDEC__TREE_ORDER)
 
-/* Sorts candidates by index: children come behind their parents again. */
+/* Sorts draft tokens by index, so that children come behind their parents again. */
 static void specdec__tree_sort_candidates(int32_t *kept, int count)
 {
     int i;
@@ -46406,7 +46422,7 @@ static void specdec__tree_sort_candidates(int32_t *kept, int count)
     }
 }
 
-/* The index of a candidate in the sorted list kept[count]. */
+/* Returns the index of a draft token in the sorted list kept[count]. */
 static int specdec__tree_find_candidate(const int32_t *kept, int count, int32_t candidate)
 {
     int low = 0, high = count - 1;
@@ -46422,7 +46438,7 @@ static int specdec__tree_find_candidate(const int32_t *kept, int count, int32_t 
     return low;
 }
 
-/* Are these candidates a tree whose probabilities do not rise from parent to child? */
+/* Returns an error unless these draft tokens are a tree whose probabilities do not rise from parent to child. */
 static specdec_result specdec__tree_check_candidates(const int32_t *parents, const float *probability, int count,
                                                      specdec_error *error)
 {
@@ -46478,14 +46494,14 @@ specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_
     return SPECDEC_OK;
 }
 
-/* A tree of the default family, which is a table of good trees for typical machines and acceptances. children: the
-   number of children of each node, level by level, as a digit in base 36; nodes behind its end have none. */
+/* A tree of the default family, a table of good trees for typical machines and acceptances. children: the number of
+   children of each node, level by level, as a digit in base 36; nodes behind its end have none. */
 typedef struct specdec__tree_default {
-    unsigned char n, d; /* nodes and levels */
-    const char *children;
+    unsigned char n, d; /* number of nodes; number of levels */
+    const char *children;  /* a digit a node: its number of children */
 } specdec__tree_default;
 
-#define SPECDEC__TREE_DEFAULT_NODES 64 /* no tree of the family has more */
+#define SPECDEC__TREE_DEFAULT_NODES 64 /* nodes of a tree of the default family, at most */
 
 static const specdec__tree_default specdec__tree_defaults[] = {
     /* BEGIN GENERATED TREES */
@@ -46558,7 +46574,7 @@ static const specdec__tree_default specdec__tree_defaults[] = {
 
 SPECDEC__FOR_SPEED
 
-/* Reads how many children the next node has, from a row's digits, and moves on to the next digit. */
+/* Reads from the digits of a default tree how many children the next node has, and moves *at to the next digit. */
 SPECDEC__INLINE int specdec__tree_read_digit(const char **at)
 {
     char digit = **at;
@@ -46569,7 +46585,7 @@ SPECDEC__INLINE int specdec__tree_read_digit(const char **at)
     return digit <= '9' ? digit - '0' : digit - 'a' + 10;
 }
 
-/* The expected tokens a step of a tree of the default family, by the acceptance vector p[width]. */
+/* Returns the expected tokens a step of a tree of the default family, by the acceptance vector p[width]. */
 static double specdec__tree_score_default(const specdec__tree_default *shape, const double *p, int width)
 {
     double f[SPECDEC__TREE_DEFAULT_NODES], score = 0.0;
@@ -46587,7 +46603,7 @@ static double specdec__tree_score_default(const specdec__tree_default *shape, co
     return score;
 }
 
-/* Writes a tree of the default family as parents and ranks. */
+/* Writes a tree of the default family to *tree, as parents and ranks. */
 static void specdec__tree_write_default(const specdec__tree_default *shape, specdec_tree *tree)
 {
     const char *at = shape->children;
@@ -46602,16 +46618,17 @@ static void specdec__tree_write_default(const specdec__tree_default *shape, spec
     }
 }
 
-/* The step for which a tree of the default family is picked. */
+/* What a step costs, by the size of its tree: the data by which a tree of the default family is picked. */
 typedef struct specdec__tree_step {
-    const double *times; /* (n + 1): seconds of a step, by its nodes; the first is not used */
+    const double *times; /* (n + 1): seconds of a step by the number of its nodes; the first is not used */
     int n, levels;       /* nodes and levels of the tree, at most */
-    int undrafted;       /* levels that take no draft pass: 0, or 1: the root */
-    double draft_time;   /* seconds of the draft pass of a level */
-    double others;       /* expected tokens of the step besides those of the tree */
+    int undrafted;       /* levels that take no draft pass: 0; or 1: the root */
+    double draft_time;   /* seconds of the draft pass of one level */
+    double others;       /* expected tokens of the step besides those of this tree */
 } specdec__tree_step;
 
-/* As specdec_tree_pick, for a step that also has nodes of other trees. */
+/* Picks the tree of the default family with the most tokens a second, as specdec_tree_pick does, for a step that may
+   also have nodes of other trees. */
 static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width,
                                          const specdec__tree_step *step, specdec_error *error)
 {
@@ -46673,7 +46690,8 @@ specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const do
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
-/* Sets a verdict: child: index of the accepted child, -1: none is; token: the next token. */
+/* Writes a verdict on a node's children: child: index of the accepted child, -1: none is accepted; token: the next
+   token. */
 static void specdec__verify_set_verdict(specdec_verdict *verdict, int child, int32_t token)
 {
     verdict->child = child;
@@ -46693,22 +46711,23 @@ void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int
 }
 
 #if SPECDEC__VERIFIERS
-/* What is left of target P and draft Q after some children were rejected. Nothing is ever written back: the residual of
-   token x is max(P[x] - draft_share * Q[x] - uniform_share, 0), since max(max(a - b, 0) - c, 0) = max(a - b - c, 0) for
-   b, c >= 0. */
+/* What is left of the target's distribution P and the draft's distribution Q after some children were rejected. Neither
+   is ever overwritten: the residual of token x is max(P[x] - draft_share * Q[x] - uniform_share, 0), since max(max(a -
+   b, 0) - c, 0) = max(a - b - c, 0) for b, c >= 0. */
 typedef struct specdec__verify_state {
-    specdec__add_residuals_function *residuals;
-    const specdec_choice *choice;
-    float share_high, share_low; /* their sum is draft_share: products with a float are then exact in double */
-    double draft_share; /* how often Q was subtracted from P, as a factor */
-    double uniform_share; /* what uniform draws have subtracted from each token */
-    double target_total; /* sum of the residuals */
-    double draft_total;  /* sum of the draft's weights that are left */
-    int excluded;        /* children before this one are used up, if the draft draws without replacement */
-    int uniform_from;    /* children from here on are uniform draws, Q being used up; INT32_MAX: none */
+    specdec__add_residuals_function *residuals;  /* adds up residuals; of the instruction set in use */
+    const specdec_choice *choice;  /* P, Q, the node's children and the random numbers */
+    float share_high, share_low; /* draft_share as a sum of two numbers, so that products with a float are exact in
+                                    double */
+    double draft_share; /* factor with which Q has been subtracted from P so far */
+    double uniform_share; /* what rejected uniform draws have subtracted from each token's probability */
+    double target_total; /* sum of the residuals of all tokens */
+    double draft_total;  /* sum of the draft's weights of the tokens that are left */
+    int excluded;        /* children before this one are used up, where the draft draws without replacement */
+    int uniform_from;    /* children from this one on are uniform draws, as Q is used up; INT32_MAX: none is */
 } specdec__verify_state;
 
-/* The residual of one token, unnormalised. */
+/* Returns the residual of one token, which is not normalised. */
 SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *state, int token)
 {
     double q = state->choice->draft ? (double)state->choice->draft[token] : 0.0;
@@ -46719,13 +46738,13 @@ SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *sta
     return rest > 0.0 ? rest : 0.0;
 }
 
-/* Whether rejecting child i uses up a token: whether the draft could have drawn it. */
+/* Returns whether rejecting child i uses up its token, that is whether the draft could have drawn it. */
 SPECDEC__INLINE int specdec__verify_uses_up_token(const specdec__verify_state *state, int i)
 {
     return i >= state->uniform_from || state->choice->draft[state->choice->children[i]] > 0.0f;
 }
 
-/* The smallest used-up token that is not below `from`; the size of the vocabulary when there is none. */
+/* Returns the smallest used-up token that is not below `from`; the size of the vocabulary if there is none. */
 static int specdec__verify_next_used_token(const specdec__verify_state *state, int from)
 {
     int i, next = state->choice->vocab;
@@ -46739,11 +46758,11 @@ static int specdec__verify_next_used_token(const specdec__verify_state *state, i
     return next;
 }
 
-#define SPECDEC__VERIFY_LANES 16 /* partial sums: token t belongs to sum t % 16 */
-#define SPECDEC__VERIFY_RUN_TOKENS 512  /* tokens that are summed before the sum is compared */
+#define SPECDEC__VERIFY_LANES 16 /* partial sums over the vocabulary: token t belongs to sum t % 16 */
+#define SPECDEC__VERIFY_RUN_TOKENS 512  /* tokens whose residuals are added before their sum is compared */
 
-/* Adds the residuals and the draft's weights of tokens [from, to) to partial sums. Without a draft its share is 0 and
-   the target's probabilities stand in for the draft's; the weights are not used then. */
+/* Adds the residuals and the draft's weights of tokens [from, to) to their partial sums. Without a draft its share is 0
+   and the target's probabilities stand in for the draft's; the weights are not used then. */
 static void specdec__verify_add_to_lanes(const specdec__verify_state *state, int from, int to, double *residuals,
                                          double *weights)
 {
@@ -46758,7 +46777,7 @@ static void specdec__verify_add_to_lanes(const specdec__verify_state *state, int
                          state->uniform_share, residuals, weights);
 }
 
-/* The sum of the partial sums, in order. */
+/* Returns the sum of the partial sums, added in order. */
 static double specdec__verify_sum_lanes(const double *lanes)
 {
     double total = 0.0;
@@ -46769,7 +46788,8 @@ static double specdec__verify_sum_lanes(const double *lanes)
     return total;
 }
 
-/* Computes target_total and draft_total: the residuals and the draft's weights of all tokens that are left. */
+/* Computes target_total and draft_total: the sums of the residuals and of the draft's weights of all tokens that are
+   left. */
 static void specdec__verify_sum_residuals(specdec__verify_state *state)
 {
     double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0};
@@ -46784,7 +46804,8 @@ static void specdec__verify_sum_residuals(specdec__verify_state *state)
     state->draft_total = state->uniform_from < INT32_MAX ? (double)left : specdec__verify_sum_lanes(weights);
 }
 
-/* Draws a token with a probability in proportion to its residual. uniform: a random number in (0, 1). */
+/* Draws a token with a probability in proportion to its residual, and returns it. uniform: a random number in (0,
+   1). */
 static int32_t specdec__verify_draw_token(const specdec__verify_state *state, double uniform)
 {
     double wanted = uniform * state->target_total, reached = 0.0;
@@ -46823,7 +46844,7 @@ static int32_t specdec__verify_draw_token(const specdec__verify_state *state, do
     return last;
 }
 
-/* Begins a choice, or begins it again, with the whole of target P and draft Q. */
+/* Begins the verification of a node's children, or begins it again, with the whole of target P and draft Q. */
 static void specdec__verify_start_choice(specdec__verify_state *state, specdec__add_residuals_function *residuals,
                                          const specdec_choice *choice)
 {
@@ -46846,7 +46867,7 @@ static void specdec__verify_subtract_draft(specdec__verify_state *state)
     state->share_low = (float)(state->draft_share - (double)state->share_high);
 }
 
-/* No child is accepted: the bonus token comes from the residual, or from P when nothing is left of that. */
+/* Draws the bonus token, as no child is accepted: from the residual, or from P if nothing is left of that. */
 static void specdec__verify_draw_bonus(specdec__verify_state *state, specdec_verdict *verdict)
 {
     if (!(state->target_total > 0.0))
@@ -46855,7 +46876,8 @@ static void specdec__verify_draw_bonus(specdec__verify_state *state, specdec_ver
     verdict->token = specdec__verify_draw_token(state, specdec_uniform_next(state->choice->random));
 }
 
-/* Whether a child is accepted, which has probability min(1, R[x] / D[x]), where D[x] = weight / draft_total. */
+/* Returns whether a child is accepted, with probability min(1, R[x] / D[x]), where R is the residual and D[x] = weight
+   / draft_total. */
 static int specdec__verify_accepts_child(const specdec__verify_state *state, int32_t token, double weight)
 {
     double uniform = specdec_uniform_next(state->choice->random);
@@ -46917,7 +46939,7 @@ static void specdec__verify_specinfer(specdec__add_residuals_function *residuals
     specdec__verify_draw_bonus(&state, verdict);
 }
 
-/* One minus the probability that none of k draws is accepted, each being accepted with probability beta. */
+/* Returns one minus the probability that none of k draws is accepted, each being accepted with probability beta. */
 static double specdec__verify_any_accepted(double beta, int k)
 {
     double none = 1.0;
@@ -46928,7 +46950,7 @@ static double specdec__verify_any_accepted(double beta, int k)
     return 1.0 - none;
 }
 
-/* The probability that k-sequential selection with divisor rho accepts a given draw. */
+/* Returns the probability that SpecTr's k-sequential selection with divisor rho accepts a given draw. */
 static double specdec__verify_spectr_beta(const specdec__verify_state *state, double rho)
 {
     double sum = 0.0;
@@ -46943,7 +46965,8 @@ static double specdec__verify_spectr_beta(const specdec__verify_state *state, do
     return sum > 1.0 ? 1.0 : sum;
 }
 
-/* The least rho in [1, k] for which the residual is a distribution, from above: every larger one is lossless, too. */
+/* Returns the least divisor rho in [1, k] of SpecTr for which the residual is a distribution, from above: every larger
+   one is lossless, too. */
 static double specdec__verify_spectr_rho(const specdec__verify_state *state, int k)
 {
     double low = 1.0, high = k;
@@ -46961,7 +46984,7 @@ static double specdec__verify_spectr_rho(const specdec__verify_state *state, int
     return high;
 }
 
-/* Draws a token from SpecTr's residual P - min(Q, P/rho) * share, all normalised. */
+/* Draws a token from SpecTr's residual P - min(Q, P/rho) * share, all of them normalised, and returns it. */
 static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, double rho, double share)
 {
     double total = 0.0, wanted = 2.0; /* the first pass sums, the second stops at the wanted place */
@@ -47021,7 +47044,7 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
         &state, rho, beta > 0.0 ? specdec__verify_any_accepted(beta, choice->child_count) / beta : 0.0);
 }
 
-/* Top-k: the target draws its token for itself; a child that equals that token is accepted. */
+/* Top-k: the target draws its token by itself; a child that equals that token is accepted. */
 static void specdec__verify_top_k(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                   specdec_verdict *verdict)
 {
@@ -47053,8 +47076,9 @@ static void specdec__verify_greedy(specdec__add_residuals_function *residuals, c
     specdec_verify_match(verdict, choice->children, choice->child_count, best);
 }
 
-/* A row for each rule of acceptance, in the order of specdec_rule. */
+/* The table of rules of verification, in the order of specdec_rule. */
 static const struct specdec__verify_rule {
+    /* verifies a node's children by the rule; NULL: by specdec_verify_match, or left out of this build */
     void (*verify)(specdec__add_residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
     int needs_draft, needs_random; /* 1: it needs the draft's distribution; random numbers */
 } specdec__verify_rules[SPECDEC_RULE_COUNT] = {
@@ -47066,7 +47090,7 @@ static const struct specdec__verify_rule {
     {specdec__verify_greedy, 0, 0},    /* SPECDEC_RULE_GREEDY */
 };
 
-/* Counts the weights that are not numbers of at least 0 (bad) and those above 0 (positive). */
+/* Counts the weights that are not numbers of at least 0, in *bad, and those above 0, in *positive. */
 SPECDEC__VECTORISE static void specdec__verify_count_weights(const float *weights, int vocab, int *bad, int *positive)
 {
     int token, no_weights = 0, above = 0;
@@ -47129,7 +47153,8 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
     return result;
 }
 
-/* Gathers the children of a node that hold a token: their nodes and tokens, in order of rank. Returns how many. */
+/* Gathers the children of a node that hold a token: their nodes and tokens, in order of rank. Returns how many there
+   are. */
 static int specdec__verify_gather_children(const specdec_tree *tree, const int32_t *tokens, int node, int32_t *nodes,
                                            int32_t *children)
 {
@@ -47188,23 +47213,24 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
-#define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
-#define SPECDEC__RECYCLE_TOKENS  6 /* most probable tokens that are stored of a row of logits */
+#define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of a context, at most */
+#define SPECDEC__RECYCLE_TOKENS  6 /* most probable tokens of a row of logits that are stored */
 
-/* An entry of the table: the most probable tokens behind a context. */
+/* An entry of the table of recycled tokens: the target's most probable tokens behind a context of one to three
+   tokens. */
 typedef struct specdec__recycled {
-    uint32_t tag;                            /* a hash of the context; its lowest bits are the entry's index */
-    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* their probabilities, falling, of 32768 together; 0: no token */
-    int32_t tokens[SPECDEC__RECYCLE_TOKENS]; /* the most probable first */
+    uint32_t tag;                            /* hash of the context; its lowest bits are the entry's index */
+    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities of the tokens, falling, in parts of 32768; 0: no token */
+    int32_t tokens[SPECDEC__RECYCLE_TOKENS]; /* the tokens, the most probable first */
 } specdec__recycled;
 
-/* The table of the most probable tokens behind contexts. */
+/* The table of recycled tokens: the target's most probable tokens behind contexts. */
 typedef struct specdec__recycling {
-    specdec__recycled *entries; /* [count] */
-    uint32_t count;             /* a power of two; 0: nothing is stored */
+    specdec__recycled *entries; /* [count]: a hash table of contexts, with one place for each index */
+    uint32_t count;             /* number of entries, a power of two; 0: nothing is stored */
 } specdec__recycling;
 
-/* Takes a table of at least `entries` entries (0: none) from an arena. */
+/* Takes the memory of a table of at least `entries` entries (0: none) from an arena. */
 static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *arena, int entries)
 {
     for (r->count = entries > 0; r->count && r->count < (uint32_t)entries; r->count *= 2)
@@ -47214,7 +47240,7 @@ static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *aren
         memset(r->entries, 0, r->count * sizeof *r->entries);
 }
 
-/* The tag of a context of n tokens, tail[0] being its newest. */
+/* Returns the hash of a context of n tokens, tail[0] being its newest. */
 static uint32_t specdec__recycle_hash_context(const int32_t *tail, int n)
 {
     uint64_t hash = (uint64_t)n;
@@ -47225,14 +47251,14 @@ static uint32_t specdec__recycle_hash_context(const int32_t *tail, int n)
     return (uint32_t)(hash >> 32);
 }
 
-/* The only entry that a context of this tag can have in the table, which has at least one. */
+/* Returns the only entry that a context with this hash can have in the table, which has at least one entry. */
 SPECDEC__INLINE specdec__recycled *specdec__recycle_entry_place(const specdec__recycling *r, uint32_t tag)
 {
     return &r->entries[tag & (r->count - 1)];
 }
 
-/* The entry of the longest context in the table, of the `known` tokens of tail; NULL: there is none. *length: its
-   tokens. */
+/* Returns the entry of the longest context in the table that the `known` tokens of tail, newest first, end with; NULL:
+   there is none. *length becomes the number of its tokens. */
 static const specdec__recycled *specdec__recycle_find_entry(const specdec__recycling *r, const int32_t *tail, int known,
                                                             int *length)
 {
@@ -47247,8 +47273,8 @@ static const specdec__recycled *specdec__recycle_find_entry(const specdec__recyc
     return NULL;
 }
 
-/* Stores the most probable tokens of a row of logits (vocab) behind tail (known tokens). Logits that were not computed
-   are -infinity or NaN. heat: the temperature; 0: greedy. */
+/* Stores the target's most probable tokens of a row of logits (vocab) behind a context, tail (known tokens, newest
+   first). Logits that were not computed are -infinity or NaN. heat: the temperature; 0: greedy. */
 static void specdec__recycle_store_row(specdec__recycling *r, const int32_t *tail, int known,
                                        const specdec__kernels *kernels, const float *logits, int vocab, float heat)
 {
@@ -47280,124 +47306,138 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
-#define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
-#define SPECDEC__NGRAM_CHILDREN       16  /* continuations of a node, or of a context, at most */
-#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations of all contexts of a node together, at most */
-#define SPECDEC__NGRAM_SCANNED_RUNS        128 /* distinct continuations of a context that are compared, newest first */
-/* The index of the first of the two sources that are recycled rows; before it: the row of the root, contexts. */
+#define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of a context that continuations are counted for, at most */
+#define SPECDEC__NGRAM_CHILDREN       16  /* continuations of a node of the tree, or of a context, at most */
+#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations in a list, those of all contexts of a path together, at
+                                                most */
+#define SPECDEC__NGRAM_SCANNED_RUNS        128 /* different continuations of a context that are compared, newest first,
+                                                  at most */
+/* Sources of continuations are numbered: 0: recycled tokens in the root's place; 1 to SPECDEC__NGRAM_CONTEXT_MAX:
+   contexts by their length; this index and the next one: recycled tokens behind contexts of one token, and of more. */
 #define SPECDEC__NGRAM_FIRST_ROW_SOURCE (SPECDEC__NGRAM_CONTEXT_MAX + 1)
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_FIRST_ROW_SOURCE + 2)
-#define SPECDEC__NGRAM_EVIDENCE_KINDS    6   /* kinds of evidence in a source */
-#define SPECDEC__NGRAM_EVIDENCE_LATER       5   /* the kind of evidence: longer contexts have other continuations */
-#define SPECDEC__NGRAM_STREAK_CLASSES     3     /* classes of streaks, by length: 0, 1 to 3, 4 or more tokens */
-#define SPECDEC__NGRAM_MOST_TRIALS      60.0f /* trials of a source that count, at most; older ones lose weight */
-#define SPECDEC__NGRAM_END_MARK        (-1) /* stands in the history in place of a token: the end of a sequence */
+#define SPECDEC__NGRAM_EVIDENCE_KINDS    6   /* kinds of evidence by which the trust in a source is counted */
+#define SPECDEC__NGRAM_EVIDENCE_LATER       5   /* the kind of evidence in which longer contexts have other
+                                                   continuations */
+#define SPECDEC__NGRAM_STREAK_CLASSES     3     /* classes of streaks (tokens in a row that were the most probable
+                                                   ones): 0, 1 to 3, 4 or more tokens */
+#define SPECDEC__NGRAM_MOST_TRIALS      60.0f /* uses of a source that its trust counts, at most; older ones lose
+                                                 weight */
+#define SPECDEC__NGRAM_END_MARK        (-1) /* stands in the history in place of a token: a sequence ends here */
 
-/* A run of tokens that occurs in sequences. parent, suffix, child, sibling and next_in_bucket are
-   indices of runs; -1: none. Run 0 is empty. */
+/* A run: an n-gram, that is 0 to context + 1 tokens in a row that occur in sequences. parent, suffix, child, sibling
+   and next_in_bucket are indices of runs; -1: none. Run 0 is empty. */
 typedef struct specdec__ngram_run {
-    int32_t token;  /* its last token */
-    int32_t parent; /* the run without its last token */
-    int32_t suffix; /* the run without its first token */
-    int32_t depth;  /* its number of tokens */
-    int32_t count;  /* occurrences; a run that has lost all of them stays until those made after it are gone */
-    int32_t total;  /* occurrences that have a token after them */
-    int32_t kinds;  /* different tokens after them */
-    int32_t child;  /* the newest run that is one token longer */
-    int32_t sibling; /* the next older run of the same parent */
-    int32_t next_in_bucket; /* the next run in the same bucket of the hash table */
+    int32_t token;  /* the run's last token */
+    int32_t parent; /* index of the run without its last token */
+    int32_t suffix; /* index of the run without its first token */
+    int32_t depth;  /* number of tokens of the run */
+    int32_t count;  /* occurrences of the run; a run that has lost all of them stays until the runs made after it are
+                       gone */
+    int32_t total;  /* occurrences of the run that have a token after them */
+    int32_t kinds;  /* number of different tokens after them */
+    int32_t child;  /* index of the newest run that is one token longer than this one */
+    int32_t sibling; /* index of the next older run of the same parent */
+    int32_t next_in_bucket; /* index of the next run in the same bucket of the hash table */
 } specdec__ngram_run;
 
-/* A node that may be added to the tree (an offer). */
+/* A draft token that may be added to the tree of continuations. */
 typedef struct specdec__ngram_offer {
-    float probability; /* of the path from the root */
-    int32_t token, parent, depth; /* its token, the parent's node in the tree, its level (root: 0) */
-    int32_t run;    /* the longest run at the path's end that can be continued; in the heap: the parent's */
-    int32_t streak; /* tokens at the path's end that were each the most probable one */
-    int32_t order; /* a serial number; of equal probabilities the lower one comes first */
+    float probability; /* estimated probability that the path from the root to this token is accepted */
+    int32_t token, parent, depth; /* the token; its parent's node in the tree; its level (root: 0) */
+    int32_t run;    /* index of the longest run at the path's end that can be continued; in the heap: the parent's */
+    int32_t streak; /* number of tokens at the path's end that were each the most probable one */
+    int32_t order; /* serial number: of equal probabilities the lower number comes first */
 } specdec__ngram_offer;
 
-/* How often a source of continuations was right, and how often it was asked. Sources: the target's row in the root's
-   place (0), contexts by their length, and rows behind contexts of one token, and of more. Counts are separate by
-   evidence: the context has one continuation, seen once, twice, or more often; several, of which one has at least half;
-   several others; longer contexts offer other tokens. And by streak: how many tokens before (0, 1 to 3, 4 or more) were
-   each the source list's most probable one. */
+/* Trust in a source of continuations: how often it had the token that came next, of how often it was used. Sources:
+   recycled tokens in the root's place (0), contexts by their length, and recycled tokens behind contexts of one token,
+   and of more. Trust is counted separately by evidence: the context has one continuation, seen once, twice, or more
+   often; several, of which one has at least half; several others; longer contexts have other tokens. And separately by
+   streak: how many tokens before (0, 1 to 3, 4 or more) were each the most probable one of the source's list. */
 typedef struct specdec__ngram_trust {
     float right, tried; /* how often the source had the next token; how often it was asked */
 } specdec__ngram_trust;
 
-/* A path behind which continuations are searched. */
+/* A path from the root of a tree of continuations, behind which further continuations are searched. */
 typedef struct specdec__ngram_place {
-    int32_t run; /* the longest run at the path's end that can be continued */
-    int streak;  /* tokens at the path's end that were each the most probable one */
+    int32_t run; /* index of the longest run at the path's end that can be continued */
+    int streak;  /* number of tokens at the path's end that were each the most probable one */
     int root;    /* 1: the path is the root alone */
     int known;   /* number of tokens in tail */
     int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last tokens, newest first */
 } specdec__ngram_place;
 
-/* A token in a list of continuations. share: its part of its stage, that is of the tokens of one source; the shares of
-   a stage add up to 1 if all its tokens are listed. probability: estimated, after the stages before. */
+/* A token in a list of continuations. share: its part of a stage, that is of the tokens of one source; the shares of a
+   stage add up to 1 if all its tokens are listed. probability: estimated, after the stages before. */
 typedef struct specdec__ngram_item {
-    int32_t token;
-    float share, probability;
+    int32_t token;             /* the token that may follow */
+    float share, probability;  /* its part of its stage; its estimated probability */
 } specdec__ngram_item;
 
-/* A list of the tokens that may follow a path, stage by stage. */
+/* A list of the tokens that may follow a path, in stages: the tokens of one source after those of another. */
 typedef struct specdec__ngram_list {
-    specdec__ngram_item items[SPECDEC__NGRAM_LIST_ITEMS];
+    specdec__ngram_item items[SPECDEC__NGRAM_LIST_ITEMS];  /* (count): the tokens, stage by stage */
     struct {
         specdec__ngram_trust *trust;
         int end; /* index of the item behind the stage */
     } stages[SPECDEC__NGRAM_SOURCES];
-    int count, stage_count; /* of items; of stages */
-    int streak; /* the index of the streak in the counts of trust */
+    int count, stage_count; /* number of items; number of stages */
+    int streak; /* index of the path's class of streaks, for the counts of trust */
 } specdec__ngram_list;
 
-/* What a tree of continuations is to be like. */
+/* The limits of a tree of continuations, and the noise by which the target chooses. */
 typedef struct specdec__ngram_wish {
-    int n, d;      /* nodes and levels, at most */
-    float least;   /* probability of a node's path, which each node is above */
-    int coupled;   /* 1: the target chooses with noise, of the seed */
-    uint64_t seed; /* of the target's noise */
+    int n, d;      /* nodes and levels of the tree, at most */
+    float least;   /* each node's path is more probable than this */
+    int coupled;   /* 1: the target chooses its tokens with the noise of `seed` */
+    uint64_t seed; /* seed of the target's noise */
 } specdec__ngram_wish;
 
-/* A live sequence in the index, which counts text[from .. length). An empty reader is free for another one. */
+/* The tokens of an open sequence that the index counts: text[from .. length). An empty reader is free for another
+   sequence. */
 typedef struct specdec__ngram_reader {
-    const int32_t *text; /* the caller's; tokens that the index counts must not change until they are removed */
-    int from, length; /* the index counts the tokens from `from` up to `length` */
-    int streak, streak_at; /* tokens in a row that were each the most probable one, at length streak_at */
-    int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run of the sequence's last k tokens */
+    const int32_t *text; /* (length): the sequence's tokens; those that the index counts must not change until they are
+                            removed from it */
+    int from, length; /* the index counts the sequence's tokens from index `from` up to `length` */
+    int streak, streak_at; /* tokens in a row that were each the most probable one; the length of the sequence at which
+                              they were counted */
+    int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* [k]: index of the run of the sequence's last k tokens */
 } specdec__ngram_reader;
 
-/* How large an index is. */
+/* The sizes of an n-gram index. */
 typedef struct specdec__ngram_size {
-    int capacity;  /* runs: a token needs up to context + 1 of them, of 40 bytes and a bucket each */
-    int context;   /* tokens, 1 to SPECDEC__NGRAM_CONTEXT_MAX */
-    int max_nodes; /* of a tree */
-    int readers;   /* live sequences */
-    int history;   /* tokens of ended sequences, each with an end mark that counts as one; 0: none */
-    int recycled;  /* contexts whose most probable tokens by the target are stored; 0: none */
+    int capacity;  /* runs, at most: a token needs up to context + 1 of them, of 40 bytes and a bucket each */
+    int context;   /* tokens of the longest context, 1 to SPECDEC__NGRAM_CONTEXT_MAX */
+    int max_nodes; /* nodes of a tree of continuations, at most */
+    int readers;   /* open sequences, at most */
+    int history;   /* tokens of ended sequences that are kept, each sequence with an end mark that counts as a token; 0:
+                      none */
+    int recycled;  /* contexts whose most probable tokens by the target are stored, at most; 0: none */
 } specdec__ngram_size;
 
-/* The index. It counts how often each run occurs in the history and in the readers' sequences. With one sequence and no
-   history, runs are added and removed in stack order, so a rewind restores the former state. */
+/* The n-gram index. It counts how often each run occurs in the history and in the open sequences. With one sequence and
+   no history, runs are added and removed in stack order, so cutting the sequence restores the former index. */
 typedef struct specdec__ngram {
-    specdec__ngram_run *runs;       /* [size.capacity] */
-    int32_t *buckets;               /* [bucket_count], a power of two */
-    specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_CHILDREN], a heap */
-    specdec__ngram_reader *readers; /* [size.readers] */
-    int32_t *history;               /* [size.history], a ring: ended sequences, SPECDEC__NGRAM_END_MARK behind each */
-    int count;                      /* of runs */
-    int offer_count, offer_order;   /* offers in the heap; the serial number of the next one */
-    int oldest, history_count; /* of history: the index of the oldest token; the number of tokens */
-    uint32_t bucket_count;
-    specdec__ngram_size size;
-    specdec__recycling recycling;
+    specdec__ngram_run *runs;       /* [size.capacity]: all runs */
+    int32_t *buckets;               /* [bucket_count]: the hash table of runs: the first run of each bucket; -1: none */
+    specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_CHILDREN]: a heap of the draft tokens that may
+                                       be added to the tree */
+    specdec__ngram_reader *readers; /* [size.readers]: the open sequences */
+    int32_t *history;               /* [size.history]: a ring of the tokens of ended sequences, SPECDEC__NGRAM_END_MARK
+                                       behind each sequence */
+    int count;                      /* number of runs */
+    int offer_count, offer_order;   /* number of draft tokens in the heap; the serial number of the next one */
+    int oldest, history_count; /* index of the oldest token in the history; number of tokens in the history */
+    uint32_t bucket_count;     /* buckets of the hash table, a power of two */
+    specdec__ngram_size size;      /* the sizes that the index was made with */
+    specdec__recycling recycling;  /* the target's most probable tokens behind contexts */
+    /* the trust in each source, by streak and evidence */
     specdec__ngram_trust trust[SPECDEC__NGRAM_STREAK_CLASSES][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE_KINDS];
     specdec__ngram_reader rebuilder; /* counts the tokens of the history when the index is rebuilt */
 } specdec__ngram;
 
-/* Empties a reader; it will count the tokens of its sequence from index `from` on. */
+/* Empties a reader. It will count the tokens of its sequence from index `from` on. */
 static void specdec__ngram_start_reader(specdec__ngram_reader *reader, int from)
 {
     int k;
@@ -47409,7 +47449,7 @@ static void specdec__ngram_start_reader(specdec__ngram_reader *reader, int from)
     reader->active[0] = 0;
 }
 
-/* Removes all runs from an index, except the empty one. */
+/* Removes all runs from an index, except the empty run. */
 static void specdec__ngram_clear_runs(specdec__ngram *index)
 {
     uint32_t i;
@@ -47422,7 +47462,7 @@ static void specdec__ngram_clear_runs(specdec__ngram *index)
     index->count = 1;
 }
 
-/* Sets the trust in all sources of continuations to a prior, weighted as a few trials. */
+/* Sets the trust in all sources of continuations to a prior, which weighs as much as a few uses. */
 static void specdec__ngram_set_priors(specdec__ngram *index)
 {
     static const float right[SPECDEC__NGRAM_EVIDENCE_KINDS] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
@@ -47444,7 +47484,8 @@ static void specdec__ngram_set_priors(specdec__ngram *index)
         }
 }
 
-/* Takes the index's memory from an arena; where the arena only counts, nothing is set. */
+/* Takes the memory of an n-gram index from an arena and initialises the index; where the arena only counts bytes,
+   nothing is set. */
 static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__arena *arena,
                                              const specdec__ngram_size *size, specdec_error *error)
 {
@@ -47487,7 +47528,7 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
 
 /* --- counting ----------------------------------------------------------------------------------------------------- */
 
-/* The bucket of the run that continues parent by token. */
+/* Returns the bucket of the hash table for the run that continues run `parent` by a token. */
 SPECDEC__INLINE int32_t *specdec__ngram_bucket(const specdec__ngram *index, int32_t parent, int32_t token)
 {
     uint64_t key = ((uint64_t)(uint32_t)parent << 32 | (uint32_t)token) * 0x9e3779b97f4a7c15u;
@@ -47495,7 +47536,7 @@ SPECDEC__INLINE int32_t *specdec__ngram_bucket(const specdec__ngram *index, int3
     return &index->buckets[(uint32_t)(key >> 32) & (index->bucket_count - 1)];
 }
 
-/* The index of the run that continues run `parent` by a token; -1: it is not in the index. */
+/* Returns the index of the run that continues run `parent` by a token; -1: the n-gram index has no such run. */
 static int32_t specdec__ngram_find_run(const specdec__ngram *index, int32_t parent, int32_t token)
 {
     int32_t run = *specdec__ngram_bucket(index, parent, token);
@@ -47505,7 +47546,7 @@ static int32_t specdec__ngram_find_run(const specdec__ngram *index, int32_t pare
     return run;
 }
 
-/* The index of the run text[from .. end); -1: it is not in the index. */
+/* Returns the index of the run text[from .. end); -1: the n-gram index has no such run. */
 static int32_t specdec__ngram_locate_run(const specdec__ngram *index, const int32_t *text, int from, int end)
 {
     int32_t run = 0;
@@ -47515,8 +47556,8 @@ static int32_t specdec__ngram_locate_run(const specdec__ngram *index, const int3
     return run;
 }
 
-/* Adds the run that continues run `parent` by a token; there must be room. suffix: the run without its first token.
-   Returns its index. */
+/* Adds the run that continues run `parent` by a token; there must be room for it. suffix: index of the run without its
+   first token. Returns the new run's index. */
 static int32_t specdec__ngram_add_run(specdec__ngram *index, int32_t parent, int32_t token, int32_t suffix)
 {
     int32_t *bucket = specdec__ngram_bucket(index, parent, token), at = index->count++;
@@ -47535,7 +47576,7 @@ static int32_t specdec__ngram_add_run(specdec__ngram *index, int32_t parent, int
     return at;
 }
 
-/* Removes the newest runs of an index, as far as they have no occurrences left. */
+/* Removes the newest runs of an n-gram index, as far as they have no occurrences left. */
 static void specdec__ngram_pop_runs(specdec__ngram *index)
 {
     while (index->count > 1 && index->runs[index->count - 1].count <= 0) {
@@ -47546,7 +47587,8 @@ static void specdec__ngram_pop_runs(specdec__ngram *index)
     }
 }
 
-/* Counts `token` as a continuation of a reader's sequence; there is room. O(context). */
+/* Counts `token` as the next token of a reader's sequence, in all runs that end with it. There is room for new runs.
+   O(context). */
 static void specdec__ngram_count_token(specdec__ngram *index, specdec__ngram_reader *reader, int32_t token)
 {
     int32_t longer[SPECDEC__NGRAM_CONTEXT_MAX + 2], suffix = 0;
@@ -47569,7 +47611,7 @@ static void specdec__ngram_count_token(specdec__ngram *index, specdec__ngram_rea
     reader->length++;
 }
 
-/* Removes one occurrence of a run. A sequence that its caller has changed may have none. */
+/* Removes one occurrence of a run. The run may have none where a caller has changed the tokens of a sequence. */
 static void specdec__ngram_uncount_run(specdec__ngram *index, int32_t run)
 {
     specdec__ngram_run *parent;
@@ -47582,7 +47624,7 @@ static void specdec__ngram_uncount_run(specdec__ngram *index, int32_t run)
         parent->kinds--;
 }
 
-/* Removes the occurrences of the runs that end with the last token of a reader's sequence. */
+/* Removes the occurrences of all runs that end with the last token of a reader's sequence. */
 static void specdec__ngram_remove_last(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
 {
     int end = reader->length--, k;
@@ -47592,8 +47634,8 @@ static void specdec__ngram_remove_last(specdec__ngram *index, specdec__ngram_rea
     specdec__ngram_pop_runs(index);
 }
 
-/* Removes the occurrences of the runs that begin with the first token of text[count], which are all counted tokens of a
-   sequence, or the first context + 1 of them. */
+/* Removes the occurrences of all runs that begin with the first token of text[count]: all counted tokens of a sequence,
+   or the first context + 1 of them. */
 static void specdec__ngram_forget_first(specdec__ngram *index, const int32_t *text, int count)
 {
     int32_t run = 0;
@@ -47608,13 +47650,13 @@ static void specdec__ngram_forget_first(specdec__ngram *index, const int32_t *te
 
 /* --- bounded memory: the oldest is dropped ------------------------------------------------------------------------ */
 
-/* The token at a place of the history, counted from the oldest. */
+/* Returns the address of a token in the history; at: its index, counted from the oldest token. */
 SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, int at)
 {
     return &index->history[(index->oldest + at) % index->size.history];
 }
 
-/* Drops the oldest `count` tokens from the history; their runs must not be counted any more. */
+/* Drops the oldest `count` tokens from the history. Their runs must not be counted any more. */
 static void specdec__ngram_drop_history(specdec__ngram *index, int count)
 {
     if (count > 0)
@@ -47622,7 +47664,8 @@ static void specdec__ngram_drop_history(specdec__ngram *index, int count)
     index->history_count -= count;
 }
 
-/* Appends a token, or the end of a sequence, to the history; a full history drops its oldest. Counts no runs. */
+/* Appends a token, or the mark of a sequence's end, to the history, without counting runs. A full history drops its
+   oldest token. */
 static void specdec__ngram_append_history(specdec__ngram *index, int32_t token)
 {
     int32_t first[SPECDEC__NGRAM_CONTEXT_MAX + 1];
@@ -47638,13 +47681,13 @@ static void specdec__ngram_append_history(specdec__ngram *index, int32_t token)
     *specdec__ngram_history_at(index, index->history_count++) = token;
 }
 
-/* How many tokens have runs that fill half of the index, at most. */
+/* Returns how many tokens have runs that fill half of the n-gram index, at most. */
 static int specdec__ngram_token_budget(const specdec__ngram *index)
 {
     return index->size.capacity / (2 * (index->size.context + 1));
 }
 
-/* The most tokens that each reader may keep, so that all together keep at most `room`. */
+/* Returns the most tokens that each reader may keep, so that all readers together keep at most `room` tokens. */
 static int specdec__ngram_reader_budget(const specdec__ngram *index, int room)
 {
     int low = 0, high = room, i;
@@ -47663,7 +47706,7 @@ static int specdec__ngram_reader_budget(const specdec__ngram *index, int room)
     return low;
 }
 
-/* Counts the next token of the history, or begins its next sequence at an end mark. */
+/* Counts the next token of the history, or, at the mark of a sequence's end, begins its next sequence. */
 static void specdec__ngram_replay_token(specdec__ngram *index, int32_t token)
 {
     if (token == SPECDEC__NGRAM_END_MARK)
@@ -47672,10 +47715,10 @@ static void specdec__ngram_replay_token(specdec__ngram *index, int32_t token)
         specdec__ngram_count_token(index, &index->rebuilder, token);
 }
 
-/* Makes room: counts the newest tokens of history and live sequences again, as many as fill at most half of the runs.
-   Half of these tokens, or as many as the live sequences leave, are of the history; live sequences share the rest, and
-   each keeps its newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a
-   token. */
+/* Makes room for runs: counts the newest tokens of the history and of open sequences anew, as many as fill at most half
+   of the runs. Half of these tokens, or as many as the open sequences leave, are of the history; open sequences share
+   the rest, and each keeps its newest tokens. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a
+   constant time a token. */
 static void specdec__ngram_rebuild_index(specdec__ngram *index)
 {
     const int budget = specdec__ngram_token_budget(index);
@@ -47702,7 +47745,7 @@ static void specdec__ngram_rebuild_index(specdec__ngram *index)
     }
 }
 
-/* Rebuilds the index if it has no room for one more token. */
+/* Rebuilds the n-gram index if it has no room for the runs of one more token. */
 SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
 {
     if (index->size.capacity - index->count <= index->size.context)
@@ -47711,15 +47754,15 @@ SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
 
 /* --- sequences ---------------------------------------------------------------------------------------------------- */
 
-/* Begins a sequence in an empty reader. Its first `shared` tokens were counted by another sequence, from which it was
-   forked, so only their last `context` tokens are used, as context. */
+/* Begins a sequence in an empty reader. Its first `shared` tokens were counted in another sequence, of which it is a
+   fork. So only the last `context` of them are used, as context. */
 static void specdec__ngram_begin_sequence(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
 {
     specdec__ngram_start_reader(reader, specdec__max_int(shared - index->size.context, 0));
 }
 
-/* Counts the tokens text[reader->length .. length) of a reader's sequence. Where the index has no room, the oldest
-   tokens are dropped. */
+/* Counts the tokens text[reader->length .. length) of a reader's sequence. Where the n-gram index has no room, the
+   oldest tokens are dropped. */
 static void specdec__ngram_extend_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
                                            const int32_t *text, int length)
 {
@@ -47731,7 +47774,8 @@ static void specdec__ngram_extend_sequence(specdec__ngram *index, specdec__ngram
 }
 
 /* Cuts a reader's sequence to text[0 .. length), and removes the occurrences of the tokens behind it, which text still
-   holds. O(context ^ 2) a token. A cut before the first counted token counts the newest tokens again. */
+   holds. O(context ^ 2) a token. Where the cut is before the first counted token, the newest tokens are counted
+   anew. */
 static void specdec__ngram_rewind_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
                                            const int32_t *text, int length)
 {
@@ -47751,8 +47795,8 @@ static void specdec__ngram_rewind_sequence(specdec__ngram *index, specdec__ngram
             length - k >= reader->from ? specdec__ngram_locate_run(index, text, length - k, length) : -1;
 }
 
-/* Ends a reader's sequence: the tokens that the index counts of it, or the newest of these, go into the history, and
-   the reader is empty. A sequence that is to leave nothing is rewound to 0 instead. O(context) a token. */
+/* Ends a reader's sequence: its counted tokens, or the newest of them, go into the history, and the reader is empty. A
+   sequence that is to leave nothing is cut to 0 tokens instead. O(context) a token. */
 static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
                                         const int32_t *text)
 {
@@ -47771,8 +47815,8 @@ static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_re
 
 /* --- trees -------------------------------------------------------------------------------------------------------- */
 
-/* The longest suffix of a run that is short enough to be continued and has a continuation; 0 (the empty run): none has.
-   */
+/* Returns the longest suffix of a run that is short enough to be continued and has a continuation; 0 (the empty run):
+   there is none. */
 static int32_t specdec__ngram_continuable_suffix(const specdec__ngram *index, int32_t run)
 {
     while (run > 0 && (index->runs[run].depth > index->size.context || index->runs[run].total <= 0))
@@ -47780,7 +47824,8 @@ static int32_t specdec__ngram_continuable_suffix(const specdec__ngram *index, in
     return specdec__max_int(run, 0);
 }
 
-/* The longest run that can be continued once `token` has followed `run`; 0 (the empty run): no other can. */
+/* Returns the longest run that can be continued once `token` has followed run `run`; 0 (the empty run): there is
+   none. */
 static int32_t specdec__ngram_step_run(const specdec__ngram *index, int32_t run, int32_t token)
 {
     int32_t next;
@@ -47790,7 +47835,7 @@ static int32_t specdec__ngram_step_run(const specdec__ngram *index, int32_t run,
     return specdec__ngram_continuable_suffix(index, next);
 }
 
-/* The index of a token in a list; -1: it is not listed. */
+/* Returns the index of a token in a list of continuations; -1: it is not listed. */
 static int specdec__ngram_find_item(const specdec__ngram_list *list, int32_t token)
 {
     int at = list->count - 1;
@@ -47800,8 +47845,8 @@ static int specdec__ngram_find_item(const specdec__ngram_list *list, int32_t tok
     return at;
 }
 
-/* Inserts a token into a list's newest stage, which begins at item `from`, unless an earlier stage has it. A stage
-   keeps its SPECDEC__NGRAM_CHILDREN tokens of the largest weights, the largest first. */
+/* Inserts a token into the newest stage of a list of continuations, which begins at item `from`, unless an earlier
+   stage has the token. A stage keeps its SPECDEC__NGRAM_CHILDREN tokens of the largest weights, the largest first. */
 static void specdec__ngram_insert_item(specdec__ngram_list *list, int from, int32_t token, float weight)
 {
     int at = list->count;
@@ -47819,8 +47864,8 @@ static void specdec__ngram_insert_item(specdec__ngram_list *list, int from, int3
     list->items[at].share = weight;
 }
 
-/* Ends a list's newest stage, which begins at item `from`: weights become shares. sum: all weights of the stage, those
-   of tokens that are not listed included; trust: that in its source. */
+/* Ends the newest stage of a list of continuations, which begins at item `from`: its weights become shares. sum: the
+   weights of all tokens of the stage, listed or not; trust: the trust in the stage's source. */
 static void specdec__ngram_end_stage(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
 {
     int i;
@@ -47833,7 +47878,7 @@ static void specdec__ngram_end_stage(specdec__ngram_list *list, int from, float 
     list->stages[list->stage_count++].end = list->count;
 }
 
-/* Adds a stage to a list: the tokens that followed a run, without those that are listed already. */
+/* Adds a stage to a list of continuations: the tokens that followed a run, without those that are listed already. */
 static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
 {
     const int from = list->count, depth = index->runs[run].depth;
@@ -47860,8 +47905,8 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
     specdec__ngram_end_stage(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
 }
 
-/* Adds a stage to a list: the target's most probable tokens of a recycled row, without those that are listed already
-   and without the token `but`. */
+/* Adds a stage to a list of continuations: the target's most probable tokens of a recycled row, without those that are
+   listed already and without the token `but`. trust: the trust in this source. */
 static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__recycled *row, int32_t but,
                                     specdec__ngram_trust *trust)
 {
@@ -47879,10 +47924,10 @@ static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__re
     specdec__ngram_end_stage(list, from, sum, trust + (from ? SPECDEC__NGRAM_EVIDENCE_LATER : 0));
 }
 
-/* Lists the tokens that may follow a path, in stages: those behind the longest context, those that only the next
-   shorter context adds, and so on; the target's most probable tokens there; behind the root, those in the root's place
-   (LogitSpec, arXiv 2507.01449). Each stage gets a part of what the stages before have left, by how often it was right
-   so far. */
+/* Lists the tokens that may follow a path, in stages: those behind the longest context; those that only the next
+   shorter context adds, and so on; the target's most probable tokens behind the path's end, and, behind the root, those
+   in the root's place (LogitSpec, arXiv 2507.01449). Each stage gets a part of the probability that the stages before
+   have left, by the trust in its source. */
 static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ngram_list *list,
                                               const specdec__ngram_place *place)
 {
@@ -47917,8 +47962,8 @@ static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ng
     }
 }
 
-/* Updates the trust in the sources of a path's continuations by the token that followed it. Returns 1 if that was the
-   most probable token, else 0. */
+/* Updates the trust in the sources of a path's continuations from the token that followed the path. Returns 1 if that
+   was the most probable token, else 0. */
 static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
 {
     specdec__ngram_list list;
@@ -47942,9 +47987,10 @@ static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngra
     return at >= 0 && at == best;
 }
 
-/* Raises the shares of tokens with much noise, where the target chooses with the same noise: a token's odds are
-   multiplied by the root of the factor that would be exact if the shares were the target's probabilities; tokens that
-   are not listed by the root of the usual factor. noise: the position's row of noise. */
+/* Raises the shares of tokens for which the target's noise is large, where the target chooses with the same noise. A
+   token's odds are multiplied by the root of the factor that would be exact if the shares were the target's
+   probabilities; those of tokens that are not listed, by the root of the usual factor. noise: the row of noise of the
+   position. */
 static void specdec__ngram_lift_shares(specdec__ngram_list *list, uint64_t noise)
 {
     float rest = 1, sum;
@@ -47963,17 +48009,17 @@ static void specdec__ngram_lift_shares(specdec__ngram_list *list, uint64_t noise
         list->items[i].probability /= sum;
 }
 
-/* Whether offer a comes before b: more probable, or as probable and older. */
+/* Returns whether draft token a is added to the tree before b: it is more probable, or as probable and older. */
 SPECDEC__INLINE int specdec__ngram_offer_before(specdec__ngram_offer a, specdec__ngram_offer b)
 {
     return a.probability > b.probability || (!(a.probability < b.probability) && a.order < b.order);
 }
 
-/* The order of the heap of offers, whose root is the best one. */
+/* The order of the heap of draft tokens, whose first item is the best one. */
 #define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_offer_before(b, a)
 SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_offer, void, SPECDEC__NGRAM_ORDER)
 
-/* Adds an offer to the heap. */
+/* Adds a draft token to the heap of those that may be added to the tree. */
 static void specdec__ngram_push_offer(specdec__ngram *index, specdec__ngram_offer offer)
 {
     int at = index->offer_count++;
@@ -47984,7 +48030,7 @@ static void specdec__ngram_push_offer(specdec__ngram *index, specdec__ngram_offe
     index->offers[at] = offer;
 }
 
-/* Removes the best offer from the heap. */
+/* Removes the best draft token from the heap, and returns it. */
 static specdec__ngram_offer specdec__ngram_take_offer(specdec__ngram *index)
 {
     specdec__ngram_offer best = index->offers[0];
@@ -47994,8 +48040,8 @@ static specdec__ngram_offer specdec__ngram_take_offer(specdec__ngram *index)
     return best;
 }
 
-/* Adds offers behind a node to the heap: the most probable tokens of a list, at most SPECDEC__NGRAM_CHILDREN, whose
-   paths are more probable than `least`. from: the offer that became the node. */
+/* Adds the continuations of a node to the heap: the most probable tokens of a list, at most SPECDEC__NGRAM_CHILDREN,
+   whose paths are more probable than `least`. from: the draft token that became the node. */
 static void specdec__ngram_push_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
                                      specdec__ngram_list *list, float least)
 {
@@ -48022,7 +48068,7 @@ static void specdec__ngram_push_list(specdec__ngram *index, int node, const spec
 }
 
 /* Sets *place to the path that ends with a node of a tree, whose root is the last token of text[length]. The caller
-   sets run and streak. */
+   sets the members run and streak. */
 static void specdec__ngram_set_place(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens,
                                      int node,
                                      const int32_t *text, int length)
@@ -48037,7 +48083,7 @@ static void specdec__ngram_set_place(specdec__ngram_place *place, const specdec_
     place->known = n;
 }
 
-/* The longest run that a reader's sequence ends with and that can be continued. */
+/* Returns the longest run that a reader's sequence ends with and that can be continued. */
 static int32_t specdec__ngram_longest_run(const specdec__ngram *index, const specdec__ngram_reader *reader)
 {
     int k = index->size.context;
@@ -48047,10 +48093,11 @@ static int32_t specdec__ngram_longest_run(const specdec__ngram *index, const spe
     return specdec__ngram_continuable_suffix(index, reader->active[k]);
 }
 
-/* Builds the tree of the most probable continuations of a reader's sequence: at most wish->n nodes, with the root (the
-   sequence's last token), and wish->d levels, all more probable than wish->least. tokens[n]: of the nodes, tokens[0]
-   being set by the caller; probability[n]: estimated, of the path from the root. SuffixDecoding (Oliaro et al. 2024,
-   arXiv 2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
+/* Builds the tree of the most probable continuations of a reader's sequence: at most wish->n nodes, the root (the
+   sequence's last token) included, and wish->d levels, all more probable than wish->least. tokens[n]: receives the
+   nodes' tokens; the caller sets tokens[0]. probability[n]: receives the estimated probabilities of the paths from the
+   root. SuffixDecoding (Oliaro et al. 2024, arXiv 2411.04975) with bounded contexts. O(n). Errors:
+   SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
 static specdec_result specdec__ngram_propose_tree(specdec__ngram *index, const specdec__ngram_reader *reader,
                                                   specdec_tree *tree, int32_t *tokens, float *probability,
                                                   const specdec__ngram_wish *wish, specdec_error *error)
@@ -48105,16 +48152,16 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__NGRAM_HEAD_BYTES  24 /* bytes before the tokens of a file */
-#define SPECDEC__NGRAM_ENTRY_BYTES 40 /* bytes of an entry of the table of likely tokens */
+#define SPECDEC__NGRAM_HEAD_BYTES  24 /* bytes of an n-gram file before its tokens */
+#define SPECDEC__NGRAM_ENTRY_BYTES 40 /* bytes of an entry of the table of most probable tokens in an n-gram file */
 
-/* Where the parts of a file of n-grams are: the tokens, and the entries of the table of likely tokens. */
+/* Where the parts of an n-gram file lie: the tokens, and the entries of the table of most probable tokens. */
 typedef struct specdec__ngram_file {
-    const unsigned char *tokens, *entries; /* where the tokens and the entries begin */
+    const unsigned char *tokens, *entries; /* addresses at which the tokens and the entries begin */
     size_t count, entry_count; /* number of tokens; number of entries */
 } specdec__ngram_file;
 
-/* The number of entries in use of the table of likely tokens. */
+/* Returns how many entries of the table of most probable tokens are in use. */
 static size_t specdec__ngram_count_entries(const specdec__recycling *r)
 {
     size_t count = 0;
@@ -48125,7 +48172,7 @@ static size_t specdec__ngram_count_entries(const specdec__recycling *r)
     return count;
 }
 
-/* The number of tokens and end marks in a file that specdec__ngram_save_file writes. */
+/* Returns how many tokens and end marks the file has that specdec__ngram_save_file writes. */
 static size_t specdec__ngram_count_file_tokens(const specdec__ngram *index)
 {
     size_t tokens = (size_t)index->history_count;
@@ -48137,8 +48184,7 @@ static size_t specdec__ngram_count_file_tokens(const specdec__ngram *index)
     return tokens;
 }
 
-/* Writes the tokens that the index counts of a live sequence, and an end mark, to `to`. Returns the address behind
-   them. */
+/* Writes the counted tokens of an open sequence, and an end mark, to `to`. Returns the address behind them. */
 static unsigned char *specdec__ngram_save_sequence(const specdec__ngram_reader *reader, unsigned char *to)
 {
     int i;
@@ -48151,7 +48197,7 @@ static unsigned char *specdec__ngram_save_sequence(const specdec__ngram_reader *
     return to + 4;
 }
 
-/* Writes the entries of the table of likely tokens to `to`. Returns the address behind them. */
+/* Writes the entries of the table of most probable tokens to `to`. Returns the address behind them. */
 static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, unsigned char *to)
 {
     uint32_t i;
@@ -48211,7 +48257,7 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
     return SPECDEC_OK;
 }
 
-/* Finds the parts of a file of n-grams. Returns 0 when its size is not that of its parts, else 1. */
+/* Finds the parts of an n-gram file. Returns 0 if the file's size is not that of its parts, else 1. */
 static int specdec__ngram_find_file_parts(specdec__ngram_file *f, const unsigned char *data, size_t size)
 {
     size_t left = size - SPECDEC__NGRAM_HEAD_BYTES - 8;
@@ -48232,7 +48278,8 @@ static int specdec__ngram_find_file_parts(specdec__ngram_file *f, const unsigned
     return !((left - 4) % SPECDEC__NGRAM_ENTRY_BYTES) && (left - 4) / SPECDEC__NGRAM_ENTRY_BYTES == f->entry_count;
 }
 
-/* Reads an entry of the table of likely tokens. Returns 0 when its shares or tokens cannot be, else 1. */
+/* Reads an entry of the table of most probable tokens. Returns 0 if its shares or tokens cannot be right, else 1.
+   tokens: size of the vocabulary. */
 static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned char *from, int tokens)
 {
     int k;
@@ -48249,8 +48296,8 @@ static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned ch
     return 1;
 }
 
-/* Checks that data[size] is a file of specdec__ngram_save_file for this vocabulary, and finds its parts. tokens: the
-   size of the vocabulary. */
+/* Checks that data[size] is an n-gram file, as specdec__ngram_save_file writes it, for this vocabulary, and finds its
+   parts. tokens: size of the vocabulary. */
 static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const unsigned char *data, size_t size,
                                                 uint64_t vocabulary, int tokens, specdec_error *error)
 {
@@ -48279,11 +48326,11 @@ static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const un
     return SPECDEC_OK;
 }
 
-/* Reads the sequences of a file of specdec__ngram_save_file into the history, as if they ended now; the oldest tokens
-   are dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary.
-   Every byte is checked before any counts. O(size). A file that is refused changes nothing. Errors:
-   SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT: this index has no
-   history. */
+/* Appends the sequences of an n-gram file (specdec__ngram_save_file) to the history, as if they ended now; the oldest
+   tokens are dropped where there is no room. Entries of most probable tokens are stored where the table has none.
+   tokens: size of the vocabulary. Every byte is checked before any is used, so a file that is refused changes nothing.
+   O(size). Errors: SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT:
+   this index has no history. */
 static specdec_result specdec__ngram_load_file(specdec__ngram *index, uint64_t vocabulary, int tokens,
                                                const void *data, size_t size, specdec_error *error)
 {
@@ -48322,53 +48369,61 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which chunks are chosen again (docs/measured.md) */
+#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which the chunks of the small cache are chosen again
+                                             (docs/measured.md) */
 
-/* The part of a sequence that the small cache holds. */
+/* What the small cache holds of a sequence: some chunks of its keys and values, and its newest tokens. */
 typedef struct specdec__retrieved {
-    specdec__view view;  /* first the chunks, then the sequence's tokens from index `from` on */
-    int from;            /* 0: the small cache holds nothing of the sequence */
-    int exact;           /* tokens from `from` on whose keys are copies; keys behind them were computed here */
+    specdec__view view;  /* slots of the small cache: first those of the chunks, then those of the sequence's tokens
+                            from index `from` on */
+    int from;            /* index of the first token behind the chunks; 0: the small cache holds nothing of the
+                            sequence */
+    int exact;           /* tokens from index `from` on whose keys are copies of the target's; keys behind them were
+                            computed with the small cache */
 } specdec__retrieved;
 
-/* Small caches of a target, one for each sequence, and how their chunks are chosen. */
+/* The small caches of a target, one for each sequence, and how their chunks of keys are chosen. */
 typedef struct specdec__retrieval {
-    const specdec__context *target;
-    float *logits;              /* (nodes of a step, vocab) */
+    const specdec__context *target;  /* the target's context */
+    float *logits;              /* (nodes of a step, vocab): logits of a step with the small cache */
     specdec__retrieved *sequences; /* (sequences): what the small cache holds of each */
-    int chunk, chunks;          /* tokens of a chunk; chunks of a sequence in the small cache */
-    int recent, most;           /* tokens behind the chunks in the small cache: at first, and at most */
-    float *scores;              /* (threads, 5, candidates): scores of chunks; their parts from four queries */
-    specdec_candidate *chosen;  /* (threads, chunks): the best chunks */
-    int few_dimensions;                    /* dimensions used for scores; 0: all, as keys are tiles */
-    specdec_candidate *largest; /* (threads, few): those dimensions */
-    int *path;                  /* (chunks * chunk, at least most): 0, 1, ...: a path of all nodes, in order */
-    int candidates;             /* chunks of a sequence, at most; a multiple of 16 */
+    int chunk, chunks;          /* tokens of a chunk; chunks of a sequence that the small cache holds */
+    int recent, most;           /* tokens behind the chunks that the small cache holds: at first, and at most */
+    float *scores;              /* (threads, 5, candidates): scores of a sequence's chunks, then scratch for the parts
+                                   of four queries */
+    specdec_candidate *chosen;  /* (threads, chunks): the chunks with the highest scores */
+    int few_dimensions;                    /* dimensions of keys and queries that scores are computed from; 0: all, as
+                                              keys are stored in tiles */
+    specdec_candidate *largest; /* (threads, few_dimensions): the dimensions in which the queries are largest */
+    int *path;                  /* (chunks * chunk, at least most): 0, 1, 2, ...: a path of all nodes of a step, in
+                                   order */
+    int candidates;             /* chunks of a whole sequence, at most; a multiple of 16 */
     /* Computes the score of each chunk below `source_chunks` for a kv head, by the queries of row 0. */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                   int head, float *scores);
-    const specdec__view *whole; /* the current sequence in the target's cache */
-    const specdec__view *view;  /* the current sequence in the small cache */
-    int source_chunks;                  /* chunks of the current sequence from which some are chosen */
+    const specdec__view *whole; /* the current sequence's keys and values in the target's cache */
+    const specdec__view *view;  /* the current sequence's keys and values in the small cache */
+    int source_chunks;                  /* chunks of the current sequence that some are chosen from */
     int next_choice;                   /* position of the token before which chunks are chosen again */
-    specdec__context context;   /* the target's, but for the cache and the logits */
+    specdec__context context;   /* the target's context, with the small cache in place of the target's, and logits of
+                                   its own */
 } specdec__retrieval;
 
-/* Whether a sequence of `committed` tokens is long enough for chunks to be left out. */
+/* Returns whether a sequence of `committed` tokens is so long that the small cache leaves chunks out. */
 static int specdec__retrieve_is_long_enough(const specdec__retrieval *r, int committed)
 {
     return committed - r->recent >= 2 * r->chunks * r->chunk;
 }
 
-/* Drops what the small cache holds of a sequence. */
+/* Drops what the small cache holds of sequence `at`. */
 static void specdec__retrieve_drop_sequence(specdec__retrieval *r, int at)
 {
     specdec__view_truncate(&r->sequences[at].view, &r->context.kv, 0);
     r->sequences[at].from = 0;
 }
 
-/* Copies keys and values of a layer's kv head: tokens [from, from + count), at most 64, of the current sequence to the
-   small cache's tokens from `to` on. */
+/* Copies a layer's keys and values of a kv head from the target's cache to the small one: tokens [from, from + count),
+   at most 64, of the current sequence go to the small cache's tokens from `to` on. */
 static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int head, int from, int to, int count)
 {
     const specdec__kv *kv = &r->target->kv, *own = &r->context.kv;
@@ -48388,15 +48443,15 @@ static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int he
     }
 }
 
-/* How many of the `dim` dimensions of keys are used for scores; 0: all, as keys are tiles. */
+/* Returns how many of the `dim` dimensions of keys scores are computed from; 0: all, as keys are stored in tiles. */
 static int specdec__retrieve_few_dimensions(const specdec__retrieval *r, int dim)
 {
     return r->few_dimensions ? specdec__max_int(dim / 4, 16) : 0;
 }
 
-/* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their sizes, largest
-   first; of equals the earlier one. Scores of these alone find nearly the same keys (SparQ, Ribar et al. 2024,
-   arXiv 2312.04985) for a quarter of the reads. */
+/* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their absolute values;
+   largest first, of equal ones the earlier. Scores computed from these alone find nearly the same keys (SparQ, Ribar et
+   al. 2024, arXiv 2312.04985) for a quarter of the memory traffic. */
 static void specdec__retrieve_find_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread,
                                               const specdec__layer *layer, int head)
 {
@@ -48413,19 +48468,20 @@ static void specdec__retrieve_find_dimensions(const specdec__context *c, const s
                                 r->largest + (size_t)thread * (size_t)r->few_dimensions);
 }
 
-/* The running attention sums of up to four queries of row 0. */
+/* Running sums of the attention of up to four queries of row 0: in all, and of each chunk of keys. */
 typedef struct specdec__attending {
-    specdec__scratch *scratch;
-    const specdec__layer *layer;
-    int few_dimensions;            /* dimensions */
-    const specdec_candidate *largest; /* (few): dimensions; their elements of the queries are scratch->queries */
-    float *chunks;      /* (4, candidates): the part of the sums that is a chunk's */
-    int query, count;   /* the first of the queries, and how many */
-    float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of weights */
+    specdec__scratch *scratch;     /* the thread's buffers: queries and scores */
+    const specdec__layer *layer;   /* the layer whose keys are scored */
+    int few_dimensions;            /* number of dimensions that scores are computed from; 0: all */
+    const specdec_candidate *largest; /* (few_dimensions): these dimensions; scratch->queries has the queries' elements
+                                         in them */
+    float *chunks;      /* (4, candidates): the part of each query's sum that is a chunk's */
+    int query, count;   /* index of the first of the queries; number of queries */
+    float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of attention weights */
 } specdec__attending;
 
-/* Computes scratch->scores (count, 64): products of the queries with the keys of a page, in the few largest dimensions.
-   */
+/* Computes scratch->scores (count, 64): the products of `count` queries with the 64 keys of a page, in the few largest
+   dimensions. */
 static void specdec__retrieve_score_by_few(const specdec__context *c, const specdec__attending *t,
                                            const unsigned char *keys)
 {
@@ -48446,7 +48502,8 @@ static void specdec__retrieve_score_by_few(const specdec__context *c, const spec
                            t->scratch->scores);
 }
 
-/* Adds the keys in a segment of the target's view to the attention sums. keys: of the page and head. */
+/* Adds the keys in a segment of the target's view to the running attention sums. keys: the keys of the segment's page
+   and kv head. */
 static void specdec__retrieve_add_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
                                           const specdec__segment *a, const unsigned char *keys)
 {
@@ -48474,9 +48531,9 @@ static void specdec__retrieve_add_segment(specdec__context *c, specdec__attendin
     }
 }
 
-/* scores (candidates): the attention that each chunk gets from a kv head's queries in row 0, over the whole sequence,
-   in few dimensions or in all; behind them, scratch for four rows more. TriForce takes the product of queries and mean
-   keys, which chooses worse chunks (docs/measured.md). */
+/* Computes scores (candidates): the attention that each chunk of keys gets from a kv head's queries in row 0, over the
+   whole sequence, in few dimensions or in all. Behind the scores lies scratch for four rows more. TriForce takes the
+   product of queries and mean keys instead, which chooses worse chunks (docs/measured.md). */
 static void specdec__retrieve_score_chunks(specdec__context *c, const struct specdec__retrieval *r, int thread,
                                            const specdec__layer *layer, int head, float *scores)
 {
@@ -48513,8 +48570,8 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
     }
 }
 
-/* Chooses the first chunk, whose score becomes the highest, and the best of the others, best first; of equal ones the
-   earlier. */
+/* Chooses `kept` of `count` chunks: the first chunk of the sequence, whose score becomes the highest, and those with
+   the highest scores, best first; of equal scores the earlier chunk. */
 static void specdec__retrieve_choose_chunks(const specdec__kernels *kernels, float *scores, int count, int kept,
                                             specdec_candidate *chosen)
 {
@@ -48522,8 +48579,8 @@ static void specdec__retrieve_choose_chunks(const specdec__kernels *kernels, flo
     specdec__sample_best_tokens(kernels, scores, count, kept, chosen);
 }
 
-/* The context's recall: chooses the chunks of a layer, head by head, and copies them over the former ones. Layers that
-   share another layer's keys share its chunks. */
+/* The function `recall` of the context with the small cache: chooses the chunks of a layer, head by head, and copies
+   them over the former ones. Layers that share another layer's keys share its chunks. */
 static void specdec__retrieve_recall_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->before_attention_argument;
@@ -48541,7 +48598,8 @@ static void specdec__retrieve_recall_layer(specdec__context *c, int thread, cons
         }
 }
 
-/* Takes small caches of `budget` tokens from an arena. */
+/* Takes the memory of small caches, of `budget` tokens each, from an arena. chunk: tokens of a chunk; nodes: of a step,
+   at most. */
 static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context *target,
                                    const specdec__kv_demand *whole, int budget, int chunk, int nodes,
                                    specdec__arena *arena)
@@ -48582,8 +48640,8 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
         r->path[i] = i;
 }
 
-/* Reserves slots for n tokens behind a view of the small cache, and makes them part of the view. Returns 0 if there is
-   no room, else 1. */
+/* Reserves slots for n tokens behind a sequence's view of the small cache, and makes them part of the view. Returns 0
+   if there is no room, else 1. */
 static int specdec__retrieve_reserve_tokens(specdec__retrieval *r, specdec__view *view, int n)
 {
     if (n && !specdec__view_reserve(view, &r->context.kv, n))
@@ -48592,8 +48650,8 @@ static int specdec__retrieve_reserve_tokens(specdec__retrieval *r, specdec__view
     return 1;
 }
 
-/* Prepares the small cache for a chain behind the committed tokens of a sequence: slots of chunks, which the next step
-   chooses, and exact copies of the tokens behind them. Returns 0 if there is no room. */
+/* Prepares the small cache for drafting a chain behind the committed tokens of sequence `at`: slots of chunks, which
+   the next step chooses, and exact copies of the keys behind them. Returns 0 if there is no room, else 1. */
 static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const specdec__view *whole)
 {
     specdec__retrieved *t = &r->sequences[at];
@@ -48626,8 +48684,8 @@ static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const sp
     return 1;
 }
 
-/* The target's context, with the small cache, for a step behind the end of the small view. The step chooses chunks by
-   its first node, if the former ones were used for enough draft tokens. */
+/* Returns the context for a step of the target with the small cache, behind the end of its view. The step chooses
+   chunks by its first node if the former chunks were used for enough draft tokens. */
 static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
@@ -48653,54 +48711,64 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__FORCED_BYTES 64 /* forced bytes that are tokenised together, at most */
-#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path with states, at most */
-#define SPECDEC__CONSTRAINED_EXTRA 15 /* candidates that are checked besides the k wanted ones, before a mask is made */
+#define SPECDEC__FORCED_BYTES 64 /* bytes that a constraint forces and that are tokenized together, at most */
+#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path whose constraint states are
+                                                                    stored, at most */
+#define SPECDEC__CONSTRAINED_EXTRA 15 /* tokens that are checked one by one, besides the k wanted ones, before a mask of
+                                         all tokens is made */
 
-enum { SPECDEC__CONSTRAINED_MARKS = 24 }; /* control tokens that calls of tools are written with, at most */
+enum { SPECDEC__CONSTRAINED_MARKS = 24 }; /* control tokens with which tool calls are written, at most */
 
 struct specdec__constrained;
 
-/* The memory that all constrained sequences of an engine share. */
+/* The memory that all constrained sequences of an engine share: the trie of the vocabulary, a mask of allowed tokens,
+   and the constraint's states behind the tokens of one path of a token tree. */
 typedef struct specdec__masker {
-    const specdec__vocab *vocab; /* the target's */
+    const specdec__vocab *vocab; /* the target's vocabulary */
     int vocab_size;            /* logits of a row */
-    const specdec_token_trie *trie; /* NULL until the first constraint; then it lies in trie_memory */
-    unsigned char *trie_memory; /* (trie_bytes): where the trie is built */
-    size_t trie_bytes;
-    uint32_t *mask;            /* (vocab_size bits): 1: the token is allowed */
-    float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
+    const specdec_token_trie *trie; /* the vocabulary's tokens as a trie, in trie_memory; NULL until the first
+                                       constraint is used */
+    unsigned char *trie_memory; /* (trie_bytes): memory in which the trie is built */
+    size_t trie_bytes;          /* bytes of trie_memory */
+    uint32_t *mask;            /* (vocab_size bits): 1: the token is allowed; computed by
+                                  specdec__constrained_compute_mask */
+    float *row;                /* (vocab_size): a copy of a row of logits: -infinity where the mask has no bit */
     specdec__mask_walk *walk;  /* scratch of specdec__mask_compute */
-    int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5): tokens of the forced bytes */
-    void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
-    size_t scratch_bytes;
-    int32_t marks[SPECDEC__CONSTRAINED_MARKS]; /* (mark_count) control tokens that count as their spelling in calls */
-    int mark_count;            /* -1: not looked for yet */
-    const struct specdec__constrained *owner; /* the constraint whose path is stored, behind the first `base` tokens */
-    int base, path_count;      /* tokens before the path; tokens of the path */
-    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count): draft tokens, one behind the other */
-    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind each path token; last: scratch */
+    int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5): the tokens that spell the forced bytes */
+    void *scratch;             /* (scratch_bytes): memory of the tokenizer for SPECDEC__FORCED_BYTES bytes */
+    size_t scratch_bytes;      /* bytes of scratch */
+    int32_t marks[SPECDEC__CONSTRAINED_MARKS]; /* (mark_count): control tokens that count as the text they are spelled
+                                                  with in tool calls */
+    int mark_count;            /* number of these tokens; -1: they were not searched yet */
+    const struct specdec__constrained *owner; /* the sequence's constraint that the stored path belongs to */
+    int base, path_count;      /* tokens of the sequence before the path; draft tokens of the path */
+    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count): the draft tokens of a path of the token tree, from its
+                                                  root on */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): the constraint's state behind each token of
+                                         the path; the last one is scratch */
 } specdec__masker;
 
-/* The constraint of a sequence. Its states depend only on the sequence's tokens from index `from` on; they are stored
-   so that these tokens are not parsed again. */
+/* The constraint of a sequence. Its states depend only on the sequence's tokens from index `from` on. The state behind
+   the committed tokens is stored, so that they are not parsed again. */
 typedef struct specdec__constrained {
     specdec__masker *masker;   /* NULL: the engine has no room for constraints */
-    const specdec_constraint *constraint; /* NULL: none */
-    uint64_t hash;             /* of the constraint */
-    specdec_allow allow;       /* the caller's callback, which allows tokens; NULL: none */
-    void *allow_data;          /* the callback's argument */
-    const int32_t *ends;       /* (end_count) tokens that end the answer besides those of the vocabulary */
-    int end_count;
+    const specdec_constraint *constraint; /* the compiled constraint; NULL: there is none */
+    uint64_t hash;             /* hash of the constraint */
+    specdec_allow allow;       /* the caller's function that allows or forbids a token; NULL: none */
+    void *allow_data;          /* the first argument of that function */
+    const int32_t *ends;       /* (end_count): tokens that end the answer, besides the end tokens of the vocabulary */
+    int end_count;             /* number of these tokens */
     int from;                  /* index of the token at which the constraint begins */
-    int anchored;              /* 1: tokens have slid out of the context; the constraint begins in state[1] */
-    int spelled;               /* 1: marks of calls count as their spelling */
-    int length;                /* state[0] is the state behind so many tokens */
-    int32_t last;              /* the last of these tokens; -1: length is 0 */
-    specdec_constraint_state *state; /* (2): behind the first `length` tokens; at index `from`, where anchored */
+    int anchored;              /* 1: the constraint's first tokens have slid out of the context, and it continues from
+                                  state[1] */
+    int spelled;               /* 1: control tokens that mark tool calls count as the text they are spelled with */
+    int length;                /* tokens of the sequence that state[0] is the state behind */
+    int32_t last;              /* the last of these tokens; -1: there are none */
+    specdec_constraint_state *state; /* (2): [0]: the constraint's state behind the first `length` tokens; [1]: at index
+                                        `from`, where anchored is 1 */
 } specdec__constrained;
 
-/* Whether a sequence has a constraint or a callback that limits its tokens. */
+/* Returns whether a sequence has a constraint, or a function of the caller's, that limits its tokens. */
 SPECDEC__INLINE int specdec__constrained_is_limited(const specdec__constrained *c)
 {
     return SPECDEC__CONSTRAINTS && c && (c->constraint || c->allow);
@@ -48708,7 +48776,7 @@ SPECDEC__INLINE int specdec__constrained_is_limited(const specdec__constrained *
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-/* Takes an engine's memory for constraints from an arena. m: NULL where the arena only counts. */
+/* Takes the memory for constraints of an engine from an arena. m: NULL where the arena only counts bytes. */
 static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vocab, int vocab_size,
                                     specdec__arena *arena)
 {
@@ -48757,7 +48825,7 @@ static void specdec__masker_build_trie(specdec__masker *m)
 
 /* --- states ------------------------------------------------------------------------------------------------------- */
 
-/* Whether a token ends the answer. */
+/* Returns whether a token ends the sequence's answer. */
 static int specdec__constrained_is_end(const specdec__constrained *c, int32_t token)
 {
     int i;
@@ -48768,8 +48836,8 @@ static int specdec__constrained_is_end(const specdec__constrained *c, int32_t to
     return specdec__vocab_token_ends_text(c->masker->vocab, token);
 }
 
-/* Whether the decoder drops the space at the beginning of the plain token behind `previous` (-1: none): SPM puts a
-   space before a text. */
+/* Returns whether decoding drops the space at the beginning of the plain token behind `previous` (-1: none).
+   Vocabularies of SentencePiece put a space before a text. */
 static int specdec__constrained_drops_space(const specdec__constrained *c, int32_t previous)
 {
     const specdec__vocab *v = c->masker->vocab;
@@ -48779,7 +48847,7 @@ static int specdec__constrained_drops_space(const specdec__constrained *c, int32
             specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)previous)));
 }
 
-/* Whether a token is a control token that marks calls and counts as its spelling. */
+/* Returns whether a token is a control token that marks tool calls and counts as the text it is spelled with. */
 static int specdec__constrained_is_mark(const specdec__constrained *c, int32_t token)
 {
     int i;
@@ -48790,7 +48858,7 @@ static int specdec__constrained_is_mark(const specdec__constrained *c, int32_t t
     return 0;
 }
 
-/* The bytes that a token adds to the text behind `previous`; empty: it adds none. */
+/* Returns the bytes that a token adds to the text behind token `previous`; empty: it adds none. */
 static specdec__bytes specdec__constrained_token_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
 {
     const specdec_token_trie *trie = c->masker->trie;
@@ -48813,8 +48881,8 @@ static specdec__bytes specdec__constrained_token_bytes(const specdec__constraine
     return bytes;
 }
 
-/* Advances a state by one token, which follows token `previous`. Behind a token that was not allowed, no token is
-   allowed. */
+/* Advances a state of the constraint by one token, which follows token `previous`. Behind a token that was not allowed,
+   no token is allowed. */
 static void specdec__constrained_advance_state(const specdec__constrained *c, specdec_constraint_state *state,
                                                int32_t previous, int32_t token)
 {
@@ -48830,11 +48898,11 @@ static void specdec__constrained_advance_state(const specdec__constrained *c, sp
         state->threads = 0;
 }
 
-/* The token before index `at` of a sequence; -1: there is none. */
+/* Returns the token before index `at` of a sequence; -1: there is none. */
 SPECDEC__INLINE int32_t specdec__constrained_token_before(const int32_t *text,
                                                           int at) { return at > 0 ? text[at - 1] : -1; }
 
-/* Begins the constraint behind the first `from` tokens of its sequence. */
+/* Makes the constraint begin behind the first `from` tokens of its sequence. */
 static void specdec__constrained_begin(specdec__constrained *c, int from)
 {
     c->from = from;
@@ -48844,7 +48912,7 @@ static void specdec__constrained_begin(specdec__constrained *c, int from)
         c->masker->owner = NULL;
 }
 
-/* Drops the stored states behind more than the first `count` tokens. */
+/* Drops the stored states of the constraint behind more than the first `count` tokens of its sequence. */
 static void specdec__constrained_forget_states(specdec__constrained *c, int count)
 {
     if (c->length > count)
@@ -48853,7 +48921,7 @@ static void specdec__constrained_forget_states(specdec__constrained *c, int coun
         c->masker->owner = NULL;
 }
 
-/* Sets state[0] to the state behind the first `count` tokens of the sequence. */
+/* Computes the constraint's state behind the first `count` tokens of the sequence, and stores it as state[0]. */
 static void specdec__constrained_commit_state(specdec__constrained *c, const int32_t *text, int count)
 {
     if (!SPECDEC__CONSTRAINTS || !c->constraint)
@@ -48874,7 +48942,7 @@ static void specdec__constrained_commit_state(specdec__constrained *c, const int
         c->masker->owner = NULL;
 }
 
-/* The constraint's state behind the first `count` tokens of text, which may end with draft tokens. */
+/* Returns the constraint's state behind the first `count` tokens of text, which may end with draft tokens. */
 static const specdec_constraint_state *specdec__constrained_state_behind(specdec__constrained *c, const int32_t *text,
                                                                          int count)
 {
@@ -48901,7 +48969,7 @@ static const specdec_constraint_state *specdec__constrained_state_behind(specdec
     return &m->states[count - c->length - 1];
 }
 
-/* Whether the first `count` tokens satisfy the constraint, and no token may follow but an end. */
+/* Returns whether the first `count` tokens satisfy the constraint, and no token may follow them but an end token. */
 static int specdec__constrained_is_closed(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state;
@@ -48914,8 +48982,9 @@ static int specdec__constrained_is_closed(specdec__constrained *c, const int32_t
 
 /* --- tokens ------------------------------------------------------------------------------------------------------- */
 
-/* Whether the constraint may allow a token that begins with these `size` bytes, which must follow, and is longer.
-   behind: the state behind the bytes. It may return 1 where only the first byte behind them is allowed. */
+/* Returns whether the constraint may allow a token that is longer than `size` bytes and begins with these bytes, which
+   must follow. behind: the constraint's state behind the bytes. The result may be 1 where only the first byte behind
+   them is allowed. */
 static int specdec__constrained_allows_longer(const specdec__constrained *c, const unsigned char *bytes, size_t size,
                                               const specdec_constraint_state *behind)
 {
@@ -48943,8 +49012,9 @@ static int specdec__constrained_allows_longer(const specdec__constrained *c, con
     return 0;
 }
 
-/* The forced token: where the constraint leaves one continuation, the first token of its tokenisation, unless a token
-   that is longer than the continuation is allowed. -1: no token is forced. */
+/* Returns the forced token behind the first `count` tokens: where the constraint leaves one continuation, the first
+   token that the tokenizer makes of it, unless a token longer than the continuation is allowed. -1: no token is
+   forced. */
 static int32_t specdec__constrained_forced_token(specdec__constrained *c, const int32_t *text, int count)
 {
     const int32_t previous = specdec__constrained_token_before(text, count);
@@ -48980,7 +49050,7 @@ static int32_t specdec__constrained_forced_token(specdec__constrained *c, const 
     return tokens[0];
 }
 
-/* Whether the constraint (without the callback) allows a token in a state. */
+/* Returns whether the constraint, without the caller's function, allows a token behind token `previous` in a state. */
 static int specdec__constrained_state_allows(const specdec__constrained *c, const specdec_constraint_state *state,
                                              int32_t previous, int32_t token)
 {
@@ -48992,7 +49062,8 @@ static int specdec__constrained_state_allows(const specdec__constrained *c, cons
     return bytes.size && specdec__constraint_allows_bytes(c->constraint, state, bytes.data, bytes.size);
 }
 
-/* Sets the bits of the mask that the constraint (without the callback) allows behind the first `count` tokens. */
+/* Sets the bits of the mask for all tokens that the constraint, without the caller's function, allows behind the first
+   `count` tokens. */
 static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state = specdec__constrained_state_behind(c, text, count);
@@ -49018,14 +49089,14 @@ static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_
         }
 }
 
-/* Whether the mask allows a token. */
+/* Returns whether the mask allows a token. */
 SPECDEC__INLINE int specdec__masker_has_token(const specdec__masker *m, int32_t token)
 {
     return m->mask[token / 32] >> token % 32 & 1;
 }
 
-/* Fills m->mask with the tokens that are allowed behind the first `count` tokens; if no token is, with end tokens.
-   Returns the lowest. */
+/* Computes m->mask: the tokens that are allowed behind the first `count` tokens; if there are none, the end tokens.
+   Returns the lowest allowed token. */
 static int32_t specdec__constrained_compute_mask(specdec__constrained *c, const int32_t *text, int count)
 {
     specdec__masker *m = c->masker;
@@ -49056,7 +49127,8 @@ static int32_t specdec__constrained_compute_mask(specdec__constrained *c, const 
     return 0;
 }
 
-/* A copy of a row of logits (vocab) in which all forbidden tokens are -infinity. *lowest: the first allowed token. */
+/* Returns a copy of a row of logits (vocab) in which all forbidden tokens are -infinity. *lowest becomes the lowest
+   allowed token. */
 static const float *specdec__constrained_mask_row(specdec__constrained *c, const float *logits, int vocab,
                                                   const int32_t *text, int count, int32_t *lowest)
 {
@@ -49080,7 +49152,7 @@ static const float *specdec__constrained_mask_row(specdec__constrained *c, const
     return m->row;
 }
 
-/* Whether a token is allowed behind the first `count` tokens of text. */
+/* Returns whether a token is allowed behind the first `count` tokens of text. */
 static int specdec__constrained_allows_token(specdec__constrained *c, const int32_t *text, int count, int32_t token)
 {
     const int32_t forced = specdec__constrained_forced_token(c, text, count);
@@ -49094,7 +49166,8 @@ static int specdec__constrained_allows_token(specdec__constrained *c, const int3
     return token >= 0 && token < c->masker->vocab_size && specdec__masker_has_token(c->masker, token);
 }
 
-/* Removes forbidden tokens from candidates (found), and keeps at most k. Returns how many are left. */
+/* Removes forbidden tokens from candidates (found), and keeps the first k allowed ones at most. Returns how many are
+   left. */
 static int specdec__constrained_keep_allowed(specdec__constrained *c, const int32_t *text, int count, int found, int k,
                                              specdec_candidate *candidates)
 {
@@ -49116,41 +49189,45 @@ SPECDEC__FOR_SPEED
  *     chosen are passed over by the largest logit of their block.
  * ================================================================================================================== */
 
-#define SPECDEC__ROW_BLOCK_TOKENS    128  /* tokens that are passed over together; a multiple of 64 */
-#define SPECDEC__ROW_LEAST_TOKENS    4096 /* tokens of a row from which on blocks pay */
-#define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks that are searched for a top-p set, at most */
+#define SPECDEC__ROW_BLOCK_TOKENS    128  /* tokens of a block, which are passed over together if none of them can be
+                                             chosen; a multiple of 64 */
+#define SPECDEC__ROW_LEAST_TOKENS    4096 /* tokens of a row of logits, at least, for blocks to pay */
+#define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks of a row in which a top-p set is searched, at most */
 #define SPECDEC__ROW_ROUNDS   4    /* draws from the whole row before the top-p set is listed */
-#define SPECDEC__ROW_ROUNDING 1e-6 /* sums whose difference is below this share of all may be equal: floats are added */
+#define SPECDEC__ROW_ROUNDING 1e-6 /* sums that differ by less than this part of the whole may be equal, as floats are
+                                      rounded */
 
-/* How target and draft choose tokens: sampling, constraint, and memory for candidates. */
+/* How the target and drafters choose tokens from logits: settings of sampling, the constraint, and memory for
+   candidates. */
 typedef struct specdec__chooser {
-    const specdec__kernels *kernels;
-    const specdec__vocab *vocab;
-    const specdec_sampling *sampling;
+    const specdec__kernels *kernels;   /* functions of the instruction set in use */
+    const specdec__vocab *vocab;       /* the target's vocabulary */
+    const specdec_sampling *sampling;  /* the settings of sampling */
     specdec_candidate *items; /* (vocab): memory for a list of candidates */
-    specdec__constrained *constrained; /* NULL: all tokens are allowed */
-    float surprise;           /* of mirostat, in bits: see specdec__sampler_input */
+    specdec__constrained *constrained; /* the sequence's constraint; NULL: all tokens are allowed */
+    float surprise;           /* mirostat's limit of a token's surprise, in bits: see specdec__sampler_input */
 } specdec__chooser;
 
-/* A row of logits from which tokens are sampled: as a list of candidates; or, where the samplers leave out nothing but
+/* A row of logits from which tokens are sampled: as a list of candidates, or, where the samplers leave out nothing but
    the tokens behind a top-p set, as the logits themselves. */
 typedef struct specdec__row {
-    const specdec__kernels *kernels;
-    const float *logits; /* (size), which samplers may have changed */
+    const specdec__kernels *kernels;  /* functions of the instruction set in use */
+    const float *logits; /* (size): the logits, which samplers may have changed */
     int size; /* logits of the row */
-    float highest;       /* of the logits */
-    float temperature;   /* 0: the row is a list: `candidates` */
-    float top_p;         /* top-p of the logits before the temperature; 0: off */
-    specdec_candidates candidates; /* the list, or memory for one */
+    float highest;       /* the largest of the logits */
+    float temperature;   /* temperature by which the logits are to be divided; 0: the row is a list, `candidates` */
+    float top_p;         /* top-p of the logits, before they are divided by the temperature; 0: off */
+    specdec_candidates candidates; /* the list of candidates, or memory for one */
 } specdec__row;
 
-/* A token's logit as lists have it: minus the row's largest logit. */
+/* Returns a token's logit minus the row's largest logit, as lists of candidates have it. */
 SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
 {
     return row->logits[token] - row->highest;
 }
 
-/* Writes the k blocks with the largest logits, as sorted candidates, to the front of `blocks` (one a block). */
+/* Writes the k blocks of a row with the largest logits, sorted as candidates, to the front of `blocks`, which has room
+   for all blocks of the row. */
 static void specdec__row_find_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
 {
     const int count = (row->size + SPECDEC__ROW_BLOCK_TOKENS - 1) / SPECDEC__ROW_BLOCK_TOKENS;
@@ -49166,8 +49243,8 @@ static void specdec__row_find_blocks(const specdec__row *row, specdec_candidate 
     specdec__sample_select_first(NULL, blocks, count, k);
 }
 
-/* Appends the tokens of the block that begins with token `from`, whose logits are at least `least`, to `count` items.
-   Returns the new count. */
+/* Appends the tokens of the block that begins with token `from`, as far as their logits are at least `least`, to a list
+   of `count` items. Returns the new count. */
 static int specdec__row_collect_block(const specdec__row *row, int from, float least, specdec_candidate *items,
                                       int count)
 {
@@ -49185,9 +49262,9 @@ static int specdec__row_collect_block(const specdec__row *row, int from, float l
     return count;
 }
 
-/* Makes a list of at least k tokens that includes the k best: all tokens whose logits are at least the k-th best of the
-   k blocks with the largest logits. Returns how many; 0: a full list is as fast. The list of blocks lies at the end of
-   the first half of items, which no token reaches. */
+/* Makes a list of at least k tokens that includes the row's k best: all tokens whose logits are at least the k-th
+   largest among the largest logits of blocks. Returns how many tokens; 0: listing the whole row is as fast. The list of
+   blocks lies at the end of the first half of the row's list, which no token reaches. */
 static int specdec__row_list_best_blocks(const specdec__row *row, int k)
 {
     specdec_candidate *items = row->candidates.items, *blocks;
@@ -49207,8 +49284,8 @@ static int specdec__row_list_best_blocks(const specdec__row *row, int k)
     return found;
 }
 
-/* Makes the list that the first sampler of a chain would leave, without a list of the whole row. Returns how many; 0:
-   the whole list is needed. */
+/* Makes the list of candidates that the first sampler of a chain would leave, without listing the whole row. Returns
+   how many candidates; 0: the whole row has to be listed. */
 static int specdec__row_run_first_sampler(const specdec__row *row, const specdec_sampling *s, int sampler)
 {
     const float least = sampler == SPECDEC_SAMPLER_MIN_P ? specdec__log(s->min_p) : 0.0f;
@@ -49231,8 +49308,8 @@ static int specdec__row_run_first_sampler(const specdec__row *row, const specdec
     return from < row->size ? 0 : count;
 }
 
-/* Prepares a row of logits (size) for sampling. chooser->items (vocabulary): memory of the list; recent (recent_count):
-   the sequence before the row. */
+/* Prepares a row of logits (size) for sampling: applies biases and samplers. chooser->items (vocabulary): memory for
+   the list; recent (recent_count): the tokens of the sequence before the row. */
 static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser, const float *logits, int size,
                               const int32_t *recent, int recent_count)
 {
@@ -49278,12 +49355,12 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
 
 /* --- top-p ------------------------------------------------------------------------------------------------------- */
 
-/* Sums of e^(logit - best): of all tokens, and of those that come before one. */
+/* Sums of the weights e^(logit - largest logit) of a row. */
 typedef struct specdec__row_mass {
-    double all, before; /* of all tokens; of those before one */
+    double all, before; /* sum over all tokens; sum over the tokens that come before a certain one */
 } specdec__row_mass;
 
-/* Sums e^(logit - best) over all tokens of a row, and over those that come before `limit`. */
+/* Sums the weights e^(logit - largest logit) over all tokens of a row, and over those that come before `limit`. */
 static specdec__row_mass specdec__row_sum_weights(const specdec__row *row, specdec_candidate limit)
 {
     double lanes[32] = {0};
@@ -49301,14 +49378,14 @@ static specdec__row_mass specdec__row_sum_weights(const specdec__row *row, specd
     return mass;
 }
 
-/* Whether two sums differ by no more than rounding errors. */
+/* Returns whether two sums differ by no more than rounding errors. all: the sum of the whole row. */
 SPECDEC__INLINE int specdec__row_sums_equal(double sum, double wanted, double all)
 {
     return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
 }
 
-/* Makes a list of the row's top-p set from the best blocks. Returns how many candidates; 0: the set has tokens of other
-   blocks, or rounding decides. */
+/* Makes a list of the row's top-p set from the blocks with the largest logits. Returns how many candidates; 0: the set
+   has tokens of other blocks, or rounding decides whether it has. */
 static int specdec__row_list_nucleus_few(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
@@ -49335,7 +49412,7 @@ static int specdec__row_list_nucleus_few(const specdec__row *row)
                ? 0 : kept;
 }
 
-/* Makes a list of the row's top-p set, logits divided by the temperature. */
+/* Makes a list of the row's top-p set, with logits divided by the temperature. */
 static void specdec__row_list_nucleus(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
@@ -49355,9 +49432,9 @@ static void specdec__row_list_nucleus(specdec__row *row)
     row->temperature = 0;
 }
 
-/* Writes the k best tokens with noise, as by specdec_sample_top, of the row or of the tokens before `limit`, to `best`.
-   Groups of tokens that the largest possible noise, or their own, cannot lift to the k best are skipped. Returns how
-   many. */
+/* Writes the k best tokens with noise, as specdec_sample_top finds them, to `best`: of the whole row, or of the tokens
+   before `limit`. Blocks of tokens that the largest possible noise, or their own noise, cannot lift to the k best are
+   skipped. Returns how many it writes. */
 static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
                                     specdec_candidate *best)
 {
@@ -49384,9 +49461,9 @@ static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row,
     return held;
 }
 
-/* As specdec__row_search_best, from a top-p set. A token chosen from the whole row is the result if it is in the set,
-   that is if the tokens before it hold less than top_p; otherwise the tokens from it on are left out, and the search is
-   repeated. Returns how many; 0: a list is needed. */
+/* Writes the k best tokens with noise of a row's top-p set to `best`. A token chosen from the whole row is one of them
+   if it is in the set, that is if the tokens before it hold less than top_p. Otherwise the tokens from it on are left
+   out, and the search is repeated. Returns how many it writes; 0: a list of candidates is needed. */
 static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
 {
     specdec_candidate limit = {0, 0}, worst = {0, 0};
@@ -49416,7 +49493,8 @@ static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_ro
     return 0;
 }
 
-/* Writes the k best tokens of a row with noise, as by specdec_sample_top, to `best`. Returns how many. */
+/* Writes the k best tokens of a row with noise, as specdec_sample_top finds them, to `best`. Returns how many it
+   writes. */
 static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
 {
     const uint64_t noise_row = specdec__sample_noise_row(seed, position);
@@ -49432,7 +49510,7 @@ static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t p
     return specdec_sample_top(&row->candidates, seed, position, k, best);
 }
 
-/* Writes the distribution of specdec_sample_distribution, not normalised, to p (size). */
+/* Writes the probabilities of a row's tokens, as specdec_sample_distribution does, but not normalised, to p (size). */
 static void specdec__row_write_weights(specdec__row *row, float *p)
 {
     if (row->temperature > 0 && row->top_p > 0)
@@ -49443,7 +49521,8 @@ static void specdec__row_write_weights(specdec__row *row, float *p)
         specdec_sample_distribution(&row->candidates, row->size, p, NULL);
 }
 
-/* The surprise (-log2 of the probability) of a token of the row's list, in bits; 0: it is not in the list. */
+/* Returns the surprise of a token, -log2 of its probability in the row's list of candidates, in bits; 0: it is not in
+   the list. */
 static float specdec__row_token_surprise(const specdec__row *row, int32_t token)
 {
     const specdec_candidates *list = &row->candidates;
@@ -49873,37 +49952,44 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SHORT_LEAST_ROWS 8192     /* rows that are copied by default, at least */
-#define SPECDEC__SHORT_ROWS_DIVISOR 12       /* rows that are copied by default: all divided by this, if that is more */
-#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock passes over a row that is wanted often, at most */
-#define SPECDEC__SHORT_TRIAL_TREES 256      /* trees between two that use the other matrix, to time it */
-#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed acceptance of a token of a drafter with all rows */
-#define SPECDEC__SHORT_DECAY 0.998   /* at each decoded token, the counts of older ones are multiplied by this */
+#define SPECDEC__SHORT_LEAST_ROWS 8192     /* default number of copied rows of the output matrix, at least */
+#define SPECDEC__SHORT_ROWS_DIVISOR 12       /* default number of copied rows: all rows of the output matrix divided by
+                                                this, if that is more */
+#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock passes over a copied row that is wanted often, at
+                                               most */
+#define SPECDEC__SHORT_TRIAL_TREES 256      /* trees between two that are drafted with the other matrix, to time it */
+#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed probability that a draft token is accepted when all rows are used */
+#define SPECDEC__SHORT_DECAY 0.998   /* factor of the counts of older tokens at each decoded token */
 
-/* A short vocabulary: copies of some rows of a drafter's output matrix, which rows these are, and what both matrices
-   cost. */
+/* A short vocabulary of a drafter: copies of some rows of its output matrix, which tokens these rows belong to, and
+   what a level costs with the copies and with the whole matrix. */
 typedef struct specdec__short {
-    const specdec__matrix *full_matrix; /* (tokens, columns): the output matrix, all rows */
-    specdec__matrix matrix;      /* (rows, columns): copies of some rows of `full`, in tiles */
-    unsigned char *tiles;        /* of `matrix`: 16 rows each, interleaved */
-    unsigned char *side_by_side; /* (16 rows): scratch: a tile's rows as in the file */
+    const specdec__matrix *full_matrix; /* (tokens, columns): the output matrix with all rows */
+    specdec__matrix matrix;      /* (rows, columns): the copied rows, in tiles */
+    unsigned char *tiles;        /* memory of `matrix`: tiles of 16 rows, interleaved */
+    unsigned char *side_by_side; /* (16 rows): scratch: the rows of a tile as they lie in the file */
     int32_t *ids;                /* (rows): the token of each copied row */
-    int32_t *row_of_token;                /* (tokens): the copied row of each token; -1: it has none */
-    unsigned char *passes_left;        /* (rows): how often the clock still passes over a row before it takes it */
-    unsigned char *stale_tiles;        /* (tiles of 16 rows): 1: its rows have to be copied again */
-    int32_t *noted_tokens;            /* (sequences): tokens of each whose rows were wanted already */
-    int clock_hand;                    /* the copied row that the clock looks at next; it falls */
-    int in_use;                      /* 1: the current tree is drafted with `matrix`; 0: with `full` */
-    int tree_count;                   /* number of trees that were begun */
-    int always_in_use;                  /* 1: all trees are drafted with `matrix`: the caller asked for it */
+    int32_t *row_of_token;                /* (tokens): index of each token's copied row; -1: it has none */
+    unsigned char *passes_left;        /* (rows): how often the clock still passes over each copied row before it
+                                          replaces the row */
+    unsigned char *stale_tiles;        /* (tiles of 16 rows): 1: the tile's rows have to be copied again */
+    int32_t *noted_tokens;            /* (sequences): number of tokens of each sequence whose rows were wanted
+                                         already */
+    int clock_hand;                    /* index of the copied row that the clock looks at next; it falls */
+    int in_use;                      /* 1: the current tree is drafted with the copied rows; 0: with the whole matrix */
+    int tree_count;                   /* number of draft trees that were begun */
+    int always_in_use;                  /* 1: all trees are drafted with the copied rows, as the caller has asked for
+                                           it */
     double rest_bytes;                 /* bytes of weights that a level reads besides the output matrix */
-    double seconds[2];           /* mean of a level with `full` [0], with `matrix` [1]; 0: not measured */
-    double mean_levels;               /* mean number of levels of a tree */
-    double written_tokens, missed_tokens; /* decoded tokens, and those without a copied row; older ones weigh less */
+    double seconds[2];           /* mean seconds of a level with the whole matrix [0], with the copied rows [1]; 0: not
+                                    measured */
+    double mean_levels;               /* mean number of levels of a draft tree */
+    double written_tokens, missed_tokens; /* decoded tokens; those of them without a copied row; older ones weigh
+                                             less */
 } specdec__short;
 
-/* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the caller's
-   number, 0: as many as pay, -1: none; level: bytes of weights of a level. */
+/* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the number
+   that the caller asks for (0: as many as pay, -1: none); level: bytes of weights that a level reads. */
 static int specdec__short_count_rows(const specdec__matrix *full, int wanted, size_t level)
 {
     const int usual = specdec__max_int(SPECDEC__SHORT_LEAST_ROWS, full->rows / SPECDEC__SHORT_ROWS_DIVISOR);
@@ -49915,7 +50001,8 @@ static int specdec__short_count_rows(const specdec__matrix *full, int wanted, si
     return rows;
 }
 
-/* Gives copied row `row` to a token; worth: its initial count of passes. Returns the token that had the row. */
+/* Gives copied row `row` to a token. worth: how often the clock passes over the row at first. Returns the token that
+   had the row. */
 static int32_t specdec__short_put_token(specdec__short *s, int row, int32_t token, int worth)
 {
     const int32_t before = s->ids[row];
@@ -49928,7 +50015,7 @@ static int32_t specdec__short_put_token(specdec__short *s, int row, int32_t toke
     return before;
 }
 
-/* Whether a token ends an answer. */
+/* Returns whether a token ends an answer. */
 static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
 {
     int i = 0;
@@ -49939,7 +50026,7 @@ static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
 }
 
 /* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences, from an arena. level: bytes of
-   weights of a level with all rows. */
+   weights that a level reads with all rows. */
 static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
                                 const specdec__vocab *vocab, specdec__arena *arena)
 {
@@ -49975,7 +50062,7 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
 }
 
 /* Notes that a token has occurred in a sequence, and gives it a copied row if it has none. Returns the token that lost
-   its row; -1: none did. */
+   its row; -1: no token did. */
 static int32_t specdec__short_note_token(specdec__short *s, int32_t token)
 {
     const int row = s->row_of_token[token];
@@ -49989,8 +50076,8 @@ static int32_t specdec__short_note_token(specdec__short *s, int32_t token)
     return specdec__short_put_token(s, s->clock_hand, token, 1);
 }
 
-/* Notes the new tokens of sequence `at`, up to text[count]; those below `vocab` can have rows. whole (vocab): a row of
-   logits, in which tokens that lost their rows become -infinity. */
+/* Notes the new tokens of sequence `at`, up to text[count]. Tokens from id `vocab` on get no rows. whole (vocab): a row
+   of logits, in which tokens that lose their rows become -infinity. */
 static void specdec__short_count_text(specdec__short *s, int at, const int32_t *text, int count, int vocab,
                                       float *whole)
 {
@@ -50013,7 +50100,7 @@ static void specdec__short_count_text(specdec__short *s, int at, const int32_t *
     s->noted_tokens[at] = count;
 }
 
-/* Copies the rows of all stale tiles from the file into the tiles. */
+/* Copies the rows of all stale tiles from the file's matrix into the tiles. */
 static void specdec__short_copy_rows(specdec__short *s)
 {
     const specdec__matrix *m = &s->matrix;
@@ -50032,8 +50119,8 @@ static void specdec__short_copy_rows(specdec__short *s)
     }
 }
 
-/* Seconds of a level with the copied rows (on 1) or with the whole matrix (on 0): measured, or in proportion to bytes.
-   */
+/* Returns the seconds of a level with the copied rows (on 1) or with the whole matrix (on 0): measured, or in
+   proportion to bytes. */
 static double specdec__short_level_seconds(const specdec__short *s, int on)
 {
     const double row = (double)s->full_matrix->row_bytes;
@@ -50042,8 +50129,8 @@ static double specdec__short_level_seconds(const specdec__short *s, int on)
     return s->seconds[on] > 0 ? s->seconds[on] : s->seconds[!on] * bytes[on] / bytes[!on];
 }
 
-/* The expected tokens a second of a step with a drafted tree. level: seconds of a level; share: of all tokens, those
-   that have copied rows; step: seconds of the target's step. */
+/* Returns the expected tokens a second of a step with a draft tree. level: seconds of a level; share: the part of all
+   tokens that have copied rows; step: seconds of the target's step. */
 static double specdec__short_token_rate(const specdec__short *s, double level, double share, double step)
 {
     const double depth = s->mean_levels > 1 ? s->mean_levels : 1;
@@ -50054,7 +50141,8 @@ static double specdec__short_token_rate(const specdec__short *s, double level, d
     return tokens / (step + depth * level);
 }
 
-/* Chooses whether the next tree is drafted with the copied rows. step: seconds of the target's step; 0: unknown. */
+/* Chooses whether the next tree is drafted with the copied rows or with the whole matrix. step: seconds of the target's
+   step; 0: unknown. */
 static void specdec__short_choose_matrix(specdec__short *s, double step)
 {
     const double share = s->written_tokens > 0 ? 1 - s->missed_tokens / s->written_tokens : 1;
@@ -52704,74 +52792,91 @@ SPECDEC__FOR_SIZE
    verifying what is not accepted). Its credit is that exploration budget in seconds: each step adds the budget and what
    accepted draft tokens saved, and takes what they cost. Below 0 the drafter rests. A plain step is a target step of
    one node, without drafting. */
-#define SPECDEC__TUNE_BUDGET 0.0025      /* of all time: what a drafter may lose against plain steps */
-#define SPECDEC__TUNE_FIRST_CREDIT 0.8   /* plain steps: a drafter's credit before its first step */
-#define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* plain steps below 0: lowest credit, so that a drafter is back soon */
-#define SPECDEC__TUNE_MOST_CREDIT 12.0   /* plain steps: highest credit, so that old gains do not hide present losses */
-#define SPECDEC__TUNE_REST_CREDIT 0.1 /* plain steps a step: credit of a resting drafter that expects twice the rate */
+#define SPECDEC__TUNE_BUDGET 0.0025      /* share of all time that a drafter may lose against plain steps */
+#define SPECDEC__TUNE_FIRST_CREDIT 0.8   /* a drafter's credit before its first step, in plain steps */
+#define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* lowest credit, in plain steps below 0, so that a drafter is asked again
+                                            soon */
+#define SPECDEC__TUNE_MOST_CREDIT 12.0   /* highest credit, in plain steps, so that old gains do not hide present
+                                            losses */
+#define SPECDEC__TUNE_REST_CREDIT 0.1 /* credit, in plain steps a step, that a resting drafter gets which expects twice
+                                         the rate */
 #define SPECDEC__TUNE_REST_STEPS 4       /* steps between two estimates of the rate of a drafter that rests */
-#define SPECDEC__TUNE_RANKS 8            /* ranks of children whose acceptance is measured separately */
-#define SPECDEC__TUNE_BINS 10            /* ranges of a draft token's share whose acceptance is measured separately */
-#define SPECDEC__TUNE_DECAY 0.99         /* factor, a step, of the weight of older observations of acceptance */
-#define SPECDEC__TUNE_DRIFT_SHARE 0.9   /* of a change of one width's time: the share that applies to all widths */
-#define SPECDEC__TUNE_NEXT_NODE_COST 0.03 /* plain steps: assumed cost of a node beyond the widest measured step */
-#define SPECDEC__TUNE_CHEAP_LEVEL 0.05         /* plain steps: a drafter whose level takes less drafts at every step */
-#define SPECDEC__TUNE_CATCH_UP_TOKENS 8         /* tokens: a drafter that is further behind prefills before it drafts */
-#define SPECDEC__TUNE_PAYBACK_STEPS 50   /* steps within which a drafter's catching up must pay */
-#define SPECDEC__TUNE_WAIT_SHARE 0.25    /* plain steps: longest time of a drafter without cost, or wait for one */
-#define SPECDEC__TUNE_PREFILL_SHARE 0.36 /* of a step in which sequences decode: time that prefilling others may add */
+#define SPECDEC__TUNE_RANKS 8            /* ranks of children (1st, 2nd, ... most probable) whose acceptance is measured
+                                            separately */
+#define SPECDEC__TUNE_BINS 10            /* ranges of a drafter's probability for a token whose acceptance is measured
+                                            separately */
+#define SPECDEC__TUNE_DECAY 0.99         /* factor, at each step, of the weight of older observations of acceptance */
+#define SPECDEC__TUNE_DRIFT_SHARE 0.9   /* share of a change in the time of one step width that applies to the times of
+                                           all widths */
+#define SPECDEC__TUNE_NEXT_NODE_COST 0.03 /* assumed cost, in plain steps, of a node more than the widest measured step
+                                             has */
+#define SPECDEC__TUNE_CHEAP_LEVEL 0.05         /* a drafter whose level costs less than this, in plain steps, drafts at
+                                                  every step */
+#define SPECDEC__TUNE_CATCH_UP_TOKENS 8         /* a drafter that lacks more tokens of a sequence than this prefills
+                                                   them before it drafts */
+#define SPECDEC__TUNE_PAYBACK_STEPS 50   /* steps within which the prefilling that a drafter needs must pay */
+#define SPECDEC__TUNE_WAIT_SHARE 0.25    /* longest time, in plain steps, of a drafter without cost, or of a wait for a
+                                            drafter */
+#define SPECDEC__TUNE_PREFILL_SHARE 0.36 /* share by which prefilling prompts may lengthen a step in which sequences
+                                            decode */
 #define SPECDEC__TUNE_PREFILL_STEPS 32   /* steps with prefilling before one without, whose time is measured */
 #define SPECDEC__TUNE_SMALL_BYTES (8 << 20)  /* bytes of weights: smaller models are timed before the first step */
-#define SPECDEC__TUNE_TRIAL_SECONDS 0.004    /* seconds that timing them may take */
+#define SPECDEC__TUNE_TRIAL_SECONDS 0.004    /* seconds that timing small models may take */
 
 SPECDEC__STATIC_ASSERT(offers_have_ranks, SPECDEC__GROWN_CHILDREN <= SPECDEC__TUNE_RANKS);
 
 /* A running mean of measured times. */
 typedef struct specdec__tune_mean {
-    double seconds; /* 0: nothing was measured yet */
-    double seen;    /* number of measurements, up to 7: each later one has a weight of 1/7 */
+    double seconds; /* the mean, in seconds; 0: nothing was measured yet */
+    double seen;    /* number of measurements, up to 7: from then on each new one has a weight of 1/7 */
 } specdec__tune_mean;
 
-/* Measured costs and acceptance of a drafter, and its credit. */
+/* What was measured of a drafter: its costs, the acceptance of its draft tokens, and its credit. */
 typedef struct specdec__tune_drafter {
-    double cost;                /* estimate, in plain steps, of a level before one was timed; 0: none */
-    int ranks;                  /* children of a node that it may propose, at most */
+    double cost;                /* estimated cost of drafting a level, in plain steps, used until one is timed; 0:
+                                   drafting costs nothing */
+    int ranks;                  /* children of a node that the drafter may propose, at most */
     int certain;                /* 1: its draft tokens are always accepted */
-    int at_once;                /* 1: all levels together cost as much as one */
-    specdec__tune_mean level;   /* seconds of drafting a level */
-    specdec__tune_mean token_prefill; /* seconds of prefilling a token */
+    int at_once;                /* 1: drafting all levels together costs as much as drafting one */
+    specdec__tune_mean level;   /* measured seconds of drafting a level */
+    specdec__tune_mean token_prefill; /* measured seconds of prefilling a token */
     double credit;              /* seconds that the drafter may still lose against plain steps */
     int retry_steps;            /* steps until a drafter that does not pay is asked for one draft token again */
-    double offered[SPECDEC__TUNE_RANKS];  /* children of accepted nodes, by rank, the ranks before not being accepted */
-    double accepted[SPECDEC__TUNE_RANKS]; /* how many of these were accepted */
-    double share[SPECDEC__TUNE_BINS];     /* sums of the drafter's probabilities for children of accepted nodes */
-    double hits[SPECDEC__TUNE_BINS];      /* how many of these children were accepted */
+    double offered[SPECDEC__TUNE_RANKS];  /* by rank: children of accepted nodes that the drafter proposed, and whose
+                                             siblings of lower rank were not accepted */
+    double accepted[SPECDEC__TUNE_RANKS]; /* by rank: how many of these children were accepted */
+    double share[SPECDEC__TUNE_BINS];     /* by range of probability: sum of the drafter's probabilities for children of
+                                             accepted nodes */
+    double hits[SPECDEC__TUNE_BINS];      /* by range of probability: how many of these children were accepted */
 } specdec__tune_drafter;
 
-/* The load: prompt tokens in steps in which other sequences decode, and what they cost. */
+/* What was measured of the load: the prompt tokens that are prefilled in steps in which other sequences decode. */
 typedef struct specdec__tune_load {
-    double row, key;     /* seconds that a prompt token adds, and each key that it attends to; 0: not measured */
-    double key_ratio;    /* key / row before both are measured, by the shape of the model */
-    double rows, keys;   /* prompt tokens in the current step, and the keys that they attend to together */
-    double seconds;      /* running mean of steps without a load, of `nodes` nodes */
-    int nodes;           /* of the last measured step without a load; 0: none */
+    double row, key;     /* seconds that a prompt token adds to a step, and seconds of each key that it attends to; 0:
+                            not measured */
+    double key_ratio;    /* key / row before both were measured, by the shape of the model */
+    double rows, keys;   /* prompt tokens in the current step; keys that all of them attend to together */
+    double seconds;      /* running mean seconds of a step without a load, with `nodes` nodes */
+    int nodes;           /* nodes of the last measured step without a load; 0: none was measured */
     int outlier;         /* 1: the last step without a load was unexpectedly slow and is unused; -1: fast; 0: used */
     int seen;            /* number of measurements of row and key, up to 4 */
-    int most_rows;       /* prompt tokens of a measured step, at most */
-    int steps;           /* steps with a load since the last one without */
+    int most_rows;       /* most prompt tokens that a measured step had */
+    int steps;           /* steps with a load since the last step without one */
 } specdec__tune_load;
 
-/* All measurements of an engine by which trees are chosen. */
+/* All measurements of an engine by which token trees are chosen. */
 typedef struct specdec__tune {
-    specdec__tune_load load;
-    int count;                                          /* of drafters */
-    int async;                                          /* first index of steps: 1: a drafter runs during steps */
-    specdec__tune_mean steps[2][SPECDEC__MAX_TREE + 1]; /* seconds of the target's steps, by async and by nodes */
-    specdec__tune_drafter drafters[SPECDEC__MAX_DRAFTERS];
+    specdec__tune_load load;                            /* cost of prompt tokens in steps that decode */
+    int count;                                          /* number of drafters */
+    int async;                                          /* index into `steps`: 1: a drafter drafts while the target runs
+                                                           a step; 0: none does */
+    specdec__tune_mean steps[2][SPECDEC__MAX_TREE + 1]; /* seconds of the target's steps, by async and by number of
+                                                           nodes */
+    specdec__tune_drafter drafters[SPECDEC__MAX_DRAFTERS];  /* (count): what was measured of each drafter */
 } specdec__tune;
 
-/* Adds a drafter to the measurements. cost: estimate of a level, in plain steps; ranks: children that it may propose
-   behind a node (0: any number). */
+/* Adds a drafter to the measurements. cost: estimated cost of a level, in plain steps; ranks: children of a node that
+   it may propose, at most (0: any number). */
 static void specdec__tune_add_drafter(specdec__tune *tune, double cost, int ranks)
 {
     specdec__tune_drafter *t = &tune->drafters[tune->count++];
@@ -52791,7 +52896,8 @@ static void specdec__tune_add_drafter(specdec__tune *tune, double cost, int rank
     t->retry_steps = 16;
 }
 
-/* Adds a measured time to a mean: weights 1, 1/2, ... 1/7, then 1/7. A time above twice the mean counts as that. */
+/* Adds a measured time to a running mean: its weight is 1, 1/2, ... 1/7, then 1/7. A time above twice the mean counts
+   as twice the mean. */
 static void specdec__tune_add_time(specdec__tune_mean *mean, double seconds)
 {
     const double known = mean->seconds;
@@ -52802,7 +52908,8 @@ static void specdec__tune_add_time(specdec__tune_mean *mean, double seconds)
     mean->seconds = known + (seconds - known) / mean->seen;
 }
 
-/* Seconds of a plain step; before one was measured, estimated from the narrowest measured step; 0 if none was. */
+/* Returns the seconds of a plain step; before one was measured, an estimate from the narrowest measured step; 0 if none
+   was measured. */
 static double specdec__tune_plain_seconds(const specdec__tune *tune)
 {
     const specdec__tune_mean *step = tune->steps[tune->async];
@@ -52813,10 +52920,10 @@ static double specdec__tune_plain_seconds(const specdec__tune *tune)
     return step[n].seconds / (1 + 0.1 * (n - 1));
 }
 
-/* Estimates times[1..most]: seconds of a target's step by its nodes. Measured widths have their means, widths between
-   two of them are interpolated; each node beyond the widest adds a tenth of a plain step, or the mean slope if that is
-   steeper. Up to twice a widest width that was measured often, a node adds SPECDEC__TUNE_NEXT_NODE_COST: at a higher
-   estimate wider steps would never be tried. times never falls. */
+/* Estimates times[1..most]: the seconds of a step of the target by its number of nodes (width). Measured widths have
+   their means, widths between two of them are interpolated. Each node beyond the widest measured width adds a tenth of
+   a plain step, or the mean slope if that is steeper. Up to twice a widest width that was measured often, a node adds
+   only SPECDEC__TUNE_NEXT_NODE_COST: at a higher estimate wider steps would never be tried. times never falls. */
 static void specdec__tune_estimate_times(const specdec__tune *tune, double *times, int most)
 {
     const specdec__tune_mean *step = tune->steps[tune->async];
@@ -52842,7 +52949,8 @@ static void specdec__tune_estimate_times(const specdec__tune *tune, double *time
     }
 }
 
-/* Writes p[k]: the probability that a drafter's child of rank k + 1 is accepted and those of lower ranks are not. */
+/* Writes p[k]: the measured probability that a drafter's child of rank k + 1 is accepted and those of lower ranks are
+   not. */
 static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
 {
     double left = 0.999;
@@ -52854,13 +52962,14 @@ static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
     }
 }
 
-/* The index of the bin to which a draft token's share belongs. */
+/* Returns which range of probabilities a draft token belongs to, by the drafter's probability for it. */
 SPECDEC__INLINE int specdec__tune_share_bin(float probability)
 {
     return specdec__max_int(0, specdec__min_int(SPECDEC__TUNE_BINS - 1, (int)(probability * SPECDEC__TUNE_BINS)));
 }
 
-/* The measured probability that a draft token is accepted once its parent is; share: the drafter's own estimate. */
+/* Returns the measured probability that a draft token is accepted once its parent is. share: the drafter's own
+   probability for it. */
 static double specdec__tune_share_probability(const specdec__tune_drafter *t, float share)
 {
     int bin = specdec__tune_share_bin(share);
@@ -52869,8 +52978,8 @@ static double specdec__tune_share_probability(const specdec__tune_drafter *t, fl
     return t->certain ? 1 : p < 0.999 ? p : 0.999;
 }
 
-/* Sets frontier.probability, the probability that the path from the root is accepted, for all draft tokens from index
-   `from` on, by their shares. Tokens deeper than `deepest` levels get 0: they are not verified in this step. */
+/* Computes frontier.probability, the probability that the path from the root is accepted, for all draft tokens from
+   index `from` on, by their shares. Tokens deeper than `deepest` levels get 0: they are not verified in this step. */
 static void specdec__tune_set_paths(const specdec__tune_drafter *t, const specdec__draft_tree *drafts,
                                     specdec__draft_frontier *frontier, int from, int deepest)
 {
@@ -52883,8 +52992,8 @@ static void specdec__tune_set_paths(const specdec__tune_drafter *t, const specde
                     specdec__tune_share_probability(t, drafts->share[i]));
 }
 
-/* Counts which children of an accepted draft token (index `reached`) the target chose, verified or not. node: the child
-   that was accepted, in the merged tree, or -1; token: the target's choice. */
+/* Counts which children of an accepted draft token (index `reached`) the target chose, verified or not. node: the
+   accepted child in the merged tree, or -1; token: the token that the target chose. */
 static void specdec__tune_count_children(specdec__tune_drafter *t, const specdec__proposal *p, int reached, int node,
                                          int32_t token)
 {
@@ -52907,7 +53016,7 @@ static void specdec__tune_count_children(specdec__tune_drafter *t, const specdec
     }
 }
 
-/* Multiplies seen[i] and accepted[i] by SPECDEC__TUNE_DECAY where seen[i] is above `enough`. */
+/* Multiplies the counts seen[i] and accepted[i] (count) by SPECDEC__TUNE_DECAY where seen[i] is above `enough`. */
 static void specdec__tune_decay_pairs(double *seen, double *accepted, int count, double enough)
 {
     int i;
@@ -52919,7 +53028,7 @@ static void specdec__tune_decay_pairs(double *seen, double *accepted, int count,
         }
 }
 
-/* Reduces the weight of all observations of acceptance; called once a step. */
+/* Reduces the weight of all older observations of acceptance. It is called once a step. */
 static void specdec__tune_decay(specdec__tune *tune)
 {
     int i;
@@ -52932,19 +53041,20 @@ static void specdec__tune_decay(specdec__tune *tune)
     }
 }
 
-/* The limits and prices by which the tree of one sequence is chosen. */
+/* The limits and costs by which the token tree of one sequence is chosen in a step. */
 typedef struct specdec__plan {
-    double other_tokens;                 /* expected tokens of the other sequences in the step */
-    double plain_rate;                   /* tokens a second of the step with the root alone */
-    double rate;                         /* best rate that the drafters asked so far expect, at least plain_rate */
-    int most;                            /* nodes of the tree, the root included */
-    int fixed;                           /* 1: the configuration fixes the tree, whatever it costs */
-    double times[SPECDEC__MAX_TREE + 1]; /* seconds of the whole step, by the nodes of this tree */
+    double other_tokens;                 /* expected tokens of the step's other sequences */
+    double plain_rate;                   /* tokens a second of the step if this sequence's tree is the root alone */
+    double rate;                         /* best tokens a second that the drafters asked so far expect, at least
+                                            plain_rate */
+    int most;                            /* nodes of the tree, the root included, at most */
+    int fixed;                           /* 1: the configuration fixes the tree, whatever it costs; 0: it does not */
+    double times[SPECDEC__MAX_TREE + 1]; /* seconds of the whole step, by the number of nodes of this tree */
 } specdec__plan;
 
-/* The number of nodes, of at most `count`, with the highest expected tokens a second (*rate): the root and the most
-   probable draft tokens. worth (count): probabilities of acceptance, falling; drafting: seconds. 1: the root alone is
-   best. */
+/* Returns how many nodes, the root and the most probable draft tokens, at most `count`, give the most expected tokens a
+   second (*rate). worth (count): probabilities of acceptance, falling; drafting: seconds of drafting. 1: the root alone
+   is best. */
 static int specdec__tune_best_nodes(const specdec__plan *plan, const double *worth, int count, double drafting,
                                     double *rate)
 {
@@ -52963,7 +53073,8 @@ static int specdec__tune_best_nodes(const specdec__plan *plan, const double *wor
     return best;
 }
 
-/* Inserts a value into worth (count, falling), of which the `most` largest values are kept. Returns the new count. */
+/* Inserts a value into the falling list worth (count), of which the `most` largest values are kept. Returns the new
+   count. */
 static int specdec__tune_insert_value(double *worth, int count, int most, double value)
 {
     int at = count < most ? count : most - 1;
@@ -52976,22 +53087,23 @@ static int specdec__tune_insert_value(double *worth, int count, int most, double
     return count < most ? count + 1 : count;
 }
 
-/* Seconds of drafting a level; before one was timed, an estimate from its cost. plain: seconds of a plain step. */
+/* Returns the seconds of drafting a level; before one was timed, an estimate from the drafter's cost. plain: seconds of
+   a plain step. */
 SPECDEC__INLINE double specdec__tune_level_seconds(const specdec__tune_drafter *t, double plain)
 {
     return !(t->cost > 0) ? 0 : t->level.seconds > 0 ? t->level.seconds : (0.02 + t->cost) * plain;
 }
 
-/* Starts an empty mean with an estimate, so that an outlier in the first measurement counts little. */
+/* Sets an empty mean to an estimate, so that an outlier in the first measurement counts little. */
 static void specdec__tune_add_estimate(specdec__tune_mean *mean, double seconds)
 {
     if (!(mean->seen > 0) && seconds > 0)
         specdec__tune_add_time(mean, seconds);
 }
 
-/* Adds the seconds of drafting `levels` levels to a drafter's means. behind: tokens that it prefilled before; fresh: 1
-   if some of these are of the prompt. Returns the seconds that are not charged to the drafter: for prefilling the
-   prompt, or above twice the expected time, as other programs then had the processor. */
+/* Adds the seconds of drafting `levels` levels to a drafter's means. behind: tokens that the drafter prefilled before;
+   fresh: 1 if some of these are of the prompt. Returns the seconds that are not charged to the drafter: those of
+   prefilling the prompt, or those above twice the expected time, as other programs then had the processor. */
 static double specdec__tune_add_drafting(specdec__tune *tune, int drafter, int levels, int behind, int fresh,
                                          double seconds)
 {
@@ -53019,8 +53131,8 @@ static double specdec__tune_add_drafting(specdec__tune *tune, int drafter, int l
 /* Starts the clock of a drafter that is asked for draft tokens. */
 static void specdec__tune_begin_drafting(specdec__draft_books *books) { books->begun = specdec__os_seconds(); }
 
-/* Stops the clock of a drafter and adds its time; the other arguments are those of specdec__tune_add_drafting. levels
-   0: nothing was drafted. */
+/* Stops the clock of a drafter and adds its seconds to its means. levels: levels that it drafted; 0: it drafted
+   nothing. behind, fresh: as for specdec__tune_add_drafting. */
 static void specdec__tune_end_drafting(specdec__tune *tune, int drafter, specdec__draft_books *books, int levels,
                                        int behind, int fresh)
 {
@@ -53029,9 +53141,10 @@ static void specdec__tune_end_drafting(specdec__tune *tune, int drafter, specdec
     books->seconds = seconds - specdec__tune_add_drafting(tune, drafter, levels, behind, fresh, seconds);
 }
 
-/* Multiplies the means of all widths by a power of `times`, the measured time of one width over its mean. Changes of a
-   width that was measured often mostly come from the machine and hold for all widths, so seldom measured ones stay
-   comparable. The factors of times and 1/times cancel out; otherwise noise would make unmeasured widths dearer. */
+/* Multiplies the mean times of steps of all widths (numbers of nodes) by a power of `times`: the newly measured time of
+   one width over its mean, `step`. A change of a width that was measured often mostly comes from the machine and holds
+   for all widths, so seldom measured widths stay comparable. The factors of times and 1/times cancel out; otherwise
+   noise would make unmeasured widths dearer. */
 static void specdec__tune_scale_widths(specdec__tune *tune, const specdec__tune_mean *step, double times)
 {
     const double own = (1 - SPECDEC__TUNE_DRIFT_SHARE * step->seen / 7) / 2;
@@ -53044,8 +53157,8 @@ static void specdec__tune_scale_widths(specdec__tune *tune, const specdec__tune_
             tune->steps[i][k].seconds *= times;
 }
 
-/* Adds the time of a target step of `width` nodes. cold: 1 if a first step of a width may run on cold buffers: it then
-   counts as at most its estimate. */
+/* Adds the seconds of a target's step of `width` nodes to the mean of that width. cold: 1 if the first step of a width
+   may run on cold buffers: then it counts as at most its estimate. */
 static void specdec__tune_add_step(specdec__tune *tune, int width, double seconds, int cold)
 {
     specdec__tune_mean *step = &tune->steps[tune->async][width];
@@ -53064,15 +53177,16 @@ static void specdec__tune_add_step(specdec__tune *tune, int width, double second
     specdec__tune_add_time(step, seconds);
 }
 
-/* How much of prompts a step may prefill: tokens, until their costs reach the budget. */
+/* How much of prompts a step may still prefill: tokens, until their costs reach the budget. */
 typedef struct specdec__tune_prefill {
-    double budget;   /* left in this step: seconds, or tokens where row is 1 and key is 0 */
-    double row, key; /* cost of a token, and of each key that it attends to, in the budget's unit */
-    int most_tokens; /* left in this step */
+    double budget;   /* costs that are left in this step, in seconds; or in tokens, where row is 1 and key is 0 */
+    double row, key; /* cost of a token, and cost of each key that it attends to, in the budget's unit */
+    int most_tokens; /* prompt tokens that are left in this step, at most */
     int root;        /* 1: a prompt that is prefilled to its end needs one more token, for its root; 0: it does not */
 } specdec__tune_prefill;
 
-/* Seconds of a step of `nodes` nodes without a load: measured, or scaled from another width. */
+/* Returns the seconds of a step of `nodes` nodes without a load: measured, or scaled from a step with another number of
+   nodes. */
 static double specdec__tune_unloaded_seconds(const specdec__tune *tune, int nodes)
 {
     const specdec__tune_load *load = &tune->load;
@@ -53084,8 +53198,9 @@ static double specdec__tune_unloaded_seconds(const specdec__tune *tune, int node
     return load->nodes ? load->seconds * times[nodes] / times[load->nodes] : times[nodes];
 }
 
-/* Adds the time of a step of `nodes` nodes without a load. A time that is off by a quarter is not used, but the next
-   step has no load, too: if that is off in the same direction, the machine has changed, and it counts by half. */
+/* Adds the seconds of a step of `nodes` nodes without a load. A time that is off by a quarter is not used, but the next
+   step has no load, either: if that is off in the same direction, the machine has changed, and its time counts by
+   half. */
 static void specdec__tune_add_unloaded_step(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
@@ -53105,7 +53220,7 @@ static void specdec__tune_add_unloaded_step(specdec__tune *tune, int nodes, doub
     load->outlier = 0;
 }
 
-/* Writes the limits of prefilling in a step in which `roots` sequences decode to *slice: its time may grow by
+/* Writes the limits of prefilling in a step in which `roots` sequences decode to *slice: the step's time may grow by
    SPECDEC__TUNE_PREFILL_SHARE. One token before anything was measured, later up to twice the most tokens of a measured
    step. */
 static void specdec__tune_prefill_limits(specdec__tune *tune, int roots, specdec__tune_prefill *slice)
@@ -53142,15 +53257,15 @@ static int specdec__tune_admit_tokens(specdec__tune_load *load, specdec__tune_pr
     return n;
 }
 
-/* Expected seconds that the load adds to the current step. */
+/* Returns the expected seconds that the load, its prompt tokens, adds to the current step. */
 SPECDEC__INLINE double specdec__tune_load_seconds(const specdec__tune_load *load)
 {
     return load->rows * load->row + load->keys * load->key;
 }
 
-/* Adds the time of a step of `nodes` nodes with a load. The error of the expected time corrects load->row and
-   load->key, each by its part of that time: normalised least mean squares (Widrow and Hoff 1960). Errors above half of
-   that time are cut. */
+/* Adds the seconds of a step of `nodes` nodes with a load to the measurements. The error of the expected time corrects
+   load->row and load->key, each by its part of that time: normalised least mean squares (Widrow and Hoff 1960). Errors
+   above half of that time are cut. */
 static void specdec__tune_add_loaded_step(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
@@ -53173,13 +53288,13 @@ static void specdec__tune_add_loaded_step(specdec__tune *tune, int nodes, double
     load->most_rows = specdec__max_int(load->most_rows, (int)load->rows);
 }
 
-/* What a step cost, and which draft tokens it accepted. */
+/* What a step has cost, and which draft tokens it has accepted. */
 typedef struct specdec__tune_outcome {
     int nodes[SPECDEC__MAX_DRAFTERS];       /* verified draft tokens of each drafter */
-    int accepted[SPECDEC__MAX_DRAFTERS];    /* how many of these were accepted */
-    double drafting[SPECDEC__MAX_DRAFTERS]; /* seconds */
-    double seconds;                         /* of the target's step */
-    int base, sequences;                    /* nodes that are no draft tokens; sequences that decode */
+    int accepted[SPECDEC__MAX_DRAFTERS];    /* accepted draft tokens of each drafter */
+    double drafting[SPECDEC__MAX_DRAFTERS]; /* seconds of drafting of each drafter */
+    double seconds;                         /* seconds of the target's run */
+    int base, sequences;                    /* nodes of the run that are no draft tokens; sequences that decode */
 } specdec__tune_outcome;
 
 /* Updates each drafter's credit after a step: plus its budget, plus for each accepted draft token the time of a token
@@ -53211,8 +53326,8 @@ static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune
     }
 }
 
-/* Whether a drafter has to rest, as its credit is below 0; then it gets some credit back. rate: tokens a second that it
-   expects; the higher it is, the more credit it gets. */
+/* Returns whether a drafter has to rest, as its credit is below 0; in that case it gets some credit back. rate: tokens
+   a second that the drafter expects; the higher it is, the more credit it gets back. */
 static int specdec__tune_must_rest(specdec__tune *tune, int drafter, const specdec__plan *plan, double rate)
 {
     const double once = specdec__tune_plain_seconds(tune);
@@ -53224,14 +53339,15 @@ static int specdec__tune_must_rest(specdec__tune *tune, int drafter, const specd
     return 1;
 }
 
-/* Whether a drafter rests, and its rate is not even estimated in this step, of a sequence of `count` tokens. */
+/* Returns whether a drafter rests in this step without its rate being estimated. count: tokens of the sequence. */
 static int specdec__tune_skips_estimate(const specdec__tune *tune, int drafter, int count)
 {
     return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain && count % SPECDEC__TUNE_REST_STEPS;
 }
 
-/* Builds the tree of at most `levels` levels with the most tokens a second (*found) for a drafter; a chain for one that
-   proposes one child a node. level: seconds of drafting one. Returns 0 if the root alone is best. */
+/* Builds the tree of at most `levels` levels with the most tokens a second (*found) for a drafter; a chain for a
+   drafter that proposes one child a node. level: seconds of drafting a level. Returns 0 if the root alone is best, else
+   1. */
 static int specdec__tune_pick_tree(const specdec__tune_drafter *t, specdec_tree *tree, const specdec__plan *plan,
                                    int levels, int grows, double level, double *found)
 {
@@ -53258,10 +53374,10 @@ static int specdec__tune_pick_tree(const specdec__tune_drafter *t, specdec_tree 
     return !specdec_tree_chains(tree, 1, best - 1, NULL) && best > 1;
 }
 
-/* Builds the tree that a drafter is to fill (frontier.grows: to extend) in this step, after other drafters expected
-   plan->rate tokens a second. reading: seconds of prefilling that it needs before. A drafter that does not pay is asked
-   for one draft token every retry_steps steps, which costs about a hundredth of all time, and again at once when that
-   was accepted. Returns the best expected rate. */
+/* Builds the tree that a drafter is to fill (frontier.grows: to extend) in this step, after other drafters that expect
+   plan->rate tokens a second. reading: seconds of prefilling that the drafter needs before. A drafter that does not pay
+   is asked for one draft token every retry_steps steps, which costs about a hundredth of all time, and again at once
+   when that token was accepted. Returns the best expected tokens a second. */
 static double specdec__tune_shape_tree(specdec__tune_drafter *t, specdec__proposal *p, const specdec__plan *plan,
                                        double reading)
 {

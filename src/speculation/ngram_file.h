@@ -9,16 +9,16 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__NGRAM_HEAD_BYTES  24 /* bytes before the tokens of a file */
-#define SPECDEC__NGRAM_ENTRY_BYTES 40 /* bytes of an entry of the table of likely tokens */
+#define SPECDEC__NGRAM_HEAD_BYTES  24 /* bytes of an n-gram file before its tokens */
+#define SPECDEC__NGRAM_ENTRY_BYTES 40 /* bytes of an entry of the table of most probable tokens in an n-gram file */
 
-/* Where the parts of a file of n-grams are: the tokens, and the entries of the table of likely tokens. */
+/* Where the parts of an n-gram file lie: the tokens, and the entries of the table of most probable tokens. */
 typedef struct specdec__ngram_file {
-    const unsigned char *tokens, *entries; /* where the tokens and the entries begin */
+    const unsigned char *tokens, *entries; /* addresses at which the tokens and the entries begin */
     size_t count, entry_count; /* number of tokens; number of entries */
 } specdec__ngram_file;
 
-/* The number of entries in use of the table of likely tokens. */
+/* Returns how many entries of the table of most probable tokens are in use. */
 static size_t specdec__ngram_count_entries(const specdec__recycling *r)
 {
     size_t count = 0;
@@ -29,7 +29,7 @@ static size_t specdec__ngram_count_entries(const specdec__recycling *r)
     return count;
 }
 
-/* The number of tokens and end marks in a file that specdec__ngram_save_file writes. */
+/* Returns how many tokens and end marks the file has that specdec__ngram_save_file writes. */
 static size_t specdec__ngram_count_file_tokens(const specdec__ngram *index)
 {
     size_t tokens = (size_t)index->history_count;
@@ -41,8 +41,7 @@ static size_t specdec__ngram_count_file_tokens(const specdec__ngram *index)
     return tokens;
 }
 
-/* Writes the tokens that the index counts of a live sequence, and an end mark, to `to`. Returns the address behind
-   them. */
+/* Writes the counted tokens of an open sequence, and an end mark, to `to`. Returns the address behind them. */
 static unsigned char *specdec__ngram_save_sequence(const specdec__ngram_reader *reader, unsigned char *to)
 {
     int i;
@@ -55,7 +54,7 @@ static unsigned char *specdec__ngram_save_sequence(const specdec__ngram_reader *
     return to + 4;
 }
 
-/* Writes the entries of the table of likely tokens to `to`. Returns the address behind them. */
+/* Writes the entries of the table of most probable tokens to `to`. Returns the address behind them. */
 static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, unsigned char *to)
 {
     uint32_t i;
@@ -115,7 +114,7 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
     return SPECDEC_OK;
 }
 
-/* Finds the parts of a file of n-grams. Returns 0 when its size is not that of its parts, else 1. */
+/* Finds the parts of an n-gram file. Returns 0 if the file's size is not that of its parts, else 1. */
 static int specdec__ngram_find_file_parts(specdec__ngram_file *f, const unsigned char *data, size_t size)
 {
     size_t left = size - SPECDEC__NGRAM_HEAD_BYTES - 8;
@@ -136,7 +135,8 @@ static int specdec__ngram_find_file_parts(specdec__ngram_file *f, const unsigned
     return !((left - 4) % SPECDEC__NGRAM_ENTRY_BYTES) && (left - 4) / SPECDEC__NGRAM_ENTRY_BYTES == f->entry_count;
 }
 
-/* Reads an entry of the table of likely tokens. Returns 0 when its shares or tokens cannot be, else 1. */
+/* Reads an entry of the table of most probable tokens. Returns 0 if its shares or tokens cannot be right, else 1.
+   tokens: size of the vocabulary. */
 static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned char *from, int tokens)
 {
     int k;
@@ -153,8 +153,8 @@ static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned ch
     return 1;
 }
 
-/* Checks that data[size] is a file of specdec__ngram_save_file for this vocabulary, and finds its parts. tokens: the
-   size of the vocabulary. */
+/* Checks that data[size] is an n-gram file, as specdec__ngram_save_file writes it, for this vocabulary, and finds its
+   parts. tokens: size of the vocabulary. */
 static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const unsigned char *data, size_t size,
                                                 uint64_t vocabulary, int tokens, specdec_error *error)
 {
@@ -183,11 +183,11 @@ static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const un
     return SPECDEC_OK;
 }
 
-/* Reads the sequences of a file of specdec__ngram_save_file into the history, as if they ended now; the oldest tokens
-   are dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary.
-   Every byte is checked before any counts. O(size). A file that is refused changes nothing. Errors:
-   SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT: this index has no
-   history. */
+/* Appends the sequences of an n-gram file (specdec__ngram_save_file) to the history, as if they ended now; the oldest
+   tokens are dropped where there is no room. Entries of most probable tokens are stored where the table has none.
+   tokens: size of the vocabulary. Every byte is checked before any is used, so a file that is refused changes nothing.
+   O(size). Errors: SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT:
+   this index has no history. */
 static specdec_result specdec__ngram_load_file(specdec__ngram *index, uint64_t vocabulary, int tokens,
                                                const void *data, size_t size, specdec_error *error)
 {

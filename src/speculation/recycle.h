@@ -14,23 +14,24 @@
 #include "sample.h"
 
 SPECDEC__FOR_SIZE
-#define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
-#define SPECDEC__RECYCLE_TOKENS  6 /* most probable tokens that are stored of a row of logits */
+#define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of a context, at most */
+#define SPECDEC__RECYCLE_TOKENS  6 /* most probable tokens of a row of logits that are stored */
 
-/* An entry of the table: the most probable tokens behind a context. */
+/* An entry of the table of recycled tokens: the target's most probable tokens behind a context of one to three
+   tokens. */
 typedef struct specdec__recycled {
-    uint32_t tag;                            /* a hash of the context; its lowest bits are the entry's index */
-    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* their probabilities, falling, of 32768 together; 0: no token */
-    int32_t tokens[SPECDEC__RECYCLE_TOKENS]; /* the most probable first */
+    uint32_t tag;                            /* hash of the context; its lowest bits are the entry's index */
+    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities of the tokens, falling, in parts of 32768; 0: no token */
+    int32_t tokens[SPECDEC__RECYCLE_TOKENS]; /* the tokens, the most probable first */
 } specdec__recycled;
 
-/* The table of the most probable tokens behind contexts. */
+/* The table of recycled tokens: the target's most probable tokens behind contexts. */
 typedef struct specdec__recycling {
-    specdec__recycled *entries; /* [count] */
-    uint32_t count;             /* a power of two; 0: nothing is stored */
+    specdec__recycled *entries; /* [count]: a hash table of contexts, with one place for each index */
+    uint32_t count;             /* number of entries, a power of two; 0: nothing is stored */
 } specdec__recycling;
 
-/* Takes a table of at least `entries` entries (0: none) from an arena. */
+/* Takes the memory of a table of at least `entries` entries (0: none) from an arena. */
 static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *arena, int entries)
 {
     for (r->count = entries > 0; r->count && r->count < (uint32_t)entries; r->count *= 2)
@@ -40,7 +41,7 @@ static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *aren
         memset(r->entries, 0, r->count * sizeof *r->entries);
 }
 
-/* The tag of a context of n tokens, tail[0] being its newest. */
+/* Returns the hash of a context of n tokens, tail[0] being its newest. */
 static uint32_t specdec__recycle_hash_context(const int32_t *tail, int n)
 {
     uint64_t hash = (uint64_t)n;
@@ -51,14 +52,14 @@ static uint32_t specdec__recycle_hash_context(const int32_t *tail, int n)
     return (uint32_t)(hash >> 32);
 }
 
-/* The only entry that a context of this tag can have in the table, which has at least one. */
+/* Returns the only entry that a context with this hash can have in the table, which has at least one entry. */
 SPECDEC__INLINE specdec__recycled *specdec__recycle_entry_place(const specdec__recycling *r, uint32_t tag)
 {
     return &r->entries[tag & (r->count - 1)];
 }
 
-/* The entry of the longest context in the table, of the `known` tokens of tail; NULL: there is none. *length: its
-   tokens. */
+/* Returns the entry of the longest context in the table that the `known` tokens of tail, newest first, end with; NULL:
+   there is none. *length becomes the number of its tokens. */
 static const specdec__recycled *specdec__recycle_find_entry(const specdec__recycling *r, const int32_t *tail, int known,
                                                             int *length)
 {
@@ -73,8 +74,8 @@ static const specdec__recycled *specdec__recycle_find_entry(const specdec__recyc
     return NULL;
 }
 
-/* Stores the most probable tokens of a row of logits (vocab) behind tail (known tokens). Logits that were not computed
-   are -infinity or NaN. heat: the temperature; 0: greedy. */
+/* Stores the target's most probable tokens of a row of logits (vocab) behind a context, tail (known tokens, newest
+   first). Logits that were not computed are -infinity or NaN. heat: the temperature; 0: greedy. */
 static void specdec__recycle_store_row(specdec__recycling *r, const int32_t *tail, int known,
                                        const specdec__kernels *kernels, const float *logits, int vocab, float heat)
 {

@@ -19,37 +19,44 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SHORT_LEAST_ROWS 8192     /* rows that are copied by default, at least */
-#define SPECDEC__SHORT_ROWS_DIVISOR 12       /* rows that are copied by default: all divided by this, if that is more */
-#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock passes over a row that is wanted often, at most */
-#define SPECDEC__SHORT_TRIAL_TREES 256      /* trees between two that use the other matrix, to time it */
-#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed acceptance of a token of a drafter with all rows */
-#define SPECDEC__SHORT_DECAY 0.998   /* at each decoded token, the counts of older ones are multiplied by this */
+#define SPECDEC__SHORT_LEAST_ROWS 8192     /* default number of copied rows of the output matrix, at least */
+#define SPECDEC__SHORT_ROWS_DIVISOR 12       /* default number of copied rows: all rows of the output matrix divided by
+                                                this, if that is more */
+#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock passes over a copied row that is wanted often, at
+                                               most */
+#define SPECDEC__SHORT_TRIAL_TREES 256      /* trees between two that are drafted with the other matrix, to time it */
+#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed probability that a draft token is accepted when all rows are used */
+#define SPECDEC__SHORT_DECAY 0.998   /* factor of the counts of older tokens at each decoded token */
 
-/* A short vocabulary: copies of some rows of a drafter's output matrix, which rows these are, and what both matrices
-   cost. */
+/* A short vocabulary of a drafter: copies of some rows of its output matrix, which tokens these rows belong to, and
+   what a level costs with the copies and with the whole matrix. */
 typedef struct specdec__short {
-    const specdec__matrix *full_matrix; /* (tokens, columns): the output matrix, all rows */
-    specdec__matrix matrix;      /* (rows, columns): copies of some rows of `full`, in tiles */
-    unsigned char *tiles;        /* of `matrix`: 16 rows each, interleaved */
-    unsigned char *side_by_side; /* (16 rows): scratch: a tile's rows as in the file */
+    const specdec__matrix *full_matrix; /* (tokens, columns): the output matrix with all rows */
+    specdec__matrix matrix;      /* (rows, columns): the copied rows, in tiles */
+    unsigned char *tiles;        /* memory of `matrix`: tiles of 16 rows, interleaved */
+    unsigned char *side_by_side; /* (16 rows): scratch: the rows of a tile as they lie in the file */
     int32_t *ids;                /* (rows): the token of each copied row */
-    int32_t *row_of_token;                /* (tokens): the copied row of each token; -1: it has none */
-    unsigned char *passes_left;        /* (rows): how often the clock still passes over a row before it takes it */
-    unsigned char *stale_tiles;        /* (tiles of 16 rows): 1: its rows have to be copied again */
-    int32_t *noted_tokens;            /* (sequences): tokens of each whose rows were wanted already */
-    int clock_hand;                    /* the copied row that the clock looks at next; it falls */
-    int in_use;                      /* 1: the current tree is drafted with `matrix`; 0: with `full` */
-    int tree_count;                   /* number of trees that were begun */
-    int always_in_use;                  /* 1: all trees are drafted with `matrix`: the caller asked for it */
+    int32_t *row_of_token;                /* (tokens): index of each token's copied row; -1: it has none */
+    unsigned char *passes_left;        /* (rows): how often the clock still passes over each copied row before it
+                                          replaces the row */
+    unsigned char *stale_tiles;        /* (tiles of 16 rows): 1: the tile's rows have to be copied again */
+    int32_t *noted_tokens;            /* (sequences): number of tokens of each sequence whose rows were wanted
+                                         already */
+    int clock_hand;                    /* index of the copied row that the clock looks at next; it falls */
+    int in_use;                      /* 1: the current tree is drafted with the copied rows; 0: with the whole matrix */
+    int tree_count;                   /* number of draft trees that were begun */
+    int always_in_use;                  /* 1: all trees are drafted with the copied rows, as the caller has asked for
+                                           it */
     double rest_bytes;                 /* bytes of weights that a level reads besides the output matrix */
-    double seconds[2];           /* mean of a level with `full` [0], with `matrix` [1]; 0: not measured */
-    double mean_levels;               /* mean number of levels of a tree */
-    double written_tokens, missed_tokens; /* decoded tokens, and those without a copied row; older ones weigh less */
+    double seconds[2];           /* mean seconds of a level with the whole matrix [0], with the copied rows [1]; 0: not
+                                    measured */
+    double mean_levels;               /* mean number of levels of a draft tree */
+    double written_tokens, missed_tokens; /* decoded tokens; those of them without a copied row; older ones weigh
+                                             less */
 } specdec__short;
 
-/* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the caller's
-   number, 0: as many as pay, -1: none; level: bytes of weights of a level. */
+/* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the number
+   that the caller asks for (0: as many as pay, -1: none); level: bytes of weights that a level reads. */
 static int specdec__short_count_rows(const specdec__matrix *full, int wanted, size_t level)
 {
     const int usual = specdec__max_int(SPECDEC__SHORT_LEAST_ROWS, full->rows / SPECDEC__SHORT_ROWS_DIVISOR);
@@ -61,7 +68,8 @@ static int specdec__short_count_rows(const specdec__matrix *full, int wanted, si
     return rows;
 }
 
-/* Gives copied row `row` to a token; worth: its initial count of passes. Returns the token that had the row. */
+/* Gives copied row `row` to a token. worth: how often the clock passes over the row at first. Returns the token that
+   had the row. */
 static int32_t specdec__short_put_token(specdec__short *s, int row, int32_t token, int worth)
 {
     const int32_t before = s->ids[row];
@@ -74,7 +82,7 @@ static int32_t specdec__short_put_token(specdec__short *s, int row, int32_t toke
     return before;
 }
 
-/* Whether a token ends an answer. */
+/* Returns whether a token ends an answer. */
 static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
 {
     int i = 0;
@@ -85,7 +93,7 @@ static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
 }
 
 /* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences, from an arena. level: bytes of
-   weights of a level with all rows. */
+   weights that a level reads with all rows. */
 static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
                                 const specdec__vocab *vocab, specdec__arena *arena)
 {
@@ -121,7 +129,7 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
 }
 
 /* Notes that a token has occurred in a sequence, and gives it a copied row if it has none. Returns the token that lost
-   its row; -1: none did. */
+   its row; -1: no token did. */
 static int32_t specdec__short_note_token(specdec__short *s, int32_t token)
 {
     const int row = s->row_of_token[token];
@@ -135,8 +143,8 @@ static int32_t specdec__short_note_token(specdec__short *s, int32_t token)
     return specdec__short_put_token(s, s->clock_hand, token, 1);
 }
 
-/* Notes the new tokens of sequence `at`, up to text[count]; those below `vocab` can have rows. whole (vocab): a row of
-   logits, in which tokens that lost their rows become -infinity. */
+/* Notes the new tokens of sequence `at`, up to text[count]. Tokens from id `vocab` on get no rows. whole (vocab): a row
+   of logits, in which tokens that lose their rows become -infinity. */
 static void specdec__short_count_text(specdec__short *s, int at, const int32_t *text, int count, int vocab,
                                       float *whole)
 {
@@ -159,7 +167,7 @@ static void specdec__short_count_text(specdec__short *s, int at, const int32_t *
     s->noted_tokens[at] = count;
 }
 
-/* Copies the rows of all stale tiles from the file into the tiles. */
+/* Copies the rows of all stale tiles from the file's matrix into the tiles. */
 static void specdec__short_copy_rows(specdec__short *s)
 {
     const specdec__matrix *m = &s->matrix;
@@ -178,8 +186,8 @@ static void specdec__short_copy_rows(specdec__short *s)
     }
 }
 
-/* Seconds of a level with the copied rows (on 1) or with the whole matrix (on 0): measured, or in proportion to bytes.
-   */
+/* Returns the seconds of a level with the copied rows (on 1) or with the whole matrix (on 0): measured, or in
+   proportion to bytes. */
 static double specdec__short_level_seconds(const specdec__short *s, int on)
 {
     const double row = (double)s->full_matrix->row_bytes;
@@ -188,8 +196,8 @@ static double specdec__short_level_seconds(const specdec__short *s, int on)
     return s->seconds[on] > 0 ? s->seconds[on] : s->seconds[!on] * bytes[on] / bytes[!on];
 }
 
-/* The expected tokens a second of a step with a drafted tree. level: seconds of a level; share: of all tokens, those
-   that have copied rows; step: seconds of the target's step. */
+/* Returns the expected tokens a second of a step with a draft tree. level: seconds of a level; share: the part of all
+   tokens that have copied rows; step: seconds of the target's step. */
 static double specdec__short_token_rate(const specdec__short *s, double level, double share, double step)
 {
     const double depth = s->mean_levels > 1 ? s->mean_levels : 1;
@@ -200,7 +208,8 @@ static double specdec__short_token_rate(const specdec__short *s, double level, d
     return tokens / (step + depth * level);
 }
 
-/* Chooses whether the next tree is drafted with the copied rows. step: seconds of the target's step; 0: unknown. */
+/* Chooses whether the next tree is drafted with the copied rows or with the whole matrix. step: seconds of the target's
+   step; 0: unknown. */
 static void specdec__short_choose_matrix(specdec__short *s, double step)
 {
     const double share = s->written_tokens > 0 ? 1 - s->missed_tokens / s->written_tokens : 1;
