@@ -53880,76 +53880,86 @@ SPECDEC__FOR_SPEED
  *     other machines.
  * ================================================================================================================== */
 
-#define SPECDEC__AHEAD_RUN_NODES 4         /* draft tokens that one draft run extends, at most */
-#define SPECDEC__AHEAD_CUTOFF 0.02f        /* first cutoff: a draft token whose path is less probable is not extended */
-#define SPECDEC__AHEAD_CUTOFF_GROWTH 1.1f  /* factor of the cutoff after each draft run of a step */
-#define SPECDEC__AHEAD_CUTOFF_DECAY 0.8f   /* factor of the cutoff after a step that kept no draft token */
+#define SPECDEC__AHEAD_RUN_NODES 4         /* draft tokens that a draft run extends, at most */
+#define SPECDEC__AHEAD_CUTOFF 0.02f        /* first cutoff: draft tokens whose paths are less probable are not
+                                              extended */
+#define SPECDEC__AHEAD_CUTOFF_GROWTH 1.1f  /* factor by which the cutoff rises after each draft run of a step */
+#define SPECDEC__AHEAD_CUTOFF_DECAY 0.8f   /* factor by which the cutoff falls after a step that kept no draft token */
 #define SPECDEC__AHEAD_CUTOFF_LEAST 0.002f /* lowest cutoff */
-#define SPECDEC__AHEAD_TRIAL_SHARE 0.01    /* a trial of a mode ends when it has lost or saved this share of the time
-                                              that the other mode took before it */
-#define SPECDEC__AHEAD_TRIAL_STEPS 256     /* steps before the first trial of the other mode */
-#define SPECDEC__AHEAD_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time is never asynchronous */
-#define SPECDEC__AHEAD_TRIAL_STEPS_MOST 2048 /* steps between two trials, at most */
+#define SPECDEC__AHEAD_TRIAL_SHARE 0.01    /* share of the other mode's time that a trial of a mode may lose or save */
+#define SPECDEC__AHEAD_TRIAL_STEPS 256     /* steps before the first trial of the other mode of drafting */
+#define SPECDEC__AHEAD_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time than this is never
+                                              asynchronous */
+#define SPECDEC__AHEAD_TRIAL_STEPS_MOST 2048 /* steps between two trials of a mode, at most */
 
-/* Time and tokens of all steps made in one mode: synchronous, or asynchronous. */
+/* Time and tokens of all steps with one mode of drafting: synchronous, or asynchronous. */
 typedef struct specdec__ahead_mode {
-    double seconds;  /* of all these steps */
-    double drafting; /* of these, seconds in which the target waited for drafts */
-    double tokens;   /* of all these steps: the mean of decoded and expected ones, which varies less than either */
+    double seconds;  /* seconds of all these steps */
+    double drafting; /* seconds in which the target waited for drafts in these steps */
+    double tokens;   /* tokens of all these steps: the mean of decoded and expected tokens, which varies less than
+                        either */
 } specdec__ahead_mode;
 
-/* A draft run of the lane, which the caller's thread may look at while it runs. */
+/* A draft run of the drafter's lane, which the caller's thread may look at while it runs. */
 typedef struct specdec__draft_flight {
-    int32_t chosen[SPECDEC__AHEAD_RUN_NODES]; /* (count): the draft tokens that it extends */
-    int count;
-    int nodes;                                /* of the draft tree when the run began */
-    double begun;                             /* clock, seconds: when the run began */
+    int32_t chosen[SPECDEC__AHEAD_RUN_NODES]; /* (count): the draft tokens that the run extends */
+    int count;  /* number of these draft tokens */
+    int nodes;                                /* nodes of the draft tree when the run began */
+    double begun;                             /* clock in seconds when the run began */
 } specdec__draft_flight;
 
-/* A drafter that drafts while the target verifies: PipeInfer (Butler et al. 2024, arXiv 2407.11798). */
+/* The state of a drafter that drafts while the target verifies: PipeInfer (Butler et al. 2024, arXiv 2407.11798). */
 typedef struct specdec__ahead {
-    specdec__lane lane;        /* the threads that draft while the others verify */
-    specdec__drafter *drafter; /* that drafts on the lane; NULL: none does */
-    int threads;               /* of the lane; the target has the others */
+    specdec__lane lane;        /* the threads that draft while the other threads verify */
+    specdec__drafter *drafter; /* the drafter that drafts on the lane; NULL: none does */
+    int threads;               /* number of threads of the lane; the target has the others */
     int active;                /* 1: the lane drafts during the current step */
-    specdec *sequence;         /* that the lane drafts for */
-    int32_t *tokens;           /* (context + levels): the lane's copy of the sequence's tokens; `copied` are valid */
-    int copied;                /* first tokens of the sequence that `tokens` has */
+    specdec *sequence;         /* the sequence that the lane drafts for */
+    int32_t *tokens;           /* (context + levels): the lane's copy of the sequence's tokens, of which the first
+                                  `copied` are valid */
+    int copied;                /* number of the sequence's tokens that are copied */
     specdec__proposal p;       /* the lane's copy of the sequence's proposal */
-    specdec__tune_drafter acceptance; /* the lane's copy of what was measured of the drafter */
-    int levels;                /* limit: levels of the draft tree */
-    int nodes, width;          /* limits: draft tokens that are extended in all, and in one draft run */
-    float cutoff, first_cutoff; /* least path probability of an extended draft token: now, and at a step's begin */
-    int flight_count;          /* draft runs begun in the current step; the last one is flights[flight_count % 2] */
-    specdec__draft_flight flights[2];
-    int prefills;              /* 1: the lane prefills the sequence, which may take several steps */
-    specdec__tune_mean run_time; /* seconds of a draft run of the lane */
-    double usual_seconds;      /* run_time when the step began */
-    specdec_result result;     /* of the lane's job */
-    specdec_error error;       /* of the lane's job */
-    /* choice of the faster mode */
+    specdec__tune_drafter acceptance; /* the lane's copy of the measured acceptance of the drafter */
+    int levels;                /* levels of the draft tree, at most */
+    int nodes, width;          /* draft tokens that are extended in a step, and in one draft run, at most */
+    float cutoff, first_cutoff; /* draft tokens of lower path probability are not extended: now, and at the begin of a
+                                   step */
+    int flight_count;          /* number of draft runs begun in the current step; the last one is flights[flight_count %
+                                  2] */
+    specdec__draft_flight flights[2];  /* the two newest draft runs */
+    int prefills;              /* 1: the lane prefills the sequence for the drafter, which may take several steps */
+    specdec__tune_mean run_time; /* mean seconds of a draft run of the lane */
+    double usual_seconds;      /* mean seconds of a draft run when the step began */
+    specdec_result result;     /* result of what the lane executes */
+    specdec_error error;       /* error of what the lane executes */
+    /* choice of the faster mode of drafting, synchronous or asynchronous */
     specdec__ahead_mode modes[2]; /* measurements of synchronous steps, and of asynchronous ones */
-    double slowdown;           /* time of a target's step while the lane drafts over its time alone; 0: not measured */
-    double overlap_pace;       /* levels that the lane drafts while all threads would draft one */
-    int mode;                  /* of the current steps: 0: synchronous; 1: asynchronous */
-    int trial;                 /* 1: this mode is tried, to be compared with the other one */
-    int steps_left, steps_between; /* steps until the next choice of a mode, and from the last one to that */
+    double slowdown;           /* time of a step of the target while the lane drafts, over its time alone; 0: not
+                                  measured */
+    double overlap_pace;       /* levels that the lane drafts in the time in which all threads would draft one */
+    int mode;                  /* mode of the current steps: 0: synchronous; 1: asynchronous */
+    int trial;                 /* 1: the current mode is tried, to be compared with the other one */
+    int steps_left, steps_between; /* steps until the next choice of a mode; steps from the last choice to the next
+                                      one */
     int probe;                 /* 1: the current step measures slowdown and overlap_pace */
-    int times_estimated;       /* 1: times of asynchronous steps were measured, or estimated by slowdown */
+    int times_estimated;       /* 1: times of asynchronous steps were measured, or estimated by slowdown; 0: they were
+                                  not */
 } specdec__ahead;
 
-#define SPECDEC__PIPE_RUNS 16     /* runs that were sent and have not returned, at most */
+#define SPECDEC__PIPE_RUNS 16     /* pipelined runs that were sent and have not returned, at most */
 #define SPECDEC__PIPE_NODES 8     /* nodes of a pipelined run, at most */
-#define SPECDEC__PIPE_KEPT_NODES (SPECDEC__PIPE_RUNS * SPECDEC__PIPE_NODES) /* nodes that are not cancelled, at most */
-#define SPECDEC__PIPE_CUTOFF 0.01f /* a draft token whose path is less probable is not sent */
+/* nodes of all pipelined runs that are not cancelled, at most */
+#define SPECDEC__PIPE_KEPT_NODES (SPECDEC__PIPE_RUNS * SPECDEC__PIPE_NODES)
+#define SPECDEC__PIPE_CUTOFF 0.01f /* draft tokens whose paths are less probable are not sent to the target */
 #define SPECDEC__PIPE_WAIT_SHARE 0.5 /* a run is sent later, to wait for the oldest run, by at most this share of the
                                         time between two runs */
 
-/* Kinds of orders: run nodes, commit the keys of accepted nodes, drop all nodes. */
+/* Kinds of orders to the target's stages: run nodes, commit the keys of accepted nodes, drop all nodes. */
 enum { SPECDEC__ORDER_RUN, SPECDEC__ORDER_KEEP, SPECDEC__ORDER_DROP };
 
-/* A command to the target's stages. All stages obey all orders in the same sequence, so an order finds the keys of
-   every run that was sent before it. Nodes behind the committed tokens are numbered from 0 in the order of sending. */
+/* An order: a command to the stages of a pipelined target. All stages obey all orders in the same sequence, so an order
+   finds the keys of every run that was sent before it. Nodes behind the committed tokens are numbered from 0 in the
+   order of sending. */
 typedef struct specdec__order {
     int kind;   /* SPECDEC__ORDER_... */
     int first;  /* how many nodes have numbers before this order; RUN: its nodes get the next ones */
@@ -53960,17 +53970,17 @@ typedef struct specdec__order {
     int path[SPECDEC__PIPE_NODES + SPECDEC__PIPE_KEPT_NODES]; /* KEEP: (n + stay): accepted nodes, then others */
 } specdec__order;
 
-/* A stage of the target: a stretch of its layers, on this machine or on another one. */
+/* A stage of a pipelined target: some of its layers, one after the other, on this machine or on another one. */
 typedef struct specdec__stage {
-    specdec__context *context; /* cache and buffers of these layers */
-    specdec__view *view;       /* of the sequence whose runs these are */
+    specdec__context *context; /* cache of keys and values of these layers, and buffers */
+    specdec__view *view;       /* slots of the cache of the sequence whose runs the stage makes */
     int failed; /* 1: the cache had no room for a run; later runs are not made until an order has dropped all nodes */
 } specdec__stage;
 
 struct specdec__pipe;
 
-/* Bits of a lane's state: its oldest run has returned; its first stage is free for a run; all orders are obeyed; draft
-   tokens have arrived from another rank. */
+/* Bits of the state of a pipelined lane: its oldest run has returned; its first stage is free for a run; all orders are
+   obeyed; draft tokens have arrived from another rank. */
 enum {
     SPECDEC__PIPE_RETURNED = 1,
     SPECDEC__PIPE_FREE = 2,
@@ -53978,7 +53988,7 @@ enum {
     SPECDEC__PIPE_DRAFTED = 8
 };
 
-/* The functions of a lane of pipelined runs: threads of this machine, or other ranks, execute them. */
+/* The functions of a pipelined lane. Threads of this machine, or other ranks, execute its runs. */
 typedef struct specdec__pipe_kind {
     /* Sends an order, of which the lane takes a copy. */
     void (*submit)(struct specdec__pipe *pipe, const specdec__order *order);
@@ -53991,73 +54001,75 @@ typedef struct specdec__pipe_kind {
     void (*cancel)(struct specdec__pipe *pipe, int at);
 } specdec__pipe_kind;
 
-/* A run that was sent and has not been taken. */
+/* A pipelined run that was sent and has not been taken. */
 typedef struct specdec__pipe_run {
-    int n;           /* nodes that were sent in the run */
+    int n;           /* number of nodes that were sent in the run */
     int first, left; /* numbers [first, first + left): its nodes that can still be accepted */
-    int row[SPECDEC__PIPE_NODES]; /* (left): the rows of these nodes in the run */
-    int root;        /* 1: its first node is the last token of the sequence, not a draft token */
-    int cancelled;   /* 1: its stages were told not to compute it */
-    double sent;     /* clock, seconds: when it was sent */
+    int row[SPECDEC__PIPE_NODES]; /* (left): the row of each of these nodes in the run */
+    int root;        /* 1: the run's first node is the last token of the sequence; 0: it is a draft token */
+    int cancelled;   /* 1: the stages were told not to compute the run */
+    double sent;     /* clock in seconds when the run was sent */
 } specdec__pipe_run;
 
 /* The lane of a target that begins a run before earlier runs have returned, as a pipeline of stages can. Nodes of a run
    may descend from nodes of earlier runs that are not verified yet: PipeInfer (Butler et al. 2024). */
 typedef struct specdec__pipe {
-    const specdec__pipe_kind *kind; /* its functions */
-    int depth;      /* runs between sending and taking, at most */
+    const specdec__pipe_kind *kind; /* the lane's functions */
+    int depth;      /* pipelined runs between sending and taking, at most */
     specdec__tune stages; /* seconds of a run in the slowest stage, by the run's nodes */
-    double stage_seconds; /* of the run taken last, in the slowest stage; 0: not measured */
-    double least_probability; /* of one more node of the next run, for the node to pay */
+    double stage_seconds; /* seconds of the run taken last in the slowest stage; 0: not measured */
+    double least_probability; /* path probability that one more node of the next run must have, for the node to pay */
     int32_t *node;  /* (capacity of a proposal): the number of each draft token that was sent as a node; -1: not sent */
-    specdec *sequence; /* whose runs these are; the lane changes its view. NULL: no run is on its way */
-    int nodes;      /* nodes behind the committed tokens that have numbers */
-    int no_room;    /* 1: the cache had no room for the run sent last; only DROP may follow */
-    int count;      /* of runs that were sent and not taken */
-    specdec__pipe_run runs[SPECDEC__PIPE_RUNS]; /* (count): these runs, the oldest first */
-    specdec__tune_mean round_trip, draft; /* seconds from sending a run to taking it; of a draft run */
-    specdec__tune_mean trip_ratio; /* round trip over the run's time in the slowest stage */
-    double free_at; /* clock, seconds: when the first stage is expected to be free; 0: not known */
-    double wake_at; /* clock, seconds: when `wait` returns at the latest; 0: no limit */
-    double idle_since; /* clock, seconds: since when the first stage has been free for a run; 0: it is not free */
+    specdec *sequence; /* the sequence whose runs these are; the lane changes its view. NULL: no run is on its way */
+    int nodes;      /* number of nodes behind the committed tokens that have numbers */
+    int no_room;    /* 1: the cache had no room for the run sent last; only an order DROP may follow */
+    int count;      /* number of runs that were sent and not taken */
+    specdec__pipe_run runs[SPECDEC__PIPE_RUNS]; /* (count): the runs that were sent and not taken, the oldest first */
+    specdec__tune_mean round_trip, draft; /* mean seconds from sending a run to taking it; mean seconds of a draft
+                                             run */
+    specdec__tune_mean trip_ratio; /* mean of a run's round trip over its time in the slowest stage */
+    double free_at; /* clock in seconds when the first stage is expected to be free; 0: unknown */
+    double wake_at; /* clock in seconds when `wait` returns at the latest; 0: no limit */
+    double idle_since; /* clock in seconds since when the first stage has been free for a run; 0: it is not free */
 } specdec__pipe;
 
-/* Actions of a step. */
+/* Actions of a step of the engine: draft trees, send a run, take a run that has returned, end the step, wait. */
 enum { SPECDEC__STEP_DRAFT, SPECDEC__STEP_SEND, SPECDEC__STEP_TAKE, SPECDEC__STEP_END, SPECDEC__STEP_WAIT };
 
-/* The current step: it drafts, sends runs to the target's lane and verifies the runs that return. */
+/* The current step of the engine: it drafts, sends runs to the target's lane and verifies the runs that return. */
 typedef struct specdec__step {
     int several;    /* 1: several runs of one sequence are on their way; 0: the trees of all members are one run */
-    int act;        /* one run: the action done last, SPECDEC__STEP_... */
-    double start;   /* clock, seconds: when the step began */
-    specdec_result result; /* of its last action */
-    /* one run */
-    int nodes;      /* of the run, prompt tokens included */
-    double drafted; /* clock, seconds: when the trees were complete */
+    int act;        /* with one run: the action done last, SPECDEC__STEP_... */
+    double start;   /* clock in seconds when the step began */
+    specdec_result result; /* result of the step's last action */
+    /* a step with one run */
+    int nodes;      /* nodes of the run, prompt tokens included */
+    double drafted; /* clock in seconds when the trees were complete */
     double promise; /* expected tokens of the first member's tree; 0: not computed */
-    specdec_error error; /* of the run */
-    /* several runs */
+    specdec_error error; /* error of the run */
+    /* a step with several runs */
     specdec *t;     /* the sequence that decodes */
-    specdec__proposal *p; /* the sequence's proposal of the drafter */
-    int before;     /* tokens of the sequence when the step began */
-    int32_t chosen[SPECDEC__PIPE_NODES]; /* (count): draft tokens for the next run */
-    int count;
+    specdec__proposal *p; /* what the drafter proposes for the sequence */
+    int before;     /* number of tokens of the sequence when the step began */
+    int32_t chosen[SPECDEC__PIPE_NODES]; /* (count): draft tokens that are nodes of the next run */
+    int count;                           /* number of these draft tokens */
     int drafts;     /* number of draft tokens to be extended next; 0: the cutoff is lowered first */
     int until;      /* SPECDEC__PIPE_... bits that end a wait for the lane */
-    double wake_at; /* clock, seconds: when that wait ends at the latest; 0: no limit */
+    double wake_at; /* clock in seconds when that wait ends at the latest; 0: no limit */
 } specdec__step;
 
 struct specdec__engine;
 
-/* How an engine reaches the machines that hold a part of its target, or its draft model: the only interface between
-   the library and a cluster. An engine on one machine has none. */
+/* How an engine reaches the machines that hold a part of its target, or its draft model: the only interface between the
+   library and a cluster. An engine on one machine has no such table. */
 typedef struct specdec__remote {
     int drafts;         /* 1: this rank holds the draft model alone, in the target's place */
-    /* Removes from a model the layers of other ranks. */
+    /* Removes the layers that other ranks have from a model. */
     specdec_result (*cut)(specdec__model *model, const specdec_cluster *cluster, specdec_error *error);
-    /* Replaces a kind of drafter whose model lies on another rank. */
+    /* Replaces a drafter kind whose model lies on another rank by one that asks that rank. */
     void (*drafter)(const specdec_config *config, specdec_drafting drafting, specdec__drafter_kind *kind);
-    /* Takes this rank's memory from an arena, which may only count, once the engine is laid out. */
+    /* Takes the memory of this rank's part in the cluster from an arena, which may only count bytes, once the engine is
+       laid out. */
     void (*lay_out)(struct specdec__engine *engine, specdec__arena *arena);
     /* Used as hooks.progress while weights are repacked; its user_data is the engine. */
     int (*loads)(void *engine, const char *what, int done, int total);
@@ -54075,73 +54087,81 @@ typedef struct specdec__remote {
  * >>engine/engine: the members of an engine.
  * ================================================================================================================== */
 
-#define SPECDEC__WEIGHT_BYTES_A_THREAD (4 << 20) /* weights that a step must read for one more thread to pay, bytes */
-#define SPECDEC__PROMPT_BYTES_A_TOKEN 16         /* a prompt's bytes, at most, for each token of the context */
+#define SPECDEC__WEIGHT_BYTES_A_THREAD (4 << 20) /* bytes of weights that a step must read for one more thread to pay */
+#define SPECDEC__PROMPT_BYTES_A_TOKEN 16         /* bytes of a prompt for each token of the context, at most */
 
 enum { SPECDEC__MAX_MODELS = 4 }; /* models that an engine opens, at most: the target, and those of drafters */
 
-/* When an engine starts, it times the kernels' two orders of reading weights, kernels->reading and ->other_reading, on
-   slices of the target's weights. */
-#define SPECDEC__READING_LEAST_BYTES (64 << 20)  /* weights of a model, in bytes: smaller models are not timed */
-#define SPECDEC__READING_SLICE_BYTES (128 << 10) /* weights of a timed slice, in bytes, for each of two tiles of rows */
-#define SPECDEC__READING_MOST_SLICES 1024        /* timed slices, at most */
-#define SPECDEC__READING_TRIAL_SECONDS 0.015     /* seconds of the timing, at most */
-#define SPECDEC__READING_SWITCH_SHARE 0.98       /* other_reading is used if it takes less than this share of the time
-                                                    that `reading` takes */
+/* When an engine starts, it times the kernels' two orders of reading weights, kernels->reading and
+   kernels->other_reading, on slices of the target's weights. */
+#define SPECDEC__READING_LEAST_BYTES (64 << 20)  /* bytes of weights of a model, at least, for reading them to be
+                                                    timed */
+#define SPECDEC__READING_SLICE_BYTES (128 << 10) /* bytes of weights of a timed slice, for each of two tiles of rows */
+#define SPECDEC__READING_MOST_SLICES 1024        /* slices of weights that are timed, at most */
+#define SPECDEC__READING_TRIAL_SECONDS 0.015     /* seconds that timing may take, at most */
+#define SPECDEC__READING_SWITCH_SHARE 0.98       /* kernels->other_reading is used if it takes less than this share of
+                                                    the time that kernels->reading takes */
 
-/* Keys and values of an ended sequence, kept for sequences that begin with the same tokens. */
+/* The keys and values of a kept sequence: one that has ended, and whose first tokens later sequences may share. */
 typedef struct specdec__kept {
-    specdec__view view; /* the pages with the keys and values; length 0: the entry is empty */
-    int32_t *tokens;    /* (context): the sequence's tokens; the first view.length are valid */
+    specdec__view view; /* the pages with the sequence's keys and values; length 0: the entry is empty */
+    int32_t *tokens;    /* (context): the sequence's tokens, of which the first view.length are valid */
 } specdec__kept;
 
 /* An engine: models, caches, drafters, and the table of sequences. */
 typedef struct specdec__engine {
     specdec__ahead *ahead;       /* state of asynchronous drafting; NULL while memory is only counted */
-    specdec__pipe *pipe;         /* the lane of pipelined runs; NULL: the target makes one run at a time */
+    specdec__pipe *pipe;         /* the target's lane for pipelined runs; NULL: the target makes one run at a time */
     const specdec__remote *remote; /* functions that reach the other ranks; NULL: the engine is on one machine */
-    struct specdec__link *link;  /* connection to the other ranks */
-    int never_cancelled;         /* always 0: the cancel flag of runs that no single sequence can cancel */
-    specdec__kernels *kernels;   /* of the instruction set in use */
-    specdec__model *opened_models[SPECDEC__MAX_MODELS]; /* (opened_count): those that the engine itself opened */
-    int opened_count;
-    const specdec__model *target_model;
+    struct specdec__link *link;  /* the connection to the other ranks */
+    int never_cancelled;         /* always 0: the cancel flag of runs that belong to no single sequence */
+    specdec__kernels *kernels;   /* functions of the instruction set in use */
+    specdec__model *opened_models[SPECDEC__MAX_MODELS]; /* (opened_count): the models that the engine itself has
+                                                           opened */
+    int opened_count;  /* number of models that the engine has opened */
+    const specdec__model *target_model;  /* the target's model */
     specdec_result (*verify)(specdec__context *, const specdec__batch *, specdec_error *); /* makes the target's runs */
-    specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS) */
-    int drafter_count;
+    specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS): the engine's drafters */
+    int drafter_count;           /* number of drafters */
     specdec__tune *tune;         /* measured times and acceptance; NULL while memory is only counted */
-    specdec_rule rule;           /* that verifies draft tokens at temperatures above 0 */
+    specdec_rule rule;           /* the rule that verifies draft tokens at temperatures above 0 */
     float *target_distribution;  /* (vocab): weights of the target's tokens, for rejection and for log-probabilities */
-    specdec__chooser chooser;    /* chooses a token from a row of logits; set for a sequence before each use */
-    specdec__masker *masker;     /* memory of constraints, shared by all; NULL: no sequence may have a constraint */
-    specdec__chat chat;          /* the chat format of the target, and its marks of calls and thoughts */
-    size_t memory_bytes;         /* of the engine's block */
-    int busy;                    /* 1: a thread is in a call of the API */
+    specdec__chooser chooser;    /* how a token is chosen from a row of logits; set for a sequence before each use */
+    specdec__masker *masker;     /* memory for constraints, shared by all sequences; NULL: no sequence may have a
+                                    constraint */
+    specdec__chat chat;          /* the target's chat format, and its marks of calls and thoughts */
+    size_t memory_bytes;         /* bytes of the engine's block */
+    int busy;                    /* 1: a thread is in a call of the API; 0: none is */
     int ended;                   /* 1: specdec_deinit was called */
 
     specdec__kv_demand room;     /* the numbers of sequences, tokens and nodes that the engine is laid out for */
-    specdec *sequences;          /* (room.max_views): the places of open sequences; some are free */
-    specdec__kept *kept;         /* (room.kept_views): the entries of the table of kept sequences; some are empty */
-    const specdec *row_of;       /* the sequence of whose last token row 0 of the target's logits is; NULL: none */
-    specdec_tree shape;          /* the tree of every step, where the configuration fixes it */
+    specdec *sequences;          /* (room.max_views): the table of sequences; the entries of sequences that are not open
+                                    are free */
+    specdec__kept *kept;         /* (room.kept_views): the table of kept sequences; some entries are empty */
+    const specdec *row_of;       /* the sequence whose last token has row 0 of the target's logits; NULL: none */
+    specdec_tree shape;          /* the token tree of every step, where the configuration fixes it */
     specdec **members;           /* (member_count, at most room.max_views): the sequences in the current step */
-    int member_count;
-    int prefill_nodes, roots;    /* of the current step: nodes that prefill prompts; sequences that decode */
-    int waiting_count;           /* sequences that have something to do, but got no node in the current step */
+    int member_count;            /* number of sequences in the current step */
+    int prefill_nodes, roots;    /* in the current step: nodes that prefill prompts; sequences that decode */
+    int waiting_count;           /* number of sequences that have something to do, but got no node in the current
+                                    step */
     int first_asked;             /* index of the sequence that is first asked whether it takes part in a step */
-    double spare_seconds;        /* for which drafters may prefill in this step, while sequences wait; -1: not known */
-    int32_t fork_token, child_token; /* a sequence forks behind the first; its child begins with the second; -1: none */
+    double spare_seconds;        /* seconds for which drafters may prefill in this step, while sequences wait; -1:
+                                    unknown */
+    int32_t fork_token, child_token; /* a sequence forks behind fork_token; its child begins with child_token; -1: there
+                                        is none */
 
     unsigned char *stop_bytes;   /* (SPECDEC__STOP_COPY_BYTES): the stop strings of config.settings */
     void *scratch;               /* (scratch_bytes): working memory of the tokenizer and of chat templates */
-    size_t scratch_bytes;
-    char *chat_text;             /* (chat_bytes): a rendered conversation */
-    unsigned char *chat_plain;   /* (chat_bytes bits): 1: that byte is a message's, and never part of a control token */
-    size_t chat_bytes;           /* of a prompt's text, at most */
+    size_t scratch_bytes;        /* bytes of scratch */
+    char *chat_text;             /* (chat_bytes): the text of a rendered conversation */
+    unsigned char *chat_plain;   /* (chat_bytes bits): 1: the byte of chat_text comes from a message, so it is never
+                                    part of a control token */
+    size_t chat_bytes;           /* bytes of a prompt's text, at most */
 
-    specdec__context target;     /* the target's cache, and the buffers of its runs */
-    specdec__pool pool;          /* the threads */
-    specdec_config config;       /* the caller's, with defaults filled in */
+    specdec__context target;     /* the target's cache and the buffers of its runs */
+    specdec__pool pool;          /* the threads of the engine */
+    specdec_config config;       /* the caller's configuration, with defaults filled in */
 } specdec__engine;
 
 /* =====================================================================================================================
@@ -54151,8 +54171,8 @@ typedef struct specdec__engine {
 SPECDEC__FOR_SIZE
 /* --- layout ------------------------------------------------------------------------------------------------------- */
 
-/* Rows of the table of ranges: one for each field of a configuration that is an integer or an enumeration. The first
-   one is checked for prepared models, too. */
+/* Rows of the table of ranges that a configuration is checked with: one for each field that is an integer or an
+   enumeration. The first row is checked for prepared models, too. */
 #define SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high) \
     {#member, (int)offsetof(specdec_config, member), low, high},
 #define SPECDEC__ENGINE_LIMIT_CHOICE(member, low, high) SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high)
@@ -54166,7 +54186,8 @@ SPECDEC__FOR_SIZE
 
 SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE == 64);
 
-/* Returns an error if an integer of a configuration is out of range; for_model: checks the first one only. */
+/* Returns an error if an integer of a configuration is out of its range. for_model 1: checks only the first row of the
+   table of ranges. */
 static specdec_result specdec__engine_check_integers(const specdec_config *c, int for_model, specdec_error *error)
 {
     static const struct {
@@ -54189,27 +54210,27 @@ static specdec_result specdec__engine_check_integers(const specdec_config *c, in
 SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) && sizeof(specdec_rule) == sizeof(int) &&
                                            sizeof(specdec_policy) == sizeof(int));
 
-/* Whether the caller has set a source of a model: a prepared model, a file in memory or a path. */
+/* Returns whether the caller has set a source of a model: a prepared model, a file in memory or a path. */
 static int specdec__source_is_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
-/* Whether the engine is rank 0 or another rank of a cluster: then the target verifies on other machines while this one
+/* Returns whether the engine is a rank of a cluster: then the target verifies on other machines while this one
    drafts. */
 static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__PIPE && c->cluster; }
 
-/* Whether this rank of a cluster holds the draft model alone. */
+/* Returns whether this rank of a cluster holds the draft model alone. */
 static int specdec__engine_only_drafts(const specdec__engine *e)
 {
     return SPECDEC__PIPE && e->remote && e->remote->drafts;
 }
 
-/* The configuration's source of the model that a kind of drafter drafts with; NULL: the kind has no model. */
+/* Returns the configuration's source of the model that a kind of drafter drafts with; NULL: the kind has no model. */
 static const specdec_source *specdec__engine_drafter_source(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
 }
 
 /* Sets *kind to the kind of drafter with the public number SPECDEC_DRAFT_..., or to the kind that replaces it where
-   another rank drafts. Returns 0 if the kind is not compiled in. */
+   another rank drafts. Returns 0 if the kind is not compiled in, else 1. */
 static int specdec__engine_find_drafter_kind(const specdec__engine *e, int drafting, specdec__drafter_kind *kind)
 {
     const int found = specdec__drafter_named_kind(kind, (specdec_drafting)drafting);
@@ -54219,7 +54240,7 @@ static int specdec__engine_find_drafter_kind(const specdec__engine *e, int draft
     return found;
 }
 
-/* Whether the configuration has the model that a kind of drafter needs, or the kind needs none. */
+/* Returns whether the configuration has the model that a kind of drafter needs, or the kind needs none. */
 static int specdec__engine_has_drafter_model(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     const specdec_source *source = specdec__engine_drafter_source(&e->config, kind);
@@ -54228,8 +54249,8 @@ static int specdec__engine_has_drafter_model(const specdec__engine *e, const spe
                        : !source || kind->optional || specdec__source_is_given(source);
 }
 
-/* Whether the configuration wants a drafter, SPECDEC_DRAFT_...: it names the drafter, or is `auto` and has the model
-   that the drafter needs. */
+/* Returns whether the configuration wants a drafter, SPECDEC_DRAFT_...: it names the drafter, or is `auto` and has the
+   model that the drafter needs. */
 static int specdec__engine_wants_drafter(const specdec__engine *e, int drafting)
 {
     const specdec_config *c = &e->config;
@@ -54244,8 +54265,8 @@ static int specdec__engine_wants_drafter(const specdec__engine *e, int drafting)
     return value && specdec__engine_has_drafter_model(e, &kind) && !(kind.nextn && specdec__in_cluster(c));
 }
 
-/* Sets the default size and depth of trees: those of the only drafter, or of all drafters together; the root alone
-   where nothing drafts. Ranks other than 0 do not know the drafters of rank 0, and take the largest. */
+/* Sets the default number of nodes and levels of token trees: those of the only drafter, or of all drafters together;
+   the root alone where nothing drafts. Ranks other than 0 do not know the drafters of rank 0, and take the largest. */
 static void specdec__engine_set_tree_size(specdec__engine *e)
 {
     specdec_config *c = &e->config;
@@ -54295,7 +54316,7 @@ static specdec_result specdec__engine_fill_config(specdec__engine *e, specdec_er
     return SPECDEC_OK;
 }
 
-/* Sets *out to the model of a source: the one that the caller prepared, or one that the engine opens and binds. */
+/* Sets *out to the model of a source: the one that the caller has prepared, or one that the engine opens. */
 static specdec_result specdec__engine_open_model(specdec__engine *e, const specdec_source *source,
                                                  const specdec__model **out, specdec__arena *arena,
                                                  specdec_error *error)
@@ -54316,29 +54337,30 @@ static specdec_result specdec__engine_open_model(specdec__engine *e, const specd
     return specdec__model_init(e->opened_models[e->opened_count++], source, 0, cut.choose ? &cut : NULL, arena, error);
 }
 
-/* Whether trees grow level by level. Then the children of a node, and whether they are extended, depend on drawn
-   tokens. Coupled and top-k verification stay exact, as they draw the target's token without the children. Rules of
-   rejection would not: a child that is offered because it is probable is no draw from the draft's distribution; their
-   trees are static. */
+/* Returns whether draft trees grow level by level. Then the children of a node, and whether they are extended, depend
+   on drawn tokens. Coupled and top-k verification stay exact, as they draw the target's token without the children.
+   Rules of rejection would not: a child that is proposed because it is probable is no draw from the draft's
+   distribution; their trees are static. */
 static int specdec__engine_trees_grow(const specdec_config *c)
 {
     return c->policy == SPECDEC_POLICY_DYNAMIC && (c->rule == SPECDEC_RULE_COUPLED || c->rule == SPECDEC_RULE_TOP_K);
 }
 
-/* The rule that verifies the draft tokens of a sequence. At temperature 0 all rules are the same. */
+/* Returns the rule that verifies the draft tokens of a sequence. At temperature 0 all rules are the same. */
 static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec *t)
 {
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
 
-/* Whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
+/* Returns whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
 static int specdec__engine_tree_is_fixed(const specdec__engine *e)
 {
     return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind.level_cost;
 }
 
-/* Threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts before each step. A
-   static tree is given up for that only if config.async asks for it, as asynchronous trees depend on drawn tokens. */
+/* Returns the number of threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts
+   before each step. A static tree is given up for that only if config.async asks for it, as asynchronous trees depend
+   on drawn tokens. */
 static int specdec__engine_draft_threads(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
@@ -54349,7 +54371,7 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
     return threads;
 }
 
-/* How many draft tokens, the root included, a drafter's proposal has room for. */
+/* Returns how many candidates, the root included, a drafter's proposal has room for. */
 static int specdec__engine_candidate_limit(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     if (specdec__engine_draft_threads(&e->config, kind))
@@ -54358,7 +54380,7 @@ static int specdec__engine_candidate_limit(const specdec__engine *e, const specd
                                                              : e->config.tree_size;
 }
 
-/* Takes a drafter's proposals, one a sequence, and their arrays from an arena. */
+/* Takes the memory of a drafter's proposals, one for each sequence, from an arena. */
 static void specdec__engine_lay_out_proposals(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
     const int size = e->config.tree_size;
@@ -54375,7 +54397,7 @@ static void specdec__engine_lay_out_proposals(specdec__engine *e, specdec__draft
     }
 }
 
-/* Makes the tree of every step, where it is fixed: a chain, or the best tree of its size and depth for a typical
+/* Makes the tree of every step, where the tree is fixed: a chain, or the best tree of its size and depth for a typical
    acceptance. */
 static specdec_result specdec__engine_make_fixed_tree(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
@@ -54394,7 +54416,7 @@ static specdec_result specdec__engine_make_fixed_tree(specdec__engine *e, specde
                          : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
 }
 
-/* Takes the memory of constraints from an arena, if sequences may have any. */
+/* Takes the memory for constraints from an arena, if sequences may have any. */
 static void specdec__engine_lay_out_masker(specdec__engine *e, specdec__arena *arena)
 {
     if (!SPECDEC__CONSTRAINTS || !e->config.constraints)
@@ -54404,7 +54426,7 @@ static void specdec__engine_lay_out_masker(specdec__engine *e, specdec__arena *a
 }
 
 /* Takes the buffers that all sequences share from an arena. A prompt with more bytes than its context can hold is an
-   error before it is tokenised. Large buffers that are written before they are read are not zeroed: 200 bytes for each
+   error before it is tokenized. Large buffers that are written before they are read are not zeroed: 200 bytes for each
    token of the context. */
 static void specdec__engine_lay_out_buffers(specdec__engine *e, specdec__arena *arena)
 {
@@ -54423,7 +54445,7 @@ static void specdec__engine_lay_out_buffers(specdec__engine *e, specdec__arena *
     e->scratch = specdec__arena_reserve(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
 }
 
-/* Takes the table of sequences from an arena; all places are free. */
+/* Takes the memory of the table of sequences from an arena. All entries are free. */
 static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena *arena)
 {
     int i;
@@ -54440,7 +54462,7 @@ static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena
     }
 }
 
-/* Takes the table of kept sequences from an arena; all entries are empty. */
+/* Takes the memory of the table of kept sequences from an arena. All entries are empty. */
 static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kept counted, *kept;
@@ -54466,8 +54488,8 @@ static void specdec__engine_set_views(specdec__engine *e)
             e->drafters[i].proposals[k].request.view = &e->sequences[k].view;
 }
 
-/* How many of `threads` threads pay for steps of a model: those that have enough weights to read between two barriers.
-   */
+/* Returns how many of `threads` threads pay for steps of a model: those that have enough weights to read between two
+   barriers. */
 static int specdec__engine_useful_threads(const specdec__model *model, int threads)
 {
     size_t busy = 1 + model->weight_bytes / SPECDEC__WEIGHT_BYTES_A_THREAD;
@@ -54475,7 +54497,8 @@ static int specdec__engine_useful_threads(const specdec__model *model, int threa
     return busy < (size_t)threads ? (int)busy : threads;
 }
 
-/* Takes the memory of an asynchronous drafter from an arena, and gives it the lane's threads. */
+/* Takes the memory of a drafter that drafts while the target verifies from an arena, and sets the threads of its
+   lane. */
 static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
     specdec__ahead *a = e->ahead;
@@ -54496,7 +54519,7 @@ static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *
     specdec__lane_init(&a->lane, &e->pool, a->threads);
 }
 
-/* Opens the NextN block in the target's files as a model of the engine. */
+/* Opens the NextN block in the target's files (multi-token prediction) as a model of the engine. */
 static specdec_result specdec__engine_open_nextn(specdec__engine *e, const specdec__model **out, specdec__arena *arena,
                                                  specdec_error *error)
 {
@@ -54507,7 +54530,7 @@ static specdec_result specdec__engine_open_nextn(specdec__engine *e, const specd
     return specdec__nextn_init(e->opened_models[e->opened_count++], e->target_model, arena, error);
 }
 
-/* Adds a drafter, for which the table has room: its model, if it has one, its proposals, its state. */
+/* Adds a drafter to the engine's table, which has room for it: its model, if it has one, its proposals, its state. */
 static specdec_result specdec__engine_add_drafter(specdec__engine *e, const specdec__drafter_kind *named,
                                                   specdec_drafting drafting, specdec__arena *arena,
                                                   specdec_error *error)
@@ -54562,8 +54585,9 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
     return result;
 }
 
-/* Adds the drafter that the configuration names, or all whose needs are met, and sets the rule of verification. Where
-   no drafter draws children from a distribution, the rule is top-k: the target draws its own token. */
+/* Adds the drafter that the configuration names, or all drafters whose models are there, and sets the rule of
+   verification. Where no drafter draws children from a distribution, the rule is top-k: the target draws its own
+   token. */
 static specdec_result specdec__engine_add_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     const specdec_config *c = &e->config;
@@ -54593,8 +54617,8 @@ static specdec_result specdec__engine_add_drafters(specdec__engine *e, specdec__
     return SPECDEC_OK;
 }
 
-/* How many ended sequences are kept, at most: config.prefixes, else four for each sequence, 64 to 256, but not more
-   than the cache has pages. 0 where the cache has room for one sequence, and in a cluster. */
+/* Returns how many ended sequences are kept, at most: config.prefixes, else four for each sequence, 64 to 256, but not
+   more than the cache has pages. 0 where the cache has room for one sequence, and in a cluster. */
 static int specdec__engine_kept_limit(const specdec_config *c, const specdec__kv_demand *room)
 {
     const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->max_views, 64), 256);
@@ -54604,8 +54628,8 @@ static int specdec__engine_kept_limit(const specdec_config *c, const specdec__kv
     return specdec__min_int(most, room->all_keys / SPECDEC__KEYS);
 }
 
-/* Sets e->room: how many sequences there are, of how many tokens, and the nodes of a step, which are a prompt's batch,
-   a tree, or a root of each sequence, and the root that specdec_logits puts before them. */
+/* Computes e->room: the number of sequences, their tokens, and the nodes of a step: those of a prompt's batch, of a
+   tree, or a root of each sequence, and the root that specdec_logits puts before them. */
 static void specdec__engine_set_room(specdec__engine *e)
 {
     const specdec_config *c = &e->config;
@@ -54626,7 +54650,8 @@ static void specdec__engine_set_room(specdec__engine *e)
     room->checkpoint_distance = c->checkpoint;
 }
 
-/* e->room as the target's context needs it: next to nothing on a rank that only drafts, where the target never runs. */
+/* Returns e->room as the target's context needs it: next to nothing on a rank that only drafts, where the target never
+   runs. */
 static specdec__kv_demand specdec__engine_target_room(const specdec__engine *e)
 {
     static const specdec__kv_demand none = {1, 1, 1, 1, 2, 0, 1, 0};
@@ -54634,7 +54659,7 @@ static specdec__kv_demand specdec__engine_target_room(const specdec__engine *e)
     return specdec__engine_only_drafts(e) ? none : e->room;
 }
 
-/* How many threads lanes need besides the target's. */
+/* Returns how many threads lanes need besides the target's. */
 static int specdec__engine_lane_threads(const specdec_config *c)
 {
     specdec__drafter_kind kind;
@@ -54644,7 +54669,7 @@ static int specdec__engine_lane_threads(const specdec_config *c)
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
-/* Lays an engine out in an arena, which may only count: all of the engine's memory is taken here. */
+/* Lays an engine out in an arena, which may only count bytes: all of the engine's memory is taken here. */
 static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_config *c = &e->config;
@@ -54685,8 +54710,8 @@ static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena
     return specdec__engine_make_fixed_tree(e, arena, error);
 }
 
-/* Takes those members of an engine from an arena that are too large for the stack, on which an engine lies while memory
-   is counted. */
+/* Takes those members of an engine from an arena that are too large for the stack. While memory is counted, the engine
+   itself lies on the stack. */
 static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
@@ -54705,8 +54730,8 @@ static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_COPY_BYTES);
 }
 
-/* Returns whether the target's output matrix is repacked in planes, from which bounds of logits are computed: 0: no; 1:
-   if the matrix is large; 2: always. By default only where the instruction set has kernels for bounds and
+/* Returns whether the target's output matrix is repacked in planes, from which upper bounds of logits are computed: 0:
+   no; 1: if the matrix is large; 2: always. By default only where the instruction set has kernels for bounds and
    config.settings allow bounds, as planes take longer to read whole. */
 static int specdec__engine_output_planes(const specdec_config *c, const specdec__kernels *kernels)
 {
@@ -54718,7 +54743,7 @@ static int specdec__engine_output_planes(const specdec_config *c, const specdec_
                : kernels->plane != NULL;
 }
 
-/* Repacks the weights of all models, behind the rest of the block. */
+/* Repacks the weights of all models into tiles, which lie behind the rest of the engine's block. */
 static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_hooks hooks = e->config.hooks;
@@ -54737,7 +54762,7 @@ static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec
     return r;
 }
 
-/* Closes the models that the engine has opened. */
+/* Closes the models that the engine itself has opened. */
 static void specdec__engine_close_models(specdec__engine *e)
 {
     while (e->opened_count)
@@ -54752,13 +54777,13 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Removes the oldest run from the lane's list of runs that were sent. */
+/* Removes the oldest run from the list of pipelined runs that were sent and not taken. */
 static void specdec__pipe_remove_oldest(specdec__pipe *pipe)
 {
     memmove(pipe->runs, pipe->runs + 1, (size_t)--pipe->count * sizeof *pipe->runs);
 }
 
-/* Cancels run number `at` of the lane's list of runs that were sent, 0 being the oldest, if it is not cancelled yet. */
+/* Cancels pipelined run number `at`, 0 being the oldest that was sent and not taken, if it is not cancelled yet. */
 static void specdec__pipe_cancel_run(specdec__pipe *pipe, int at)
 {
     if (!pipe->runs[at].cancelled)
@@ -54767,7 +54792,7 @@ static void specdec__pipe_cancel_run(specdec__pipe *pipe, int at)
 }
 
 /* Cancels all pipelined runs of the engine and waits until they have returned. The view of their sequence then has no
-   nodes behind its committed tokens, and the engine may use it. */
+   slots behind those of its committed tokens, and the engine may use it. */
 static void specdec__pipe_cancel_all_runs(const specdec__engine *e)
 {
     specdec__pipe *pipe = e->pipe;
@@ -54790,14 +54815,14 @@ static void specdec__pipe_cancel_all_runs(const specdec__engine *e)
     pipe->sequence = NULL;
 }
 
-/* Whether a drafter (d, or any if d is NULL) drafts while the target runs the current step. */
+/* Returns whether drafter d (NULL: any drafter) drafts while the target runs the current step. */
 static int specdec__ahead_is_drafting(const specdec__engine *e, const specdec__drafter *d)
 {
     return SPECDEC__OS_THREADS && e->ahead->active && (!d || e->ahead->drafter == d);
 }
 
-/* Cancels the drafting or prefilling that the lane of an asynchronous drafter does, and waits for its end. Tokens that
-   the drafter has prefilled stay in its cache. */
+/* Cancels the drafting or prefilling that the lane of an asynchronous drafter does, and waits until the lane has ended
+   it. Tokens that the drafter has prefilled stay in its cache. */
 static void specdec__ahead_stop_lane(specdec__ahead *a, specdec__engine *e)
 {
     a->lane.kind->stop(&a->lane);
@@ -54807,8 +54832,8 @@ static void specdec__ahead_stop_lane(specdec__ahead *a, specdec__engine *e)
     a->prefills = 0;
 }
 
-/* Drops a sequence's pipelined runs and the draft tokens that a lane has drafted for it, as only its first `count`
-   tokens stay what they are. */
+/* Drops a sequence's pipelined runs and the draft tokens that a lane has drafted for it, as the tokens behind its first
+   `count` will change. */
 static void specdec__ahead_drop_drafts(specdec *t, int count)
 {
     specdec__ahead *a = t->engine->ahead;
@@ -55190,7 +55215,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Makes a run of the target with n tokens, or, if d is not NULL, lets that drafter draft one level behind one token.
+/* Makes a run of the target with n tokens, or, if d is not NULL, makes that drafter draft one level behind one token.
    The caches are left as they were. */
 static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__drafter *d, int n)
 {
@@ -55214,8 +55239,8 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
     return result;
 }
 
-/* Seconds of specdec__engine_try_forward: the least of three tries, as buffers are cold at first and other programs may
-   use the processor. One try only once the clock is past `end`. 0: it failed. */
+/* Returns the seconds of specdec__engine_try_forward: the least of three tries, as buffers are cold at first and other
+   programs may use the processor. Only one try is made once the clock is past `end`. 0: it failed. */
 static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter *d, int n, double end)
 {
     double least = 0;
@@ -55236,7 +55261,7 @@ static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter 
     return least;
 }
 
-/* Times the steps and drafts of small models before the first sequence is prompted. Needs a clock. */
+/* Times the steps and drafts of small models before the first sequence is prompted. Without a clock it does nothing. */
 static void specdec__engine_time_steps(specdec__engine *e)
 {
     const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL_SECONDS;
@@ -55256,10 +55281,10 @@ static void specdec__engine_time_steps(specdec__engine *e)
             specdec__tune_add_step(e->tune, n, seconds, 0);
 }
 
-/* Chooses the faster of two orders of reading weights, kernels->reading and ->other_reading, by timing slices of
-   weights alternately with all threads; a slice counts as at most twice the least time. `reading` is kept unless the
-   other one is clearly faster, and for weights that may lie in caches or are not repacked. Results do not depend on the
-   order. */
+/* Chooses the faster of two orders of reading weights, kernels->reading and kernels->other_reading, by timing slices of
+   weights alternately with all threads; a slice counts as at most twice the least time. kernels->reading is kept unless
+   the other one is clearly faster, and for weights that may lie in caches or are not repacked. Results do not depend on
+   the order. */
 static void specdec__engine_time_weight_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
@@ -55292,7 +55317,7 @@ static void specdec__engine_time_weight_reading(specdec__engine *e)
                       better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
-/* Logs the chat format, and its tokens that count as control tokens although the file says otherwise. */
+/* Writes the chat format to the log, and its tokens that count as control tokens although the file says otherwise. */
 static void specdec__engine_log_chat(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
@@ -55348,7 +55373,7 @@ static specdec_result specdec__engine_find_fork_tokens(specdec__engine *e, specd
                  : SPECDEC_OK;
 }
 
-/* Logs the target, the drafters and the engine's sizes. */
+/* Writes the target, the drafters and the engine's sizes to the log. */
 static void specdec__engine_log_sizes(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
@@ -55369,7 +55394,8 @@ static void specdec__engine_log_sizes(const specdec__engine *e)
                       e->kernels->name, e->pool.threads, e->room.view_keys, e->config.kv, e->memory_bytes);
 }
 
-/* Copies the stop strings of config.settings, so that the caller's are not needed after init. */
+/* Copies the stop strings of config.settings into the engine's block, so that the caller's are not needed after
+   specdec_init. */
 static void specdec__engine_copy_settings(specdec__engine *e)
 {
     specdec__stop_scan stop;
@@ -55378,7 +55404,7 @@ static void specdec__engine_copy_settings(specdec__engine *e)
     specdec__stream_copy_stops(&e->config.settings, &stop, e->stop_bytes);
 }
 
-/* Starts an engine that is laid out: connects to other ranks, times steps. */
+/* Starts an engine that is laid out: connects to other ranks, and times steps. */
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
@@ -55407,10 +55433,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Reports tokens [from, from + n) of a sequence, which the last run has committed, to the drafters, which may take
-   hidden states of their nodes: calls the drafters' follow. path (n): the tokens' nodes, counted from node `first`;
-   row: index of the last token's hidden state among the rows of the run; -1: it is not there. A drafter whose cache is
-   full may miss tokens. */
+/* Reports tokens [from, from + n) of a sequence, which the last run has committed, to the drafters that need hidden
+   states of the target. path (n): the tokens' nodes, counted from node `first`; row: index of the last token's hidden
+   state among the rows of the run; -1: it is not there. A drafter whose cache is full may miss tokens. */
 static specdec_result specdec__engine_report_tokens(specdec *t, int from, int n, int first, const int *path, int row)
 {
     specdec__engine *e = t->engine;
@@ -55433,7 +55458,7 @@ static specdec_result specdec__engine_report_tokens(specdec *t, int from, int n,
 }
 
 /* Reports tokens [at, at + n) of the sequence `text` to the drafters, as specdec__engine_report_tokens does, once a
-   batch of its prompt is prefilled. */
+   batch of the sequence's prompt is prefilled. */
 static specdec_result specdec__engine_report_batch(void *text, int at, int n)
 {
     specdec *t = (specdec *)text;
@@ -55442,7 +55467,7 @@ static specdec_result specdec__engine_report_batch(void *text, int at, int n)
     return specdec__engine_report_tokens(t, at, n, 0, NULL, c->wants_logits[n - 1] ? c->row_count - 1 : -1);
 }
 
-/* Calls the drafters' prepare for a sequence that is part of the next step. */
+/* Tells all drafters that a sequence is part of the next step. */
 static void specdec__engine_prepare_drafters(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -55479,9 +55504,9 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     return result;
 }
 
-/* The index, in [from, end), of the sequence whose beginning agrees with most tokens of t; -1: none agrees with `least`
-   tokens. *length: how many tokens agree. Of equals it is one that was shared before, so that all share one; of those
-   the one used last. */
+/* Returns the index, in [from, end), of the sequence whose beginning agrees with most tokens of t; -1: none agrees with
+   `least` tokens. *length becomes how many tokens agree. Of equal sequences it is one that was shared before, so that
+   all share one; of those the one used last. */
 static int specdec__engine_longest_shared(specdec *t, int from, int end, int least, int *length)
 {
     specdec__engine *e = t->engine;
@@ -55504,7 +55529,7 @@ static int specdec__engine_longest_shared(specdec *t, int from, int end, int lea
     return best;
 }
 
-/* Lets t share the keys of another sequence, open or kept, that begins with more of t's tokens than have keys in t. A
+/* Makes t share the keys of another sequence, open or kept, that begins with more of t's tokens than have keys in t. A
    kept sequence is marked as used, even where an open one has more tokens. */
 static void specdec__engine_share_longest_prefix(specdec *t)
 {
@@ -55549,7 +55574,7 @@ static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, c
     return specdec__engine_prefill(t, t->count, &rows);
 }
 
-/* Drops keys, values, drafts and states that were computed for a sequence's tokens behind the first `keep`. follow:
+/* Drops keys, values, drafts and states that were computed for a sequence's tokens behind the first `keep`. follow
    above 0: other tokens will follow these; 0: none will, and the last of them is run again for its logits. */
 static void specdec__engine_truncate_sequence(specdec *t, int keep, int follow)
 {
@@ -55566,9 +55591,10 @@ static void specdec__engine_truncate_sequence(specdec *t, int keep, int follow)
             e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, keep);
 }
 
-/* Replaces the tokens behind the first `keep` (all of which were returned) by tokens[count], and prefills these. tokens
-   may lie behind the sequence. Replaced and pending tokens are dropped once that has succeeded; after an error the
-   sequence is as it was. wanted: NULL, or where the logits or hidden states of each token go. */
+/* Replaces the tokens of a sequence behind the first `keep` (all of which were returned) by tokens[count], and prefills
+   these. tokens may lie behind the sequence in its buffer. Replaced and pending tokens are dropped once that has
+   succeeded; after an error the sequence is as it was. wanted: NULL, or where the logits or hidden states of each token
+   go. */
 static specdec_result specdec__engine_replace_tokens(specdec *t, int keep, const int32_t *tokens, int count,
                                                      const specdec__prefill_rows *wanted)
 {
@@ -55623,9 +55649,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* How many tokens a full sequence removes: the older half of those behind the first settings.slide tokens, which stay.
-   0: it does not slide. A sequence slides once a call at most, so that a call which can return nothing ends. Parents do
-   not slide, as children share their beginning. */
+/* Returns how many tokens a sequence whose context is full removes: the older half of those behind the first
+   settings.slide tokens, which stay. 0: it does not slide. A sequence slides once a call at most, so that a call which
+   can return nothing ends. Parents do not slide, as children share their beginning. */
 static int specdec__engine_slide_count(const specdec *t)
 {
     const int others = t->context - t->settings.slide;
@@ -55636,7 +55662,7 @@ static int specdec__engine_slide_count(const specdec *t)
     return others / 2;
 }
 
-/* Moves the fork places of a sequence that slides to the end of their array. back: 1: the slide is undone, and they are
+/* Moves the fork places of a sequence that slides to the end of their array. back 1: the slide is undone, and they are
    moved back. */
 static void specdec__engine_move_fork_places(specdec *t, int back)
 {
@@ -55661,7 +55687,7 @@ static void specdec__engine_anchor_constraint(specdec *t)
     c->state[1] = c->state[0];
 }
 
-/* Lets the constraint of a sequence that has slid, or slid back, continue from its stored state. */
+/* Makes the constraint of a sequence that has slid, or slid back, continue from its stored state. */
 static void specdec__engine_resume_constraint(specdec *t)
 {
     if (!specdec__constrained_is_limited(&t->constrained))
@@ -55671,9 +55697,9 @@ static void specdec__engine_resume_constraint(specdec *t)
     t->complete_at = 0;
 }
 
-/* Lets a full sequence slide: removes `gone` tokens behind the first settings.slide ones. All keys behind these are
-   computed again, as for a prompt: so the sequence continues as one that was prompted with the tokens which are left.
-   */
+/* Makes a sequence whose context is full slide: removes `gone` tokens behind the first settings.slide ones. All keys
+   behind these are computed again, as for a prompt: so the sequence continues like one that was prompted with the
+   tokens which are left. */
 static void specdec__engine_slide_sequence(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
@@ -55698,8 +55724,8 @@ static void specdec__engine_slide_sequence(specdec *t, int gone)
         specdec__engine_share_longest_prefix(t);
 }
 
-/* Undoes the slide of a sequence in the current call, as the call has failed. Tokens decoded since are dropped, and so
-   are log-probabilities that they have overwritten. */
+/* Undoes the slide of a sequence in the current call, as the call has failed. Tokens decoded since then are dropped,
+   and so are log-probabilities that they have overwritten. */
 static void specdec__engine_undo_slide(specdec *t)
 {
     const int gone = t->before.count, keep = t->settings.slide;
@@ -55730,7 +55756,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Lets a sequence fail in a step with the error `result`, which the next call on the sequence returns. */
+/* Makes a sequence fail in a step with the error `result`, which the next call on the sequence returns. */
 static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
     specdec__pipe_cancel_all_runs(t->engine);
@@ -55740,7 +55766,7 @@ static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
         SPECDEC__STORE(&t->cancel, 0);
 }
 
-/* Lets a sequence fail with CANCELLED if specdec_cancel was called for it. Returns 1 if so, else 0. */
+/* Makes a sequence fail with CANCELLED if specdec_cancel was called for it. Returns 1 if so, else 0. */
 static int specdec__engine_check_cancel(specdec *t)
 {
     if (!SPECDEC__LOAD(&t->cancel))
@@ -55749,8 +55775,8 @@ static int specdec__engine_check_cancel(specdec *t)
     return 1;
 }
 
-/* How many tokens of a sequence have to be prefilled before its last token can be the root of a tree. 0 for a sequence
-   that has pipelined runs. */
+/* Returns how many tokens of a sequence have to be prefilled before its last token can be the root of a tree. 0 for a
+   sequence that has pipelined runs. */
 static int specdec__engine_tokens_to_prefill(const specdec *t)
 {
     const specdec__pipe *pipe = t->engine->pipe;
@@ -55773,7 +55799,7 @@ static int specdec__engine_prepare_sequence(specdec *t)
     return !t->failed;
 }
 
-/* How many nodes all trees of a step may have together, at most. */
+/* Returns how many nodes all trees of a step may have together, at most. */
 static int specdec__engine_node_limit(const specdec__engine *e)
 {
     return specdec__min_int(SPECDEC__MAX_TREE, e->target.max_nodes);
@@ -55858,7 +55884,7 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
         load->rows = load->keys = 0;
 }
 
-/* Subtracts the nodes of a member that is taken out of a step from the step's totals. */
+/* Subtracts the nodes of a sequence that is taken out of a step from the step's totals. */
 static void specdec__engine_subtract_member(specdec__engine *e, const specdec *t)
 {
     int i;
@@ -55878,9 +55904,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Sets the plan for a sequence's tree: its limit, and the step's times by its nodes. times (nodes): seconds of a step;
-   base: nodes that the step has without draft tokens of this sequence; others: expected tokens of the other sequences;
-   spent: seconds of drafting for them. Returns 0 if the sequence is not to speculate. */
+/* Computes the plan of a sequence's tree: its limit of nodes, and the step's times by its nodes. times (nodes): seconds
+   of a step; base: nodes that the step has without draft tokens of this sequence; others: expected tokens of the other
+   sequences; spent: seconds of drafting for them. Returns 0 if the sequence is not to speculate, else 1. */
 static int specdec__engine_plan_tree(const specdec *t, const double *times, int base, double others, double spent,
                                      specdec__plan *plan)
 {
@@ -55900,8 +55926,8 @@ static int specdec__engine_plan_tree(const specdec *t, const double *times, int 
     return 1;
 }
 
-/* Seconds that a drafter needs to prefill the `behind` tokens of a sequence that it lacks: measured, or estimated from
-   the target's prefilling. 0 for few tokens, which a draft run takes with it. */
+/* Returns the seconds that a drafter needs to prefill the `behind` tokens of a sequence that it lacks: measured, or
+   estimated from the target's prefilling. 0 for few tokens, which a draft run prefills at little cost. */
 static double specdec__engine_drafter_prefill_seconds(const specdec *t, int drafter, int behind)
 {
     const specdec__tune_drafter *known = &t->engine->tune->drafters[drafter];
@@ -55912,8 +55938,8 @@ static double specdec__engine_drafter_prefill_seconds(const specdec *t, int draf
     return behind > SPECDEC__TUNE_CATCH_UP_TOKENS ? behind * each : 0;
 }
 
-/* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. Returns 0
-   if the drafter is not asked in this step. */
+/* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. behind:
+   tokens of the sequence that the drafter lacks. Returns 0 if the drafter is not asked in this step, else 1. */
 static int specdec__engine_shape_tree(const specdec *t, int drafter, int behind, specdec__plan *plan)
 {
     const specdec__engine *e = t->engine;
@@ -55937,8 +55963,8 @@ static int specdec__engine_shape_tree(const specdec *t, int drafter, int behind,
     return tree->n > 1;
 }
 
-/* How many nodes of a proposal's tree give a step the best rate (*rate, tokens a second). drafting: seconds spent on
-   it. worth (plan->most): becomes the probabilities of the most probable *held nodes, falling. */
+/* Returns how many nodes of a proposal's tree give a step the most tokens a second (*rate). drafting: seconds spent on
+   the tree. worth (plan->most): becomes the probabilities of the most probable *held nodes, falling. */
 static int specdec__engine_best_node_count(const specdec__proposal *p, const specdec__plan *plan, double drafting,
                                            double *worth, int *held, double *rate)
 {
@@ -55950,9 +55976,10 @@ static int specdec__engine_best_node_count(const specdec__proposal *p, const spe
     return plan->fixed ? *held : specdec__tune_best_nodes(plan, worth, *held, drafting, rate);
 }
 
-/* Chooses the draft tokens of the newest level that are extended next: those whose first child, by the measured
-   acceptance, would be among the verified nodes. None if one level more would not raise the rate. drafting: seconds so
-   far; level: seconds of the next level. p->frontier.chosen receives the tokens. Returns how many, at most `room`. */
+/* Chooses the draft tokens of the newest level that are extended next, into p->frontier.chosen: those whose first
+   child, by the measured acceptance, would be among the verified nodes. No token is chosen if one level more would not
+   raise the tokens a second. drafting: seconds so far; level: seconds of the next level. Returns how many, at most
+   `room`. */
 static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const specdec__tune_drafter *t,
                                                  const specdec__plan *plan, double drafting, double level, int room)
 {
@@ -55977,16 +56004,16 @@ static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const spe
     return count;
 }
 
-/* How many draft tokens of a proposal may still be extended in this step. Tokens of a tree kept from an earlier step do
-   not count against the limit. */
+/* Returns how many draft tokens of a proposal may still be extended in this step. Tokens of a tree kept from an earlier
+   step do not count against the limit. */
 static int specdec__engine_extensions_left(const specdec__engine *e, const specdec__proposal *p)
 {
     return p->frontier.valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->drafts.extended_count)
                        : e->config.tree_size - 1 - p->drafts.extended_count;
 }
 
-/* Keeps the most probable nodes of a tree, as many as give the best rate (*rate), as outcome.kept. frontier.probability
-   holds the probabilities of the paths. */
+/* Chooses the nodes of a draft tree that are to be verified, outcome.kept: the most probable ones, as many as give the
+   most tokens a second (*rate). frontier.probability holds the probabilities of the paths. */
 static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p, const specdec__plan *plan,
                                                 double drafting, double *rate)
 {
@@ -56000,9 +56027,10 @@ static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p
     return result;
 }
 
-/* Drafts a tree level by level as long as the expected rate rises, and keeps its most probable nodes. EAGLE-2 (Li et
-   al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276); the size by the rate of Sequoia (Chen
-   et al. 2024, arXiv 2402.12374): F(T) / (t(n) + d * level). *levels: d, the levels drafted. */
+/* Drafts a tree level by level as long as the expected tokens a second (*rate) rise, and keeps its most probable nodes.
+   EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276); the size by the rate of
+   Sequoia (Chen et al. 2024, arXiv 2402.12374): F(T) / (t(n) + d * level). *levels: becomes d, the number of levels
+   drafted. */
 static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const specdec__plan *plan, int *levels,
                                                 double *rate)
 {
@@ -56035,8 +56063,9 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
     return specdec__engine_keep_best(t, p, plan, drafting, rate);
 }
 
-/* Lets a drafter draft the tokens of its whole tree at once. All nodes are kept for the target; of a tree whose shape
-   the drafter chose, the nodes that give the best rate (*rate). *levels: levels of the tree that were drafted. */
+/* Makes a drafter draft the tokens of its whole tree at once. All nodes are kept for the target; of a tree whose shape
+   the drafter chose, only the nodes that give the most tokens a second (*rate). *levels: becomes the number of levels
+   drafted. */
 static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const specdec__plan *plan, int *levels,
                                                 double *rate)
 {
@@ -56058,8 +56087,8 @@ static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const s
     return specdec__engine_keep_best(t, p, plan, 0, rate);
 }
 
-/* How many of the `behind` tokens of a sequence that a drafter lacks it may prefill in this step, so that other
-   sequences do not wait long. */
+/* Returns how many of the `behind` tokens of a sequence that a drafter lacks the drafter may prefill in this step, so
+   that other sequences do not wait long. */
 static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int behind)
 {
     specdec__engine *e = t->engine;
@@ -56085,7 +56114,7 @@ static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int b
     return tokens;
 }
 
-/* Lets a drafter prefill the first `tokens` of the `behind` tokens of a sequence that it lacks, and measures the
+/* Makes a drafter prefill the first `tokens` of the `behind` tokens of a sequence that it lacks, and measures the
    seconds. The drafter proposes nothing in this step. */
 static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, int behind, int tokens)
 {
@@ -56116,8 +56145,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Inserts draft token i into the list chosen[count] of the draft tokens with the highest probability, the most probable
-   first, at most `most`. probability: by draft token. Returns the new count. */
+/* Inserts draft token i into the list chosen[count] of the draft tokens with the highest path probabilities, the most
+   probable first, at most `most`. probability: path probability of each draft token. Returns the new count. */
 static int specdec__ahead_insert_token(const float *probability, int32_t *chosen, int count, int most, int i)
 {
     if (most < 1 || (count == most && !(probability[i] > probability[chosen[count - 1]])))
@@ -56129,15 +56158,16 @@ static int specdec__ahead_insert_token(const float *probability, int32_t *chosen
     return count;
 }
 
-/* Whether the drafter can extend a draft token now; a drafter on another rank may not have its children yet. */
+/* Returns whether the drafter can extend a draft token now. A drafter on another rank may not have the token's children
+   yet. */
 static int specdec__ahead_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
     return !SPECDEC__PIPE || !d->kind.can_extend || d->kind.can_extend(d, &p->request, candidate);
 }
 
 /* Chooses the draft tokens that are extended next (frontier.chosen): the most probable one, and up to three that are at
-   least half as probable. now: 1: only those that can be extended now. Returns how many; 0: all are below the cutoff,
-   or the tree is full. */
+   least half as probable. now 1: only those that can be extended now. Returns how many; 0: all are less probable than
+   the cutoff, or the tree is full. */
 static int specdec__ahead_choose_tokens(const specdec__ahead *a, specdec__proposal *p, int now)
 {
     const specdec__draft_tree *drafts = &p->drafts;
@@ -56160,7 +56190,7 @@ static int specdec__ahead_choose_tokens(const specdec__ahead *a, specdec__propos
     return count;
 }
 
-/* Lets the drafter extend the `count` draft tokens p->frontier.chosen by one level: a draft run. p: the proposal of
+/* Makes a draft run: the drafter extends the `count` draft tokens p->frontier.chosen by one level. p: the proposal of
    a->sequence, or the lane's copy of it. */
 static specdec_result specdec__ahead_extend_tokens(specdec__ahead *a, specdec__proposal *p,
                                                    const specdec__tune_drafter *known, int count, specdec_error *error)
@@ -56177,7 +56207,7 @@ static specdec_result specdec__ahead_extend_tokens(specdec__ahead *a, specdec__p
     return SPECDEC_OK;
 }
 
-/* The job of the drafter's lane during a run of the target: extends the most probable draft tokens, a few at a time,
+/* What the drafter's lane executes during a run of the target: extends the most probable draft tokens, a few at a time,
    until it is stopped. */
 static void specdec__ahead_draft_job(void *argument)
 {
@@ -56203,7 +56233,7 @@ static void specdec__ahead_draft_job(void *argument)
     }
 }
 
-/* The lane's job when the drafter is many tokens behind: prefills them. */
+/* What the drafter's lane executes where the drafter lacks many tokens of the sequence: prefills these. */
 static void specdec__ahead_prefill_job(void *argument)
 {
     specdec__ahead *a = (specdec__ahead *)argument;
@@ -56211,8 +56241,8 @@ static void specdec__ahead_prefill_job(void *argument)
     a->result = a->drafter->kind.prefill(a->drafter, &a->p.request, a->p.request.count, &a->error);
 }
 
-/* Starts a job of the drafter's lane for a sequence, while the target runs: extends the sequence's draft tree, or, if
-   the drafter lacks many of its tokens, prefills these. */
+/* Starts the drafter's lane for a sequence, while the target runs: the lane extends the sequence's draft tree, or, if
+   the drafter lacks many of the sequence's tokens, prefills these. */
 static void specdec__ahead_begin_job(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -56242,7 +56272,7 @@ static void specdec__ahead_begin_job(specdec *t)
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
 
-/* Finds the path of tokens[count] behind the root of a tree. held: the tokens of the tree's nodes. path (count):
+/* Finds the path of tokens[count] behind the root of a tree. held: the tokens of the tree's nodes; path (count):
    receives the path's nodes. Returns how many of the tokens were found. */
 static int specdec__ahead_find_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
                                     int32_t *path)
@@ -56259,8 +56289,8 @@ static int specdec__ahead_find_path(const specdec_tree *tree, const int32_t *hel
     return i;
 }
 
-/* Whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count], which the
-   target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
+/* Returns whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count],
+   which the target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
 static int specdec__ahead_run_is_useless(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens,
                                          int count, double anew)
 {
@@ -56285,8 +56315,8 @@ static int specdec__ahead_run_is_useless(specdec__ahead *a, const specdec__propo
     return 1;
 }
 
-/* Moves the drafter's root to the last of tokens[count], which the target has just decoded. Draft tokens behind it are
-   kept, all others are dropped. */
+/* Moves the root of a sequence's draft tree to the last of tokens[count], which the target has just decoded. Draft
+   tokens behind it are kept, all others are dropped. */
 static void specdec__ahead_move_root(specdec *t, const int32_t *tokens, int count)
 {
     specdec__ahead *a = t->engine->ahead;
@@ -56307,8 +56337,8 @@ static void specdec__ahead_move_root(specdec *t, const int32_t *tokens, int coun
     }
 }
 
-/* Ends the drafting that the lane does during a step, once the target has decoded tokens[count]: waits for the current
-   draft run, or cancels it if it is useless, and keeps the draft tokens behind the last one. */
+/* Ends the drafting of the lane in a step, once the target has decoded tokens[count]: waits for the current draft run,
+   or cancels it if it is useless, and keeps the draft tokens behind the last decoded one. */
 static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
 {
     specdec__engine *e = t->engine;
@@ -56335,8 +56365,8 @@ static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
     specdec__ahead_move_root(t, tokens, count);
 }
 
-/* Makes the asynchronous drafter's tree for a sequence in this step: the draft tokens kept from the last step, and
-   further levels as long as they raise the rate. The drafter proposes nothing while the lane prefills. */
+/* Makes the tree of the asynchronous drafter for a sequence in this step: the draft tokens kept from the last step, and
+   further levels as long as they raise the tokens a second. The drafter proposes nothing while the lane prefills. */
 static specdec_result specdec__ahead_make_tree(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
@@ -56365,7 +56395,7 @@ static specdec_result specdec__ahead_make_tree(specdec *t, int drafter, specdec_
     return result;
 }
 
-/* Whether a drafter may draft while the target verifies in this step: one sequence decodes, alone, with coupled
+/* Returns whether a drafter may draft while the target verifies in this step: one sequence decodes, alone, with coupled
    verification and no constraint. */
 static int specdec__ahead_is_possible(const specdec__engine *e)
 {
@@ -56374,13 +56404,15 @@ static int specdec__ahead_is_possible(const specdec__engine *e)
            !specdec__constrained_is_limited(&e->members[0]->constrained);
 }
 
-/* Whether the engine itself chooses the mode of this step, synchronous or asynchronous (config.async 0). */
+/* Returns whether the engine itself chooses the mode of this step, synchronous or asynchronous drafting (config.async
+   0). */
 static int specdec__ahead_may_choose_mode(const specdec__engine *e)
 {
     return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_is_possible(e);
 }
 
-/* Estimates the times of asynchronous steps, by width: synchronous ones times the measured slowdown. */
+/* Estimates the times of asynchronous steps, by number of nodes: those of synchronous steps times the measured
+   slowdown. */
 static void specdec__ahead_estimate_times(specdec__ahead *a, specdec__tune *tune)
 {
     int i;
@@ -56393,7 +56425,8 @@ static void specdec__ahead_estimate_times(specdec__ahead *a, specdec__tune *tune
         }
 }
 
-/* Sets the mode of a step that begins: asynchronous, if the lane is to draft while the target runs, or synchronous. */
+/* Sets the mode of a step that begins: asynchronous if the lane is to draft while the target runs, otherwise
+   synchronous. */
 static void specdec__ahead_begin_step(specdec__engine *e)
 {
     specdec__ahead *a = e->ahead;
@@ -56408,8 +56441,8 @@ static void specdec__ahead_begin_step(specdec__engine *e)
         specdec__ahead_drop_drafts(a->sequence, a->copied);
 }
 
-/* Seconds that the mode on trial, synchronous or asynchronous steps, has saved so far: the time of its tokens at the
-   other mode's tokens a second, minus the time that it took. */
+/* Returns the seconds that the mode on trial, synchronous or asynchronous drafting, has saved so far: the time that its
+   tokens take at the other mode's tokens a second, minus the time that they took. */
 static double specdec__ahead_seconds_saved(const specdec__ahead *a)
 {
     const specdec__ahead_mode *tried = &a->modes[a->mode], *usual = &a->modes[!a->mode];
@@ -56417,9 +56450,9 @@ static double specdec__ahead_seconds_saved(const specdec__ahead *a)
     return usual->tokens > 0 ? tried->tokens * usual->seconds / usual->tokens - tried->seconds : 0;
 }
 
-/* Whether it is time to choose between synchronous and asynchronous steps: after a->steps_left steps, or when a trial
-   has lost or won SPECDEC__AHEAD_TRIAL_SHARE of the other mode's time. So trials cost at most that share of all time.
-   */
+/* Returns whether it is time to choose between synchronous and asynchronous drafting: after a->steps_left steps, or
+   when a trial has lost or won SPECDEC__AHEAD_TRIAL_SHARE of the other mode's time. So trials cost at most that share
+   of all time. */
 static int specdec__ahead_trial_ends(const specdec__ahead *a)
 {
     const double saved = a->trial ? specdec__ahead_seconds_saved(a) : 0;
@@ -56427,8 +56460,8 @@ static int specdec__ahead_trial_ends(const specdec__ahead *a)
     return a->steps_left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__AHEAD_TRIAL_SHARE * a->modes[!a->mode].seconds;
 }
 
-/* Sets a->slowdown and a->overlap_pace from a step that was made to measure them: its run had `width` nodes and took
-   `seconds`. A draft run that was not finished counts as long as the step. */
+/* Computes a->slowdown and a->overlap_pace from a step that was made to measure them: its run had `width` nodes and
+   took `seconds`. A draft run that was not finished counts as long as the step. */
 static void specdec__ahead_note_probe(specdec__engine *e, int width, double seconds)
 {
     specdec__ahead *a = e->ahead;
@@ -56440,8 +56473,9 @@ static void specdec__ahead_note_probe(specdec__engine *e, int width, double seco
     a->overlap_pace = e->tune->drafters[a->drafter - e->drafters].level.seconds / run;
 }
 
-/* Whether asynchronous steps can be faster than synchronous ones: they save at most the drafting that the lane does
-   while the target runs, and lose the slowdown of the target, which has fewer threads and less memory bandwidth. */
+/* Returns whether asynchronous steps can be faster than synchronous ones. They save at most the drafting that the lane
+   does while the target runs. They lose the slowdown of the target, which has fewer threads and less memory
+   bandwidth. */
 static int specdec__ahead_may_be_faster(const specdec__ahead *a)
 {
     const specdec__ahead_mode *turns = &a->modes[0];
@@ -56451,8 +56485,8 @@ static int specdec__ahead_may_be_faster(const specdec__ahead *a)
     return a->slowdown > 0 && turns->seconds > 1.02 * (verifying + (left > 0 ? left : 0));
 }
 
-/* Ends a stretch of steps in one mode: begins a trial of the other mode, or ends the trial and takes the faster
-   mode. */
+/* Ends a series of steps in one mode of drafting: begins a trial of the other mode, or ends the trial and takes the
+   faster mode. */
 static void specdec__ahead_choose_mode(specdec__ahead *a)
 {
     if (!a->trial) {
@@ -56472,7 +56506,7 @@ static void specdec__ahead_choose_mode(specdec__ahead *a)
 }
 
 /* Adds a step to the measurements of its mode, synchronous or asynchronous, and chooses a mode if it is time to.
-   seconds: of the step; drafting: of these, before the target ran; tokens: as in specdec__ahead_mode. */
+   seconds: time of the step; drafting: the part of it before the target ran; tokens: as in specdec__ahead_mode. */
 static void specdec__ahead_note_step(specdec__engine *e, double seconds, double drafting, double tokens)
 {
     specdec__ahead *a = e->ahead;
@@ -56502,9 +56536,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Whether a level of a drafter's tree costs less than the share SPECDEC__TUNE_CHEAP_LEVEL of a plain step: then it
-   drafts at every step, and the tree that it drafted decides whether the tree is verified. grows: 1: its trees grow
-   level by level; behind: tokens that it has to prefill first. */
+/* Returns whether a level of a drafter's tree costs less than the share SPECDEC__TUNE_CHEAP_LEVEL of a plain step. Then
+   the drafter drafts at every step, and the tree that it drafted decides whether the tree is verified. grows 1: its
+   trees grow level by level; behind: tokens of the sequence that it has to prefill first. */
 static int specdec__engine_drafter_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
                                             const specdec__plan *plan)
 {
@@ -56515,8 +56549,8 @@ static int specdec__engine_drafter_is_cheap(const specdec__engine *e, int drafte
             specdec__tune_level_seconds(known, plan->times[1]) < SPECDEC__TUNE_CHEAP_LEVEL * plan->times[1]);
 }
 
-/* Asks a drafter for draft tokens of a sequence, if they are expected to raise the rate, tokens a second. plan->rate
-   becomes the best rate of the drafters asked so far. */
+/* Asks a drafter for draft tokens of a sequence, if they are expected to raise the tokens a second. plan->rate becomes
+   the best rate of the drafters asked so far. */
 static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
@@ -56555,7 +56589,7 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
 }
 
 /* Makes the tree that the step verifies for a sequence: asks all drafters, the last of the list first, and merges their
-   trees. speculate: 0: asks no drafter, the tree is the root. A drafter whose cache is full proposes nothing. */
+   trees. speculate 0: asks no drafter; the tree is the root. A drafter whose cache is full proposes nothing. */
 static specdec_result specdec__engine_make_tree(specdec *t, specdec__plan *plan, int speculate)
 {
     specdec__engine *e = t->engine;
@@ -56581,8 +56615,8 @@ static specdec_result specdec__engine_make_tree(specdec *t, specdec__plan *plan,
     return result;
 }
 
-/* The probability that node i of a sequence's tree is accepted, by the measured acceptance of one drafter that proposed
-   it as draft token `candidate`. m->worth holds the parent's probability. */
+/* Returns the probability that node i of a sequence's tree is accepted, by the measured acceptance of one drafter,
+   which proposed the node as draft token `candidate`. m->worth holds the probability of the node's parent. */
 static double specdec__engine_node_probability_by(const specdec *t, int i, int drafter, int candidate)
 {
     const specdec__engine *e = t->engine;
@@ -56597,9 +56631,9 @@ static double specdec__engine_node_probability_by(const specdec *t, int i, int d
            chance[specdec__min_int(p->drafts.tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
 
-/* The probability that node i of a sequence's tree is accepted, from those of all drafters that proposed it, taken as
-   independent; at most its parent's. For children drawn without replacement it is also at most that of the sibling
-   drawn before, which is verified first. */
+/* Returns the probability that node i of a sequence's tree is accepted, from those by all drafters that proposed it,
+   taken as independent; at most its parent's. For children drawn without replacement it is also at most that of the
+   sibling drawn before, which is verified first. */
 static float specdec__engine_node_probability(const specdec *t, int i)
 {
     const specdec__engine *e = t->engine;
@@ -56617,7 +56651,7 @@ static float specdec__engine_node_probability(const specdec *t, int i)
     return (float)(1 - missed) < m->worth[above] ? (float)(1 - missed) : m->worth[above];
 }
 
-/* Expected tokens of a step for a sequence: 1 plus the sum of its nodes' probabilities of acceptance. */
+/* Returns the expected tokens of a step for a sequence: 1 plus the sum of its nodes' probabilities of acceptance. */
 static double specdec__engine_expected_tokens(specdec *t)
 {
     specdec__merged *m = &t->merged;
@@ -56632,8 +56666,8 @@ static double specdec__engine_expected_tokens(specdec *t)
     return tokens;
 }
 
-/* Prunes the trees of all sequences together: keeps the most probable draft tokens, as many as give the step the best
-   rate. times (nodes): seconds of a step. */
+/* Prunes the trees of all sequences in the step: keeps the most probable draft tokens, as many as give the step the
+   most tokens a second. times (nodes): seconds of a step. */
 static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, const double *times)
 {
     const int base = e->roots + e->prefill_nodes;
@@ -56661,8 +56695,8 @@ static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, co
                                           (float)rate, left);
 }
 
-/* Makes the trees of all members, one after the other: each plan counts the nodes, seconds and expected tokens of the
-   trees before it. */
+/* Makes the token trees of all sequences in the step, one after the other. Each plan counts the nodes, seconds and
+   expected tokens of the trees before it. */
 static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
 {
     const int least = e->roots + e->prefill_nodes;
@@ -57443,9 +57477,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Lets a stage of the target obey an order: runs its nodes, commits or drops nodes. cancelled: 1: the run is not
-   computed, but its nodes get their slots in the cache, as nodes of later runs may descend from them. Errors: FULL,
-   CANCELLED. */
+/* Makes a stage of the target obey an order: it runs, commits or drops nodes. cancelled 1: the run is not computed, but
+   its nodes get their slots in the cache, as nodes of later runs may descend from them. Errors: FULL, CANCELLED. */
 SPECDEC__NOINLINE static specdec_result specdec__stage_obey_order(specdec__stage *stage, const specdec__order *order,
                                                                   int cancelled, specdec_error *error)
 {
@@ -57479,9 +57512,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Whether several runs of a sequence may be on their way in this step: it decodes alone, with coupled verification, and
-   no drafter needs the target's hidden states. Not in a step that leaves out a prompt: a step with one run measures the
-   time without load, then prefilling continues. */
+/* Returns whether several runs of a sequence may be on their way in this step: the sequence decodes alone, with coupled
+   verification, and no drafter needs the target's hidden states. Not in a step that leaves out a prompt: a step with
+   one run measures the time without load, then prefilling continues. */
 static int specdec__pipe_is_possible(const specdec__engine *e)
 {
     int i;
@@ -57492,9 +57525,9 @@ static int specdec__pipe_is_possible(const specdec__engine *e)
     return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
 
-/* Sets times[1..SPECDEC__PIPE_NODES]: the cost of a run by its nodes, in seconds of its slowest stage. Time above that
-   of one node counts twice, as the run's rows also return later. Runs up to twice as wide as the widest measured one
-   are assumed to cost no more than that, wider ones are ruled out. */
+/* Computes times[1..SPECDEC__PIPE_NODES]: the cost of a run by its nodes, in seconds of its slowest stage. Time above
+   that of one node counts twice, as the run's rows also return later. Runs up to twice as wide as the widest measured
+   run are assumed to cost no more than that one, wider runs are ruled out. */
 static void specdec__pipe_run_costs(const specdec__pipe *pipe, double *times)
 {
     int i, seen = 0;
@@ -57509,8 +57542,8 @@ static void specdec__pipe_run_costs(const specdec__pipe *pipe, double *times)
         times[i] += times[i] - times[1];
 }
 
-/* How many of the draft tokens chosen[count], the most probable first, the next run holds: as many as give the most
-   tokens for its cost. pipe->least_probability becomes the probability that one node more would need. */
+/* Returns how many of the draft tokens chosen[count], the most probable first, the next run is to hold: as many as give
+   the most tokens for its cost. pipe->least_probability becomes the probability that one node more would need. */
 static int specdec__pipe_best_node_count(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
                                          int count)
 {
@@ -57527,8 +57560,8 @@ static int specdec__pipe_best_node_count(specdec__pipe *pipe, const specdec__pro
     return n;
 }
 
-/* Chooses the nodes of the next run: the most probable draft tokens that were not sent, parents first. Returns how
-   many. */
+/* Chooses the nodes of the next run: the most probable draft tokens that were not sent, parents first, into `chosen`.
+   Returns how many. */
 static int specdec__pipe_choose_nodes(const specdec__engine *e, const specdec__proposal *p, int32_t *chosen)
 {
     specdec__pipe *pipe = e->pipe;
@@ -57542,7 +57575,8 @@ static int specdec__pipe_choose_nodes(const specdec__engine *e, const specdec__p
     return count ? specdec__pipe_best_node_count(pipe, p, chosen, count) : 0;
 }
 
-/* Sends the draft tokens s->chosen[s->count] as a run to the target's lane. Error in s->result: FULL. */
+/* Sends the draft tokens s->chosen[s->count] as a run to the target's lane. s->result becomes FULL if the cache has no
+   room. */
 static void specdec__pipe_send_run(specdec__pipe *pipe, specdec__step *s)
 {
     const specdec__proposal *p = s->p;
@@ -57601,9 +57635,9 @@ static void specdec__pipe_verify_run(specdec *t, const specdec__proposal *p, con
     }
 }
 
-/* Completes an order of KEEP. root: the draft token that is now the last token of the sequence; -1: none is, and no
-   node stays. Cancelled nodes keep their numbers and slots until half of `most` are taken: then the order lists the
-   nodes that stay. */
+/* Completes an order KEEP with the nodes that stay. root: the draft token that is now the last token of the sequence;
+   -1: none is, and no node stays. Cancelled nodes keep their numbers and slots until half of `most` are taken: then the
+   order lists the nodes that stay. */
 static void specdec__pipe_choose_kept_nodes(const specdec__pipe *pipe, const specdec__proposal *p, int root, int most,
                                             specdec__order *order)
 {
@@ -57619,14 +57653,15 @@ static void specdec__pipe_choose_kept_nodes(const specdec__pipe *pipe, const spe
     }
 }
 
-/* The number that a node has once an order of KEEP is obeyed; -1: the order drops the node. node: its number before. */
+/* Returns the number that a node has once an order KEEP is obeyed; -1: the order drops the node. node: the node's
+   number before. */
 static int specdec__pipe_new_number(const specdec__order *order, int node)
 {
     return node < 0 || order->stay < 0 ? specdec__max_int(node - order->n, -1)
                                        : specdec__forward_index_in_path(order->path + order->n, order->stay, node);
 }
 
-/* Renumbers the nodes of a run after an order of KEEP, and removes the dropped ones. */
+/* Renumbers the nodes of a run after an order KEEP, and removes the nodes that the order drops. */
 static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__order *order)
 {
     const int first = run->first, left = run->left;
@@ -57642,8 +57677,8 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
     }
 }
 
-/* Renumbers all draft tokens and runs after an order of KEEP, with the new root (-1: none was drafted), and cancels
-   runs that have no node behind the sequence's last token. */
+/* Renumbers the nodes of all draft tokens and runs after an order KEEP, and cancels runs that have no node behind the
+   sequence's last token. root: the draft token that is the new root; -1: the root was not drafted. */
 static void specdec__pipe_renumber_nodes(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
 {
     specdec__pipe *pipe = t->engine->pipe;
@@ -57668,7 +57703,7 @@ static void specdec__pipe_renumber_nodes(specdec *t, specdec__proposal *p, int r
     pipe->nodes = order->stay < 0 ? order->first - order->n : order->stay;
 }
 
-/* Takes the oldest run, which has returned: verifies it, commits the accepted nodes and counts them. */
+/* Takes the oldest run, which has returned, from the lane: verifies it, and commits and counts the accepted nodes. */
 static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
 {
     specdec *t = s->t;
@@ -57708,7 +57743,7 @@ static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
     t->stats.accepted += order.n - run.root;
 }
 
-/* Whether to make a draft run now, for the target's next run. *count: how many draft tokens are extended
+/* Returns whether to make a draft run now, for the target's next run. *count becomes how many draft tokens are extended
    (frontier.chosen); 0: the cutoff has to fall first. */
 static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
 {
@@ -57721,7 +57756,8 @@ static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__propos
     return a->cutoff > SPECDEC__AHEAD_CUTOFF_LEAST && (double)a->cutoff > least;
 }
 
-/* Extends the s->drafts chosen draft tokens by one level, or lowers the cutoff if none was chosen. */
+/* Makes a draft run: extends the s->drafts chosen draft tokens by one level. Lowers the cutoff instead if no draft
+   token was chosen. */
 static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
 {
     specdec__ahead *a = e->ahead;
@@ -57738,14 +57774,14 @@ static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
     memset(e->pipe->node + from, -1, (size_t)(s->p->drafts.tree.n - from) * sizeof *e->pipe->node);
 }
 
-/* Seconds between two runs of the target: the time of its slowest stage. */
+/* Returns the seconds between two runs of the target: the time of its slowest stage. */
 static double specdec__pipe_run_interval(const specdec__pipe *pipe)
 {
     return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain_seconds(&pipe->stages)
                                         : pipe->round_trip.seconds / pipe->depth;
 }
 
-/* Clock time at which the oldest run is expected to return, by its width. */
+/* Returns the clock time, in seconds, at which the oldest run is expected to return, by its number of nodes. */
 static double specdec__pipe_return_time(const specdec__pipe *pipe)
 {
     const specdec__pipe_run *run = &pipe->runs[0];
@@ -57756,9 +57792,10 @@ static double specdec__pipe_return_time(const specdec__pipe *pipe)
            (pipe->trip_ratio.seconds > 0 ? pipe->trip_ratio.seconds * times[run->n] : pipe->round_trip.seconds);
 }
 
-/* Seconds by which sending the chosen run is delayed, so that a draft run may fill it up: worth it if the expected
-   tokens gained, over those of the run, are more than these seconds over the time between two runs. Drafts of another
-   rank are compared with the time of a stage, as they would otherwise be one run later. 0: no delay. */
+/* Returns the seconds by which sending the chosen run is delayed, so that a draft run may add nodes to it; 0: no delay.
+   A delay is worth it if the expected tokens gained, over those of the run, are more than these seconds over the time
+   between two runs. Drafts of another rank are compared with the time of a stage, as they would otherwise be one run
+   later. */
 static double specdec__pipe_send_delay(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen, int count,
                                        double now)
 {
@@ -57784,8 +57821,8 @@ static double specdec__pipe_send_delay(const specdec__engine *e, specdec__propos
     return more * slot > brings * seconds ? seconds : 0;
 }
 
-/* Clock time at which the next run is to be sent: when the first stage is free, or a little later if the oldest run
-   returns by then, as its tokens are worth more than that time. */
+/* Returns the clock time, in seconds, at which the next run is to be sent: when the first stage is free, or a little
+   later if the oldest run returns by then, as its tokens are worth more than that time. */
 static double specdec__pipe_send_time(const specdec__pipe *pipe, double now)
 {
     const double takes = pipe->idle_since > 0 ? pipe->idle_since : pipe->free_at > now ? pipe->free_at : now;
@@ -57795,13 +57832,13 @@ static double specdec__pipe_send_time(const specdec__pipe *pipe, double now)
     return back < last && now < last ? back > now ? back : last : takes;
 }
 
-/* Whether a draft run may begin although a run of `count` nodes is to be sent in `left` seconds. */
+/* Returns whether a draft run may begin although a run of `count` nodes is to be sent in `left` seconds. */
 static int specdec__pipe_may_draft(const specdec__pipe *pipe, int count, double left)
 {
     return count < SPECDEC__PIPE_NODES || pipe->draft.seconds <= left;
 }
 
-/* Waits until the lane's state has one of the bits s->until, or until the clock shows s->wake_at. */
+/* Waits until the state of the target's lane has one of the bits s->until, or until the clock shows s->wake_at. */
 static void specdec__pipe_wait_for_lane(specdec__pipe *pipe, const specdec__step *s)
 {
     pipe->wake_at = s->wake_at;
@@ -57809,7 +57846,7 @@ static void specdec__pipe_wait_for_lane(specdec__pipe *pipe, const specdec__step
     pipe->wake_at = 0;
 }
 
-/* Begins a step with several runs of its only member. Draft tokens kept from earlier steps stay. */
+/* Begins a step with several runs of its only sequence. Draft tokens kept from earlier steps stay in the tree. */
 static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
 {
     specdec *t = e->members[0];
@@ -57907,21 +57944,21 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Returns the next action of a step with one run, SPECDEC__STEP_...: draft, send, take, end, one after the other. */
+/* Returns the next action of a step with one run, SPECDEC__STEP_...: draft, send, take, end, in this order. */
 static int specdec__engine_next_action(const specdec__engine *e, specdec__step *s)
 {
     return e->member_count ? ++s->act : SPECDEC__STEP_END;
 }
 
-/* Drafts the trees of all members of a step and reserves slots of the cache for their nodes. */
+/* Drafts the trees of all sequences in a step and reserves slots of the cache for their nodes. */
 static void specdec__engine_make_trees(specdec__engine *e)
 {
     specdec__engine_draft_trees(e);
     specdec__engine_reserve_slots(e);
 }
 
-/* Runs one step of the members: drafts, sends runs to the target's lane, waits, and takes the runs that return. The
-   wait for other machines ends if t, member or not, is cancelled. */
+/* Makes one step of the sequences in e->members: drafts, sends runs to the target's lane, waits, and takes the runs
+   that return. The wait for other machines ends if t, in the step or not, is cancelled. */
 static void specdec__engine_run_step(specdec__engine *e, specdec *t, double start)
 {
     specdec__step s;
@@ -57952,9 +57989,9 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
         e->remote->wait(e, NULL);
 }
 
-/* One step of all sequences that have something to decode or to prefill. t: NULL, or a member that needs a token.
-   Returns DONE if no sequence has anything to do. Errors are those of t; errors of others are returned by the next call
-   on them. */
+/* Makes one step of all sequences that have something to decode or to prefill. t: NULL, or one of them, which needs a
+   token. Returns DONE if no sequence has anything to do. An error is that of t; errors of other sequences are returned
+   by the next call on them. */
 static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
 {
     double start = specdec__os_seconds();
@@ -57990,8 +58027,8 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     return result;
 }
 
-/* Ends a call on a sequence that a cancellation has ended: clears the cancellation. result: of the call; is returned.
-   */
+/* Ends a call on a sequence that was ended by a cancellation: clears the cancellation. result: of the call. Returns the
+   call's result. */
 static specdec_result specdec__engine_end_cancel(specdec *t, specdec_result result)
 {
     t->cancelled = result == SPECDEC_ERROR_CANCELLED;
@@ -64021,8 +64058,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Begins a call on an engine. Returns 0, and changes nothing, if the call is an error: another thread is in a call, the
-   call comes from one of the engine's own hooks, or the engine has ended. */
+/* Begins a call of the API on an engine. Returns 0, and changes nothing, if the call is an error: another thread is in
+   a call, the call comes from one of the engine's own hooks, or the engine has ended. Otherwise returns 1. */
 static SPECDEC__NOINLINE int specdec__enter_call(specdec *t)
 {
     int seen = 0;
@@ -64030,15 +64067,15 @@ static SPECDEC__NOINLINE int specdec__enter_call(specdec *t)
     return t && !t->engine->ended && SPECDEC__SWAP(&t->engine->busy, &seen, 1);
 }
 
-/* Ends a call on an engine; returns `result`. */
+/* Ends a call of the API on an engine, so that the next one may begin. result: that of the call. Returns `result`. */
 static specdec_result specdec__leave_call(specdec *t, specdec_result result)
 {
     SPECDEC__STORE(&t->engine->busy, 0);
     return result;
 }
 
-/* Begins a call that prompts a sequence, as specdec__enter_call does. A cancellation made before such a call was meant
-   for an earlier call: it is cleared, but set again if the call fails. */
+/* Begins a call of the API that appends a prompt, as specdec__enter_call does. A cancellation made before such a call
+   was meant for an earlier call: it is cleared, but set again if the call fails. */
 static SPECDEC__NOINLINE int specdec__enter_prompt_call(specdec *t)
 {
     if (!specdec__enter_call(t))
@@ -64049,7 +64086,7 @@ static SPECDEC__NOINLINE int specdec__enter_prompt_call(specdec *t)
     return 1;
 }
 
-/* Ends a call that prompts a sequence; returns `result`. */
+/* Ends a call of the API that appends a prompt. result: that of the call. Returns `result`. */
 static SPECDEC__NOINLINE specdec_result specdec__leave_prompt_call(specdec *t, specdec_result result)
 {
     if (t->late && result && result != SPECDEC_ERROR_CANCELLED)

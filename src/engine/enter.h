@@ -17,8 +17,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* Begins a call on an engine. Returns 0, and changes nothing, if the call is an error: another thread is in a call, the
-   call comes from one of the engine's own hooks, or the engine has ended. */
+/* Begins a call of the API on an engine. Returns 0, and changes nothing, if the call is an error: another thread is in
+   a call, the call comes from one of the engine's own hooks, or the engine has ended. Otherwise returns 1. */
 static SPECDEC__NOINLINE int specdec__enter_call(specdec *t)
 {
     int seen = 0;
@@ -26,15 +26,15 @@ static SPECDEC__NOINLINE int specdec__enter_call(specdec *t)
     return t && !t->engine->ended && SPECDEC__SWAP(&t->engine->busy, &seen, 1);
 }
 
-/* Ends a call on an engine; returns `result`. */
+/* Ends a call of the API on an engine, so that the next one may begin. result: that of the call. Returns `result`. */
 static specdec_result specdec__leave_call(specdec *t, specdec_result result)
 {
     SPECDEC__STORE(&t->engine->busy, 0);
     return result;
 }
 
-/* Begins a call that prompts a sequence, as specdec__enter_call does. A cancellation made before such a call was meant
-   for an earlier call: it is cleared, but set again if the call fails. */
+/* Begins a call of the API that appends a prompt, as specdec__enter_call does. A cancellation made before such a call
+   was meant for an earlier call: it is cleared, but set again if the call fails. */
 static SPECDEC__NOINLINE int specdec__enter_prompt_call(specdec *t)
 {
     if (!specdec__enter_call(t))
@@ -45,7 +45,7 @@ static SPECDEC__NOINLINE int specdec__enter_prompt_call(specdec *t)
     return 1;
 }
 
-/* Ends a call that prompts a sequence; returns `result`. */
+/* Ends a call of the API that appends a prompt. result: that of the call. Returns `result`. */
 static SPECDEC__NOINLINE specdec_result specdec__leave_prompt_call(specdec *t, specdec_result result)
 {
     if (t->late && result && result != SPECDEC_ERROR_CANCELLED)

@@ -18,10 +18,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* Reports tokens [from, from + n) of a sequence, which the last run has committed, to the drafters, which may take
-   hidden states of their nodes: calls the drafters' follow. path (n): the tokens' nodes, counted from node `first`;
-   row: index of the last token's hidden state among the rows of the run; -1: it is not there. A drafter whose cache is
-   full may miss tokens. */
+/* Reports tokens [from, from + n) of a sequence, which the last run has committed, to the drafters that need hidden
+   states of the target. path (n): the tokens' nodes, counted from node `first`; row: index of the last token's hidden
+   state among the rows of the run; -1: it is not there. A drafter whose cache is full may miss tokens. */
 static specdec_result specdec__engine_report_tokens(specdec *t, int from, int n, int first, const int *path, int row)
 {
     specdec__engine *e = t->engine;
@@ -44,7 +43,7 @@ static specdec_result specdec__engine_report_tokens(specdec *t, int from, int n,
 }
 
 /* Reports tokens [at, at + n) of the sequence `text` to the drafters, as specdec__engine_report_tokens does, once a
-   batch of its prompt is prefilled. */
+   batch of the sequence's prompt is prefilled. */
 static specdec_result specdec__engine_report_batch(void *text, int at, int n)
 {
     specdec *t = (specdec *)text;
@@ -53,7 +52,7 @@ static specdec_result specdec__engine_report_batch(void *text, int at, int n)
     return specdec__engine_report_tokens(t, at, n, 0, NULL, c->wants_logits[n - 1] ? c->row_count - 1 : -1);
 }
 
-/* Calls the drafters' prepare for a sequence that is part of the next step. */
+/* Tells all drafters that a sequence is part of the next step. */
 static void specdec__engine_prepare_drafters(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -90,9 +89,9 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     return result;
 }
 
-/* The index, in [from, end), of the sequence whose beginning agrees with most tokens of t; -1: none agrees with `least`
-   tokens. *length: how many tokens agree. Of equals it is one that was shared before, so that all share one; of those
-   the one used last. */
+/* Returns the index, in [from, end), of the sequence whose beginning agrees with most tokens of t; -1: none agrees with
+   `least` tokens. *length becomes how many tokens agree. Of equal sequences it is one that was shared before, so that
+   all share one; of those the one used last. */
 static int specdec__engine_longest_shared(specdec *t, int from, int end, int least, int *length)
 {
     specdec__engine *e = t->engine;
@@ -115,7 +114,7 @@ static int specdec__engine_longest_shared(specdec *t, int from, int end, int lea
     return best;
 }
 
-/* Lets t share the keys of another sequence, open or kept, that begins with more of t's tokens than have keys in t. A
+/* Makes t share the keys of another sequence, open or kept, that begins with more of t's tokens than have keys in t. A
    kept sequence is marked as used, even where an open one has more tokens. */
 static void specdec__engine_share_longest_prefix(specdec *t)
 {
@@ -160,7 +159,7 @@ static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, c
     return specdec__engine_prefill(t, t->count, &rows);
 }
 
-/* Drops keys, values, drafts and states that were computed for a sequence's tokens behind the first `keep`. follow:
+/* Drops keys, values, drafts and states that were computed for a sequence's tokens behind the first `keep`. follow
    above 0: other tokens will follow these; 0: none will, and the last of them is run again for its logits. */
 static void specdec__engine_truncate_sequence(specdec *t, int keep, int follow)
 {
@@ -177,9 +176,10 @@ static void specdec__engine_truncate_sequence(specdec *t, int keep, int follow)
             e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, keep);
 }
 
-/* Replaces the tokens behind the first `keep` (all of which were returned) by tokens[count], and prefills these. tokens
-   may lie behind the sequence. Replaced and pending tokens are dropped once that has succeeded; after an error the
-   sequence is as it was. wanted: NULL, or where the logits or hidden states of each token go. */
+/* Replaces the tokens of a sequence behind the first `keep` (all of which were returned) by tokens[count], and prefills
+   these. tokens may lie behind the sequence in its buffer. Replaced and pending tokens are dropped once that has
+   succeeded; after an error the sequence is as it was. wanted: NULL, or where the logits or hidden states of each token
+   go. */
 static specdec_result specdec__engine_replace_tokens(specdec *t, int keep, const int32_t *tokens, int count,
                                                      const specdec__prefill_rows *wanted)
 {

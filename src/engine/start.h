@@ -29,7 +29,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Makes a run of the target with n tokens, or, if d is not NULL, lets that drafter draft one level behind one token.
+/* Makes a run of the target with n tokens, or, if d is not NULL, makes that drafter draft one level behind one token.
    The caches are left as they were. */
 static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__drafter *d, int n)
 {
@@ -53,8 +53,8 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
     return result;
 }
 
-/* Seconds of specdec__engine_try_forward: the least of three tries, as buffers are cold at first and other programs may
-   use the processor. One try only once the clock is past `end`. 0: it failed. */
+/* Returns the seconds of specdec__engine_try_forward: the least of three tries, as buffers are cold at first and other
+   programs may use the processor. Only one try is made once the clock is past `end`. 0: it failed. */
 static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter *d, int n, double end)
 {
     double least = 0;
@@ -75,7 +75,7 @@ static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter 
     return least;
 }
 
-/* Times the steps and drafts of small models before the first sequence is prompted. Needs a clock. */
+/* Times the steps and drafts of small models before the first sequence is prompted. Without a clock it does nothing. */
 static void specdec__engine_time_steps(specdec__engine *e)
 {
     const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL_SECONDS;
@@ -95,10 +95,10 @@ static void specdec__engine_time_steps(specdec__engine *e)
             specdec__tune_add_step(e->tune, n, seconds, 0);
 }
 
-/* Chooses the faster of two orders of reading weights, kernels->reading and ->other_reading, by timing slices of
-   weights alternately with all threads; a slice counts as at most twice the least time. `reading` is kept unless the
-   other one is clearly faster, and for weights that may lie in caches or are not repacked. Results do not depend on the
-   order. */
+/* Chooses the faster of two orders of reading weights, kernels->reading and kernels->other_reading, by timing slices of
+   weights alternately with all threads; a slice counts as at most twice the least time. kernels->reading is kept unless
+   the other one is clearly faster, and for weights that may lie in caches or are not repacked. Results do not depend on
+   the order. */
 static void specdec__engine_time_weight_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
@@ -131,7 +131,7 @@ static void specdec__engine_time_weight_reading(specdec__engine *e)
                       better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
-/* Logs the chat format, and its tokens that count as control tokens although the file says otherwise. */
+/* Writes the chat format to the log, and its tokens that count as control tokens although the file says otherwise. */
 static void specdec__engine_log_chat(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
@@ -187,7 +187,7 @@ static specdec_result specdec__engine_find_fork_tokens(specdec__engine *e, specd
                  : SPECDEC_OK;
 }
 
-/* Logs the target, the drafters and the engine's sizes. */
+/* Writes the target, the drafters and the engine's sizes to the log. */
 static void specdec__engine_log_sizes(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
@@ -208,7 +208,8 @@ static void specdec__engine_log_sizes(const specdec__engine *e)
                       e->kernels->name, e->pool.threads, e->room.view_keys, e->config.kv, e->memory_bytes);
 }
 
-/* Copies the stop strings of config.settings, so that the caller's are not needed after init. */
+/* Copies the stop strings of config.settings into the engine's block, so that the caller's are not needed after
+   specdec_init. */
 static void specdec__engine_copy_settings(specdec__engine *e)
 {
     specdec__stop_scan stop;
@@ -217,7 +218,7 @@ static void specdec__engine_copy_settings(specdec__engine *e)
     specdec__stream_copy_stops(&e->config.settings, &stop, e->stop_bytes);
 }
 
-/* Starts an engine that is laid out: connects to other ranks, times steps. */
+/* Starts an engine that is laid out: connects to other ranks, and times steps. */
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;

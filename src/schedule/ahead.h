@@ -20,8 +20,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* Inserts draft token i into the list chosen[count] of the draft tokens with the highest probability, the most probable
-   first, at most `most`. probability: by draft token. Returns the new count. */
+/* Inserts draft token i into the list chosen[count] of the draft tokens with the highest path probabilities, the most
+   probable first, at most `most`. probability: path probability of each draft token. Returns the new count. */
 static int specdec__ahead_insert_token(const float *probability, int32_t *chosen, int count, int most, int i)
 {
     if (most < 1 || (count == most && !(probability[i] > probability[chosen[count - 1]])))
@@ -33,15 +33,16 @@ static int specdec__ahead_insert_token(const float *probability, int32_t *chosen
     return count;
 }
 
-/* Whether the drafter can extend a draft token now; a drafter on another rank may not have its children yet. */
+/* Returns whether the drafter can extend a draft token now. A drafter on another rank may not have the token's children
+   yet. */
 static int specdec__ahead_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
     return !SPECDEC__PIPE || !d->kind.can_extend || d->kind.can_extend(d, &p->request, candidate);
 }
 
 /* Chooses the draft tokens that are extended next (frontier.chosen): the most probable one, and up to three that are at
-   least half as probable. now: 1: only those that can be extended now. Returns how many; 0: all are below the cutoff,
-   or the tree is full. */
+   least half as probable. now 1: only those that can be extended now. Returns how many; 0: all are less probable than
+   the cutoff, or the tree is full. */
 static int specdec__ahead_choose_tokens(const specdec__ahead *a, specdec__proposal *p, int now)
 {
     const specdec__draft_tree *drafts = &p->drafts;
@@ -64,7 +65,7 @@ static int specdec__ahead_choose_tokens(const specdec__ahead *a, specdec__propos
     return count;
 }
 
-/* Lets the drafter extend the `count` draft tokens p->frontier.chosen by one level: a draft run. p: the proposal of
+/* Makes a draft run: the drafter extends the `count` draft tokens p->frontier.chosen by one level. p: the proposal of
    a->sequence, or the lane's copy of it. */
 static specdec_result specdec__ahead_extend_tokens(specdec__ahead *a, specdec__proposal *p,
                                                    const specdec__tune_drafter *known, int count, specdec_error *error)
@@ -81,7 +82,7 @@ static specdec_result specdec__ahead_extend_tokens(specdec__ahead *a, specdec__p
     return SPECDEC_OK;
 }
 
-/* The job of the drafter's lane during a run of the target: extends the most probable draft tokens, a few at a time,
+/* What the drafter's lane executes during a run of the target: extends the most probable draft tokens, a few at a time,
    until it is stopped. */
 static void specdec__ahead_draft_job(void *argument)
 {
@@ -107,7 +108,7 @@ static void specdec__ahead_draft_job(void *argument)
     }
 }
 
-/* The lane's job when the drafter is many tokens behind: prefills them. */
+/* What the drafter's lane executes where the drafter lacks many tokens of the sequence: prefills these. */
 static void specdec__ahead_prefill_job(void *argument)
 {
     specdec__ahead *a = (specdec__ahead *)argument;
@@ -115,8 +116,8 @@ static void specdec__ahead_prefill_job(void *argument)
     a->result = a->drafter->kind.prefill(a->drafter, &a->p.request, a->p.request.count, &a->error);
 }
 
-/* Starts a job of the drafter's lane for a sequence, while the target runs: extends the sequence's draft tree, or, if
-   the drafter lacks many of its tokens, prefills these. */
+/* Starts the drafter's lane for a sequence, while the target runs: the lane extends the sequence's draft tree, or, if
+   the drafter lacks many of the sequence's tokens, prefills these. */
 static void specdec__ahead_begin_job(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -146,7 +147,7 @@ static void specdec__ahead_begin_job(specdec *t)
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
 
-/* Finds the path of tokens[count] behind the root of a tree. held: the tokens of the tree's nodes. path (count):
+/* Finds the path of tokens[count] behind the root of a tree. held: the tokens of the tree's nodes; path (count):
    receives the path's nodes. Returns how many of the tokens were found. */
 static int specdec__ahead_find_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
                                     int32_t *path)
@@ -163,8 +164,8 @@ static int specdec__ahead_find_path(const specdec_tree *tree, const int32_t *hel
     return i;
 }
 
-/* Whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count], which the
-   target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
+/* Returns whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count],
+   which the target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
 static int specdec__ahead_run_is_useless(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens,
                                          int count, double anew)
 {
@@ -189,8 +190,8 @@ static int specdec__ahead_run_is_useless(specdec__ahead *a, const specdec__propo
     return 1;
 }
 
-/* Moves the drafter's root to the last of tokens[count], which the target has just decoded. Draft tokens behind it are
-   kept, all others are dropped. */
+/* Moves the root of a sequence's draft tree to the last of tokens[count], which the target has just decoded. Draft
+   tokens behind it are kept, all others are dropped. */
 static void specdec__ahead_move_root(specdec *t, const int32_t *tokens, int count)
 {
     specdec__ahead *a = t->engine->ahead;
@@ -211,8 +212,8 @@ static void specdec__ahead_move_root(specdec *t, const int32_t *tokens, int coun
     }
 }
 
-/* Ends the drafting that the lane does during a step, once the target has decoded tokens[count]: waits for the current
-   draft run, or cancels it if it is useless, and keeps the draft tokens behind the last one. */
+/* Ends the drafting of the lane in a step, once the target has decoded tokens[count]: waits for the current draft run,
+   or cancels it if it is useless, and keeps the draft tokens behind the last decoded one. */
 static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
 {
     specdec__engine *e = t->engine;
@@ -239,8 +240,8 @@ static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
     specdec__ahead_move_root(t, tokens, count);
 }
 
-/* Makes the asynchronous drafter's tree for a sequence in this step: the draft tokens kept from the last step, and
-   further levels as long as they raise the rate. The drafter proposes nothing while the lane prefills. */
+/* Makes the tree of the asynchronous drafter for a sequence in this step: the draft tokens kept from the last step, and
+   further levels as long as they raise the tokens a second. The drafter proposes nothing while the lane prefills. */
 static specdec_result specdec__ahead_make_tree(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
@@ -269,7 +270,7 @@ static specdec_result specdec__ahead_make_tree(specdec *t, int drafter, specdec_
     return result;
 }
 
-/* Whether a drafter may draft while the target verifies in this step: one sequence decodes, alone, with coupled
+/* Returns whether a drafter may draft while the target verifies in this step: one sequence decodes, alone, with coupled
    verification and no constraint. */
 static int specdec__ahead_is_possible(const specdec__engine *e)
 {
@@ -278,13 +279,15 @@ static int specdec__ahead_is_possible(const specdec__engine *e)
            !specdec__constrained_is_limited(&e->members[0]->constrained);
 }
 
-/* Whether the engine itself chooses the mode of this step, synchronous or asynchronous (config.async 0). */
+/* Returns whether the engine itself chooses the mode of this step, synchronous or asynchronous drafting (config.async
+   0). */
 static int specdec__ahead_may_choose_mode(const specdec__engine *e)
 {
     return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_is_possible(e);
 }
 
-/* Estimates the times of asynchronous steps, by width: synchronous ones times the measured slowdown. */
+/* Estimates the times of asynchronous steps, by number of nodes: those of synchronous steps times the measured
+   slowdown. */
 static void specdec__ahead_estimate_times(specdec__ahead *a, specdec__tune *tune)
 {
     int i;
@@ -297,7 +300,8 @@ static void specdec__ahead_estimate_times(specdec__ahead *a, specdec__tune *tune
         }
 }
 
-/* Sets the mode of a step that begins: asynchronous, if the lane is to draft while the target runs, or synchronous. */
+/* Sets the mode of a step that begins: asynchronous if the lane is to draft while the target runs, otherwise
+   synchronous. */
 static void specdec__ahead_begin_step(specdec__engine *e)
 {
     specdec__ahead *a = e->ahead;
@@ -312,8 +316,8 @@ static void specdec__ahead_begin_step(specdec__engine *e)
         specdec__ahead_drop_drafts(a->sequence, a->copied);
 }
 
-/* Seconds that the mode on trial, synchronous or asynchronous steps, has saved so far: the time of its tokens at the
-   other mode's tokens a second, minus the time that it took. */
+/* Returns the seconds that the mode on trial, synchronous or asynchronous drafting, has saved so far: the time that its
+   tokens take at the other mode's tokens a second, minus the time that they took. */
 static double specdec__ahead_seconds_saved(const specdec__ahead *a)
 {
     const specdec__ahead_mode *tried = &a->modes[a->mode], *usual = &a->modes[!a->mode];
@@ -321,9 +325,9 @@ static double specdec__ahead_seconds_saved(const specdec__ahead *a)
     return usual->tokens > 0 ? tried->tokens * usual->seconds / usual->tokens - tried->seconds : 0;
 }
 
-/* Whether it is time to choose between synchronous and asynchronous steps: after a->steps_left steps, or when a trial
-   has lost or won SPECDEC__AHEAD_TRIAL_SHARE of the other mode's time. So trials cost at most that share of all time.
-   */
+/* Returns whether it is time to choose between synchronous and asynchronous drafting: after a->steps_left steps, or
+   when a trial has lost or won SPECDEC__AHEAD_TRIAL_SHARE of the other mode's time. So trials cost at most that share
+   of all time. */
 static int specdec__ahead_trial_ends(const specdec__ahead *a)
 {
     const double saved = a->trial ? specdec__ahead_seconds_saved(a) : 0;
@@ -331,8 +335,8 @@ static int specdec__ahead_trial_ends(const specdec__ahead *a)
     return a->steps_left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__AHEAD_TRIAL_SHARE * a->modes[!a->mode].seconds;
 }
 
-/* Sets a->slowdown and a->overlap_pace from a step that was made to measure them: its run had `width` nodes and took
-   `seconds`. A draft run that was not finished counts as long as the step. */
+/* Computes a->slowdown and a->overlap_pace from a step that was made to measure them: its run had `width` nodes and
+   took `seconds`. A draft run that was not finished counts as long as the step. */
 static void specdec__ahead_note_probe(specdec__engine *e, int width, double seconds)
 {
     specdec__ahead *a = e->ahead;
@@ -344,8 +348,9 @@ static void specdec__ahead_note_probe(specdec__engine *e, int width, double seco
     a->overlap_pace = e->tune->drafters[a->drafter - e->drafters].level.seconds / run;
 }
 
-/* Whether asynchronous steps can be faster than synchronous ones: they save at most the drafting that the lane does
-   while the target runs, and lose the slowdown of the target, which has fewer threads and less memory bandwidth. */
+/* Returns whether asynchronous steps can be faster than synchronous ones. They save at most the drafting that the lane
+   does while the target runs. They lose the slowdown of the target, which has fewer threads and less memory
+   bandwidth. */
 static int specdec__ahead_may_be_faster(const specdec__ahead *a)
 {
     const specdec__ahead_mode *turns = &a->modes[0];
@@ -355,8 +360,8 @@ static int specdec__ahead_may_be_faster(const specdec__ahead *a)
     return a->slowdown > 0 && turns->seconds > 1.02 * (verifying + (left > 0 ? left : 0));
 }
 
-/* Ends a stretch of steps in one mode: begins a trial of the other mode, or ends the trial and takes the faster
-   mode. */
+/* Ends a series of steps in one mode of drafting: begins a trial of the other mode, or ends the trial and takes the
+   faster mode. */
 static void specdec__ahead_choose_mode(specdec__ahead *a)
 {
     if (!a->trial) {
@@ -376,7 +381,7 @@ static void specdec__ahead_choose_mode(specdec__ahead *a)
 }
 
 /* Adds a step to the measurements of its mode, synchronous or asynchronous, and chooses a mode if it is time to.
-   seconds: of the step; drafting: of these, before the target ran; tokens: as in specdec__ahead_mode. */
+   seconds: time of the step; drafting: the part of it before the target ran; tokens: as in specdec__ahead_mode. */
 static void specdec__ahead_note_step(specdec__engine *e, double seconds, double drafting, double tokens)
 {
     specdec__ahead *a = e->ahead;

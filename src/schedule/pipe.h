@@ -19,9 +19,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* Whether several runs of a sequence may be on their way in this step: it decodes alone, with coupled verification, and
-   no drafter needs the target's hidden states. Not in a step that leaves out a prompt: a step with one run measures the
-   time without load, then prefilling continues. */
+/* Returns whether several runs of a sequence may be on their way in this step: the sequence decodes alone, with coupled
+   verification, and no drafter needs the target's hidden states. Not in a step that leaves out a prompt: a step with
+   one run measures the time without load, then prefilling continues. */
 static int specdec__pipe_is_possible(const specdec__engine *e)
 {
     int i;
@@ -32,9 +32,9 @@ static int specdec__pipe_is_possible(const specdec__engine *e)
     return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
 
-/* Sets times[1..SPECDEC__PIPE_NODES]: the cost of a run by its nodes, in seconds of its slowest stage. Time above that
-   of one node counts twice, as the run's rows also return later. Runs up to twice as wide as the widest measured one
-   are assumed to cost no more than that, wider ones are ruled out. */
+/* Computes times[1..SPECDEC__PIPE_NODES]: the cost of a run by its nodes, in seconds of its slowest stage. Time above
+   that of one node counts twice, as the run's rows also return later. Runs up to twice as wide as the widest measured
+   run are assumed to cost no more than that one, wider runs are ruled out. */
 static void specdec__pipe_run_costs(const specdec__pipe *pipe, double *times)
 {
     int i, seen = 0;
@@ -49,8 +49,8 @@ static void specdec__pipe_run_costs(const specdec__pipe *pipe, double *times)
         times[i] += times[i] - times[1];
 }
 
-/* How many of the draft tokens chosen[count], the most probable first, the next run holds: as many as give the most
-   tokens for its cost. pipe->least_probability becomes the probability that one node more would need. */
+/* Returns how many of the draft tokens chosen[count], the most probable first, the next run is to hold: as many as give
+   the most tokens for its cost. pipe->least_probability becomes the probability that one node more would need. */
 static int specdec__pipe_best_node_count(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
                                          int count)
 {
@@ -67,8 +67,8 @@ static int specdec__pipe_best_node_count(specdec__pipe *pipe, const specdec__pro
     return n;
 }
 
-/* Chooses the nodes of the next run: the most probable draft tokens that were not sent, parents first. Returns how
-   many. */
+/* Chooses the nodes of the next run: the most probable draft tokens that were not sent, parents first, into `chosen`.
+   Returns how many. */
 static int specdec__pipe_choose_nodes(const specdec__engine *e, const specdec__proposal *p, int32_t *chosen)
 {
     specdec__pipe *pipe = e->pipe;
@@ -82,7 +82,8 @@ static int specdec__pipe_choose_nodes(const specdec__engine *e, const specdec__p
     return count ? specdec__pipe_best_node_count(pipe, p, chosen, count) : 0;
 }
 
-/* Sends the draft tokens s->chosen[s->count] as a run to the target's lane. Error in s->result: FULL. */
+/* Sends the draft tokens s->chosen[s->count] as a run to the target's lane. s->result becomes FULL if the cache has no
+   room. */
 static void specdec__pipe_send_run(specdec__pipe *pipe, specdec__step *s)
 {
     const specdec__proposal *p = s->p;
@@ -141,9 +142,9 @@ static void specdec__pipe_verify_run(specdec *t, const specdec__proposal *p, con
     }
 }
 
-/* Completes an order of KEEP. root: the draft token that is now the last token of the sequence; -1: none is, and no
-   node stays. Cancelled nodes keep their numbers and slots until half of `most` are taken: then the order lists the
-   nodes that stay. */
+/* Completes an order KEEP with the nodes that stay. root: the draft token that is now the last token of the sequence;
+   -1: none is, and no node stays. Cancelled nodes keep their numbers and slots until half of `most` are taken: then the
+   order lists the nodes that stay. */
 static void specdec__pipe_choose_kept_nodes(const specdec__pipe *pipe, const specdec__proposal *p, int root, int most,
                                             specdec__order *order)
 {
@@ -159,14 +160,15 @@ static void specdec__pipe_choose_kept_nodes(const specdec__pipe *pipe, const spe
     }
 }
 
-/* The number that a node has once an order of KEEP is obeyed; -1: the order drops the node. node: its number before. */
+/* Returns the number that a node has once an order KEEP is obeyed; -1: the order drops the node. node: the node's
+   number before. */
 static int specdec__pipe_new_number(const specdec__order *order, int node)
 {
     return node < 0 || order->stay < 0 ? specdec__max_int(node - order->n, -1)
                                        : specdec__forward_index_in_path(order->path + order->n, order->stay, node);
 }
 
-/* Renumbers the nodes of a run after an order of KEEP, and removes the dropped ones. */
+/* Renumbers the nodes of a run after an order KEEP, and removes the nodes that the order drops. */
 static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__order *order)
 {
     const int first = run->first, left = run->left;
@@ -182,8 +184,8 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
     }
 }
 
-/* Renumbers all draft tokens and runs after an order of KEEP, with the new root (-1: none was drafted), and cancels
-   runs that have no node behind the sequence's last token. */
+/* Renumbers the nodes of all draft tokens and runs after an order KEEP, and cancels runs that have no node behind the
+   sequence's last token. root: the draft token that is the new root; -1: the root was not drafted. */
 static void specdec__pipe_renumber_nodes(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
 {
     specdec__pipe *pipe = t->engine->pipe;
@@ -208,7 +210,7 @@ static void specdec__pipe_renumber_nodes(specdec *t, specdec__proposal *p, int r
     pipe->nodes = order->stay < 0 ? order->first - order->n : order->stay;
 }
 
-/* Takes the oldest run, which has returned: verifies it, commits the accepted nodes and counts them. */
+/* Takes the oldest run, which has returned, from the lane: verifies it, and commits and counts the accepted nodes. */
 static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
 {
     specdec *t = s->t;
@@ -248,7 +250,7 @@ static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
     t->stats.accepted += order.n - run.root;
 }
 
-/* Whether to make a draft run now, for the target's next run. *count: how many draft tokens are extended
+/* Returns whether to make a draft run now, for the target's next run. *count becomes how many draft tokens are extended
    (frontier.chosen); 0: the cutoff has to fall first. */
 static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
 {
@@ -261,7 +263,8 @@ static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__propos
     return a->cutoff > SPECDEC__AHEAD_CUTOFF_LEAST && (double)a->cutoff > least;
 }
 
-/* Extends the s->drafts chosen draft tokens by one level, or lowers the cutoff if none was chosen. */
+/* Makes a draft run: extends the s->drafts chosen draft tokens by one level. Lowers the cutoff instead if no draft
+   token was chosen. */
 static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
 {
     specdec__ahead *a = e->ahead;
@@ -278,14 +281,14 @@ static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
     memset(e->pipe->node + from, -1, (size_t)(s->p->drafts.tree.n - from) * sizeof *e->pipe->node);
 }
 
-/* Seconds between two runs of the target: the time of its slowest stage. */
+/* Returns the seconds between two runs of the target: the time of its slowest stage. */
 static double specdec__pipe_run_interval(const specdec__pipe *pipe)
 {
     return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain_seconds(&pipe->stages)
                                         : pipe->round_trip.seconds / pipe->depth;
 }
 
-/* Clock time at which the oldest run is expected to return, by its width. */
+/* Returns the clock time, in seconds, at which the oldest run is expected to return, by its number of nodes. */
 static double specdec__pipe_return_time(const specdec__pipe *pipe)
 {
     const specdec__pipe_run *run = &pipe->runs[0];
@@ -296,9 +299,10 @@ static double specdec__pipe_return_time(const specdec__pipe *pipe)
            (pipe->trip_ratio.seconds > 0 ? pipe->trip_ratio.seconds * times[run->n] : pipe->round_trip.seconds);
 }
 
-/* Seconds by which sending the chosen run is delayed, so that a draft run may fill it up: worth it if the expected
-   tokens gained, over those of the run, are more than these seconds over the time between two runs. Drafts of another
-   rank are compared with the time of a stage, as they would otherwise be one run later. 0: no delay. */
+/* Returns the seconds by which sending the chosen run is delayed, so that a draft run may add nodes to it; 0: no delay.
+   A delay is worth it if the expected tokens gained, over those of the run, are more than these seconds over the time
+   between two runs. Drafts of another rank are compared with the time of a stage, as they would otherwise be one run
+   later. */
 static double specdec__pipe_send_delay(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen, int count,
                                        double now)
 {
@@ -324,8 +328,8 @@ static double specdec__pipe_send_delay(const specdec__engine *e, specdec__propos
     return more * slot > brings * seconds ? seconds : 0;
 }
 
-/* Clock time at which the next run is to be sent: when the first stage is free, or a little later if the oldest run
-   returns by then, as its tokens are worth more than that time. */
+/* Returns the clock time, in seconds, at which the next run is to be sent: when the first stage is free, or a little
+   later if the oldest run returns by then, as its tokens are worth more than that time. */
 static double specdec__pipe_send_time(const specdec__pipe *pipe, double now)
 {
     const double takes = pipe->idle_since > 0 ? pipe->idle_since : pipe->free_at > now ? pipe->free_at : now;
@@ -335,13 +339,13 @@ static double specdec__pipe_send_time(const specdec__pipe *pipe, double now)
     return back < last && now < last ? back > now ? back : last : takes;
 }
 
-/* Whether a draft run may begin although a run of `count` nodes is to be sent in `left` seconds. */
+/* Returns whether a draft run may begin although a run of `count` nodes is to be sent in `left` seconds. */
 static int specdec__pipe_may_draft(const specdec__pipe *pipe, int count, double left)
 {
     return count < SPECDEC__PIPE_NODES || pipe->draft.seconds <= left;
 }
 
-/* Waits until the lane's state has one of the bits s->until, or until the clock shows s->wake_at. */
+/* Waits until the state of the target's lane has one of the bits s->until, or until the clock shows s->wake_at. */
 static void specdec__pipe_wait_for_lane(specdec__pipe *pipe, const specdec__step *s)
 {
     pipe->wake_at = s->wake_at;
@@ -349,7 +353,7 @@ static void specdec__pipe_wait_for_lane(specdec__pipe *pipe, const specdec__step
     pipe->wake_at = 0;
 }
 
-/* Begins a step with several runs of its only member. Draft tokens kept from earlier steps stay. */
+/* Begins a step with several runs of its only sequence. Draft tokens kept from earlier steps stay in the tree. */
 static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
 {
     specdec *t = e->members[0];

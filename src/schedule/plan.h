@@ -16,7 +16,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Lets a sequence fail in a step with the error `result`, which the next call on the sequence returns. */
+/* Makes a sequence fail in a step with the error `result`, which the next call on the sequence returns. */
 static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
     specdec__pipe_cancel_all_runs(t->engine);
@@ -26,7 +26,7 @@ static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
         SPECDEC__STORE(&t->cancel, 0);
 }
 
-/* Lets a sequence fail with CANCELLED if specdec_cancel was called for it. Returns 1 if so, else 0. */
+/* Makes a sequence fail with CANCELLED if specdec_cancel was called for it. Returns 1 if so, else 0. */
 static int specdec__engine_check_cancel(specdec *t)
 {
     if (!SPECDEC__LOAD(&t->cancel))
@@ -35,8 +35,8 @@ static int specdec__engine_check_cancel(specdec *t)
     return 1;
 }
 
-/* How many tokens of a sequence have to be prefilled before its last token can be the root of a tree. 0 for a sequence
-   that has pipelined runs. */
+/* Returns how many tokens of a sequence have to be prefilled before its last token can be the root of a tree. 0 for a
+   sequence that has pipelined runs. */
 static int specdec__engine_tokens_to_prefill(const specdec *t)
 {
     const specdec__pipe *pipe = t->engine->pipe;
@@ -59,7 +59,7 @@ static int specdec__engine_prepare_sequence(specdec *t)
     return !t->failed;
 }
 
-/* How many nodes all trees of a step may have together, at most. */
+/* Returns how many nodes all trees of a step may have together, at most. */
 static int specdec__engine_node_limit(const specdec__engine *e)
 {
     return specdec__min_int(SPECDEC__MAX_TREE, e->target.max_nodes);
@@ -144,7 +144,7 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
         load->rows = load->keys = 0;
 }
 
-/* Subtracts the nodes of a member that is taken out of a step from the step's totals. */
+/* Subtracts the nodes of a sequence that is taken out of a step from the step's totals. */
 static void specdec__engine_subtract_member(specdec__engine *e, const specdec *t)
 {
     int i;

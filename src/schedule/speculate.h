@@ -14,9 +14,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* Sets the plan for a sequence's tree: its limit, and the step's times by its nodes. times (nodes): seconds of a step;
-   base: nodes that the step has without draft tokens of this sequence; others: expected tokens of the other sequences;
-   spent: seconds of drafting for them. Returns 0 if the sequence is not to speculate. */
+/* Computes the plan of a sequence's tree: its limit of nodes, and the step's times by its nodes. times (nodes): seconds
+   of a step; base: nodes that the step has without draft tokens of this sequence; others: expected tokens of the other
+   sequences; spent: seconds of drafting for them. Returns 0 if the sequence is not to speculate, else 1. */
 static int specdec__engine_plan_tree(const specdec *t, const double *times, int base, double others, double spent,
                                      specdec__plan *plan)
 {
@@ -36,8 +36,8 @@ static int specdec__engine_plan_tree(const specdec *t, const double *times, int 
     return 1;
 }
 
-/* Seconds that a drafter needs to prefill the `behind` tokens of a sequence that it lacks: measured, or estimated from
-   the target's prefilling. 0 for few tokens, which a draft run takes with it. */
+/* Returns the seconds that a drafter needs to prefill the `behind` tokens of a sequence that it lacks: measured, or
+   estimated from the target's prefilling. 0 for few tokens, which a draft run prefills at little cost. */
 static double specdec__engine_drafter_prefill_seconds(const specdec *t, int drafter, int behind)
 {
     const specdec__tune_drafter *known = &t->engine->tune->drafters[drafter];
@@ -48,8 +48,8 @@ static double specdec__engine_drafter_prefill_seconds(const specdec *t, int draf
     return behind > SPECDEC__TUNE_CATCH_UP_TOKENS ? behind * each : 0;
 }
 
-/* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. Returns 0
-   if the drafter is not asked in this step. */
+/* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. behind:
+   tokens of the sequence that the drafter lacks. Returns 0 if the drafter is not asked in this step, else 1. */
 static int specdec__engine_shape_tree(const specdec *t, int drafter, int behind, specdec__plan *plan)
 {
     const specdec__engine *e = t->engine;
@@ -73,8 +73,8 @@ static int specdec__engine_shape_tree(const specdec *t, int drafter, int behind,
     return tree->n > 1;
 }
 
-/* How many nodes of a proposal's tree give a step the best rate (*rate, tokens a second). drafting: seconds spent on
-   it. worth (plan->most): becomes the probabilities of the most probable *held nodes, falling. */
+/* Returns how many nodes of a proposal's tree give a step the most tokens a second (*rate). drafting: seconds spent on
+   the tree. worth (plan->most): becomes the probabilities of the most probable *held nodes, falling. */
 static int specdec__engine_best_node_count(const specdec__proposal *p, const specdec__plan *plan, double drafting,
                                            double *worth, int *held, double *rate)
 {
@@ -86,9 +86,10 @@ static int specdec__engine_best_node_count(const specdec__proposal *p, const spe
     return plan->fixed ? *held : specdec__tune_best_nodes(plan, worth, *held, drafting, rate);
 }
 
-/* Chooses the draft tokens of the newest level that are extended next: those whose first child, by the measured
-   acceptance, would be among the verified nodes. None if one level more would not raise the rate. drafting: seconds so
-   far; level: seconds of the next level. p->frontier.chosen receives the tokens. Returns how many, at most `room`. */
+/* Chooses the draft tokens of the newest level that are extended next, into p->frontier.chosen: those whose first
+   child, by the measured acceptance, would be among the verified nodes. No token is chosen if one level more would not
+   raise the tokens a second. drafting: seconds so far; level: seconds of the next level. Returns how many, at most
+   `room`. */
 static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const specdec__tune_drafter *t,
                                                  const specdec__plan *plan, double drafting, double level, int room)
 {
@@ -113,16 +114,16 @@ static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const spe
     return count;
 }
 
-/* How many draft tokens of a proposal may still be extended in this step. Tokens of a tree kept from an earlier step do
-   not count against the limit. */
+/* Returns how many draft tokens of a proposal may still be extended in this step. Tokens of a tree kept from an earlier
+   step do not count against the limit. */
 static int specdec__engine_extensions_left(const specdec__engine *e, const specdec__proposal *p)
 {
     return p->frontier.valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->drafts.extended_count)
                        : e->config.tree_size - 1 - p->drafts.extended_count;
 }
 
-/* Keeps the most probable nodes of a tree, as many as give the best rate (*rate), as outcome.kept. frontier.probability
-   holds the probabilities of the paths. */
+/* Chooses the nodes of a draft tree that are to be verified, outcome.kept: the most probable ones, as many as give the
+   most tokens a second (*rate). frontier.probability holds the probabilities of the paths. */
 static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p, const specdec__plan *plan,
                                                 double drafting, double *rate)
 {
@@ -136,9 +137,10 @@ static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p
     return result;
 }
 
-/* Drafts a tree level by level as long as the expected rate rises, and keeps its most probable nodes. EAGLE-2 (Li et
-   al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276); the size by the rate of Sequoia (Chen
-   et al. 2024, arXiv 2402.12374): F(T) / (t(n) + d * level). *levels: d, the levels drafted. */
+/* Drafts a tree level by level as long as the expected tokens a second (*rate) rise, and keeps its most probable nodes.
+   EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276); the size by the rate of
+   Sequoia (Chen et al. 2024, arXiv 2402.12374): F(T) / (t(n) + d * level). *levels: becomes d, the number of levels
+   drafted. */
 static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const specdec__plan *plan, int *levels,
                                                 double *rate)
 {
@@ -171,8 +173,9 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
     return specdec__engine_keep_best(t, p, plan, drafting, rate);
 }
 
-/* Lets a drafter draft the tokens of its whole tree at once. All nodes are kept for the target; of a tree whose shape
-   the drafter chose, the nodes that give the best rate (*rate). *levels: levels of the tree that were drafted. */
+/* Makes a drafter draft the tokens of its whole tree at once. All nodes are kept for the target; of a tree whose shape
+   the drafter chose, only the nodes that give the most tokens a second (*rate). *levels: becomes the number of levels
+   drafted. */
 static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const specdec__plan *plan, int *levels,
                                                 double *rate)
 {
@@ -194,8 +197,8 @@ static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const s
     return specdec__engine_keep_best(t, p, plan, 0, rate);
 }
 
-/* How many of the `behind` tokens of a sequence that a drafter lacks it may prefill in this step, so that other
-   sequences do not wait long. */
+/* Returns how many of the `behind` tokens of a sequence that a drafter lacks the drafter may prefill in this step, so
+   that other sequences do not wait long. */
 static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int behind)
 {
     specdec__engine *e = t->engine;
@@ -221,7 +224,7 @@ static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int b
     return tokens;
 }
 
-/* Lets a drafter prefill the first `tokens` of the `behind` tokens of a sequence that it lacks, and measures the
+/* Makes a drafter prefill the first `tokens` of the `behind` tokens of a sequence that it lacks, and measures the
    seconds. The drafter proposes nothing in this step. */
 static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, int behind, int tokens)
 {

@@ -18,9 +18,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* Whether a level of a drafter's tree costs less than the share SPECDEC__TUNE_CHEAP_LEVEL of a plain step: then it
-   drafts at every step, and the tree that it drafted decides whether the tree is verified. grows: 1: its trees grow
-   level by level; behind: tokens that it has to prefill first. */
+/* Returns whether a level of a drafter's tree costs less than the share SPECDEC__TUNE_CHEAP_LEVEL of a plain step. Then
+   the drafter drafts at every step, and the tree that it drafted decides whether the tree is verified. grows 1: its
+   trees grow level by level; behind: tokens of the sequence that it has to prefill first. */
 static int specdec__engine_drafter_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
                                             const specdec__plan *plan)
 {
@@ -31,8 +31,8 @@ static int specdec__engine_drafter_is_cheap(const specdec__engine *e, int drafte
             specdec__tune_level_seconds(known, plan->times[1]) < SPECDEC__TUNE_CHEAP_LEVEL * plan->times[1]);
 }
 
-/* Asks a drafter for draft tokens of a sequence, if they are expected to raise the rate, tokens a second. plan->rate
-   becomes the best rate of the drafters asked so far. */
+/* Asks a drafter for draft tokens of a sequence, if they are expected to raise the tokens a second. plan->rate becomes
+   the best rate of the drafters asked so far. */
 static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
@@ -71,7 +71,7 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
 }
 
 /* Makes the tree that the step verifies for a sequence: asks all drafters, the last of the list first, and merges their
-   trees. speculate: 0: asks no drafter, the tree is the root. A drafter whose cache is full proposes nothing. */
+   trees. speculate 0: asks no drafter; the tree is the root. A drafter whose cache is full proposes nothing. */
 static specdec_result specdec__engine_make_tree(specdec *t, specdec__plan *plan, int speculate)
 {
     specdec__engine *e = t->engine;
@@ -97,8 +97,8 @@ static specdec_result specdec__engine_make_tree(specdec *t, specdec__plan *plan,
     return result;
 }
 
-/* The probability that node i of a sequence's tree is accepted, by the measured acceptance of one drafter that proposed
-   it as draft token `candidate`. m->worth holds the parent's probability. */
+/* Returns the probability that node i of a sequence's tree is accepted, by the measured acceptance of one drafter,
+   which proposed the node as draft token `candidate`. m->worth holds the probability of the node's parent. */
 static double specdec__engine_node_probability_by(const specdec *t, int i, int drafter, int candidate)
 {
     const specdec__engine *e = t->engine;
@@ -113,9 +113,9 @@ static double specdec__engine_node_probability_by(const specdec *t, int i, int d
            chance[specdec__min_int(p->drafts.tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
 
-/* The probability that node i of a sequence's tree is accepted, from those of all drafters that proposed it, taken as
-   independent; at most its parent's. For children drawn without replacement it is also at most that of the sibling
-   drawn before, which is verified first. */
+/* Returns the probability that node i of a sequence's tree is accepted, from those by all drafters that proposed it,
+   taken as independent; at most its parent's. For children drawn without replacement it is also at most that of the
+   sibling drawn before, which is verified first. */
 static float specdec__engine_node_probability(const specdec *t, int i)
 {
     const specdec__engine *e = t->engine;
@@ -133,7 +133,7 @@ static float specdec__engine_node_probability(const specdec *t, int i)
     return (float)(1 - missed) < m->worth[above] ? (float)(1 - missed) : m->worth[above];
 }
 
-/* Expected tokens of a step for a sequence: 1 plus the sum of its nodes' probabilities of acceptance. */
+/* Returns the expected tokens of a step for a sequence: 1 plus the sum of its nodes' probabilities of acceptance. */
 static double specdec__engine_expected_tokens(specdec *t)
 {
     specdec__merged *m = &t->merged;
@@ -148,8 +148,8 @@ static double specdec__engine_expected_tokens(specdec *t)
     return tokens;
 }
 
-/* Prunes the trees of all sequences together: keeps the most probable draft tokens, as many as give the step the best
-   rate. times (nodes): seconds of a step. */
+/* Prunes the trees of all sequences in the step: keeps the most probable draft tokens, as many as give the step the
+   most tokens a second. times (nodes): seconds of a step. */
 static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, const double *times)
 {
     const int base = e->roots + e->prefill_nodes;
@@ -177,8 +177,8 @@ static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, co
                                           (float)rate, left);
 }
 
-/* Makes the trees of all members, one after the other: each plan counts the nodes, seconds and expected tokens of the
-   trees before it. */
+/* Makes the token trees of all sequences in the step, one after the other. Each plan counts the nodes, seconds and
+   expected tokens of the trees before it. */
 static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
 {
     const int least = e->roots + e->prefill_nodes;

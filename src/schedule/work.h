@@ -18,21 +18,21 @@
 
 SPECDEC__FOR_SIZE
 
-/* Returns the next action of a step with one run, SPECDEC__STEP_...: draft, send, take, end, one after the other. */
+/* Returns the next action of a step with one run, SPECDEC__STEP_...: draft, send, take, end, in this order. */
 static int specdec__engine_next_action(const specdec__engine *e, specdec__step *s)
 {
     return e->member_count ? ++s->act : SPECDEC__STEP_END;
 }
 
-/* Drafts the trees of all members of a step and reserves slots of the cache for their nodes. */
+/* Drafts the trees of all sequences in a step and reserves slots of the cache for their nodes. */
 static void specdec__engine_make_trees(specdec__engine *e)
 {
     specdec__engine_draft_trees(e);
     specdec__engine_reserve_slots(e);
 }
 
-/* Runs one step of the members: drafts, sends runs to the target's lane, waits, and takes the runs that return. The
-   wait for other machines ends if t, member or not, is cancelled. */
+/* Makes one step of the sequences in e->members: drafts, sends runs to the target's lane, waits, and takes the runs
+   that return. The wait for other machines ends if t, in the step or not, is cancelled. */
 static void specdec__engine_run_step(specdec__engine *e, specdec *t, double start)
 {
     specdec__step s;
@@ -63,9 +63,9 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
         e->remote->wait(e, NULL);
 }
 
-/* One step of all sequences that have something to decode or to prefill. t: NULL, or a member that needs a token.
-   Returns DONE if no sequence has anything to do. Errors are those of t; errors of others are returned by the next call
-   on them. */
+/* Makes one step of all sequences that have something to decode or to prefill. t: NULL, or one of them, which needs a
+   token. Returns DONE if no sequence has anything to do. An error is that of t; errors of other sequences are returned
+   by the next call on them. */
 static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
 {
     double start = specdec__os_seconds();
@@ -101,8 +101,8 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     return result;
 }
 
-/* Ends a call on a sequence that a cancellation has ended: clears the cancellation. result: of the call; is returned.
-   */
+/* Ends a call on a sequence that was ended by a cancellation: clears the cancellation. result: of the call. Returns the
+   call's result. */
 static specdec_result specdec__engine_end_cancel(specdec *t, specdec_result result)
 {
     t->cancelled = result == SPECDEC_ERROR_CANCELLED;
