@@ -53408,98 +53408,110 @@ SPECDEC__FOR_SPEED
  *     of its text, counters. What it decodes never depends on other sequences.
  * ================================================================================================================== */
 
-#define SPECDEC__TOKEN_TEXT_EXTRA 1024 /* bytes for a token's text beyond those of the vocabulary's longest token */
-#define SPECDEC__STREAM_MAX_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS) /* end tokens by settings, at most */
-#define SPECDEC__PENDING_TOKENS 8 /* decoded tokens not yet returned: a sequence with so many takes no part in steps */
+#define SPECDEC__TOKEN_TEXT_EXTRA 1024 /* bytes for a token's text, besides those of the vocabulary's longest token */
+/* end tokens that settings can name, at most */
+#define SPECDEC__STREAM_MAX_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
+#define SPECDEC__PENDING_TOKENS 8 /* decoded tokens not yet returned with which a sequence takes no part in steps */
 
 struct specdec__engine;
 
 /* A sequence: the tokens of a prompt and its answer, and all state that belongs to them. */
 struct specdec {
-    struct specdec__engine *engine; /* that it is a sequence of */
-    const specdec__model *model; /* the target */
-    int at;                      /* its index among the engine's sequences */
-    int open;                    /* 1: it is open; 0: the place is free */
-    int cancel;                  /* 1: specdec_cancel was called, and no call has ended by it yet */
-    int late;                    /* 1: specdec_cancel was called before the current call that prompts */
-    specdec_result failed;       /* error of a step made for another sequence: the next call returns it */
+    struct specdec__engine *engine; /* the engine that the sequence belongs to */
+    const specdec__model *model; /* the target's model */
+    int at;                      /* index of the sequence in the engine */
+    int open;                    /* 1: the sequence is open; 0: its entry in the table of sequences is free */
+    int cancel;                  /* 1: specdec_cancel was called, and no call has ended because of it yet */
+    int late;                    /* 1: specdec_cancel was called before the current call, which appends a prompt */
+    specdec_result failed;       /* error of a step that was made for another sequence: the next call on this sequence
+                                    returns it */
 
-    int context;                 /* tokens, at most */
-    int room;                    /* of arrays with an item a token, in items: context + tree depth + 1 */
-    int32_t *tokens;             /* (2 * room): the sequence; behind it a prompt, or tokens that have slid out */
-    int count;                   /* tokens of the sequence */
-    int handed_out;              /* of these, prompted or returned by specdec_next or _step; the rest is pending */
-    int from_row;                /* 1: the answer's first token is chosen from the prompt's last row, without a step */
+    int context;                 /* tokens of the sequence, at most */
+    int room;                    /* items of arrays that have one for each token: context + tree depth + 1 */
+    int32_t *tokens;             /* (2 * room): the sequence's tokens; behind them those of a prompt, or tokens that
+                                    have slid out */
+    int count;                   /* number of the sequence's tokens */
+    int handed_out;              /* number of tokens that were prompted, or returned to the caller; the rest is
+                                    pending */
+    int from_row;                /* 1: the answer's first token is chosen from the logits of the prompt's last token,
+                                    without a step */
     int answer_from;             /* index of the answer's first token */
-    int slid;                    /* tokens of the answer that have slid out of the context */
-    struct {                     /* how the current call has made the sequence slide, in case that it is undone */
+    int slid;                    /* number of the answer's tokens that have slid out of the context */
+    struct {                     /* what a slide in the current call has changed, in case that it is undone */
         int count;               /* tokens that slid out in this call; 0: none */
         int answer_from, slid, placed; /* the sequence's values before that */
     } before;
-    int finished;                /* 1: the answer has ended */
-    int complete_at;             /* count at which the constraint allows nothing but an end; 0: not reached */
+    int finished;                /* 1: the answer has ended; 0: it goes on */
+    int complete_at;             /* number of tokens at which the constraint allows nothing but an end; 0: not
+                                    reached */
     int cancelled;               /* 1: the last call was cancelled */
 
-    unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room): bytes of a token, of a piece */
-    size_t text_room;            /* bytes of a token's text, at most */
+    unsigned char *token_text, *piece; /* (text room): bytes of a token; (2 * text room + stop room): bytes of a piece
+                                          of text */
+    size_t text_room;            /* bytes of the text of a token, at most */
     unsigned char *part_bytes;   /* (2 * text room + stop room): the piece of text that the splitter divides */
     int prompt_in_thought;       /* 1: the prompt ends within a thought of the model */
-    int parts;                   /* 1: the caller takes the answer in parts; 2: the splitter has all of it */
-    int in_call;                 /* 1: a call of a tool, which settings.calls constrains, is being decoded */
-    size_t freed;                /* bytes of piece that were held back for stop strings which settings have replaced */
+    int parts;                   /* 1: the caller takes the answer in parts; 2: the splitter has received all of it; 0:
+                                    neither */
+    int in_call;                 /* 1: a tool call is being decoded, which settings.calls constrains */
+    size_t freed;                /* bytes of `piece` that were held back for stop strings which new settings have
+                                    replaced */
 
-    float *logprobs;             /* (room): log-probability of each token; 1: the token was prompted, not decoded */
-    specdec_candidate *best;     /* (room, best_count): the most probable tokens in place of each token */
-    int best_count;              /* config.logprobs */
-    float *surprise;             /* (room): mirostat's limit behind each token, in bits; 0: that of an answer's begin */
+    float *logprobs;             /* (room): log-probability of each token; 1: the token was prompted */
+    specdec_candidate *best;     /* (room, best_count): the most probable tokens in place of each token, with their
+                                    log-probabilities */
+    int best_count;              /* number of these for each token: config.logprobs */
+    float *surprise;             /* (room): mirostat's limit of surprise behind each token, in bits; 0: the limit at an
+                                    answer's begin */
 
     /* forks */
-    specdec *parent;             /* NULL: it is no child */
-    int fork_at;                 /* tokens of the parent at the fork */
-    int depth;                   /* how many forks lie between it and a sequence without a parent */
-    int forks;                   /* how often it has forked since its prompt */
-    int32_t *fork_places;        /* (placed): its count at its own latest forks; at the array's end (before.placed):
-                                    those before it slid */
-    int placed;
-    int forced_count;            /* 0: no fork is pending */
-    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count): the first tokens of a child that is to be forked */
+    specdec *parent;             /* the sequence that this one was forked from as a child; NULL: it is no child */
+    int fork_at;                 /* number of the parent's tokens at the fork */
+    int depth;                   /* number of forks between this sequence and one without a parent */
+    int forks;                   /* number of forks since the sequence's prompt */
+    int32_t *fork_places;        /* (placed): number of the sequence's tokens at each of its latest forks; at the
+                                    array's end (before.placed): those before it slid */
+    int placed;                  /* number of forks in fork_places */
+    int forced_count;            /* number of tokens in `forced`; 0: no fork is pending */
+    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count): the first tokens of the child that is to be forked */
 
     /* Large members come last, in all structures: x86 instructions encode offsets below 128 in a byte. */
-    specdec_error error;         /* of the sequence's last call that failed */
+    specdec_error error;         /* error of the sequence's last call that failed */
     specdec_splitter splitter;   /* divides the answer into parts, where `parts` is set */
     specdec__text_stream stream; /* decodes the answer's tokens to text */
-    specdec__view view;          /* its keys and values in the target's cache */
-    specdec_settings settings;   /* its stop strings lie in stop_bytes */
+    specdec__view view;          /* the sequence's keys and values in the target's cache */
+    specdec_settings settings;   /* the sequence's settings, whose stop strings lie in stop_bytes */
     specdec__stop_scan stop;     /* searches the answer's text for stop strings, which lie in stop_bytes, too */
     unsigned char *stop_bytes;   /* (SPECDEC__STOP_COPY_BYTES): the stop strings of the settings */
-    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_MAX_ENDS): end tokens by settings */
-    int end_count;
-    specdec__constrained constrained; /* the constraint, and its state */
-    specdec_stats stats;
-    double prompted_at;          /* clock, seconds: the last call of a prompt; 0: the answer has tokens since */
+    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_MAX_ENDS): end tokens that the settings name */
+    int end_count;               /* number of these tokens */
+    specdec__constrained constrained; /* the sequence's constraint, and its state */
+    specdec_stats stats;              /* counts and times since the sequence was opened */
+    double prompted_at;          /* clock in seconds of the last call that appended a prompt; 0: the answer has tokens
+                                    since */
 
-    /* its part in the current step */
-    int prefill_count;           /* tokens that are prefilled */
-    int decodes;                 /* 1: a tree is verified behind these tokens; 0: the step only prefills */
-    int load_count;              /* prefilled tokens that count as the step's load (speculation/tune) */
-    int first;                   /* index of its first node in the step's run */
-    int row;                     /* index of its root's row among the run's rows of logits */
-    specdec__merged merged;      /* the tree that the step verifies */
-    int length;                  /* nodes of the accepted path, the root included */
-    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length): the root and the accepted nodes */
+    /* the sequence's part in the current step */
+    int prefill_count;           /* number of the sequence's tokens that the step prefills */
+    int decodes;                 /* 1: the step verifies a tree behind these tokens; 0: it only prefills them */
+    int load_count;              /* number of prefilled tokens that count as the step's load (speculation/tune) */
+    int first;                   /* index of the sequence's first node in the step's run */
+    int row;                     /* index of the root's row among the run's rows of logits */
+    specdec__merged merged;      /* the token tree that the step verifies */
+    int length;                  /* number of nodes on the accepted path, the root included */
+    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length): nodes of the accepted path, the root first */
 };
 
 SPECDEC__FOR_SIZE
 
-/* How many fork places a sequence has room for, at most config.forks: one a token, before it slides and after that.
-   room: tokens. */
+/* Returns how many fork places a sequence has room for, at most config.forks: one for each token, before it slides and
+   after that. room: tokens. */
 static int specdec__stream_fork_limit(const specdec_config *c, int room)
 {
     return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
-/* Takes a sequence's arrays for room->length tokens from an arena. t: NULL where the arena only counts, as a sequence
-   is too large for the stack. */
+/* Takes the memory of a sequence's arrays, for room->length tokens, from an arena. t: NULL where the arena only counts
+   bytes, as a sequence is too large for the stack. */
 static void specdec__stream_lay_out_arrays(specdec *t, const specdec__context *target, const specdec_config *c,
                                            const specdec__kv_demand *room, specdec__arena *arena)
 {
@@ -53553,8 +53565,8 @@ static void specdec__stream_lay_out_arrays(specdec *t, const specdec__context *t
     t->constrained.state = states;
 }
 
-/* Checks a sequence's settings, except slide, log-probabilities and constraints. *stop becomes a scan for their stop
-   strings. */
+/* Checks a sequence's settings, except slide, log-probabilities and constraints. *stop becomes a scan of text for their
+   stop strings. */
 static specdec_result specdec__stream_check_settings(const specdec_settings *settings, specdec__stop_scan *stop,
                                                      specdec_error *error)
 {
@@ -53576,7 +53588,8 @@ static specdec_result specdec__stream_check_settings(const specdec_settings *set
     return specdec__sample_check_settings(&settings->sampling, error);
 }
 
-/* Checks settings.slide: fewer tokens than the context has, and at least two behind them, of which one slides out. */
+/* Checks settings.slide, the number of first tokens that stay when a sequence slides: it is less than the context,
+   which has at least two tokens more, of which one slides out. */
 static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
                                                   int context, specdec_error *error)
 {
@@ -53590,8 +53603,8 @@ static specdec_result specdec__stream_check_slide(const specdec__model *model, c
                          "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
 }
 
-/* How many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0:
-   neither. */
+/* Returns how many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0: no
+   log-probabilities are stored. */
 static int specdec__stream_logprob_count(const specdec *t)
 {
     const int wanted = t->settings.top_logprobs ? specdec__max_int(t->settings.top_logprobs, 0) : t->best_count;
@@ -53599,7 +53612,7 @@ static int specdec__stream_logprob_count(const specdec *t)
     return specdec__min_int(specdec__min_int(wanted, t->best_count), t->model->vocab_size);
 }
 
-/* Checks settings.top_logprobs; most: config.logprobs. */
+/* Checks settings.top_logprobs. most: its largest value, config.logprobs. */
 static specdec_result specdec__stream_check_logprobs(const specdec_settings *settings, int most, specdec_error *error)
 {
     if (settings->top_logprobs >= -1 && settings->top_logprobs <= most)
@@ -53608,7 +53621,7 @@ static specdec_result specdec__stream_check_logprobs(const specdec_settings *set
                          "%d", settings->top_logprobs, most);
 }
 
-/* Checks the constraints of settings; room: whether the engine has memory for constraints. */
+/* Checks the constraints of settings. room: 1: the engine has memory for constraints. */
 static specdec_result specdec__stream_check_constraint(const specdec_settings *settings, int room,
                                                        specdec_error *error)
 {
@@ -53624,14 +53637,15 @@ static specdec_result specdec__stream_check_constraint(const specdec_settings *s
     return SPECDEC_OK;
 }
 
-/* The constraint that settings give the next token: within a call of a tool settings.calls, else
+/* Returns the constraint that settings give a sequence's next token: within a tool call settings.calls, else
    settings.constraint. */
 SPECDEC__INLINE const specdec_constraint *specdec__stream_constraint(const specdec *t, const specdec_settings *settings)
 {
     return t->in_call ? settings->calls : settings->constraint;
 }
 
-/* The hash of the constraint that settings give the next token, specdec__stream_constraint; 0: they give none. */
+/* Returns the hash of the constraint that settings give a sequence's next token, specdec__stream_constraint; 0: they
+   give none. */
 SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const specdec_settings *settings)
 {
     const specdec_constraint *wanted = specdec__stream_constraint(t, settings);
@@ -53639,20 +53653,20 @@ SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const
     return SPECDEC__CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
 }
 
-/* Whether settings give a sequence's next token the constraint that the sequence has now. */
+/* Returns whether settings give a sequence's next token the constraint that the sequence has now. */
 static int specdec__stream_same_constraint(const specdec *t, const specdec_settings *settings)
 {
     return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
            specdec__stream_constraint_hash(t, settings) == t->constrained.hash;
 }
 
-/* The state of a sequence's constraint; NULL: the sequence has no constraint. */
+/* Returns the state of a sequence's constraint; NULL: the sequence has no constraint. */
 static specdec__constrained *specdec__stream_constrained(specdec *t)
 {
     return specdec__constrained_is_limited(&t->constrained) ? &t->constrained : NULL;
 }
 
-/* Sets the constraint of a sequence. A new one begins with the next token that is returned. */
+/* Sets the constraint of a sequence from settings. A new constraint begins with the next token that is returned. */
 static void specdec__stream_set_constraint(specdec *t, const specdec_settings *settings)
 {
     specdec__constrained *c = &t->constrained;
@@ -53683,7 +53697,7 @@ static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop
         settings->stop[i] = i < stop->count ? (const char *)stop->strings[i].data : NULL;
 }
 
-/* The control token whose text is `spelled`; -1: the vocabulary has none. */
+/* Returns the control token whose text is `spelled`; -1: the vocabulary has none. */
 static int32_t specdec__stream_find_control_token(const specdec__vocab *v, specdec__bytes spelled)
 {
     uint32_t i;
@@ -53696,7 +53710,7 @@ static int32_t specdec__stream_find_control_token(const specdec__vocab *v, specd
     return -1;
 }
 
-/* Sets the settings of a sequence, which were checked. stop: the scan for their stop strings. */
+/* Sets the settings of a sequence, which were checked. stop: the scan of text for their stop strings. */
 static void specdec__stream_set_settings(specdec *t, const specdec_settings *settings, specdec__stop_scan *stop)
 {
     int i;
@@ -53712,7 +53726,7 @@ static void specdec__stream_set_settings(specdec *t, const specdec_settings *set
     t->constrained.end_count = t->end_count;
 }
 
-/* Whether a token ends the sequence's answer: it is an end token of the settings or of the vocabulary. */
+/* Returns whether a token ends the sequence's answer: it is an end token of the settings or of the vocabulary. */
 static int specdec__stream_is_end(const specdec *t, int32_t token)
 {
     int i;
@@ -53723,19 +53737,19 @@ static int specdec__stream_is_end(const specdec *t, int32_t token)
     return specdec__vocab_token_ends_text(&t->model->vocab, token);
 }
 
-/* How many tokens the sequence's answer has, pending ones and those that have slid out included. */
+/* Returns how many tokens the sequence's answer has, pending ones and those that have slid out included. */
 SPECDEC__INLINE int specdec__stream_answer_length(const specdec *t)
 {
     return t->slid + t->count - t->answer_from;
 }
 
-/* Whether sampling by these settings depends on where the answer began. */
+/* Returns whether sampling by these settings depends on where the answer began. */
 static int specdec__stream_depends_on_begin(const specdec_settings *settings)
 {
     return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
 }
 
-/* Whether two settings choose the same tokens from the same logits: 1, or 0: they may choose others, as where biases or
+/* Returns 1 if two settings choose the same tokens from the same logits; 0: they may choose others, as where biases or
    end tokens may differ. */
 static int specdec__stream_samples_alike(const specdec_settings *a, const specdec_settings *b)
 {
@@ -53743,8 +53757,8 @@ static int specdec__stream_samples_alike(const specdec_settings *a, const specde
            !a->ignore_end == !b->ignore_end && memcmp(&a->sampling, &b->sampling, sizeof a->sampling) == 0;
 }
 
-/* Replaces the scan for stop strings. Bytes held[count], which the former scan held back, are scanned again; those that
-   the new scan does not hold back lie at the front of t->piece, for specdec_next. */
+/* Replaces the scan of a sequence's text for stop strings. Bytes held[count], which the former scan held back, are
+   scanned again; those that the new scan does not hold back lie at the front of t->piece, for specdec_next. */
 static void specdec__stream_rescan_held(specdec *t, specdec__stop_scan *stop, const unsigned char *held, size_t count)
 {
     size_t freed;
@@ -53756,7 +53770,7 @@ static void specdec__stream_rescan_held(specdec *t, specdec__stop_scan *stop, co
     t->freed += freed;
 }
 
-/* Begins an answer behind the tokens that were returned. */
+/* Begins a sequence's answer behind the tokens that were returned. */
 static void specdec__stream_begin_answer(specdec *t)
 {
     t->answer_from = t->handed_out;
@@ -53776,7 +53790,8 @@ static void specdec__stream_begin_answer(specdec *t)
                                t->settings.show_special);
 }
 
-/* Why the answer ends with the first `count` tokens of the sequence; SPECDEC_STOP_NONE: it does not end there. */
+/* Returns why the answer ends with the first `count` tokens of the sequence; SPECDEC_STOP_NONE: it does not end
+   there. */
 static specdec_stop specdec__stream_end_reason(const specdec *t, int count)
 {
     const int limit = t->settings.max_tokens, length = t->slid + count - t->answer_from;
@@ -53792,8 +53807,8 @@ static specdec_stop specdec__stream_end_reason(const specdec *t, int count)
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
 }
 
-/* Decodes a token of the answer to t->token_text (*more bytes). Control tokens are spelled where settings say so, and
-   where the splitter of parts needs them. */
+/* Decodes a token of the answer to its text in t->token_text, *more bytes. Control tokens are spelled where settings
+   say so, and where the splitter of parts needs them. */
 static specdec_result specdec__stream_decode_token(const specdec *t, specdec__text_stream *stream, int32_t token,
                                                    size_t *more, specdec_error *error)
 {
@@ -53863,7 +53878,7 @@ static specdec_result specdec__stream_check_prompt(specdec *t, int keep, const i
     return SPECDEC_OK;
 }
 
-/* How many tokens of a sequence and of tokens[most] agree, from the first one on. */
+/* Returns how many tokens of a sequence and of tokens[most] agree, from the first one on. */
 static int specdec__stream_common_tokens(const specdec *t, const int32_t *tokens, int most)
 {
     int i = 0;
@@ -54856,8 +54871,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Drops the target's keys and values of a sequence's token number `count`, counted from 1, and of all tokens behind it:
-   that token is the root of the next tree again. */
+/* Drops the target's keys and values of token number `count`, counted from 1, of a sequence, and of all tokens behind
+   it: that token is the root of the next tree again. */
 static void specdec__engine_drop_root_keys(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -54869,8 +54884,8 @@ static void specdec__engine_drop_root_keys(specdec *t, int count)
         e->row_of = NULL;
 }
 
-/* Drops all that was computed for tokens behind the first `count`: keys, values, drafts, states of constraints. The
-   tokens stay. */
+/* Drops all that was computed for a sequence's tokens behind the first `count`: keys, values, drafts, states of
+   constraints. The tokens stay. */
 static void specdec__engine_forget_tokens(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -54884,15 +54899,15 @@ static void specdec__engine_forget_tokens(specdec *t, int count)
             e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, count);
 }
 
-/* Keys and tokens of an open or a kept sequence, whose beginning other sequences may share. */
+/* Keys and tokens of an open or a kept sequence that other sequences may share the beginning of. */
 typedef struct specdec__source_keys {
-    specdec__view *view;   /* its keys and values */
+    specdec__view *view;   /* the sequence's keys and values */
     const int32_t *tokens; /* (view->length): the tokens of these keys */
-    int at;                /* its index to drafters: kept sequences come behind the open ones */
+    int at;                /* index of the sequence for drafters: kept sequences come behind the open ones */
 } specdec__source_keys;
 
-/* Keys and tokens of sequence `at`, whose beginning others may share. at: index of a sequence, or the number of
-   sequences plus the index of a kept one. */
+/* Returns the keys and tokens of sequence `at`, whose beginning others may share. at: index of an open sequence, or the
+   number of open sequences plus the index of a kept one. */
 static specdec__source_keys specdec__engine_source_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
@@ -54903,8 +54918,8 @@ static specdec__source_keys specdec__engine_source_keys(specdec__engine *e, int 
     return keys;
 }
 
-/* Lets drafters share what they have computed for the first `length` tokens of sequence `of` with sequence `at`. Both
-   are indexes as for specdec__engine_source_keys. */
+/* Makes drafters share what they have computed for the first `length` tokens of sequence `of` with sequence `at`. Both
+   are indices as for specdec__engine_source_keys. */
 static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int of, int length)
 {
     int i;
@@ -54920,8 +54935,8 @@ static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int o
     }
 }
 
-/* Makes the sequence t begin with the first `length` tokens of another sequence: t shares that one's pages of keys and
-   values. of: index of the other one, as for specdec__engine_source_keys. */
+/* Makes sequence t begin with the first `length` tokens of another sequence, whose pages of keys and values t shares.
+   of: index of the other sequence, as for specdec__engine_source_keys. */
 static void specdec__engine_share_prefix(specdec *t, int of, int length)
 {
     specdec__engine *e = t->engine;
@@ -54952,8 +54967,8 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
             e->drafters[k].kind.truncate_sequence(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
 }
 
-/* Returns an empty entry of the table of kept sequences, for sequence t; -1: the table has all of its tokens already.
-   Entries that are a beginning of the sequence are dropped, and the oldest entry if none is empty. *shared:
+/* Returns an empty entry of the table of kept sequences, for sequence t; -1: a kept sequence has all of t's tokens
+   already. Entries that are a beginning of t are dropped, and, if no entry is empty, the oldest one. *shared becomes
    view->shared_keys of a dropped entry. */
 static int specdec__engine_find_kept_place(const specdec *t, int *shared)
 {
@@ -54985,7 +55000,7 @@ static int specdec__engine_find_kept_place(const specdec *t, int *shared)
 }
 
 /* Keeps the keys and values of a sequence that ends or is cut, for later sequences that begin with the same tokens.
-   Those of children are not kept, as they begin like their parents. */
+   Those of forked children are not kept, as they begin like their parents. */
 static void specdec__engine_keep_prefix(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -55006,7 +55021,7 @@ static void specdec__engine_keep_prefix(specdec *t)
     specdec__engine_share_draft_prefix(e, e->room.max_views + i, t->at, t->view.length);
 }
 
-/* Makes a free place of the table of sequences an open, empty sequence with the engine's settings. */
+/* Makes a free entry of the table of sequences an open, empty sequence with the engine's settings. */
 static void specdec__engine_reset_sequence(specdec *t)
 {
     t->open = 1;
@@ -55024,7 +55039,7 @@ static void specdec__engine_reset_sequence(specdec *t)
     specdec__stream_begin_answer(t);
 }
 
-/* Gives back the pages and slots of caches that an ended sequence holds. Drafters may keep its n-grams. */
+/* Gives back the pages and slots of caches that an ended sequence holds. The n-gram drafter may keep its n-grams. */
 static void specdec__engine_release_sequence(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -55037,14 +55052,14 @@ static void specdec__engine_release_sequence(specdec *t)
     specdec__engine_forget_tokens(t, 0);
 }
 
-/* Closes a sequence: gives back its caches, and makes its place in the table of sequences free. */
+/* Closes a sequence: gives back its pages of caches, and makes its entry in the table of sequences free. */
 static void specdec__engine_free_slot(specdec *t)
 {
     specdec__engine_release_sequence(t);
     t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
 }
 
-/* How many forks of a sequence lie behind its first `count` tokens, whether the children are open or not. */
+/* Returns how many forks of a sequence lie behind its first `count` tokens, whether the children are open or not. */
 static int specdec__engine_forks_behind(const specdec *t, int count)
 {
     int behind = 0;
@@ -55054,8 +55069,7 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
     return behind;
 }
 
-/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children's
-   children. */
+/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children of these. */
 static void specdec__engine_drop_children(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -55085,14 +55099,14 @@ static void specdec__engine_discard_pending(specdec *t)
     t->complete_at = t->complete_at > t->count ? 0 : t->complete_at;
 }
 
-/* As specdec__engine_discard_pending, but only if there are children behind pending tokens. */
+/* Drops a sequence's pending tokens, and the children forked behind them, but only if there are such children. */
 static void specdec__engine_discard_children(specdec *t)
 {
     if (specdec__engine_forks_behind(t, t->handed_out))
         specdec__engine_discard_pending(t);
 }
 
-/* Whether a sequence has open children. */
+/* Returns whether a sequence has open children. */
 static int specdec__engine_has_children(const specdec *t)
 {
     int i, found = 0;
@@ -55102,7 +55116,8 @@ static int specdec__engine_has_children(const specdec *t)
     return found;
 }
 
-/* Opens an empty sequence in a free place of t's engine, and returns it. NULL: no place is free; t->error says so. */
+/* Opens an empty sequence in a free entry of the table of t's engine, and returns it. NULL, with an error in t->error:
+   no entry is free. */
 static specdec *specdec__engine_open_free(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -55118,7 +55133,7 @@ static specdec *specdec__engine_open_free(specdec *t)
     return NULL;
 }
 
-/* Copies the state of a sequence's constraint to its fork t. */
+/* Copies the state of the constraint of sequence `of` to its fork t. */
 static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
 {
     const specdec__constrained *c = &of->constrained;
@@ -55135,8 +55150,8 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
     memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);
 }
 
-/* Opens a copy of the sequence `of`, with its pending tokens, and returns it. NULL: no place is free; of->error says
-   so. */
+/* Opens a copy of the sequence `of`, with its pending tokens, and returns it. NULL, with an error in of->error: no
+   entry of the table of sequences is free. */
 static specdec *specdec__engine_fork_sequence(specdec *of)
 {
     const size_t count = (size_t)of->count;
@@ -55180,7 +55195,8 @@ static specdec *specdec__engine_fork_sequence(specdec *of)
     return t;
 }
 
-/* Opens the child of a sequence that is to fork. If no place is free, the sequence fails with MEMORY for now. */
+/* Opens the child of a sequence that is to fork. If no entry of the table of sequences is free, the sequence fails with
+   MEMORY for now. */
 static void specdec__engine_fork_child(specdec *t)
 {
     specdec *child = specdec__engine_fork_sequence(t);
@@ -56745,9 +56761,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Reserves slots of the target's cache for the nodes of all members: first for prompt tokens and roots, then for draft
-   tokens. A member fails where there is no room for the former; its tree is pruned to the root where there is none for
-   the latter. */
+/* Reserves slots of the target's cache for the nodes of all sequences in the step: first for prompt tokens and roots,
+   then for draft tokens. A sequence fails where there is no room for the former; its tree is pruned to the root where
+   there is none for the latter. */
 static void specdec__engine_reserve_slots(specdec__engine *e)
 {
     int i, kept = 0;
@@ -56779,8 +56795,8 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
     }
 }
 
-/* Makes the batch of a step's run: for each member the nodes of its prompt tokens, then those of its tree. Sets
-   t->first and t->row of the members. */
+/* Returns the batch of a step's run: for each sequence in the step the nodes of its prompt tokens, then those of its
+   tree. Sets t->first and t->row of these sequences. */
 static specdec__batch specdec__engine_make_batch(specdec__engine *e)
 {
     specdec__context *c = &e->target;
@@ -56816,8 +56832,8 @@ static specdec__batch specdec__engine_make_batch(specdec__engine *e)
 }
 
 /* Counts the children of an accepted node, and which of them is accepted, in the statistics of the sequence and in the
-   measured acceptance of drafters. child: index among the children of the accepted one; -1: none is. token: the token
-   that the target has chosen behind the node. */
+   measured acceptance of drafters. child: index of the accepted child; -1: none is accepted. token: the token that the
+   target has chosen behind the node. */
 static void specdec__engine_note_children(specdec *t, int node, int child, int32_t token)
 {
     specdec__engine *e = t->engine;
@@ -56841,8 +56857,8 @@ static void specdec__engine_note_children(specdec *t, int node, int child, int32
     }
 }
 
-/* Sets the engine's chooser for the next token of a sequence: sampling, constraint, mirostat's limit. Returns the
-   chooser. */
+/* Sets the engine's chooser of tokens for the next token of a sequence: sampling, constraint, mirostat's limit. Returns
+   the chooser. */
 static const specdec__chooser *specdec__engine_set_chooser(specdec *t)
 {
     specdec__chooser *chooser = &t->engine->chooser;
@@ -56854,7 +56870,7 @@ static const specdec__chooser *specdec__engine_set_chooser(specdec *t)
 }
 
 /* Verifies the draft tokens children[count] of a node by the engine's rule of rejection. logits (vocab): the node's
-   row. *verdict: the accepted child, or none, and the token that the sequence gets. */
+   row. *verdict receives the accepted child, or none, and the token that the sequence gets. */
 static void specdec__engine_verify_by_rule(specdec *t, int node, const float *logits, const int32_t *children,
                                            int count, specdec_verdict *verdict)
 {
@@ -56885,7 +56901,8 @@ static void specdec__engine_verify_by_rule(specdec *t, int node, const float *lo
     specdec__verify_rules[drawn ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->add_residuals, &choice, verdict);
 }
 
-/* Stores the log-probability of the next token, and the most probable tokens with theirs, from its row of logits. */
+/* Stores the log-probabilities of a sequence's next token, and of the most probable tokens in its place, from its row
+   of logits (vocab). */
 static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32_t token)
 {
     specdec__engine *e = t->engine;
@@ -56926,7 +56943,7 @@ static void specdec__engine_append_token(specdec *t, const float *logits, int32_
         t->complete_at = t->count;
 }
 
-/* Whether a sequence of `count` tokens may fork: it has a fork left, and its child room for a token. */
+/* Returns whether a sequence of `count` tokens may fork: it has a fork left, and its child has room for a token. */
 static int specdec__engine_may_fork(const specdec *t, int count)
 {
     const specdec_config *c = &t->engine->config;
@@ -56934,15 +56951,16 @@ static int specdec__engine_may_fork(const specdec *t, int count)
     return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
-/* Tokens that must not be chosen from a row of logits, and their own logits, which the row gets back afterwards. */
+/* Tokens that must not be chosen from a row of logits, and their logits, which the row gets back afterwards. */
 typedef struct specdec__forbidden {
-    int count;
-    int32_t token[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS]; /* (count): ids */
-    float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS];   /* (count): logits of the model */
+    int count;  /* number of these tokens */
+    int32_t token[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS]; /* (count): ids of the tokens */
+    /* (count): the model's logits of the tokens */
+    float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS];
 } specdec__forbidden;
 
-/* Forbids tokens[count]: sets their logits to -infinity, and adds the tokens and their former logits to *own. Ids
-   outside the vocabulary are skipped. */
+/* Forbids tokens[count] in a row of logits (vocab): sets their logits to -infinity, and adds the tokens and their
+   former logits to *own. Ids outside the vocabulary are skipped. */
 static void specdec__engine_forbid_list(const specdec *t, float *logits, const int32_t *tokens, int count,
                                         specdec__forbidden *own)
 {
@@ -56958,7 +56976,7 @@ static void specdec__engine_forbid_list(const specdec *t, float *logits, const i
 }
 
 /* Forbids, in a row of logits (vocab), the tokens that must not be the sequence's next one: the child token, the fork
-   token where no fork is possible, end tokens while the answer is shorter than settings.min_tokens or ignores them.
+   token where no fork is possible, and end tokens while the answer is shorter than settings.min_tokens or ignores them.
    *own becomes the list of these tokens. */
 static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specdec__forbidden *own)
 {
@@ -56979,7 +56997,7 @@ static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specd
         specdec__engine_forbid_list(t, logits, &e->fork_token, 1, own);
 }
 
-/* Restores the logits of forbidden tokens in their row, as log-probabilities are those of the model. */
+/* Restores the model's logits of forbidden tokens in their row, as log-probabilities are those of the model. */
 static void specdec__engine_restore_logits(float *logits, const specdec__forbidden *own)
 {
     int i;
@@ -56988,8 +57006,8 @@ static void specdec__engine_restore_logits(float *logits, const specdec__forbidd
         logits[own->token[i]] = own->logit[i];
 }
 
-/* Sets the forced tokens of a child if the sequence forks behind its last token. Returns whether it forks. A fork token
-   may be chosen although it is forbidden, where all other tokens are, too. */
+/* Sets the first tokens of a child if the sequence forks behind its last token. Returns 1 if it forks, else 0. A fork
+   token may be chosen although it is forbidden, where all other tokens are forbidden, too. */
 static int specdec__engine_note_fork(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -57042,8 +57060,8 @@ static int32_t specdec__engine_choose_token(specdec *t, const float *logits)
     return best.token;
 }
 
-/* Whether a step decodes nothing more behind the sequence's last token: the answer ends there, or the sequence forks
-   there. Tokens beyond max_tokens are kept, as the limit may be raised, unless they may be forks. */
+/* Returns whether a step decodes nothing more behind the sequence's last token: the answer ends there, or the sequence
+   forks there. Tokens beyond max_tokens are kept, as the limit may be raised, unless they may be forks. */
 static int specdec__engine_ends_or_forks(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -57054,8 +57072,8 @@ static int specdec__engine_ends_or_forks(specdec *t)
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
-/* Whether the next token of a sequence can be chosen from upper bounds of the logits, of which only the largest are
-   then computed exactly, instead of all logits of the row: there is no constraint, or nothing but the constraint
+/* Returns whether the next token of a sequence can be chosen from upper bounds of the logits, of which only the largest
+   are then computed exactly, instead of all logits of the row: there is no constraint, or nothing but the constraint
    forbids tokens or alters their logits. */
 static int specdec__engine_bounds_can_choose(const specdec *t)
 {
@@ -57064,7 +57082,8 @@ static int specdec__engine_bounds_can_choose(const specdec *t)
             !specdec__sample_alters_logits(&t->settings.sampling));
 }
 
-/* Whether a step needs no logits for a sequence: the step only prefills it, or its constraint forces the next token. */
+/* Returns whether a step needs no logits for a sequence: the step only prefills it, or its constraint forces the next
+   token. */
 static int specdec__engine_needs_no_logits(specdec *t)
 {
     return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
@@ -57072,8 +57091,8 @@ static int specdec__engine_needs_no_logits(specdec *t)
                                  specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) >= 0);
 }
 
-/* What a step's run computes of its rows of logits: SPECDEC__SCREEN_NOTHING, _BOUNDS (upper bounds of the logits, see
-   >>speculation/settle) or _LOGITS (all). */
+/* Returns what a step's run computes of its rows of logits: SPECDEC__SCREEN_NOTHING, _BOUNDS (upper bounds of the
+   logits, see >>speculation/settle) or _LOGITS (all). */
 static int specdec__engine_screen_kind(specdec__engine *e)
 {
     int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
@@ -57097,7 +57116,8 @@ static int specdec__engine_screen_kind(specdec__engine *e)
     return e->target.screen.pause_left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
 }
 
-/* Whether the sequence's constraint allows the most probable token of a row of logits: row `column` of the last run. */
+/* Returns whether the sequence's constraint allows the most probable token of a row of logits: row `column` of the last
+   run. */
 static int specdec__engine_best_is_allowed(specdec *t, int column)
 {
     const specdec__engine *e = t->engine;
@@ -57141,8 +57161,8 @@ static void specdec__engine_settle_row(specdec *t, int column)
         specdec__settle_compute_all(&e->target);
 }
 
-/* The engine's specdec_verify_node: verifies node `node` of a tree, coupled, greedy, or by a rule of rejection, and
-   appends the token to the sequence. */
+/* The engine's specdec_verify_node: verifies node `node` of a sequence's tree, coupled, greedy, or by a rule of
+   rejection, and appends the chosen token to the sequence. text: the sequence. */
 static specdec_result specdec__engine_verify_node(void *text, int node, const int32_t *children, int count,
                                                   specdec_verdict *verdict)
 {
@@ -57172,8 +57192,8 @@ static specdec_result specdec__engine_verify_node(void *text, int node, const in
     return SPECDEC_OK;
 }
 
-/* Counts a step in the statistics' table of trees, by the nodes and levels of its tree. A new kind of tree replaces the
-   rarest where the table is full. */
+/* Counts a step in the statistics' table of token trees, by the numbers of nodes and levels of its tree. A new shape of
+   tree replaces the rarest one where the table is full. */
 static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int levels)
 {
     specdec_tree_count *trees = stats->trees, *at = trees;
@@ -57192,8 +57212,9 @@ static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int leve
     at->steps = 1;
 }
 
-/* Lets a sequence fail with `result`, as a row of its logits has values that are no numbers: the keys of the step are
-   dropped. Tokens accepted before that row stay, and are run again. before: tokens of the sequence before the step. */
+/* Makes a sequence fail with the error `result`, as a row of its logits has values that are no numbers. The keys of the
+   step are dropped. Tokens accepted before that row stay, and are run again. before: number of tokens of the sequence
+   before the step. */
 static void specdec__engine_fail_rows(specdec *t, int before, specdec_result result)
 {
     if (specdec__ahead_is_drafting(t->engine, NULL))
@@ -57203,8 +57224,8 @@ static void specdec__engine_fail_rows(specdec *t, int before, specdec_result res
     specdec__engine_fail_sequence(t, result);
 }
 
-/* Calls the drafters' see_logits with the verified tree of a sequence and its rows of logits. before: tokens of the
-   sequence before the step. */
+/* Passes the verified tree of a sequence, with its rows of logits, to the drafters that use logits. before: number of
+   tokens of the sequence before the step. */
 static void specdec__engine_show_drafters_logits(specdec *t, int before)
 {
     specdec__engine *e = t->engine;
@@ -57229,8 +57250,8 @@ static void specdec__engine_show_drafters_logits(specdec *t, int before)
             e->drafters[i].kind.see_logits(&e->drafters[i], &judged);
 }
 
-/* Verifies the tree of a sequence: appends accepted tokens, sets t->path, commits keys and values of prompt tokens and
-   accepted nodes, and reports them to the drafters. */
+/* Verifies the token tree of a sequence: appends accepted tokens, sets t->path, commits keys and values of prompt
+   tokens and accepted nodes, and reports these to the drafters. */
 static void specdec__engine_verify_tree(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -57267,8 +57288,8 @@ static void specdec__engine_verify_tree(specdec *t)
     t->stats.prefilled_tokens += t->prefill_count;
 }
 
-/* Adds to *outcome what each drafter has in a sequence's verified tree: its nodes, its accepted nodes, and the seconds
-   of its drafting. */
+/* Adds to *outcome each drafter's part in a sequence's verified tree: its nodes, its accepted nodes, and the seconds of
+   its drafting. */
 static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *outcome)
 {
     specdec__engine *e = t->engine;
@@ -57292,7 +57313,7 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
     }
 }
 
-/* Adds the time of a step's run, of `width` nodes, to the measured times, and updates the drafters' credit. */
+/* Adds the seconds of a step's run, of `width` nodes, to the measured times, and updates the drafters' credit. */
 static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int width, double seconds)
 {
     specdec__tune_load *load = &e->tune->load;
@@ -57324,8 +57345,8 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
     specdec__tune_update_credit(e->tune, &outcome);
 }
 
-/* Counts a step in a member's statistics. width: nodes of the run; seconds: of the step; drafting, verifying: of these,
-   those before the run, and those of the run. */
+/* Counts a step in the statistics of a sequence in it. width: nodes of the run; seconds: time of the step; drafting,
+   verifying: the parts of it before the run, and of the run. */
 static void specdec__engine_count_step(specdec *t, int width, double seconds, double drafting, double verifying)
 {
     const int nodes = t->merged.tree.n;
@@ -57355,7 +57376,8 @@ static void specdec__engine_note_first_token(specdec *t, double now)
     t->prompted_at = 0;
 }
 
-/* Ends a step for a member: makes its pending fork, and releases the caches of a child whose answer has ended. */
+/* Ends a step for a sequence in it: makes its pending fork, and releases the caches of a child whose answer has
+   ended. */
 static void specdec__engine_finish_step(specdec *t, double now)
 {
     if (t->length)
@@ -57366,9 +57388,9 @@ static void specdec__engine_finish_step(specdec *t, double now)
         specdec__engine_release_sequence(t);
 }
 
-/* Ends a step whose run has failed with `error`: the first member gets the error, or, of an error CANCELLED, the
-   members that were cancelled (in a cluster, a step for several sequences can be). The others take part in the next
-   step. */
+/* Ends a step whose run has failed with `error`. The step's first sequence gets the error; an error CANCELLED goes to
+   the sequences that were cancelled (in a cluster a step for several sequences can be). The others take part in the
+   next step. */
 static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *error)
 {
     int i;
@@ -57384,8 +57406,8 @@ static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *e
     }
 }
 
-/* Runs the trees of all members as one batch of the target, while the lane's drafter may extend one of them. The run
-   has returned when this does. */
+/* Runs the token trees of all sequences in the step as one batch of the target, while the drafter's lane may extend one
+   of them. The run has returned when this function returns. */
 static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
 {
     specdec__batch batch;
@@ -57409,7 +57431,8 @@ static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads;
 }
 
-/* Verifies the trees of all members by the logits of the run that has returned, and measures the step. */
+/* Verifies the token trees of all sequences in the step by the logits of the run that has returned, and measures the
+   step. */
 static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
 {
     double verified, now;
@@ -57452,7 +57475,7 @@ static int32_t specdec__engine_decode_row(specdec *t, float *logits)
     return token;
 }
 
-/* Decodes the first token of an answer from the row of the prompt's last token. */
+/* Decodes the first token of a sequence's answer from the logits of the prompt's last token. */
 static void specdec__engine_begin_answer(specdec *t)
 {
     double start = specdec__os_seconds();
@@ -60743,11 +60766,11 @@ const char *specdec_version(void) { return SPECDEC_VERSION; }
 
 const char *specdec_error_text(const specdec *engine) { return engine ? engine->error.text : ""; }
 
-/* The size in bytes of a memory block of any alignment that has room for a layout of `used` bytes. */
+/* Returns the size in bytes of a memory block, of any alignment, that has room for a layout of `used` bytes. */
 static size_t specdec__block_bytes(size_t used) { return specdec__size_add(used, SPECDEC__CACHE_LINE - 1); }
 
-/* An arena over the caller's memory block, from the block's first aligned byte on. It has room for a layout exactly if
-   the block has specdec__block_bytes of the layout. */
+/* Returns an arena over the caller's memory block, from the block's first aligned byte on. The arena has room for a
+   layout exactly if the block has specdec__block_bytes of the layout. */
 static specdec__arena specdec__block_arena(void *memory, size_t bytes)
 {
     specdec__arena arena;
@@ -60759,7 +60782,7 @@ static specdec__arena specdec__block_arena(void *memory, size_t bytes)
     return arena;
 }
 
-/* Sets *bytes to the size of a block that holds what an arena has counted. *bytes is unchanged after an error. */
+/* Sets *bytes to the size of a block that holds what an arena has counted. After an error *bytes is unchanged. */
 static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
 {
     size_t needed = specdec__block_bytes(arena->used);
@@ -60770,7 +60793,7 @@ static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t
     return SPECDEC_OK;
 }
 
-/* Returns the error for a block of `bytes` bytes where `needed` are needed. */
+/* Returns the error of a call whose memory block has `bytes` bytes where `needed` are needed. */
 static specdec_result specdec__fail_small_block(size_t bytes, size_t needed, specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
@@ -60782,8 +60805,8 @@ static specdec_result specdec__fail_missing(specdec_error *error)
     return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an argument is NULL");
 }
 
-/* Checks the arguments of a call: returns an error if the sequence t is NULL or closed, or only serves a cluster, or if
-   a required argument is missing. given: 1: all required arguments are there. */
+/* Checks the arguments of a call of the API: returns an error if the sequence t is NULL or closed, or only serves a
+   cluster, or if a required argument is missing. given 1: all required arguments are there. */
 static specdec_result specdec__check_call_arguments(specdec *t, int given)
 {
     if (!t)
@@ -60795,7 +60818,8 @@ static specdec_result specdec__check_call_arguments(specdec *t, int given)
     return given ? SPECDEC_OK : specdec__fail_missing(&t->error);
 }
 
-/* Checks config.settings of an engine. The 2 KB of a scan for stop strings are on the stack only in this function. */
+/* Checks config.settings, the settings that sequences of an engine begin with. The 2 KB of a scan for stop strings are
+   on the stack only in this function. */
 static SPECDEC__NOINLINE specdec_result specdec__engine_check_settings(const specdec_config *c, specdec_error *error)
 {
     specdec__stop_scan stop;
@@ -60834,8 +60858,8 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
 }
 
 /* Sets *bytes to the size of the block of an engine with this configuration, by laying the engine out without memory.
-   own, kernels, drafters: large parts of that engine, which lie in the frames of the callers, as no frame may be
-   large. */
+   own, kernels, drafters: large members of that engine, which lie on the stack in the frames of the callers, as no
+   frame may be large. */
 static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_config *config, specdec__model **own,
                                                               specdec__kernels *kernels, specdec__drafter *drafters,
                                                               size_t *bytes, specdec_error *error)
@@ -60857,7 +60881,7 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_conf
     return result;
 }
 
-/* As specdec__count_memory; the frame of this function holds the kernels. */
+/* As specdec__count_memory; the kernels lie in the stack frame of this function. */
 static SPECDEC__NOINLINE specdec_result specdec__count_memory_kernels(const specdec_config *config,
                                                                       specdec__model **own,
                                                                       specdec__drafter *drafters, size_t *bytes,
@@ -60868,7 +60892,7 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory_kernels(const spec
     return specdec__count_memory(config, own, &kernels, drafters, bytes, error);
 }
 
-/* As specdec__count_memory; the frame of this function holds the drafters. */
+/* As specdec__count_memory; the drafters lie in the stack frame of this function. */
 static SPECDEC__NOINLINE specdec_result specdec__count_memory_drafters(const specdec_config *config,
                                                                        specdec__model **own, size_t *bytes,
                                                                        specdec_error *error)
@@ -60879,8 +60903,8 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory_drafters(const spe
     return specdec__count_memory_kernels(config, own, drafters, bytes, error);
 }
 
-/* As specdec__count_memory. Its frame holds one of the models that the engine opens; it calls itself for the `left` - 1
-   others. own (SPECDEC__MAX_MODELS): receives the addresses of the models. */
+/* As specdec__count_memory. One of the models that the engine opens lies in the stack frame of this function, which
+   calls itself for the `left` - 1 other models. own (SPECDEC__MAX_MODELS): receives the addresses of the models. */
 static SPECDEC__NOINLINE specdec_result specdec__count_memory_models(const specdec_config *config, specdec__model **own,
                                                                      int left, size_t *bytes, specdec_error *error)
 {
@@ -60892,7 +60916,7 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory_models(const specd
                     : specdec__count_memory_drafters(config, own, bytes, error);
 }
 
-/* Whether the engine opens the model of a source: the source is given and has no prepared model. */
+/* Returns whether the engine itself opens the model of a source: the source is given and has no prepared model. */
 static int specdec__source_is_opened(const specdec_source *s) { return specdec__source_is_given(s) && !s->model; }
 
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
@@ -60964,7 +60988,7 @@ static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
 
-/* The body of specdec_fork: opens a copy of a sequence as *fork. */
+/* The body of specdec_fork: opens a copy of a sequence, *fork. */
 static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 {
     specdec_result result = specdec__check_call_arguments(t, fork != NULL);
@@ -61005,8 +61029,8 @@ static void specdec__join_append(const unsigned char *from, size_t count, char *
     *length += count;
 }
 
-/* How many bytes of a sequence's own answer, without its children's, were returned to the caller. No stop string can
-   end the answer within them. stream: a decoder at the answer's begin. */
+/* Returns how many bytes of a sequence's own answer, without its children's answers, were returned to the caller. No
+   stop string can end the answer within them. stream: a decoder at the answer's begin. */
 static size_t specdec__join_returned_bytes(const specdec *t, specdec__text_stream stream)
 {
     const size_t back = t->stop.stopped ? t->stop.taken_bytes : t->stop.held;
@@ -61020,14 +61044,15 @@ static size_t specdec__join_returned_bytes(const specdec *t, specdec__text_strea
     return known < back ? 0 : known - back;
 }
 
-/* How specdec_join_forks writes one sequence's answer behind the text that it has joined so far: from the answer of the
-   sequence on which it was called, and from its children's answers, at their forks. */
+/* The state of specdec_join_forks for one sequence, whose answer is written behind the text that is joined so far: the
+   answer of the sequence on which the function was called, with its children's answers at their forks. */
 typedef struct specdec__answer_join {
     unsigned char *piece;    /* (2 * text room + stop room): working memory for a piece of text */
     char *out;               /* (room): the caller's buffer, which receives the joined text */
     size_t room;             /* bytes of the buffer */
     size_t *length;          /* bytes of the joined text so far, also of those that the buffer has no room for */
-    size_t returned_left;    /* next bytes of this answer that the caller has had: no stop string is searched in them */
+    size_t returned_left;    /* next bytes of this answer that the caller has had already: they are not searched for
+                                stop strings */
     specdec__stop_scan stop; /* searches the bytes behind these for stop strings */
 } specdec__answer_join;
 
@@ -61045,14 +61070,15 @@ static void specdec__join_token_text(specdec *t, specdec__answer_join *r, size_t
     specdec__join_append(r->piece, written, r->out, r->room, r->length);
 }
 
-/* Appends the bytes that the scan for stop strings holds back to the joined text: the answer or its part ends here. */
+/* Appends the bytes that the scan for stop strings holds back to the joined text, as the answer, or its part before a
+   fork, ends here. */
 static void specdec__join_held_bytes(specdec__answer_join *r)
 {
     if (!r->stop.stopped)
         specdec__join_append(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
 }
 
-/* Appends a sequence's answer to the joined text out[room], *length bytes of which are written, with the answers of its
+/* Appends a sequence's answer to the joined text out[room], of which *length bytes are written, with the answers of its
    children at their forks. A stop string ends an answer, but not across a fork. piece: memory for a piece of text. */
 static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, size_t room, size_t *length)
 {
@@ -61100,7 +61126,7 @@ static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t r
                                            "for %zu", *length, room);
 }
 
-/* The engine's index of n-grams, from which it drafts; NULL, and an error in t->error: it has none. */
+/* Returns the n-gram index from which the engine drafts; NULL, with an error in t->error: the engine has none. */
 static specdec__ngram *specdec__find_ngram_index(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -61113,7 +61139,7 @@ static specdec__ngram *specdec__find_ngram_index(specdec *t)
     return NULL;
 }
 
-/* The body of specdec_save_history: writes the engine's index of n-grams to data[room]. */
+/* The body of specdec_save_history: writes the engine's n-gram index to data[room]. */
 static specdec_result specdec__call_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
@@ -61127,7 +61153,7 @@ static specdec_result specdec__call_save_history(specdec *t, void *data, size_t 
                                     &t->error);
 }
 
-/* The body of specdec_load_history: adds a saved index of n-grams, data[size], to the engine's. */
+/* The body of specdec_load_history: adds a saved n-gram index, data[size], to the engine's. */
 static specdec_result specdec__call_load_history(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
@@ -61179,14 +61205,15 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* The tokens to which a prompt is appended. */
+/* The tokens of a sequence to which a prompt is appended. */
 typedef struct specdec__prompt_head {
-    int keep;  /* the first tokens of the sequence, so many */
-    int fresh; /* then so many tokens that lie behind the sequence in its buffer: they spell the returned part of a
-                  token within which a stop string begins */
+    int keep;  /* number of the sequence's first tokens that are kept */
+    int fresh; /* number of tokens that then follow, behind the sequence in its buffer: they spell the returned part of
+                  a token within which a stop string begins */
 } specdec__prompt_head;
 
-/* The head of all tokens of the sequence that were prompted or returned: pending tokens are dropped by a prompt. */
+/* Returns the head that a prompt is appended to: all tokens of the sequence that were prompted or returned. Pending
+   tokens are dropped by a prompt. */
 static specdec__prompt_head specdec__prompt_head_whole(const specdec *t)
 {
     specdec__prompt_head head;
@@ -61196,15 +61223,15 @@ static specdec__prompt_head specdec__prompt_head_whole(const specdec *t)
     return head;
 }
 
-/* The last token of the head to which a prompt is appended; -1: the head is empty. */
+/* Returns the last token of the head that a prompt is appended to; -1: the head is empty. */
 static int32_t specdec__prompt_head_last(const specdec *t, specdec__prompt_head head)
 {
     return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
 }
 
-/* Tokenizes a prompt's text that follows `head`, into the sequence's token buffer, behind the head's `fresh` tokens.
-   special: flags of the tokenizer; plain (length bits, or NULL): 1: the byte is never part of a control token. *read:
-   the number of tokens. Errors: CONTEXT. */
+/* Tokenizes a prompt's text, which follows `head`, into the sequence's token buffer, behind the head's `fresh` tokens.
+   special: flags of the tokenizer; plain (length bits, or NULL): 1: the byte is never part of a control token. *read
+   becomes the number of tokens. Errors: CONTEXT. */
 static specdec_result specdec__prompt_tokenize(specdec *t, specdec__prompt_head head, const char *text, size_t length,
                                                int special, const unsigned char *plain, int *read)
 {
@@ -61301,8 +61328,8 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
     return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
-/* For an answer that a stop string has ended: returns the index of the token in which the stop string begins. back:
-   bytes from there to the answer's end. *part: how many bytes the token has before the stop string; they lie in
+/* Returns the index of the token in which the stop string begins that has ended an answer. back: bytes from there to
+   the answer's end. *part becomes the number of bytes that the token has before the stop string; they lie in
    t->token_text. */
 static int specdec__stop_find_token(specdec *t, size_t back, size_t *part)
 {
@@ -61330,8 +61357,9 @@ static int specdec__stop_find_token(specdec *t, size_t back, size_t *part)
     return t->handed_out;
 }
 
-/* Sets *head to the tokens before the stop string that has ended the answer: the returned part of a token within which
-   the stop string begins is tokenized anew. Without a stop string: all returned tokens. Errors: CONTEXT, MEMORY. */
+/* Sets *head to the tokens of a sequence before the stop string that has ended its answer: the returned part of a token
+   within which the stop string begins is tokenized anew. Without a stop string: all returned tokens. Errors: CONTEXT,
+   MEMORY. */
 static specdec_result specdec__prompt_head_before_stop(specdec *t, specdec__prompt_head *head)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -61376,8 +61404,8 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     return SPECDEC_OK;
 }
 
-/* Makes steps until a token of t is pending. work: 0: makes no step, and returns PENDING where one is needed. Returns
-   DONE if the answer has ended. */
+/* Makes steps until a token of sequence t is pending. work 0: makes no step, and returns PENDING where one is needed.
+   Returns DONE if the answer has ended. */
 static specdec_result specdec__next_token(specdec *t, int work)
 {
     specdec_result result;
@@ -61410,7 +61438,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
     }
 }
 
-/* The body of specdec_work: makes one step. */
+/* The body of specdec_work: makes one step of the engine. */
 static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
@@ -61448,8 +61476,8 @@ static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int
     return SPECDEC_OK;
 }
 
-/* Decodes tokens until their text is not empty, and writes that text, *written bytes, to t->piece. work: as for
-   specdec__next_token. */
+/* Decodes tokens of a sequence until their text is not empty, and writes that text, *written bytes, to t->piece. work:
+   as for specdec__next_token. */
 static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
 {
     specdec_result result;
@@ -61478,7 +61506,8 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
     return result;
 }
 
-/* Returns the next piece of text to the caller, for specdec_next (work: 1) and specdec_take (0: without a step). */
+/* Returns the next piece of a sequence's text to the caller, for specdec_next (work 1) and specdec_take (work 0:
+   without a step). */
 static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *piece)
 {
     specdec_result result = specdec__check_call_arguments(t, piece != NULL);
@@ -61508,8 +61537,10 @@ static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *
     return result;
 }
 
+/* The body of specdec_next: returns the next piece of a sequence's text, after as many steps as it needs. */
 static specdec_result specdec__call_next(specdec *t, specdec_text *piece) { return specdec__return_piece(t, 1, piece); }
 
+/* The body of specdec_take: returns the next piece of a sequence's text if it needs no step. */
 static specdec_result specdec__call_take(specdec *t, specdec_text *piece) { return specdec__return_piece(t, 0, piece); }
 
 specdec_stop specdec_stopped(const specdec *t, int *which)
@@ -61628,7 +61659,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
 
 const specdec_model *specdec_get_model(const specdec *t) { return t && !t->engine->ended ? t->model : NULL; }
 
-/* The body of specdec_get_logprob: returns the log-probability of token `at` of a sequence. */
+/* The body of specdec_get_logprob: returns the log-probability of the token at index `at` of a sequence. */
 static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 {
     specdec_result result = specdec__check_call_arguments(t, logprob != NULL);
@@ -61685,7 +61716,8 @@ static specdec_result specdec__caller_nodes_begin(specdec *t)
     return result;
 }
 
-/* Runs n nodes, the caller's and node 0, whose logits then lie in the target's context. The sequence is unchanged. */
+/* Runs n nodes of the caller's, node 0 included. Their logits then lie in the target's context. The sequence is
+   unchanged. */
 static specdec_result specdec__caller_nodes_run(specdec *t, int n)
 {
     specdec__context *c = &t->engine->target;
@@ -61731,8 +61763,8 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-/* Tokenizes the `count` labels of specdec_score into nodes of a step: node 0 is the sequence's last token, each label a
-   chain of nodes behind it. *nodes: the number of nodes, node 0 included. */
+/* Tokenizes the `count` labels of specdec_score into nodes of a step: node 0 is the sequence's last token, each label
+   is a chain of nodes behind it. *nodes becomes the number of nodes, node 0 included. */
 static specdec_result specdec__score_make_nodes(specdec *t, const char *const *labels, int count, int *nodes)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -61763,7 +61795,7 @@ static specdec_result specdec__score_make_nodes(specdec *t, const char *const *l
     return SPECDEC_OK;
 }
 
-/* The log-probability of a token, from its row of logits (vocab). */
+/* Returns the log-probability of a token, from a row of logits (vocab). */
 static double specdec__score_token_of_row(const float *logits, int vocab, int32_t token,
                                           const specdec__kernels *kernels)
 {
@@ -61813,8 +61845,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Appends to *out the text that the chat format has behind an answer, as far as the sequence lacks it: all of the text
-   if a limit or a stop string ended the answer, else the part behind the end token. last: the answer's last token. */
+/* Appends to *out the text that the chat format has behind an answer, as far as the sequence lacks it: all of that text
+   if a limit or a stop string ended the answer, else what follows the end token. last: the answer's last token. */
 static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat_text *out)
 {
     const specdec__chat_format *format = t->engine->chat.format;
@@ -61848,7 +61880,7 @@ static specdec_result specdec__chat_check_lengths(specdec *t, const specdec_mess
 }
 
 /* Renders messages[count] into *out, in the model's chat format or by its template, behind the end of the turn before.
-   last: that turn's last token; -1: there is none. */
+   last: the last token of that turn; -1: there is none. */
 static specdec_result specdec__chat_render_messages(specdec *t, int32_t last, const specdec_message *messages,
                                                     int count, specdec__chat_text *out)
 {
@@ -61865,7 +61897,7 @@ static specdec_result specdec__chat_render_messages(specdec *t, int32_t last, co
                                 &t->error);
 }
 
-/* The engine's buffer that receives a rendered conversation, with nothing written yet. */
+/* Returns the engine's buffer for the text of a rendered conversation, with nothing written to it yet. */
 static specdec__chat_text specdec__chat_empty_text(const specdec *t)
 {
     specdec__chat_text out;
@@ -61915,15 +61947,15 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
 /* ---- Whole conversations. */
 
-/* How far a sequence's tokens and those of a new conversation spell the same bytes. */
+/* The common beginning of a sequence's tokens and a new conversation's tokens: as far as they spell the same bytes. */
 typedef struct specdec__common {
-    int held;  /* first tokens of the sequence, so many */
-    int fresh; /* first tokens of the conversation, so many: they spell the same bytes as those of the sequence */
+    int held;  /* number of the sequence's first tokens that spell the common bytes */
+    int fresh; /* number of the conversation's first tokens that spell the same bytes */
 } specdec__common;
 
-/* Compares a sequence's tokens held[held_count] with a conversation's fresh[fresh_count] byte by byte, control tokens
-   as tokens: a model may decode other tokens than the tokenizer makes of the same bytes. Returns the last place at
-   which a token ends in both lists. room (2 * longest): working memory; longest: bytes of a token, at most. */
+/* Compares a sequence's tokens held[held_count] with a conversation's tokens fresh[fresh_count], byte by byte, control
+   tokens as tokens: a model may decode other tokens than the tokenizer makes of the same bytes. Returns the last place
+   at which a token ends in both lists. room (2 * longest): working memory; longest: bytes of a token, at most. */
 static specdec__common specdec__engine_compare_tokens(const specdec__vocab *v, const int32_t *held, int held_count,
                                                       const int32_t *fresh, int fresh_count, unsigned char *room,
                                                       size_t longest)
@@ -61965,7 +61997,7 @@ static specdec__common specdec__engine_compare_tokens(const specdec__vocab *v, c
     return common;
 }
 
-/* Renders a conversation into out: by the model's template, or in the format that the configuration names. */
+/* Renders a conversation's text into *out: by the model's template, or in the format that the configuration names. */
 static specdec_result specdec__conversation_render_text(specdec *t, const specdec_chat_input *input,
                                                         specdec__arena *arena, specdec__chat_text *out)
 {
@@ -62023,7 +62055,7 @@ static specdec_result specdec__conversation_begin_call(specdec *t, const specdec
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
-/* Replaces the tokens of a sequence by a conversation. */
+/* Makes a conversation the tokens of a sequence: keeps the tokens that both begin with, and replaces the others. */
 static specdec_result specdec__engine_replace_conversation(specdec *t, const specdec_chat_input *input,
                                                            specdec__arena *arena)
 {
@@ -62064,7 +62096,7 @@ static specdec_result specdec__engine_replace_conversation(specdec *t, const spe
     return SPECDEC_OK;
 }
 
-/* An arena over the engine's working memory, e->scratch. */
+/* Returns an arena over the engine's working memory, e->scratch. */
 static specdec__arena specdec__scratch_arena(const specdec *t)
 {
     specdec__arena arena;
@@ -62104,8 +62136,8 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
-/* Sets m->marks (m->mark_count): the control tokens by which the model's format marks tool calls. JSON and Python calls
-   have none. */
+/* Finds the control tokens by which the model's chat format marks tool calls, and stores them in m->marks
+   (m->mark_count). Calls in JSON and in Python have none. */
 static void specdec__part_set_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -62121,8 +62153,8 @@ static void specdec__part_set_marks(const specdec *t, specdec__masker *m)
             m->marks[m->mark_count++] = (int32_t)v->specials[i];
 }
 
-/* Switches the sequence's constraint: settings.calls within a call, from its mark on, and settings.constraint behind
-   it. Pending tokens were decoded by the other one, and are dropped. */
+/* Switches a sequence's constraint where a tool call begins or ends: settings.calls within a call, from its mark on,
+   and settings.constraint behind it. Pending tokens were decoded with the former constraint, and are dropped. */
 static void specdec__part_switch_constraint(specdec *t)
 {
     specdec_splitter *s = &t->splitter;
@@ -62151,8 +62183,8 @@ static void specdec__part_switch_constraint(specdec *t)
         specdec__part_set_marks(t, t->constrained.masker);
 }
 
-/* Returns the next part of the sequence's answer, for specdec_next_part (work: 1) and specdec_take_part (0: without a
-   step). */
+/* Returns the next part of the sequence's answer, for specdec_next_part (work 1) and specdec_take_part (work 0: without
+   a step). */
 static specdec_result specdec__call_next_part(specdec *t, int work, specdec_part *part)
 {
     specdec_result result = specdec__check_call_arguments(t, part != NULL);
@@ -62327,7 +62359,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
 }
 
 /* Finds the chat format of a conversation (*chat), and renders its messages into *out, as far as out->size bytes have
-   room: out->needed becomes the bytes of the whole text. */
+   room. out->needed becomes the number of bytes of the whole text. */
 static specdec_result specdec__conversation_count_bytes(const specdec_model *model, const specdec_conversation *c,
                                                         specdec__chat *chat, specdec__chat_text *out,
                                                         specdec_error *error)
@@ -62415,8 +62447,8 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
     return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
-/* Sets *room to the bytes that specdec_detokenize needs at most: those of all tokens, and three of an unfinished
-   character behind them. special: 1: control tokens are spelled. */
+/* Sets *room to the bytes that the text of tokens[count] has, at most: those of all tokens, and three of an unfinished
+   character behind them. special 1: control tokens are spelled. */
 static specdec_result specdec__detokenize_bytes(const specdec_model *model, const int32_t *tokens, int count,
                                                 int special, size_t *room, specdec_error *error)
 {
@@ -62523,7 +62555,8 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
     return gguf && name && tensor ? specdec__gguf_find_tensor(gguf, name, tensor) : 0;
 }
 
-/* A cursor at byte `place` of a GGUF file; 0 stands for `from`. The cursor is bad if the place is not below `to`. */
+/* Returns a cursor at byte `place` of a GGUF file; place 0 stands for byte `from`. The cursor is bad if the place is
+   not below `to`. */
 static specdec__cursor specdec__gguf_cursor_at(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
@@ -62582,7 +62615,8 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
     return !c.is_bad;
 }
 
-/* The address of item i of a metadata value; NULL: the value has no such item, or its items have no fixed size. */
+/* Returns the address of item i of a metadata value; NULL: the value has no such item, or its items have no fixed
+   size. */
 static const unsigned char *specdec__gguf_item(const specdec_gguf_value *value, uint64_t i)
 {
     size_t size = value && value->type < SPECDEC_GGUF_TYPES ? specdec__gguf_type_size[value->type] : 0;
@@ -62646,8 +62680,8 @@ specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key
     return result;
 }
 
-/* Fills in *type, the public description of the quantisation type `known`. Returns 0, and changes nothing, if either
-   pointer is NULL. */
+/* Writes the public description of the quantisation type `known` to *type. Returns 0, and changes nothing, if either
+   pointer is NULL; else 1. */
 static int specdec__type_describe(const specdec__quant_type *known, specdec_type *type)
 {
     if (!known || !type)
@@ -62694,8 +62728,8 @@ int specdec_type_by_name(const char *name, specdec_type *type)
 
 SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC__TYPE_COUNT);
 
-/* The quantisation type of a number, and the bytes of `values` values, which must be whole blocks; NULL, and an error,
-   otherwise. */
+/* Returns the quantisation type with a number. *bytes becomes the size of `values` values of the type, which must be
+   whole blocks. NULL, with an error: there is no such type, or the blocks are not whole. */
 static const specdec__quant_type *specdec__type_for_values(uint32_t number, uint64_t values, size_t *bytes,
                                                            specdec_error *error)
 {
@@ -62818,7 +62852,7 @@ SPECDEC__FOR_SPEED
 #if SPECDEC__CONSTRAINTS
 SPECDEC__FOR_SIZE
 
-/* Checks the caller's source of a constraint. *size: bytes of its texts in all. */
+/* Checks the caller's source of a constraint. *size becomes the number of bytes of all its texts. */
 static specdec_result specdec__constraint_check_source(const specdec_constraint_source *source, size_t *size,
                                                        specdec_error *error)
 {
@@ -63039,7 +63073,7 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
 SPECDEC__FOR_SPEED
 #else
 
-/* Returns the error of a build without constraints. */
+/* Returns the error of a call on constraints in a build without them. */
 static specdec_result specdec__fail_no_constraints(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");
@@ -63139,7 +63173,7 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
 
 SPECDEC__FOR_SIZE
 
-/* Whether there are fields by name. */
+/* 1: settings and configuration can be set by name; 0: this build leaves that out. */
 #ifdef SPECDEC_NO_NAMES
 #define SPECDEC__NAMES 0
 #else
@@ -63162,7 +63196,7 @@ const specdec_field *specdec_get_field(int i)
     return SPECDEC__NAMES && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
 }
 
-/* The index of a word in a list of words, "a|b"; -1: it is not in the list. */
+/* Returns the index of text[length] in a list of words, "a|b"; -1: it is not in the list. */
 static int specdec__field_bytes_index(const char *words, const char *text, size_t length)
 {
     int i;
@@ -63180,13 +63214,14 @@ static int specdec__field_bytes_index(const char *words, const char *text, size_
     }
 }
 
-/* The index of a whole string in a list of words, "a|b"; -1: it is not in the list. */
+/* Returns the index of a whole string in a list of words, "a|b"; -1: it is not in the list. */
 static int specdec__field_word_index(const char *words, const char *text)
 {
     return specdec__field_bytes_index(words, text, strlen(text));
 }
 
-/* Parses decimal digits. Returns the address behind them; NULL: there are none, or the number is too large. */
+/* Parses decimal digits into *value. Returns the address behind them; NULL: there are none, or the number is too
+   large. */
 static const char *specdec__field_parse_digits(const char *text, uint64_t *value)
 {
     const char *first = text;
@@ -63201,7 +63236,7 @@ static const char *specdec__field_parse_digits(const char *text, uint64_t *value
     return text == first ? NULL : text;
 }
 
-/* Parses an integer such as -12. Returns 0 if the text is none. */
+/* Parses an integer such as -12 into *value. Returns 0 if the text is no integer, else 1. */
 static int specdec__field_parse_integer(const char *text, double *value)
 {
     const int negative = *text == '-';
@@ -63214,8 +63249,8 @@ static int specdec__field_parse_integer(const char *text, double *value)
     return 1;
 }
 
-/* Parses a number such as 0.7 or 1e-3, in any locale, to the nearest double for up to 15 digits. Returns 0 if the text
-   is none. */
+/* Parses a number such as 0.7 or 1e-3 into *value, in any locale, to the nearest double for up to 15 digits. Returns 0
+   if the text is no number, else 1. */
 static int specdec__field_parse_real(const char *text, double *value)
 {
     const int negative = *text == '-';
@@ -63248,7 +63283,8 @@ static int specdec__field_parse_real(const char *text, double *value)
     return digits && !*text;
 }
 
-/* Whether a field may have this value. A value that would become 0 as a float, which means the default, may not. */
+/* Returns whether a field may have this value. A value that would become 0 as a float, which means the default, may
+   not. */
 static int specdec__field_allows_value(const specdec_field *field, double value)
 {
     if (!(value >= field->low && value <= field->high) && !(value >= 0 && value <= 0))
@@ -63256,7 +63292,7 @@ static int specdec__field_allows_value(const specdec_field *field, double value)
     return field->kind != SPECDEC_FIELD_REAL || (value >= 0 && value <= 0) || (float)value > 0 || (float)value < 0;
 }
 
-/* Returns an error that says which values a field takes. */
+/* Returns an error that says which values a field takes, for a text that it does not take. */
 static specdec_result specdec__field_refuse_text(const specdec_field *field, const char *text, specdec_error *error)
 {
     if (field->kind == SPECDEC_FIELD_POINTER)
@@ -63279,7 +63315,8 @@ static specdec_result specdec__field_refuse_text(const specdec_field *field, con
                          field->low > 0 ? ", or 0" : "", text);
 }
 
-/* Appends a string to a list of strings. Returns 0 if the list is full, or the string is empty or too long. */
+/* Appends a string to a field that is a list of strings. Returns 0 if the list is full, or the string is empty or too
+   long; else 1. */
 static int specdec__field_append_string(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
@@ -63298,7 +63335,8 @@ static int specdec__field_append_string(const specdec_field *field, unsigned cha
     return 0;
 }
 
-/* Sets a list of words, separated by ;, to their indices + 1. Returns 0 if a word is unknown, or there are too many. */
+/* Sets a field that is a list of words to their indices + 1. text: the words, separated by ; characters. Returns 0 if a
+   word is unknown, or there are too many; else 1. */
 static int specdec__field_store_words(const specdec_field *field, unsigned char *member, const char *text)
 {
     unsigned char places[64] = {0};
@@ -63320,7 +63358,8 @@ static int specdec__field_store_words(const specdec_field *field, unsigned char 
     return 1;
 }
 
-/* Copies a string, and fills the rest of the member with zeros. Returns 0 if it is too long. */
+/* Copies a string into a field's member, and fills the rest of the member with zeros. Returns 0 if the string is too
+   long, else 1. */
 static int specdec__field_store_characters(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
@@ -63339,7 +63378,7 @@ static int specdec__field_store_int(unsigned char *member, int value)
     return 1;
 }
 
-/* Parses a text and sets the member of a field. Returns 0 if the field does not take the text. */
+/* Parses a text and sets the member of a field to its value. Returns 0 if the field does not take the text, else 1. */
 static int specdec__field_parse_and_store(const specdec_field *field, unsigned char *member, const char *text)
 {
     double value = 0;
@@ -63386,8 +63425,8 @@ static int specdec__field_parse_and_store(const specdec_field *field, unsigned c
     return 0;
 }
 
-/* Sets the field that is called `name` from a text; NULL: to 0. block: the bytes of a configuration from offset `from`
-   on; settings: 1: only fields of specdec_settings are allowed. */
+/* Sets the field that is called `name` from a text; text NULL: to 0. block: the bytes of a configuration from offset
+   `from` on; settings 1: only fields of specdec_settings are allowed. */
 static specdec_result specdec__field_set_by_name(void *block, size_t from, int settings, const char *name,
                                                  const char *text, specdec_error *error)
 {
@@ -63512,8 +63551,9 @@ SPECDEC__FOR_SPEED
  *   8        FNV-1a of all bytes before
  * ================================================================================================================== */
 
-#define SPECDEC__SAVE_HEAD_BYTES 24   /* bytes of the file before the fields */
-#define SPECDEC__SAVE_SAMPLE_BYTES 64 /* bytes of a tensor, at each of three places, that the fingerprint hashes */
+#define SPECDEC__SAVE_HEAD_BYTES 24   /* bytes of a sequence's file before the fields */
+#define SPECDEC__SAVE_SAMPLE_BYTES 64 /* bytes of a tensor that the model's fingerprint hashes, at each of three
+                                         places */
 
 /* The fields of a saved sequence: X(name, largest value). Floats are stored as bits; settings of sampling are checked
    like a caller's. */
@@ -63585,8 +63625,8 @@ typedef struct specdec__saved_fields {
     uint32_t field[SPECDEC__SAVE_FIELD_COUNT]; /* by SPECDEC__SAVE_LONG ..., then sampling's other words */
 } specdec__saved_fields;
 
-/* Updates the hash of a model by a tensor's values: by bytes of its beginning, its middle and its end. Returns the new
-   hash. */
+/* Updates the hash of a model with some of a tensor's values: bytes of its beginning, its middle and its end. Returns
+   the new hash. */
 static uint64_t specdec__save_hash_tensor(uint64_t hash, const specdec_gguf_tensor *tensor)
 {
     const size_t count = tensor->size < SPECDEC__SAVE_SAMPLE_BYTES ? tensor->size : SPECDEC__SAVE_SAMPLE_BYTES;
@@ -63597,8 +63637,9 @@ static uint64_t specdec__save_hash_tensor(uint64_t hash, const specdec_gguf_tens
     return specdec__hash(hash, tensor->data + last, count);
 }
 
-/* A hash that identifies the model of a saved sequence: of the vocabulary, the metadata of the architecture, each
-   tensor's name, type and shape, and some of each tensor's bytes. So it differs between fine-tunes of one model. */
+/* Returns a hash that identifies the model of a saved sequence: of the vocabulary, the metadata of the architecture,
+   each tensor's name, type and shape, and some of each tensor's bytes. So it differs between fine-tunes of one
+   model. */
 static uint64_t specdec__save_fingerprint(const specdec__model *m)
 {
     const char *name = m->architecture->name;
@@ -63624,13 +63665,14 @@ static uint64_t specdec__save_fingerprint(const specdec__model *m)
     return hash;
 }
 
-/* Index of the first token of a sequence whose keys in layers of this span (whole context, or window) are saved. */
+/* Returns the index of the first token of a sequence whose keys are saved, in layers that attend to the whole context
+   or, by span, to a sliding window. */
 static int specdec__save_first_key(const specdec__saved_fields *saved, int span)
 {
     return span == SPECDEC__WINDOW ? (int)saved->field[SPECDEC__SAVE_FROM] : 0;
 }
 
-/* The size in bytes of the file of a sequence with these fields; SIZE_MAX: more than a size_t can hold. */
+/* Returns the size in bytes of the file of a sequence with these fields; SIZE_MAX: more than a size_t can hold. */
 static size_t specdec__save_file_bytes(const specdec__saved_fields *saved, const specdec__kv *kv)
 {
     const uint32_t *field = saved->field;
@@ -63647,8 +63689,8 @@ static size_t specdec__save_file_bytes(const specdec__saved_fields *saved, const
     return size;
 }
 
-/* Whether the sequence's keys are rotated by the model's RoPE frequencies for long contexts: 1, or 0: by those for
-   short ones. The value of the field LONG. */
+/* Returns which RoPE frequencies the sequence's keys were rotated by, where the model has two sets: 1: those for long
+   contexts; 0: those for short ones. The value of the field LONG. */
 static uint32_t specdec__save_uses_long_rope(const specdec *t)
 {
     const specdec__context *c = &t->engine->target;
@@ -63687,7 +63729,7 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
 }
 
 /* Sets a sequence's settings from the fields of its file. stops: the stop strings in the file. Biases are not changed.
-   Returns 0 if the stop strings do not agree with the fields. */
+   Returns 0 if the stop strings do not agree with the fields, else 1. */
 static int specdec__load_settings(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
@@ -63898,14 +63940,15 @@ static specdec_result specdec__load_read_fields(specdec *t, const unsigned char 
     return SPECDEC_OK;
 }
 
-/* The hash of a saved sequence's constraint; 0: it has none. */
+/* Returns the hash of a saved sequence's constraint; 0: it has no constraint. */
 static uint64_t specdec__load_constraint_hash(const uint32_t *field)
 {
     return (uint64_t)field[SPECDEC__SAVE_CONSTRAINT_HIGH] << 32 | field[SPECDEC__SAVE_CONSTRAINT_LOW];
 }
 
 /* Checks that a saved sequence can be loaded into t: its settings are valid, its constraint is t's, its tokens (4 bytes
-   each) are in the vocabulary, and the cache has pages for its keys. *stop becomes a scan for its stop strings. */
+   each) are in the vocabulary, and the cache has pages for its keys. *stop becomes a scan of its text for its stop
+   strings. */
 static specdec_result specdec__load_check_contents(specdec *t, const specdec__saved_fields *saved,
                                                    const unsigned char *tokens, const specdec_settings *settings,
                                                    specdec__stop_scan *stop)
@@ -63936,8 +63979,8 @@ static specdec_result specdec__load_check_contents(specdec *t, const specdec__sa
     return SPECDEC_OK;
 }
 
-/* Sets the tokens of an empty sequence, and their keys and values, from its file. tokens: the file's bytes from the
-   tokens on. */
+/* Sets the tokens of an empty sequence, and their keys and values, from the sequence's file. tokens: the file's bytes
+   from the tokens on. */
 static void specdec__load_tokens(specdec *t, const specdec__saved_fields *saved, const unsigned char *tokens)
 {
     specdec__kv *kv = &t->engine->target.kv;
@@ -63965,8 +64008,8 @@ static void specdec__load_tokens(specdec *t, const specdec__saved_fields *saved,
     specdec__view_update_tail_slots(&t->view, kv);
 }
 
-/* Sets the number of forks of a loaded sequence, and their places. Places are not saved: those behind the last fork
-   tokens are taken; places where a fork hook forked are not known. */
+/* Sets the number of forks of a loaded sequence, and their places in it. Places are not saved: those behind the last
+   fork tokens are taken; places where a fork hook forked are not known. */
 static void specdec__load_forks(specdec *t, int forks)
 {
     const specdec__engine *e = t->engine;
@@ -63980,7 +64023,7 @@ static void specdec__load_forks(specdec *t, int forks)
             t->fork_places[t->placed++] = at + 1;
 }
 
-/* Sets the state of a loaded sequence's answer, once settings and tokens are set. held: the answer's bytes that are
+/* Sets the state of a loaded sequence's answer, once its settings and tokens are set. held: the answer's bytes that are
    ready to be returned, then those that may begin a stop string, which are scanned again. */
 static void specdec__load_answer_state(specdec *t, const uint32_t *field, specdec__stop_scan *stop,
                                        const unsigned char *held)

@@ -56,11 +56,11 @@ const char *specdec_version(void) { return SPECDEC_VERSION; }
 
 const char *specdec_error_text(const specdec *engine) { return engine ? engine->error.text : ""; }
 
-/* The size in bytes of a memory block of any alignment that has room for a layout of `used` bytes. */
+/* Returns the size in bytes of a memory block, of any alignment, that has room for a layout of `used` bytes. */
 static size_t specdec__block_bytes(size_t used) { return specdec__size_add(used, SPECDEC__CACHE_LINE - 1); }
 
-/* An arena over the caller's memory block, from the block's first aligned byte on. It has room for a layout exactly if
-   the block has specdec__block_bytes of the layout. */
+/* Returns an arena over the caller's memory block, from the block's first aligned byte on. The arena has room for a
+   layout exactly if the block has specdec__block_bytes of the layout. */
 static specdec__arena specdec__block_arena(void *memory, size_t bytes)
 {
     specdec__arena arena;
@@ -72,7 +72,7 @@ static specdec__arena specdec__block_arena(void *memory, size_t bytes)
     return arena;
 }
 
-/* Sets *bytes to the size of a block that holds what an arena has counted. *bytes is unchanged after an error. */
+/* Sets *bytes to the size of a block that holds what an arena has counted. After an error *bytes is unchanged. */
 static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
 {
     size_t needed = specdec__block_bytes(arena->used);
@@ -83,7 +83,7 @@ static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t
     return SPECDEC_OK;
 }
 
-/* Returns the error for a block of `bytes` bytes where `needed` are needed. */
+/* Returns the error of a call whose memory block has `bytes` bytes where `needed` are needed. */
 static specdec_result specdec__fail_small_block(size_t bytes, size_t needed, specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
@@ -95,8 +95,8 @@ static specdec_result specdec__fail_missing(specdec_error *error)
     return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an argument is NULL");
 }
 
-/* Checks the arguments of a call: returns an error if the sequence t is NULL or closed, or only serves a cluster, or if
-   a required argument is missing. given: 1: all required arguments are there. */
+/* Checks the arguments of a call of the API: returns an error if the sequence t is NULL or closed, or only serves a
+   cluster, or if a required argument is missing. given 1: all required arguments are there. */
 static specdec_result specdec__check_call_arguments(specdec *t, int given)
 {
     if (!t)
@@ -108,7 +108,8 @@ static specdec_result specdec__check_call_arguments(specdec *t, int given)
     return given ? SPECDEC_OK : specdec__fail_missing(&t->error);
 }
 
-/* Checks config.settings of an engine. The 2 KB of a scan for stop strings are on the stack only in this function. */
+/* Checks config.settings, the settings that sequences of an engine begin with. The 2 KB of a scan for stop strings are
+   on the stack only in this function. */
 static SPECDEC__NOINLINE specdec_result specdec__engine_check_settings(const specdec_config *c, specdec_error *error)
 {
     specdec__stop_scan stop;
@@ -147,8 +148,8 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
 }
 
 /* Sets *bytes to the size of the block of an engine with this configuration, by laying the engine out without memory.
-   own, kernels, drafters: large parts of that engine, which lie in the frames of the callers, as no frame may be
-   large. */
+   own, kernels, drafters: large members of that engine, which lie on the stack in the frames of the callers, as no
+   frame may be large. */
 static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_config *config, specdec__model **own,
                                                               specdec__kernels *kernels, specdec__drafter *drafters,
                                                               size_t *bytes, specdec_error *error)
@@ -170,7 +171,7 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_conf
     return result;
 }
 
-/* As specdec__count_memory; the frame of this function holds the kernels. */
+/* As specdec__count_memory; the kernels lie in the stack frame of this function. */
 static SPECDEC__NOINLINE specdec_result specdec__count_memory_kernels(const specdec_config *config,
                                                                       specdec__model **own,
                                                                       specdec__drafter *drafters, size_t *bytes,
@@ -181,7 +182,7 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory_kernels(const spec
     return specdec__count_memory(config, own, &kernels, drafters, bytes, error);
 }
 
-/* As specdec__count_memory; the frame of this function holds the drafters. */
+/* As specdec__count_memory; the drafters lie in the stack frame of this function. */
 static SPECDEC__NOINLINE specdec_result specdec__count_memory_drafters(const specdec_config *config,
                                                                        specdec__model **own, size_t *bytes,
                                                                        specdec_error *error)
@@ -192,8 +193,8 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory_drafters(const spe
     return specdec__count_memory_kernels(config, own, drafters, bytes, error);
 }
 
-/* As specdec__count_memory. Its frame holds one of the models that the engine opens; it calls itself for the `left` - 1
-   others. own (SPECDEC__MAX_MODELS): receives the addresses of the models. */
+/* As specdec__count_memory. One of the models that the engine opens lies in the stack frame of this function, which
+   calls itself for the `left` - 1 other models. own (SPECDEC__MAX_MODELS): receives the addresses of the models. */
 static SPECDEC__NOINLINE specdec_result specdec__count_memory_models(const specdec_config *config, specdec__model **own,
                                                                      int left, size_t *bytes, specdec_error *error)
 {
@@ -205,7 +206,7 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory_models(const specd
                     : specdec__count_memory_drafters(config, own, bytes, error);
 }
 
-/* Whether the engine opens the model of a source: the source is given and has no prepared model. */
+/* Returns whether the engine itself opens the model of a source: the source is given and has no prepared model. */
 static int specdec__source_is_opened(const specdec_source *s) { return specdec__source_is_given(s) && !s->model; }
 
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
@@ -277,7 +278,7 @@ static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
 
-/* The body of specdec_fork: opens a copy of a sequence as *fork. */
+/* The body of specdec_fork: opens a copy of a sequence, *fork. */
 static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 {
     specdec_result result = specdec__check_call_arguments(t, fork != NULL);
@@ -318,8 +319,8 @@ static void specdec__join_append(const unsigned char *from, size_t count, char *
     *length += count;
 }
 
-/* How many bytes of a sequence's own answer, without its children's, were returned to the caller. No stop string can
-   end the answer within them. stream: a decoder at the answer's begin. */
+/* Returns how many bytes of a sequence's own answer, without its children's answers, were returned to the caller. No
+   stop string can end the answer within them. stream: a decoder at the answer's begin. */
 static size_t specdec__join_returned_bytes(const specdec *t, specdec__text_stream stream)
 {
     const size_t back = t->stop.stopped ? t->stop.taken_bytes : t->stop.held;
@@ -333,14 +334,15 @@ static size_t specdec__join_returned_bytes(const specdec *t, specdec__text_strea
     return known < back ? 0 : known - back;
 }
 
-/* How specdec_join_forks writes one sequence's answer behind the text that it has joined so far: from the answer of the
-   sequence on which it was called, and from its children's answers, at their forks. */
+/* The state of specdec_join_forks for one sequence, whose answer is written behind the text that is joined so far: the
+   answer of the sequence on which the function was called, with its children's answers at their forks. */
 typedef struct specdec__answer_join {
     unsigned char *piece;    /* (2 * text room + stop room): working memory for a piece of text */
     char *out;               /* (room): the caller's buffer, which receives the joined text */
     size_t room;             /* bytes of the buffer */
     size_t *length;          /* bytes of the joined text so far, also of those that the buffer has no room for */
-    size_t returned_left;    /* next bytes of this answer that the caller has had: no stop string is searched in them */
+    size_t returned_left;    /* next bytes of this answer that the caller has had already: they are not searched for
+                                stop strings */
     specdec__stop_scan stop; /* searches the bytes behind these for stop strings */
 } specdec__answer_join;
 
@@ -358,14 +360,15 @@ static void specdec__join_token_text(specdec *t, specdec__answer_join *r, size_t
     specdec__join_append(r->piece, written, r->out, r->room, r->length);
 }
 
-/* Appends the bytes that the scan for stop strings holds back to the joined text: the answer or its part ends here. */
+/* Appends the bytes that the scan for stop strings holds back to the joined text, as the answer, or its part before a
+   fork, ends here. */
 static void specdec__join_held_bytes(specdec__answer_join *r)
 {
     if (!r->stop.stopped)
         specdec__join_append(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
 }
 
-/* Appends a sequence's answer to the joined text out[room], *length bytes of which are written, with the answers of its
+/* Appends a sequence's answer to the joined text out[room], of which *length bytes are written, with the answers of its
    children at their forks. A stop string ends an answer, but not across a fork. piece: memory for a piece of text. */
 static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, size_t room, size_t *length)
 {
@@ -413,7 +416,7 @@ static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t r
                                            "for %zu", *length, room);
 }
 
-/* The engine's index of n-grams, from which it drafts; NULL, and an error in t->error: it has none. */
+/* Returns the n-gram index from which the engine drafts; NULL, with an error in t->error: the engine has none. */
 static specdec__ngram *specdec__find_ngram_index(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -426,7 +429,7 @@ static specdec__ngram *specdec__find_ngram_index(specdec *t)
     return NULL;
 }
 
-/* The body of specdec_save_history: writes the engine's index of n-grams to data[room]. */
+/* The body of specdec_save_history: writes the engine's n-gram index to data[room]. */
 static specdec_result specdec__call_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
@@ -440,7 +443,7 @@ static specdec_result specdec__call_save_history(specdec *t, void *data, size_t 
                                     &t->error);
 }
 
-/* The body of specdec_load_history: adds a saved index of n-grams, data[size], to the engine's. */
+/* The body of specdec_load_history: adds a saved n-gram index, data[size], to the engine's. */
 static specdec_result specdec__call_load_history(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
@@ -492,14 +495,15 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* The tokens to which a prompt is appended. */
+/* The tokens of a sequence to which a prompt is appended. */
 typedef struct specdec__prompt_head {
-    int keep;  /* the first tokens of the sequence, so many */
-    int fresh; /* then so many tokens that lie behind the sequence in its buffer: they spell the returned part of a
-                  token within which a stop string begins */
+    int keep;  /* number of the sequence's first tokens that are kept */
+    int fresh; /* number of tokens that then follow, behind the sequence in its buffer: they spell the returned part of
+                  a token within which a stop string begins */
 } specdec__prompt_head;
 
-/* The head of all tokens of the sequence that were prompted or returned: pending tokens are dropped by a prompt. */
+/* Returns the head that a prompt is appended to: all tokens of the sequence that were prompted or returned. Pending
+   tokens are dropped by a prompt. */
 static specdec__prompt_head specdec__prompt_head_whole(const specdec *t)
 {
     specdec__prompt_head head;
@@ -509,15 +513,15 @@ static specdec__prompt_head specdec__prompt_head_whole(const specdec *t)
     return head;
 }
 
-/* The last token of the head to which a prompt is appended; -1: the head is empty. */
+/* Returns the last token of the head that a prompt is appended to; -1: the head is empty. */
 static int32_t specdec__prompt_head_last(const specdec *t, specdec__prompt_head head)
 {
     return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
 }
 
-/* Tokenizes a prompt's text that follows `head`, into the sequence's token buffer, behind the head's `fresh` tokens.
-   special: flags of the tokenizer; plain (length bits, or NULL): 1: the byte is never part of a control token. *read:
-   the number of tokens. Errors: CONTEXT. */
+/* Tokenizes a prompt's text, which follows `head`, into the sequence's token buffer, behind the head's `fresh` tokens.
+   special: flags of the tokenizer; plain (length bits, or NULL): 1: the byte is never part of a control token. *read
+   becomes the number of tokens. Errors: CONTEXT. */
 static specdec_result specdec__prompt_tokenize(specdec *t, specdec__prompt_head head, const char *text, size_t length,
                                                int special, const unsigned char *plain, int *read)
 {
@@ -614,8 +618,8 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
     return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
-/* For an answer that a stop string has ended: returns the index of the token in which the stop string begins. back:
-   bytes from there to the answer's end. *part: how many bytes the token has before the stop string; they lie in
+/* Returns the index of the token in which the stop string begins that has ended an answer. back: bytes from there to
+   the answer's end. *part becomes the number of bytes that the token has before the stop string; they lie in
    t->token_text. */
 static int specdec__stop_find_token(specdec *t, size_t back, size_t *part)
 {
@@ -643,8 +647,9 @@ static int specdec__stop_find_token(specdec *t, size_t back, size_t *part)
     return t->handed_out;
 }
 
-/* Sets *head to the tokens before the stop string that has ended the answer: the returned part of a token within which
-   the stop string begins is tokenized anew. Without a stop string: all returned tokens. Errors: CONTEXT, MEMORY. */
+/* Sets *head to the tokens of a sequence before the stop string that has ended its answer: the returned part of a token
+   within which the stop string begins is tokenized anew. Without a stop string: all returned tokens. Errors: CONTEXT,
+   MEMORY. */
 static specdec_result specdec__prompt_head_before_stop(specdec *t, specdec__prompt_head *head)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -689,8 +694,8 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     return SPECDEC_OK;
 }
 
-/* Makes steps until a token of t is pending. work: 0: makes no step, and returns PENDING where one is needed. Returns
-   DONE if the answer has ended. */
+/* Makes steps until a token of sequence t is pending. work 0: makes no step, and returns PENDING where one is needed.
+   Returns DONE if the answer has ended. */
 static specdec_result specdec__next_token(specdec *t, int work)
 {
     specdec_result result;
@@ -723,7 +728,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
     }
 }
 
-/* The body of specdec_work: makes one step. */
+/* The body of specdec_work: makes one step of the engine. */
 static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
@@ -761,8 +766,8 @@ static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int
     return SPECDEC_OK;
 }
 
-/* Decodes tokens until their text is not empty, and writes that text, *written bytes, to t->piece. work: as for
-   specdec__next_token. */
+/* Decodes tokens of a sequence until their text is not empty, and writes that text, *written bytes, to t->piece. work:
+   as for specdec__next_token. */
 static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
 {
     specdec_result result;
@@ -791,7 +796,8 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
     return result;
 }
 
-/* Returns the next piece of text to the caller, for specdec_next (work: 1) and specdec_take (0: without a step). */
+/* Returns the next piece of a sequence's text to the caller, for specdec_next (work 1) and specdec_take (work 0:
+   without a step). */
 static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *piece)
 {
     specdec_result result = specdec__check_call_arguments(t, piece != NULL);
@@ -821,8 +827,10 @@ static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *
     return result;
 }
 
+/* The body of specdec_next: returns the next piece of a sequence's text, after as many steps as it needs. */
 static specdec_result specdec__call_next(specdec *t, specdec_text *piece) { return specdec__return_piece(t, 1, piece); }
 
+/* The body of specdec_take: returns the next piece of a sequence's text if it needs no step. */
 static specdec_result specdec__call_take(specdec *t, specdec_text *piece) { return specdec__return_piece(t, 0, piece); }
 
 specdec_stop specdec_stopped(const specdec *t, int *which)
@@ -941,7 +949,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
 
 const specdec_model *specdec_get_model(const specdec *t) { return t && !t->engine->ended ? t->model : NULL; }
 
-/* The body of specdec_get_logprob: returns the log-probability of token `at` of a sequence. */
+/* The body of specdec_get_logprob: returns the log-probability of the token at index `at` of a sequence. */
 static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 {
     specdec_result result = specdec__check_call_arguments(t, logprob != NULL);
@@ -998,7 +1006,8 @@ static specdec_result specdec__caller_nodes_begin(specdec *t)
     return result;
 }
 
-/* Runs n nodes, the caller's and node 0, whose logits then lie in the target's context. The sequence is unchanged. */
+/* Runs n nodes of the caller's, node 0 included. Their logits then lie in the target's context. The sequence is
+   unchanged. */
 static specdec_result specdec__caller_nodes_run(specdec *t, int n)
 {
     specdec__context *c = &t->engine->target;
@@ -1044,8 +1053,8 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-/* Tokenizes the `count` labels of specdec_score into nodes of a step: node 0 is the sequence's last token, each label a
-   chain of nodes behind it. *nodes: the number of nodes, node 0 included. */
+/* Tokenizes the `count` labels of specdec_score into nodes of a step: node 0 is the sequence's last token, each label
+   is a chain of nodes behind it. *nodes becomes the number of nodes, node 0 included. */
 static specdec_result specdec__score_make_nodes(specdec *t, const char *const *labels, int count, int *nodes)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -1076,7 +1085,7 @@ static specdec_result specdec__score_make_nodes(specdec *t, const char *const *l
     return SPECDEC_OK;
 }
 
-/* The log-probability of a token, from its row of logits (vocab). */
+/* Returns the log-probability of a token, from a row of logits (vocab). */
 static double specdec__score_token_of_row(const float *logits, int vocab, int32_t token,
                                           const specdec__kernels *kernels)
 {

@@ -26,8 +26,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* Appends to *out the text that the chat format has behind an answer, as far as the sequence lacks it: all of the text
-   if a limit or a stop string ended the answer, else the part behind the end token. last: the answer's last token. */
+/* Appends to *out the text that the chat format has behind an answer, as far as the sequence lacks it: all of that text
+   if a limit or a stop string ended the answer, else what follows the end token. last: the answer's last token. */
 static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat_text *out)
 {
     const specdec__chat_format *format = t->engine->chat.format;
@@ -61,7 +61,7 @@ static specdec_result specdec__chat_check_lengths(specdec *t, const specdec_mess
 }
 
 /* Renders messages[count] into *out, in the model's chat format or by its template, behind the end of the turn before.
-   last: that turn's last token; -1: there is none. */
+   last: the last token of that turn; -1: there is none. */
 static specdec_result specdec__chat_render_messages(specdec *t, int32_t last, const specdec_message *messages,
                                                     int count, specdec__chat_text *out)
 {
@@ -78,7 +78,7 @@ static specdec_result specdec__chat_render_messages(specdec *t, int32_t last, co
                                 &t->error);
 }
 
-/* The engine's buffer that receives a rendered conversation, with nothing written yet. */
+/* Returns the engine's buffer for the text of a rendered conversation, with nothing written to it yet. */
 static specdec__chat_text specdec__chat_empty_text(const specdec *t)
 {
     specdec__chat_text out;
@@ -128,15 +128,15 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
 /* ---- Whole conversations. */
 
-/* How far a sequence's tokens and those of a new conversation spell the same bytes. */
+/* The common beginning of a sequence's tokens and a new conversation's tokens: as far as they spell the same bytes. */
 typedef struct specdec__common {
-    int held;  /* first tokens of the sequence, so many */
-    int fresh; /* first tokens of the conversation, so many: they spell the same bytes as those of the sequence */
+    int held;  /* number of the sequence's first tokens that spell the common bytes */
+    int fresh; /* number of the conversation's first tokens that spell the same bytes */
 } specdec__common;
 
-/* Compares a sequence's tokens held[held_count] with a conversation's fresh[fresh_count] byte by byte, control tokens
-   as tokens: a model may decode other tokens than the tokenizer makes of the same bytes. Returns the last place at
-   which a token ends in both lists. room (2 * longest): working memory; longest: bytes of a token, at most. */
+/* Compares a sequence's tokens held[held_count] with a conversation's tokens fresh[fresh_count], byte by byte, control
+   tokens as tokens: a model may decode other tokens than the tokenizer makes of the same bytes. Returns the last place
+   at which a token ends in both lists. room (2 * longest): working memory; longest: bytes of a token, at most. */
 static specdec__common specdec__engine_compare_tokens(const specdec__vocab *v, const int32_t *held, int held_count,
                                                       const int32_t *fresh, int fresh_count, unsigned char *room,
                                                       size_t longest)
@@ -178,7 +178,7 @@ static specdec__common specdec__engine_compare_tokens(const specdec__vocab *v, c
     return common;
 }
 
-/* Renders a conversation into out: by the model's template, or in the format that the configuration names. */
+/* Renders a conversation's text into *out: by the model's template, or in the format that the configuration names. */
 static specdec_result specdec__conversation_render_text(specdec *t, const specdec_chat_input *input,
                                                         specdec__arena *arena, specdec__chat_text *out)
 {
@@ -236,7 +236,7 @@ static specdec_result specdec__conversation_begin_call(specdec *t, const specdec
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
-/* Replaces the tokens of a sequence by a conversation. */
+/* Makes a conversation the tokens of a sequence: keeps the tokens that both begin with, and replaces the others. */
 static specdec_result specdec__engine_replace_conversation(specdec *t, const specdec_chat_input *input,
                                                            specdec__arena *arena)
 {
@@ -277,7 +277,7 @@ static specdec_result specdec__engine_replace_conversation(specdec *t, const spe
     return SPECDEC_OK;
 }
 
-/* An arena over the engine's working memory, e->scratch. */
+/* Returns an arena over the engine's working memory, e->scratch. */
 static specdec__arena specdec__scratch_arena(const specdec *t)
 {
     specdec__arena arena;
@@ -317,8 +317,8 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
-/* Sets m->marks (m->mark_count): the control tokens by which the model's format marks tool calls. JSON and Python calls
-   have none. */
+/* Finds the control tokens by which the model's chat format marks tool calls, and stores them in m->marks
+   (m->mark_count). Calls in JSON and in Python have none. */
 static void specdec__part_set_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -334,8 +334,8 @@ static void specdec__part_set_marks(const specdec *t, specdec__masker *m)
             m->marks[m->mark_count++] = (int32_t)v->specials[i];
 }
 
-/* Switches the sequence's constraint: settings.calls within a call, from its mark on, and settings.constraint behind
-   it. Pending tokens were decoded by the other one, and are dropped. */
+/* Switches a sequence's constraint where a tool call begins or ends: settings.calls within a call, from its mark on,
+   and settings.constraint behind it. Pending tokens were decoded with the former constraint, and are dropped. */
 static void specdec__part_switch_constraint(specdec *t)
 {
     specdec_splitter *s = &t->splitter;
@@ -364,8 +364,8 @@ static void specdec__part_switch_constraint(specdec *t)
         specdec__part_set_marks(t, t->constrained.masker);
 }
 
-/* Returns the next part of the sequence's answer, for specdec_next_part (work: 1) and specdec_take_part (0: without a
-   step). */
+/* Returns the next part of the sequence's answer, for specdec_next_part (work 1) and specdec_take_part (work 0: without
+   a step). */
 static specdec_result specdec__call_next_part(specdec *t, int work, specdec_part *part)
 {
     specdec_result result = specdec__check_call_arguments(t, part != NULL);

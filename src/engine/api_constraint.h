@@ -17,7 +17,7 @@
 #if SPECDEC__CONSTRAINTS
 SPECDEC__FOR_SIZE
 
-/* Checks the caller's source of a constraint. *size: bytes of its texts in all. */
+/* Checks the caller's source of a constraint. *size becomes the number of bytes of all its texts. */
 static specdec_result specdec__constraint_check_source(const specdec_constraint_source *source, size_t *size,
                                                        specdec_error *error)
 {
@@ -238,7 +238,7 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
 SPECDEC__FOR_SPEED
 #else
 
-/* Returns the error of a build without constraints. */
+/* Returns the error of a call on constraints in a build without them. */
 static specdec_result specdec__fail_no_constraints(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");

@@ -73,7 +73,8 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
     return gguf && name && tensor ? specdec__gguf_find_tensor(gguf, name, tensor) : 0;
 }
 
-/* A cursor at byte `place` of a GGUF file; 0 stands for `from`. The cursor is bad if the place is not below `to`. */
+/* Returns a cursor at byte `place` of a GGUF file; place 0 stands for byte `from`. The cursor is bad if the place is
+   not below `to`. */
 static specdec__cursor specdec__gguf_cursor_at(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
@@ -132,7 +133,8 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
     return !c.is_bad;
 }
 
-/* The address of item i of a metadata value; NULL: the value has no such item, or its items have no fixed size. */
+/* Returns the address of item i of a metadata value; NULL: the value has no such item, or its items have no fixed
+   size. */
 static const unsigned char *specdec__gguf_item(const specdec_gguf_value *value, uint64_t i)
 {
     size_t size = value && value->type < SPECDEC_GGUF_TYPES ? specdec__gguf_type_size[value->type] : 0;
@@ -196,8 +198,8 @@ specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key
     return result;
 }
 
-/* Fills in *type, the public description of the quantisation type `known`. Returns 0, and changes nothing, if either
-   pointer is NULL. */
+/* Writes the public description of the quantisation type `known` to *type. Returns 0, and changes nothing, if either
+   pointer is NULL; else 1. */
 static int specdec__type_describe(const specdec__quant_type *known, specdec_type *type)
 {
     if (!known || !type)
@@ -244,8 +246,8 @@ int specdec_type_by_name(const char *name, specdec_type *type)
 
 SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC__TYPE_COUNT);
 
-/* The quantisation type of a number, and the bytes of `values` values, which must be whole blocks; NULL, and an error,
-   otherwise. */
+/* Returns the quantisation type with a number. *bytes becomes the size of `values` values of the type, which must be
+   whole blocks. NULL, with an error: there is no such type, or the blocks are not whole. */
 static const specdec__quant_type *specdec__type_for_values(uint32_t number, uint64_t values, size_t *bytes,
                                                            specdec_error *error)
 {

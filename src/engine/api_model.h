@@ -126,7 +126,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
 }
 
 /* Finds the chat format of a conversation (*chat), and renders its messages into *out, as far as out->size bytes have
-   room: out->needed becomes the bytes of the whole text. */
+   room. out->needed becomes the number of bytes of the whole text. */
 static specdec_result specdec__conversation_count_bytes(const specdec_model *model, const specdec_conversation *c,
                                                         specdec__chat *chat, specdec__chat_text *out,
                                                         specdec_error *error)
@@ -214,8 +214,8 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
     return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
-/* Sets *room to the bytes that specdec_detokenize needs at most: those of all tokens, and three of an unfinished
-   character behind them. special: 1: control tokens are spelled. */
+/* Sets *room to the bytes that the text of tokens[count] has, at most: those of all tokens, and three of an unfinished
+   character behind them. special 1: control tokens are spelled. */
 static specdec_result specdec__detokenize_bytes(const specdec_model *model, const int32_t *tokens, int count,
                                                 int special, size_t *room, specdec_error *error)
 {

@@ -14,8 +14,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* Drops the target's keys and values of a sequence's token number `count`, counted from 1, and of all tokens behind it:
-   that token is the root of the next tree again. */
+/* Drops the target's keys and values of token number `count`, counted from 1, of a sequence, and of all tokens behind
+   it: that token is the root of the next tree again. */
 static void specdec__engine_drop_root_keys(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -27,8 +27,8 @@ static void specdec__engine_drop_root_keys(specdec *t, int count)
         e->row_of = NULL;
 }
 
-/* Drops all that was computed for tokens behind the first `count`: keys, values, drafts, states of constraints. The
-   tokens stay. */
+/* Drops all that was computed for a sequence's tokens behind the first `count`: keys, values, drafts, states of
+   constraints. The tokens stay. */
 static void specdec__engine_forget_tokens(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -42,15 +42,15 @@ static void specdec__engine_forget_tokens(specdec *t, int count)
             e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, count);
 }
 
-/* Keys and tokens of an open or a kept sequence, whose beginning other sequences may share. */
+/* Keys and tokens of an open or a kept sequence that other sequences may share the beginning of. */
 typedef struct specdec__source_keys {
-    specdec__view *view;   /* its keys and values */
+    specdec__view *view;   /* the sequence's keys and values */
     const int32_t *tokens; /* (view->length): the tokens of these keys */
-    int at;                /* its index to drafters: kept sequences come behind the open ones */
+    int at;                /* index of the sequence for drafters: kept sequences come behind the open ones */
 } specdec__source_keys;
 
-/* Keys and tokens of sequence `at`, whose beginning others may share. at: index of a sequence, or the number of
-   sequences plus the index of a kept one. */
+/* Returns the keys and tokens of sequence `at`, whose beginning others may share. at: index of an open sequence, or the
+   number of open sequences plus the index of a kept one. */
 static specdec__source_keys specdec__engine_source_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
@@ -61,8 +61,8 @@ static specdec__source_keys specdec__engine_source_keys(specdec__engine *e, int 
     return keys;
 }
 
-/* Lets drafters share what they have computed for the first `length` tokens of sequence `of` with sequence `at`. Both
-   are indexes as for specdec__engine_source_keys. */
+/* Makes drafters share what they have computed for the first `length` tokens of sequence `of` with sequence `at`. Both
+   are indices as for specdec__engine_source_keys. */
 static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int of, int length)
 {
     int i;
@@ -78,8 +78,8 @@ static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int o
     }
 }
 
-/* Makes the sequence t begin with the first `length` tokens of another sequence: t shares that one's pages of keys and
-   values. of: index of the other one, as for specdec__engine_source_keys. */
+/* Makes sequence t begin with the first `length` tokens of another sequence, whose pages of keys and values t shares.
+   of: index of the other sequence, as for specdec__engine_source_keys. */
 static void specdec__engine_share_prefix(specdec *t, int of, int length)
 {
     specdec__engine *e = t->engine;
@@ -110,8 +110,8 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
             e->drafters[k].kind.truncate_sequence(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
 }
 
-/* Returns an empty entry of the table of kept sequences, for sequence t; -1: the table has all of its tokens already.
-   Entries that are a beginning of the sequence are dropped, and the oldest entry if none is empty. *shared:
+/* Returns an empty entry of the table of kept sequences, for sequence t; -1: a kept sequence has all of t's tokens
+   already. Entries that are a beginning of t are dropped, and, if no entry is empty, the oldest one. *shared becomes
    view->shared_keys of a dropped entry. */
 static int specdec__engine_find_kept_place(const specdec *t, int *shared)
 {
@@ -143,7 +143,7 @@ static int specdec__engine_find_kept_place(const specdec *t, int *shared)
 }
 
 /* Keeps the keys and values of a sequence that ends or is cut, for later sequences that begin with the same tokens.
-   Those of children are not kept, as they begin like their parents. */
+   Those of forked children are not kept, as they begin like their parents. */
 static void specdec__engine_keep_prefix(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -164,7 +164,7 @@ static void specdec__engine_keep_prefix(specdec *t)
     specdec__engine_share_draft_prefix(e, e->room.max_views + i, t->at, t->view.length);
 }
 
-/* Makes a free place of the table of sequences an open, empty sequence with the engine's settings. */
+/* Makes a free entry of the table of sequences an open, empty sequence with the engine's settings. */
 static void specdec__engine_reset_sequence(specdec *t)
 {
     t->open = 1;
@@ -182,7 +182,7 @@ static void specdec__engine_reset_sequence(specdec *t)
     specdec__stream_begin_answer(t);
 }
 
-/* Gives back the pages and slots of caches that an ended sequence holds. Drafters may keep its n-grams. */
+/* Gives back the pages and slots of caches that an ended sequence holds. The n-gram drafter may keep its n-grams. */
 static void specdec__engine_release_sequence(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -195,14 +195,14 @@ static void specdec__engine_release_sequence(specdec *t)
     specdec__engine_forget_tokens(t, 0);
 }
 
-/* Closes a sequence: gives back its caches, and makes its place in the table of sequences free. */
+/* Closes a sequence: gives back its pages of caches, and makes its entry in the table of sequences free. */
 static void specdec__engine_free_slot(specdec *t)
 {
     specdec__engine_release_sequence(t);
     t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
 }
 
-/* How many forks of a sequence lie behind its first `count` tokens, whether the children are open or not. */
+/* Returns how many forks of a sequence lie behind its first `count` tokens, whether the children are open or not. */
 static int specdec__engine_forks_behind(const specdec *t, int count)
 {
     int behind = 0;
@@ -212,8 +212,7 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
     return behind;
 }
 
-/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children's
-   children. */
+/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children of these. */
 static void specdec__engine_drop_children(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -243,14 +242,14 @@ static void specdec__engine_discard_pending(specdec *t)
     t->complete_at = t->complete_at > t->count ? 0 : t->complete_at;
 }
 
-/* As specdec__engine_discard_pending, but only if there are children behind pending tokens. */
+/* Drops a sequence's pending tokens, and the children forked behind them, but only if there are such children. */
 static void specdec__engine_discard_children(specdec *t)
 {
     if (specdec__engine_forks_behind(t, t->handed_out))
         specdec__engine_discard_pending(t);
 }
 
-/* Whether a sequence has open children. */
+/* Returns whether a sequence has open children. */
 static int specdec__engine_has_children(const specdec *t)
 {
     int i, found = 0;
@@ -260,7 +259,8 @@ static int specdec__engine_has_children(const specdec *t)
     return found;
 }
 
-/* Opens an empty sequence in a free place of t's engine, and returns it. NULL: no place is free; t->error says so. */
+/* Opens an empty sequence in a free entry of the table of t's engine, and returns it. NULL, with an error in t->error:
+   no entry is free. */
 static specdec *specdec__engine_open_free(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -276,7 +276,7 @@ static specdec *specdec__engine_open_free(specdec *t)
     return NULL;
 }
 
-/* Copies the state of a sequence's constraint to its fork t. */
+/* Copies the state of the constraint of sequence `of` to its fork t. */
 static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
 {
     const specdec__constrained *c = &of->constrained;
@@ -293,8 +293,8 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
     memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);
 }
 
-/* Opens a copy of the sequence `of`, with its pending tokens, and returns it. NULL: no place is free; of->error says
-   so. */
+/* Opens a copy of the sequence `of`, with its pending tokens, and returns it. NULL, with an error in of->error: no
+   entry of the table of sequences is free. */
 static specdec *specdec__engine_fork_sequence(specdec *of)
 {
     const size_t count = (size_t)of->count;
@@ -338,7 +338,8 @@ static specdec *specdec__engine_fork_sequence(specdec *of)
     return t;
 }
 
-/* Opens the child of a sequence that is to fork. If no place is free, the sequence fails with MEMORY for now. */
+/* Opens the child of a sequence that is to fork. If no entry of the table of sequences is free, the sequence fails with
+   MEMORY for now. */
 static void specdec__engine_fork_child(specdec *t)
 {
     specdec *child = specdec__engine_fork_sequence(t);

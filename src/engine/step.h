@@ -32,9 +32,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* Reserves slots of the target's cache for the nodes of all members: first for prompt tokens and roots, then for draft
-   tokens. A member fails where there is no room for the former; its tree is pruned to the root where there is none for
-   the latter. */
+/* Reserves slots of the target's cache for the nodes of all sequences in the step: first for prompt tokens and roots,
+   then for draft tokens. A sequence fails where there is no room for the former; its tree is pruned to the root where
+   there is none for the latter. */
 static void specdec__engine_reserve_slots(specdec__engine *e)
 {
     int i, kept = 0;
@@ -66,8 +66,8 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
     }
 }
 
-/* Makes the batch of a step's run: for each member the nodes of its prompt tokens, then those of its tree. Sets
-   t->first and t->row of the members. */
+/* Returns the batch of a step's run: for each sequence in the step the nodes of its prompt tokens, then those of its
+   tree. Sets t->first and t->row of these sequences. */
 static specdec__batch specdec__engine_make_batch(specdec__engine *e)
 {
     specdec__context *c = &e->target;
@@ -103,8 +103,8 @@ static specdec__batch specdec__engine_make_batch(specdec__engine *e)
 }
 
 /* Counts the children of an accepted node, and which of them is accepted, in the statistics of the sequence and in the
-   measured acceptance of drafters. child: index among the children of the accepted one; -1: none is. token: the token
-   that the target has chosen behind the node. */
+   measured acceptance of drafters. child: index of the accepted child; -1: none is accepted. token: the token that the
+   target has chosen behind the node. */
 static void specdec__engine_note_children(specdec *t, int node, int child, int32_t token)
 {
     specdec__engine *e = t->engine;
@@ -128,8 +128,8 @@ static void specdec__engine_note_children(specdec *t, int node, int child, int32
     }
 }
 
-/* Sets the engine's chooser for the next token of a sequence: sampling, constraint, mirostat's limit. Returns the
-   chooser. */
+/* Sets the engine's chooser of tokens for the next token of a sequence: sampling, constraint, mirostat's limit. Returns
+   the chooser. */
 static const specdec__chooser *specdec__engine_set_chooser(specdec *t)
 {
     specdec__chooser *chooser = &t->engine->chooser;
@@ -141,7 +141,7 @@ static const specdec__chooser *specdec__engine_set_chooser(specdec *t)
 }
 
 /* Verifies the draft tokens children[count] of a node by the engine's rule of rejection. logits (vocab): the node's
-   row. *verdict: the accepted child, or none, and the token that the sequence gets. */
+   row. *verdict receives the accepted child, or none, and the token that the sequence gets. */
 static void specdec__engine_verify_by_rule(specdec *t, int node, const float *logits, const int32_t *children,
                                            int count, specdec_verdict *verdict)
 {
@@ -172,7 +172,8 @@ static void specdec__engine_verify_by_rule(specdec *t, int node, const float *lo
     specdec__verify_rules[drawn ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->add_residuals, &choice, verdict);
 }
 
-/* Stores the log-probability of the next token, and the most probable tokens with theirs, from its row of logits. */
+/* Stores the log-probabilities of a sequence's next token, and of the most probable tokens in its place, from its row
+   of logits (vocab). */
 static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32_t token)
 {
     specdec__engine *e = t->engine;
@@ -213,7 +214,7 @@ static void specdec__engine_append_token(specdec *t, const float *logits, int32_
         t->complete_at = t->count;
 }
 
-/* Whether a sequence of `count` tokens may fork: it has a fork left, and its child room for a token. */
+/* Returns whether a sequence of `count` tokens may fork: it has a fork left, and its child has room for a token. */
 static int specdec__engine_may_fork(const specdec *t, int count)
 {
     const specdec_config *c = &t->engine->config;
@@ -221,15 +222,16 @@ static int specdec__engine_may_fork(const specdec *t, int count)
     return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
-/* Tokens that must not be chosen from a row of logits, and their own logits, which the row gets back afterwards. */
+/* Tokens that must not be chosen from a row of logits, and their logits, which the row gets back afterwards. */
 typedef struct specdec__forbidden {
-    int count;
-    int32_t token[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS]; /* (count): ids */
-    float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS];   /* (count): logits of the model */
+    int count;  /* number of these tokens */
+    int32_t token[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS]; /* (count): ids of the tokens */
+    /* (count): the model's logits of the tokens */
+    float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS];
 } specdec__forbidden;
 
-/* Forbids tokens[count]: sets their logits to -infinity, and adds the tokens and their former logits to *own. Ids
-   outside the vocabulary are skipped. */
+/* Forbids tokens[count] in a row of logits (vocab): sets their logits to -infinity, and adds the tokens and their
+   former logits to *own. Ids outside the vocabulary are skipped. */
 static void specdec__engine_forbid_list(const specdec *t, float *logits, const int32_t *tokens, int count,
                                         specdec__forbidden *own)
 {
@@ -245,7 +247,7 @@ static void specdec__engine_forbid_list(const specdec *t, float *logits, const i
 }
 
 /* Forbids, in a row of logits (vocab), the tokens that must not be the sequence's next one: the child token, the fork
-   token where no fork is possible, end tokens while the answer is shorter than settings.min_tokens or ignores them.
+   token where no fork is possible, and end tokens while the answer is shorter than settings.min_tokens or ignores them.
    *own becomes the list of these tokens. */
 static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specdec__forbidden *own)
 {
@@ -266,7 +268,7 @@ static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specd
         specdec__engine_forbid_list(t, logits, &e->fork_token, 1, own);
 }
 
-/* Restores the logits of forbidden tokens in their row, as log-probabilities are those of the model. */
+/* Restores the model's logits of forbidden tokens in their row, as log-probabilities are those of the model. */
 static void specdec__engine_restore_logits(float *logits, const specdec__forbidden *own)
 {
     int i;
@@ -275,8 +277,8 @@ static void specdec__engine_restore_logits(float *logits, const specdec__forbidd
         logits[own->token[i]] = own->logit[i];
 }
 
-/* Sets the forced tokens of a child if the sequence forks behind its last token. Returns whether it forks. A fork token
-   may be chosen although it is forbidden, where all other tokens are, too. */
+/* Sets the first tokens of a child if the sequence forks behind its last token. Returns 1 if it forks, else 0. A fork
+   token may be chosen although it is forbidden, where all other tokens are forbidden, too. */
 static int specdec__engine_note_fork(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -329,8 +331,8 @@ static int32_t specdec__engine_choose_token(specdec *t, const float *logits)
     return best.token;
 }
 
-/* Whether a step decodes nothing more behind the sequence's last token: the answer ends there, or the sequence forks
-   there. Tokens beyond max_tokens are kept, as the limit may be raised, unless they may be forks. */
+/* Returns whether a step decodes nothing more behind the sequence's last token: the answer ends there, or the sequence
+   forks there. Tokens beyond max_tokens are kept, as the limit may be raised, unless they may be forks. */
 static int specdec__engine_ends_or_forks(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -341,8 +343,8 @@ static int specdec__engine_ends_or_forks(specdec *t)
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
-/* Whether the next token of a sequence can be chosen from upper bounds of the logits, of which only the largest are
-   then computed exactly, instead of all logits of the row: there is no constraint, or nothing but the constraint
+/* Returns whether the next token of a sequence can be chosen from upper bounds of the logits, of which only the largest
+   are then computed exactly, instead of all logits of the row: there is no constraint, or nothing but the constraint
    forbids tokens or alters their logits. */
 static int specdec__engine_bounds_can_choose(const specdec *t)
 {
@@ -351,7 +353,8 @@ static int specdec__engine_bounds_can_choose(const specdec *t)
             !specdec__sample_alters_logits(&t->settings.sampling));
 }
 
-/* Whether a step needs no logits for a sequence: the step only prefills it, or its constraint forces the next token. */
+/* Returns whether a step needs no logits for a sequence: the step only prefills it, or its constraint forces the next
+   token. */
 static int specdec__engine_needs_no_logits(specdec *t)
 {
     return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
@@ -359,8 +362,8 @@ static int specdec__engine_needs_no_logits(specdec *t)
                                  specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) >= 0);
 }
 
-/* What a step's run computes of its rows of logits: SPECDEC__SCREEN_NOTHING, _BOUNDS (upper bounds of the logits, see
-   >>speculation/settle) or _LOGITS (all). */
+/* Returns what a step's run computes of its rows of logits: SPECDEC__SCREEN_NOTHING, _BOUNDS (upper bounds of the
+   logits, see >>speculation/settle) or _LOGITS (all). */
 static int specdec__engine_screen_kind(specdec__engine *e)
 {
     int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
@@ -384,7 +387,8 @@ static int specdec__engine_screen_kind(specdec__engine *e)
     return e->target.screen.pause_left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
 }
 
-/* Whether the sequence's constraint allows the most probable token of a row of logits: row `column` of the last run. */
+/* Returns whether the sequence's constraint allows the most probable token of a row of logits: row `column` of the last
+   run. */
 static int specdec__engine_best_is_allowed(specdec *t, int column)
 {
     const specdec__engine *e = t->engine;
@@ -428,8 +432,8 @@ static void specdec__engine_settle_row(specdec *t, int column)
         specdec__settle_compute_all(&e->target);
 }
 
-/* The engine's specdec_verify_node: verifies node `node` of a tree, coupled, greedy, or by a rule of rejection, and
-   appends the token to the sequence. */
+/* The engine's specdec_verify_node: verifies node `node` of a sequence's tree, coupled, greedy, or by a rule of
+   rejection, and appends the chosen token to the sequence. text: the sequence. */
 static specdec_result specdec__engine_verify_node(void *text, int node, const int32_t *children, int count,
                                                   specdec_verdict *verdict)
 {
@@ -459,8 +463,8 @@ static specdec_result specdec__engine_verify_node(void *text, int node, const in
     return SPECDEC_OK;
 }
 
-/* Counts a step in the statistics' table of trees, by the nodes and levels of its tree. A new kind of tree replaces the
-   rarest where the table is full. */
+/* Counts a step in the statistics' table of token trees, by the numbers of nodes and levels of its tree. A new shape of
+   tree replaces the rarest one where the table is full. */
 static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int levels)
 {
     specdec_tree_count *trees = stats->trees, *at = trees;
@@ -479,8 +483,9 @@ static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int leve
     at->steps = 1;
 }
 
-/* Lets a sequence fail with `result`, as a row of its logits has values that are no numbers: the keys of the step are
-   dropped. Tokens accepted before that row stay, and are run again. before: tokens of the sequence before the step. */
+/* Makes a sequence fail with the error `result`, as a row of its logits has values that are no numbers. The keys of the
+   step are dropped. Tokens accepted before that row stay, and are run again. before: number of tokens of the sequence
+   before the step. */
 static void specdec__engine_fail_rows(specdec *t, int before, specdec_result result)
 {
     if (specdec__ahead_is_drafting(t->engine, NULL))
@@ -490,8 +495,8 @@ static void specdec__engine_fail_rows(specdec *t, int before, specdec_result res
     specdec__engine_fail_sequence(t, result);
 }
 
-/* Calls the drafters' see_logits with the verified tree of a sequence and its rows of logits. before: tokens of the
-   sequence before the step. */
+/* Passes the verified tree of a sequence, with its rows of logits, to the drafters that use logits. before: number of
+   tokens of the sequence before the step. */
 static void specdec__engine_show_drafters_logits(specdec *t, int before)
 {
     specdec__engine *e = t->engine;
@@ -516,8 +521,8 @@ static void specdec__engine_show_drafters_logits(specdec *t, int before)
             e->drafters[i].kind.see_logits(&e->drafters[i], &judged);
 }
 
-/* Verifies the tree of a sequence: appends accepted tokens, sets t->path, commits keys and values of prompt tokens and
-   accepted nodes, and reports them to the drafters. */
+/* Verifies the token tree of a sequence: appends accepted tokens, sets t->path, commits keys and values of prompt
+   tokens and accepted nodes, and reports these to the drafters. */
 static void specdec__engine_verify_tree(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -554,8 +559,8 @@ static void specdec__engine_verify_tree(specdec *t)
     t->stats.prefilled_tokens += t->prefill_count;
 }
 
-/* Adds to *outcome what each drafter has in a sequence's verified tree: its nodes, its accepted nodes, and the seconds
-   of its drafting. */
+/* Adds to *outcome each drafter's part in a sequence's verified tree: its nodes, its accepted nodes, and the seconds of
+   its drafting. */
 static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *outcome)
 {
     specdec__engine *e = t->engine;
@@ -579,7 +584,7 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
     }
 }
 
-/* Adds the time of a step's run, of `width` nodes, to the measured times, and updates the drafters' credit. */
+/* Adds the seconds of a step's run, of `width` nodes, to the measured times, and updates the drafters' credit. */
 static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int width, double seconds)
 {
     specdec__tune_load *load = &e->tune->load;
@@ -611,8 +616,8 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
     specdec__tune_update_credit(e->tune, &outcome);
 }
 
-/* Counts a step in a member's statistics. width: nodes of the run; seconds: of the step; drafting, verifying: of these,
-   those before the run, and those of the run. */
+/* Counts a step in the statistics of a sequence in it. width: nodes of the run; seconds: time of the step; drafting,
+   verifying: the parts of it before the run, and of the run. */
 static void specdec__engine_count_step(specdec *t, int width, double seconds, double drafting, double verifying)
 {
     const int nodes = t->merged.tree.n;
@@ -642,7 +647,8 @@ static void specdec__engine_note_first_token(specdec *t, double now)
     t->prompted_at = 0;
 }
 
-/* Ends a step for a member: makes its pending fork, and releases the caches of a child whose answer has ended. */
+/* Ends a step for a sequence in it: makes its pending fork, and releases the caches of a child whose answer has
+   ended. */
 static void specdec__engine_finish_step(specdec *t, double now)
 {
     if (t->length)
@@ -653,9 +659,9 @@ static void specdec__engine_finish_step(specdec *t, double now)
         specdec__engine_release_sequence(t);
 }
 
-/* Ends a step whose run has failed with `error`: the first member gets the error, or, of an error CANCELLED, the
-   members that were cancelled (in a cluster, a step for several sequences can be). The others take part in the next
-   step. */
+/* Ends a step whose run has failed with `error`. The step's first sequence gets the error; an error CANCELLED goes to
+   the sequences that were cancelled (in a cluster a step for several sequences can be). The others take part in the
+   next step. */
 static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *error)
 {
     int i;
@@ -671,8 +677,8 @@ static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *e
     }
 }
 
-/* Runs the trees of all members as one batch of the target, while the lane's drafter may extend one of them. The run
-   has returned when this does. */
+/* Runs the token trees of all sequences in the step as one batch of the target, while the drafter's lane may extend one
+   of them. The run has returned when this function returns. */
 static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
 {
     specdec__batch batch;
@@ -696,7 +702,8 @@ static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads;
 }
 
-/* Verifies the trees of all members by the logits of the run that has returned, and measures the step. */
+/* Verifies the token trees of all sequences in the step by the logits of the run that has returned, and measures the
+   step. */
 static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
 {
     double verified, now;
@@ -739,7 +746,7 @@ static int32_t specdec__engine_decode_row(specdec *t, float *logits)
     return token;
 }
 
-/* Decodes the first token of an answer from the row of the prompt's last token. */
+/* Decodes the first token of a sequence's answer from the logits of the prompt's last token. */
 static void specdec__engine_begin_answer(specdec *t)
 {
     double start = specdec__os_seconds();
