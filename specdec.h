@@ -44679,7 +44679,7 @@ static specdec_result specdec__heads_run_level(specdec__heads *h, int level, con
  *     function of (seed, position, token).
  * ================================================================================================================== */
 
-#define SPECDEC__SAMPLE_LARGEST 3.40282347e38f /* the largest float */
+#define SPECDEC__SAMPLE_LARGEST_FLOAT 3.40282347e38f /* the largest float */
 
 /* Members of specdec_sampling that files and messages of a cluster hold as words of 32 bits: X(member, words). */
 #define SPECDEC__SAMPLE_MEMBERS(X) \
@@ -44733,7 +44733,7 @@ SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t posit
 
 /* Returns 32 random bits, a function of (seed, position, token) that is the same on all machines. Token ids are below
    2^31; uniform random numbers use the ids above. */
-static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position, uint32_t token)
+static SPECDEC__UNUSED uint32_t specdec__noise_bits(uint64_t seed, uint64_t position, uint32_t token)
 {
     return (uint32_t)(specdec__noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
 }
@@ -44813,9 +44813,9 @@ static void specdec__sample_select_first(const float *center, specdec_candidate 
 /* Returns a logit that can be compared: NaN becomes -infinity, +infinity the largest float. */
 SPECDEC__INLINE float specdec__sample_clean_logit(float logit)
 {
-    if (!(logit >= -SPECDEC__SAMPLE_LARGEST))
+    if (!(logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
         return specdec__float_from_bits(0xff800000u);
-    return logit > SPECDEC__SAMPLE_LARGEST ? SPECDEC__SAMPLE_LARGEST : logit;
+    return logit > SPECDEC__SAMPLE_LARGEST_FLOAT ? SPECDEC__SAMPLE_LARGEST_FLOAT : logit;
 }
 
 /* Inserts a candidate into the sorted list best[held], of which the k best candidates are kept. Returns the new number
@@ -44951,8 +44951,8 @@ specdec_result specdec_sample_distribution(const specdec_candidates *candidates,
                                                  repetition_window 0 */
 #define SPECDEC__SAMPLE_SORTED_FIRST  64   /* candidates that are sorted first for a top-p set; then 8 times as many,
                                               and so on */
-#define SPECDEC__SAMPLE_DRY_LONGEST   1024 /* DRY: tokens of a repetition that raise the penalty, at most */
-#define SPECDEC__SAMPLE_XTC_DECISION 0x7fffffffu /* index of XTC's random number among the uniform numbers of a
+#define SPECDEC__SAMPLE_DRY_MAX_TOKENS   1024 /* DRY: tokens of a repetition that raise the penalty, at most */
+#define SPECDEC__SAMPLE_XTC_NUMBER_INDEX 0x7fffffffu /* index of XTC's random number among the uniform numbers of a
                                                     position */
 #define SPECDEC__SAMPLER_CHAIN_LENGTH   16   /* samplers that a sampler chain has, at most */
 #define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* mirostat's index in specdec__samplers */
@@ -45047,14 +45047,14 @@ static int specdec__sampler_breaks_repetition(const specdec__sampler_input *in, 
 
 /* DRY: returns the number of tokens of the longest repetition whose penalty is a finite float. allowed: tokens of a
    repetition without penalty. */
-static int specdec__sampler_dry_longest(const specdec_sampling *s, int allowed)
+static int specdec__sampler_dry_max_length(const specdec_sampling *s, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or_default(s->dry_base, 1.75f));
     const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f;
 
-    return most > 0.0f && most < (float)(SPECDEC__SAMPLE_DRY_LONGEST - 1)
-               ? specdec__min_int(allowed, SPECDEC__SAMPLE_DRY_LONGEST) + 1 + (int)most
-               : specdec__max_int(allowed, SPECDEC__SAMPLE_DRY_LONGEST);
+    return most > 0.0f && most < (float)(SPECDEC__SAMPLE_DRY_MAX_TOKENS - 1)
+               ? specdec__min_int(allowed, SPECDEC__SAMPLE_DRY_MAX_TOKENS) + 1 + (int)most
+               : specdec__max_int(allowed, SPECDEC__SAMPLE_DRY_MAX_TOKENS);
 }
 
 /* DRY: returns what is subtracted from the logit of a token that would lengthen a repetition of `length` tokens.
@@ -45075,7 +45075,7 @@ static void specdec__sampler_alter_by_dry(const specdec__sampler_input *in, floa
     const int count = s->dry_window ? specdec__min_int(s->dry_window, in->recent_count) : in->recent_count;
     const int allowed = s->dry_allowed_length ? s->dry_allowed_length : 2;
     const int32_t *last = in->recent + in->recent_count - 1; /* last[-i]: the i-th from the end */
-    int most = specdec__min_int(count, specdec__sampler_dry_longest(s, allowed)), back, length, i;
+    int most = specdec__min_int(count, specdec__sampler_dry_max_length(s, allowed)), back, length, i;
 
     for (i = 0; i < most; i++)
         if (specdec__sampler_breaks_repetition(in, last[-i]))
@@ -45152,7 +45152,7 @@ static double specdec__sampler_sum_weights(const specdec_candidate *items, int c
 
 /* Keeps the candidates whose logits are at least the best logit plus `least`, which is below 0. Returns how many are
    left. */
-static int specdec__sampler_keep_above(specdec_candidate *items, int count, float least)
+static int specdec__sampler_keep_logits_above(specdec_candidate *items, int count, float least)
 {
     const float best = specdec__sampler_best_logit(items, count);
     int i, kept = 0;
@@ -45165,8 +45165,8 @@ static int specdec__sampler_keep_above(specdec_candidate *items, int count, floa
 
 /* Keeps the first candidates, sorted by the distance of their logits from *center or (center NULL) by logit, until
    their sum of e^(logit - best) reaches `wanted` (more 1: exceeds it). Returns how many are left. */
-static int specdec__sampler_keep_share(specdec_candidate *items, int count, const float *center, double wanted,
-                                       int more)
+static int specdec__sampler_keep_probability_share(specdec_candidate *items, int count, const float *center,
+                                                   double wanted, int more)
 {
     const float best = specdec__sampler_best_logit(items, count);
     int i = 0, ready = specdec__min_int(SPECDEC__SAMPLE_SORTED_FIRST, count);
@@ -45231,7 +45231,7 @@ static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_ca
     const double total = specdec__sampler_sum_weights(items, count, best, &mean);
     const float center = (float)(mean + (double)best);
 
-    return specdec__sampler_keep_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
+    return specdec__sampler_keep_probability_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
 }
 
 /* Top-p: keeps the most probable candidates until their probabilities add up to top_p: Holtzman et al. 2019, arXiv
@@ -45244,7 +45244,7 @@ static int specdec__sampler_keep_top_p(specdec_candidate *items, int count, floa
 
     for (i = 0; i < count; i++)
         total += (double)specdec__exp(items[i].logit - best);
-    return specdec__sampler_keep_share(items, count, NULL, total * (double)top_p, 0);
+    return specdec__sampler_keep_probability_share(items, count, NULL, total * (double)top_p, 0);
 }
 
 /* Top-p, with the top_p of the settings. Returns how many candidates are left. */
@@ -45257,7 +45257,7 @@ static int specdec__sampler_top_p(const specdec__sampler_input *in, specdec_cand
    2407.01082. Returns how many are left. */
 static int specdec__sampler_min_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    return specdec__sampler_keep_above(items, count, specdec__log(in->sampling->min_p));
+    return specdec__sampler_keep_logits_above(items, count, specdec__log(in->sampling->min_p));
 }
 
 /* XTC (https://github.com/oobabooga/text-generation-webui/pull/6335): with some probability removes all candidates
@@ -45272,7 +45272,7 @@ static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candid
 
     chance.seed = in->sampling->seed;
     chance.position = (uint64_t)in->recent_count;
-    chance.decision = SPECDEC__SAMPLE_XTC_DECISION;
+    chance.decision = SPECDEC__SAMPLE_XTC_NUMBER_INDEX;
     if (threshold > 0.5 || specdec_uniform_next(&chance) > (double)in->sampling->xtc_probability)
         return count;
     total = specdec__sampler_sum_weights(items, count, best, &mean);
@@ -45342,7 +45342,7 @@ static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_c
 
     least = specdec__log_double(specdec__sampler_sum_weights(items, count, best, &mean)) - most * 0.69314718055994531;
     if (least < 0.0)
-        return specdec__sampler_keep_above(items, count, (float)least);
+        return specdec__sampler_keep_logits_above(items, count, (float)least);
     specdec__sample_select_first(NULL, items, count, 1);
     return 1;
 }
@@ -45488,18 +45488,18 @@ SPECDEC__FOR_SPEED
 
 /* Returns a row of floats in the second half of items (size). A list that is written from the first item on never
    overwrites a float before it was used. The first half has memory for `size` integers. */
-SPECDEC__INLINE float *specdec__sampler_row(specdec_candidate *items, int size)
+SPECDEC__INLINE float *specdec__sampler_logits_row(specdec_candidate *items, int size)
 {
     return (float *)(void *)items + size;
 }
 
-/* Copies a row of logits to specdec__sampler_row, adds biases, and applies the samplers at the beginning of
+/* Copies a row of logits to specdec__sampler_logits_row, adds biases, and applies the samplers at the beginning of
    chain[length] that change logits. Returns how many samplers it has applied. */
-static int specdec__sampler_alter_row(const specdec__sampler_input *in, const float *logits, specdec_candidate *items,
-                                      const unsigned char *chain, int length)
+static int specdec__sampler_alter_logits(const specdec__sampler_input *in, const float *logits,
+                                         specdec_candidate *items, const unsigned char *chain, int length)
 {
     const specdec_sampling *s = in->sampling;
-    float *row = specdec__sampler_row(items, in->size);
+    float *row = specdec__sampler_logits_row(items, in->size);
     int i;
 
     for (i = 0; i < in->size; i++)
@@ -45515,11 +45515,11 @@ static int specdec__sampler_alter_row(const specdec__sampler_input *in, const fl
     return i;
 }
 
-/* Turns the row at specdec__sampler_row into a list of candidates, without tokens of probability 0, shifted so that the
-   best logit is 0. Returns how many candidates, at least 1. */
-static int specdec__sampler_list_row(specdec_candidate *items, int size)
+/* Turns the row at specdec__sampler_logits_row into a list of candidates, without tokens of probability 0, shifted so
+   that the best logit is 0. Returns how many candidates, at least 1. */
+static int specdec__sampler_row_to_list(specdec_candidate *items, int size)
 {
-    const float *row = specdec__sampler_row(items, size);
+    const float *row = specdec__sampler_logits_row(items, size);
     float best = specdec__float_from_bits(0xff800000u);
     int i, count = 0;
 
@@ -45528,7 +45528,7 @@ static int specdec__sampler_list_row(specdec_candidate *items, int size)
     for (i = 0; i < size; i++) {
         float logit = row[i] - best;
 
-        if (logit >= -SPECDEC__SAMPLE_LARGEST) {
+        if (logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT) {
             items[count].token = i;
             items[count++].logit = logit;
         }
@@ -45544,11 +45544,11 @@ static int specdec__sampler_list_row(specdec_candidate *items, int size)
 #define SPECDEC__SAMPLER_TOKENS(key, a, b) ((a).token < (b).token)
 SPECDEC__HEAP(specdec__sampler_sink, specdec_candidate, void, SPECDEC__SAMPLER_TOKENS)
 
-/* Turns a list of candidates into the row at specdec__sampler_row again, for samplers that change logits and come
-   behind samplers that leave out candidates. */
-static void specdec__sampler_unlist_row(specdec_candidate *items, int count, int size)
+/* Turns a list of candidates into the row at specdec__sampler_logits_row again, for samplers that change logits and
+   come behind samplers that leave out candidates. */
+static void specdec__sampler_list_to_row(specdec_candidate *items, int count, int size)
 {
-    float *row = specdec__sampler_row(items, size);
+    float *row = specdec__sampler_logits_row(items, size);
     int i, token = size - 1;
 
     for (i = count / 2 - 1; i >= 0; i--)
@@ -45585,9 +45585,9 @@ static int specdec__sampler_run_chain(const specdec__sampler_input *in, const un
             count = sampler->keep_candidates(in, items, count);
             continue;
         }
-        specdec__sampler_unlist_row(items, count, in->size);
-        sampler->alter_row(in, specdec__sampler_row(items, in->size), (int32_t *)(void *)items);
-        count = specdec__sampler_list_row(items, in->size);
+        specdec__sampler_list_to_row(items, count, in->size);
+        sampler->alter_row(in, specdec__sampler_logits_row(items, in->size), (int32_t *)(void *)items);
+        count = specdec__sampler_row_to_list(items, in->size);
     }
     best = specdec__sampler_best_logit(items, count);
     for (i = 0; best < 0.0f && i < count; i++)
@@ -45596,14 +45596,15 @@ static int specdec__sampler_run_chain(const specdec__sampler_input *in, const un
 }
 
 /* Turns a row of logits into the list of candidates that all samplers of the settings leave. */
-static void specdec__sample_list_row(specdec_candidates *out, const specdec__sampler_input *in, const float *logits)
+static void specdec__sample_apply_samplers(specdec_candidates *out, const specdec__sampler_input *in,
+                                           const float *logits)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
     const int length = specdec__sampler_write_chain(in->sampling, chain);
-    const int first = specdec__sampler_alter_row(in, logits, out->items, chain, length);
+    const int first = specdec__sampler_alter_logits(in, logits, out->items, chain, length);
 
     out->greedy = !(in->sampling->temperature > 0.0f);
-    out->count = specdec__sampler_list_row(out->items, in->size);
+    out->count = specdec__sampler_row_to_list(out->items, in->size);
     out->count = specdec__sampler_run_chain(in, chain + first, length - first, out->items, out->count);
 }
 
@@ -45624,7 +45625,7 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
     in.size = vocab;
     in.recent = recent;
     in.recent_count = recent_count;
-    specdec__sample_list_row(out, &in, logits);
+    specdec__sample_apply_samplers(out, &in, logits);
     return SPECDEC_OK;
 }
 
@@ -45771,7 +45772,7 @@ static int specdec__settle_find_leaders(specdec__settling *w, int leaders, const
             w->count = specdec__sample_insert_best(w->found, w->count, leaders, candidate);
         }
     }
-    while (w->count && !(w->found[w->count - 1].logit >= -SPECDEC__SAMPLE_LARGEST))
+    while (w->count && !(w->found[w->count - 1].logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
         w->count--;
     return w->count > 0;
 }
@@ -45799,7 +45800,7 @@ static float specdec__settle_lowest_bound(const specdec__settling *w, const spec
             held = specdec__sample_insert_best(best, held, k, w->found[i]);
     }
     if (held < k)
-        return -SPECDEC__SAMPLE_LARGEST;
+        return -SPECDEC__SAMPLE_LARGEST_FLOAT;
     return best[k - 1].logit - (largest * need->factor + need->reach) * 4.8e-7f;
 }
 
@@ -45812,7 +45813,7 @@ static int specdec__settle_add_lists(specdec__settling *w, const specdec__settle
         for (i = 0; i < lists[l].count; i++) {
             const int32_t token = specdec__settle_list_token(&lists[l], i);
 
-            if (token < 0 || token >= w->vocab || !(w->row[token] >= -SPECDEC__SAMPLE_LARGEST))
+            if (token < 0 || token >= w->vocab || !(w->row[token] >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
                 continue; /* the last: it was found already */
             if (w->count == w->most)
                 return 0;
@@ -45869,9 +45870,8 @@ static int specdec__settle_find_by_noise(specdec__settling *w, float heat, uint6
             candidate.logit = w->row[i] - highest;
             candidate.logit = candidate.logit / heat;
             lifted.token = w->vocab; /* so that a token with as much noise as the best one takes its place, too */
-            if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST) || !specdec__sample_try_candidate(&lifted, 1, 1, candidate,
-                                                                                           noise) ||
-                lifted.token != i)
+            if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST_FLOAT) ||
+                !specdec__sample_try_candidate(&lifted, 1, 1, candidate, noise) || lifted.token != i)
                 continue;
             if (w->count == w->most)
                 return 0;
@@ -45957,7 +45957,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__MAX_TREE  64       /* nodes of a token tree of the engine, at most */
+#define SPECDEC__MAX_TREE_NODES  64       /* nodes of a token tree of the engine, at most */
 #define SPECDEC__GROWN_CHILDREN    8        /* children that a node of a growing tree gets, at most */
 #define SPECDEC__TREE_NO_SCORE (-1e300) /* the score (expected tokens a step) of a tree that does not exist */
 #define SPECDEC__TREE_SCORE_TIE  1e-12    /* relative difference of two rates of trees up to which they count as
@@ -45972,9 +45972,9 @@ SPECDEC__INLINE void specdec__tree_put_node(specdec_tree *tree, int i, int paren
 }
 
 /* Returns the first child of a node at or behind index i of the tree, or n where there is none. All children of a node,
-   in order of rank: for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree,
-   node, i + 1)) */
-SPECDEC__INLINE int specdec__tree_child(const specdec_tree *tree, int node, int i)
+   in order of rank: for (i = specdec__tree_next_child(tree, node, node + 1); i < tree->n; i =
+   specdec__tree_next_child(tree, node, i + 1)) */
+SPECDEC__INLINE int specdec__tree_next_child(const specdec_tree *tree, int node, int i)
 {
     while (i < tree->n && tree->parents[i] != node)
         i++;
@@ -46758,19 +46758,19 @@ static int specdec__verify_next_used_token(const specdec__verify_state *state, i
     return next;
 }
 
-#define SPECDEC__VERIFY_LANES 16 /* partial sums over the vocabulary: token t belongs to sum t % 16 */
-#define SPECDEC__VERIFY_RUN_TOKENS 512  /* tokens whose residuals are added before their sum is compared */
+#define SPECDEC__VERIFY_PARTIAL_SUMS 16 /* partial sums over the vocabulary: token t belongs to sum t % 16 */
+#define SPECDEC__VERIFY_SUMMED_TOKENS 512  /* tokens whose residuals are added before their sum is compared */
 
 /* Adds the residuals and the draft's weights of tokens [from, to) to their partial sums. Without a draft its share is 0
    and the target's probabilities stand in for the draft's; the weights are not used then. */
-static void specdec__verify_add_to_lanes(const specdec__verify_state *state, int from, int to, double *residuals,
-                                         double *weights)
+static void specdec__verify_add_partial_sums(const specdec__verify_state *state, int from, int to, double *residuals,
+                                             double *weights)
 {
     const float *target = state->choice->target, *draft = state->choice->draft ? state->choice->draft : target;
 
-    for (; from < to && (from % SPECDEC__VERIFY_LANES || to - from < SPECDEC__VERIFY_LANES); from++) {
-        residuals[from % SPECDEC__VERIFY_LANES] += specdec__verify_residual(state, from);
-        weights[from % SPECDEC__VERIFY_LANES] += (double)draft[from];
+    for (; from < to && (from % SPECDEC__VERIFY_PARTIAL_SUMS || to - from < SPECDEC__VERIFY_PARTIAL_SUMS); from++) {
+        residuals[from % SPECDEC__VERIFY_PARTIAL_SUMS] += specdec__verify_residual(state, from);
+        weights[from % SPECDEC__VERIFY_PARTIAL_SUMS] += (double)draft[from];
     }
     if (from < to)
         state->residuals(target + from, draft + from, to - from, (double)state->share_high, (double)state->share_low,
@@ -46778,12 +46778,12 @@ static void specdec__verify_add_to_lanes(const specdec__verify_state *state, int
 }
 
 /* Returns the sum of the partial sums, added in order. */
-static double specdec__verify_sum_lanes(const double *lanes)
+static double specdec__verify_total_partial_sums(const double *lanes)
 {
     double total = 0.0;
     int i;
 
-    for (i = 0; i < SPECDEC__VERIFY_LANES; i++)
+    for (i = 0; i < SPECDEC__VERIFY_PARTIAL_SUMS; i++)
         total += lanes[i];
     return total;
 }
@@ -46792,16 +46792,16 @@ static double specdec__verify_sum_lanes(const double *lanes)
    left. */
 static void specdec__verify_sum_residuals(specdec__verify_state *state)
 {
-    double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0};
+    double residuals[SPECDEC__VERIFY_PARTIAL_SUMS] = {0}, weights[SPECDEC__VERIFY_PARTIAL_SUMS] = {0};
     int from, end, left = 0;
 
     for (from = 0; from < state->choice->vocab; from = end + 1) {
         end = specdec__verify_next_used_token(state, from);
         left += end - from;
-        specdec__verify_add_to_lanes(state, from, end, residuals, weights);
+        specdec__verify_add_partial_sums(state, from, end, residuals, weights);
     }
-    state->target_total = specdec__verify_sum_lanes(residuals);
-    state->draft_total = state->uniform_from < INT32_MAX ? (double)left : specdec__verify_sum_lanes(weights);
+    state->target_total = specdec__verify_total_partial_sums(residuals);
+    state->draft_total = state->uniform_from < INT32_MAX ? (double)left : specdec__verify_total_partial_sums(weights);
 }
 
 /* Draws a token with a probability in proportion to its residual, and returns it. uniform: a random number in (0,
@@ -46813,16 +46813,16 @@ static int32_t specdec__verify_draw_token(const specdec__verify_state *state, do
     int32_t last = 0;
 
     for (from = 0; from < state->choice->vocab; from = end) {
-        double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0}, run;
+        double residuals[SPECDEC__VERIFY_PARTIAL_SUMS] = {0}, weights[SPECDEC__VERIFY_PARTIAL_SUMS] = {0}, run;
         int used = specdec__verify_next_used_token(state, from);
 
         if (used == from) {
             end = from + 1;
             continue;
         }
-        end = specdec__min_int(used, from + SPECDEC__VERIFY_RUN_TOKENS);
-        specdec__verify_add_to_lanes(state, from, end, residuals, weights);
-        run = specdec__verify_sum_lanes(residuals);
+        end = specdec__min_int(used, from + SPECDEC__VERIFY_SUMMED_TOKENS);
+        specdec__verify_add_partial_sums(state, from, end, residuals, weights);
+        run = specdec__verify_total_partial_sums(residuals);
         if (run > 0.0 && (reached + run > wanted || end >= state->choice->vocab)) {
             double within = reached;
 
@@ -46951,7 +46951,7 @@ static double specdec__verify_any_accepted(double beta, int k)
 }
 
 /* Returns the probability that SpecTr's k-sequential selection with divisor rho accepts a given draw. */
-static double specdec__verify_spectr_beta(const specdec__verify_state *state, double rho)
+static double specdec__verify_spectr_acceptance(const specdec__verify_state *state, double rho)
 {
     double sum = 0.0;
     int token;
@@ -46967,14 +46967,14 @@ static double specdec__verify_spectr_beta(const specdec__verify_state *state, do
 
 /* Returns the least divisor rho in [1, k] of SpecTr for which the residual is a distribution, from above: every larger
    one is lossless, too. */
-static double specdec__verify_spectr_rho(const specdec__verify_state *state, int k)
+static double specdec__verify_spectr_divisor(const specdec__verify_state *state, int k)
 {
     double low = 1.0, high = k;
     int i;
 
     for (i = 0; i < 30 && high - low > 1e-9; i++) {
         double rho = 0.5 * low + 0.5 * high;
-        double beta = specdec__verify_spectr_beta(state, rho);
+        double beta = specdec__verify_spectr_acceptance(state, rho);
 
         if (specdec__verify_any_accepted(beta, k) > rho * beta)
             low = rho;
@@ -46985,7 +46985,7 @@ static double specdec__verify_spectr_rho(const specdec__verify_state *state, int
 }
 
 /* Draws a token from SpecTr's residual P - min(Q, P/rho) * share, all of them normalised, and returns it. */
-static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, double rho, double share)
+static int32_t specdec__verify_spectr_draw_token(const specdec__verify_state *state, double rho, double share)
 {
     double total = 0.0, wanted = 2.0; /* the first pass sums, the second stops at the wanted place */
     int pass, token;
@@ -47027,7 +47027,7 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
         specdec__verify_draw_bonus(&state, verdict);
         return;
     }
-    rho = specdec__verify_spectr_rho(&state, choice->child_count);
+    rho = specdec__verify_spectr_divisor(&state, choice->child_count);
     for (i = 0; i < choice->child_count; i++) {
         int32_t token = choice->children[i];
         double p = (double)choice->target[token] * state.draft_total;
@@ -47038,9 +47038,9 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
             return;
         }
     }
-    beta = specdec__verify_spectr_beta(&state, rho);
+    beta = specdec__verify_spectr_acceptance(&state, rho);
     verdict->child = -1;
-    verdict->token = specdec__verify_spectr_draw(
+    verdict->token = specdec__verify_spectr_draw_token(
         &state, rho, beta > 0.0 ? specdec__verify_any_accepted(beta, choice->child_count) / beta : 0.0);
 }
 
@@ -47160,7 +47160,8 @@ static int specdec__verify_gather_children(const specdec_tree *tree, const int32
 {
     int i, count = 0;
 
-    for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
+    for (i = specdec__tree_next_child(tree, node, node + 1); i < tree->n;
+         i = specdec__tree_next_child(tree, node, i + 1)) {
         if (tokens[i] >= 0) {
             nodes[count] = i;
             children[count++] = tokens[i];
@@ -47218,24 +47219,24 @@ SPECDEC__FOR_SIZE
 
 /* An entry of the table of recycled tokens: the target's most probable tokens behind a context of one to three
    tokens. */
-typedef struct specdec__recycled {
+typedef struct specdec__recycle_entry {
     uint32_t tag;                            /* hash of the context; its lowest bits are the entry's index */
     uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities of the tokens, falling, in parts of 32768; 0: no token */
     int32_t tokens[SPECDEC__RECYCLE_TOKENS]; /* the tokens, the most probable first */
-} specdec__recycled;
+} specdec__recycle_entry;
 
 /* The table of recycled tokens: the target's most probable tokens behind contexts. */
-typedef struct specdec__recycling {
-    specdec__recycled *entries; /* [count]: a hash table of contexts, with one place for each index */
+typedef struct specdec__recycle_table {
+    specdec__recycle_entry *entries; /* [count]: a hash table of contexts, with one place for each index */
     uint32_t count;             /* number of entries, a power of two; 0: nothing is stored */
-} specdec__recycling;
+} specdec__recycle_table;
 
 /* Takes the memory of a table of at least `entries` entries (0: none) from an arena. */
-static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *arena, int entries)
+static void specdec__recycle_lay_out(specdec__recycle_table *r, specdec__arena *arena, int entries)
 {
     for (r->count = entries > 0; r->count && r->count < (uint32_t)entries; r->count *= 2)
         continue;
-    r->entries = SPECDEC__TAKE(arena, specdec__recycled, r->count);
+    r->entries = SPECDEC__TAKE(arena, specdec__recycle_entry, r->count);
     if (r->entries)
         memset(r->entries, 0, r->count * sizeof *r->entries);
 }
@@ -47252,20 +47253,20 @@ static uint32_t specdec__recycle_hash_context(const int32_t *tail, int n)
 }
 
 /* Returns the only entry that a context with this hash can have in the table, which has at least one entry. */
-SPECDEC__INLINE specdec__recycled *specdec__recycle_entry_place(const specdec__recycling *r, uint32_t tag)
+SPECDEC__INLINE specdec__recycle_entry *specdec__recycle_entry_place(const specdec__recycle_table *r, uint32_t tag)
 {
     return &r->entries[tag & (r->count - 1)];
 }
 
 /* Returns the entry of the longest context in the table that the `known` tokens of tail, newest first, end with; NULL:
    there is none. *length becomes the number of its tokens. */
-static const specdec__recycled *specdec__recycle_find_entry(const specdec__recycling *r, const int32_t *tail, int known,
-                                                            int *length)
+static const specdec__recycle_entry *specdec__recycle_find_entry(const specdec__recycle_table *r, const int32_t *tail,
+                                                                 int known, int *length)
 {
     known = specdec__min_int(known, SPECDEC__RECYCLE_CONTEXT);
     for (*length = known; r->count && *length > 0; --*length) {
         const uint32_t tag = specdec__recycle_hash_context(tail, *length);
-        const specdec__recycled *entry = specdec__recycle_entry_place(r, tag);
+        const specdec__recycle_entry *entry = specdec__recycle_entry_place(r, tag);
 
         if (entry->tag == tag && entry->share[0])
             return entry;
@@ -47275,13 +47276,13 @@ static const specdec__recycled *specdec__recycle_find_entry(const specdec__recyc
 
 /* Stores the target's most probable tokens of a row of logits (vocab) behind a context, tail (known tokens, newest
    first). Logits that were not computed are -infinity or NaN. heat: the temperature; 0: greedy. */
-static void specdec__recycle_store_row(specdec__recycling *r, const int32_t *tail, int known,
+static void specdec__recycle_store_row(specdec__recycle_table *r, const int32_t *tail, int known,
                                        const specdec__kernels *kernels, const float *logits, int vocab, float heat)
 {
     specdec_candidate best[SPECDEC__RECYCLE_TOKENS];
     const float scale = heat > 0.05f ? 1 / heat : 1;
     float weight[SPECDEC__RECYCLE_TOKENS], sum = 0;
-    specdec__recycled kept;
+    specdec__recycle_entry kept;
     int i, held;
 
     memset(&kept, 0, sizeof kept);
@@ -47306,22 +47307,22 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
-#define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of a context that continuations are counted for, at most */
+#define SPECDEC__NGRAM_MAX_CONTEXT 8   /* tokens of a context that continuations are counted for, at most */
 #define SPECDEC__NGRAM_CHILDREN       16  /* continuations of a node of the tree, or of a context, at most */
 #define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations in a list, those of all contexts of a path together, at
                                                 most */
 #define SPECDEC__NGRAM_SCANNED_RUNS        128 /* different continuations of a context that are compared, newest first,
                                                   at most */
-/* Sources of continuations are numbered: 0: recycled tokens in the root's place; 1 to SPECDEC__NGRAM_CONTEXT_MAX:
+/* Sources of continuations are numbered: 0: recycled tokens in the root's place; 1 to SPECDEC__NGRAM_MAX_CONTEXT:
    contexts by their length; this index and the next one: recycled tokens behind contexts of one token, and of more. */
-#define SPECDEC__NGRAM_FIRST_ROW_SOURCE (SPECDEC__NGRAM_CONTEXT_MAX + 1)
+#define SPECDEC__NGRAM_FIRST_ROW_SOURCE (SPECDEC__NGRAM_MAX_CONTEXT + 1)
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_FIRST_ROW_SOURCE + 2)
 #define SPECDEC__NGRAM_EVIDENCE_KINDS    6   /* kinds of evidence by which the trust in a source is counted */
-#define SPECDEC__NGRAM_EVIDENCE_LATER       5   /* the kind of evidence in which longer contexts have other
+#define SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT       5   /* the kind of evidence in which longer contexts have other
                                                    continuations */
 #define SPECDEC__NGRAM_STREAK_CLASSES     3     /* classes of streaks (tokens in a row that were the most probable
                                                    ones): 0, 1 to 3, 4 or more tokens */
-#define SPECDEC__NGRAM_MOST_TRIALS      60.0f /* uses of a source that its trust counts, at most; older ones lose
+#define SPECDEC__NGRAM_MAX_COUNTED_USES      60.0f /* uses of a source that its trust counts, at most; older ones lose
                                                  weight */
 #define SPECDEC__NGRAM_END_MARK        (-1) /* stands in the history in place of a token: a sequence ends here */
 
@@ -47342,13 +47343,13 @@ typedef struct specdec__ngram_run {
 } specdec__ngram_run;
 
 /* A draft token that may be added to the tree of continuations. */
-typedef struct specdec__ngram_offer {
+typedef struct specdec__ngram_candidate {
     float probability; /* estimated probability that the path from the root to this token is accepted */
     int32_t token, parent, depth; /* the token; its parent's node in the tree; its level (root: 0) */
     int32_t run;    /* index of the longest run at the path's end that can be continued; in the heap: the parent's */
     int32_t streak; /* number of tokens at the path's end that were each the most probable one */
     int32_t order; /* serial number: of equal probabilities the lower number comes first */
-} specdec__ngram_offer;
+} specdec__ngram_candidate;
 
 /* Trust in a source of continuations: how often it had the token that came next, of how often it was used. Sources:
    recycled tokens in the root's place (0), contexts by their length, and recycled tokens behind contexts of one token,
@@ -47360,13 +47361,13 @@ typedef struct specdec__ngram_trust {
 } specdec__ngram_trust;
 
 /* A path from the root of a tree of continuations, behind which further continuations are searched. */
-typedef struct specdec__ngram_place {
+typedef struct specdec__ngram_path {
     int32_t run; /* index of the longest run at the path's end that can be continued */
     int streak;  /* number of tokens at the path's end that were each the most probable one */
     int root;    /* 1: the path is the root alone */
     int known;   /* number of tokens in tail */
     int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last tokens, newest first */
-} specdec__ngram_place;
+} specdec__ngram_path;
 
 /* A token in a list of continuations. share: its part of a stage, that is of the tokens of one source; the shares of a
    stage add up to 1 if all its tokens are listed. probability: estimated, after the stages before. */
@@ -47387,12 +47388,12 @@ typedef struct specdec__ngram_list {
 } specdec__ngram_list;
 
 /* The limits of a tree of continuations, and the noise by which the target chooses. */
-typedef struct specdec__ngram_wish {
+typedef struct specdec__ngram_tree_limits {
     int n, d;      /* nodes and levels of the tree, at most */
     float least;   /* each node's path is more probable than this */
     int coupled;   /* 1: the target chooses its tokens with the noise of `seed` */
     uint64_t seed; /* seed of the target's noise */
-} specdec__ngram_wish;
+} specdec__ngram_tree_limits;
 
 /* The tokens of an open sequence that the index counts: text[from .. length). An empty reader is free for another
    sequence. */
@@ -47402,13 +47403,13 @@ typedef struct specdec__ngram_reader {
     int from, length; /* the index counts the sequence's tokens from index `from` up to `length` */
     int streak, streak_at; /* tokens in a row that were each the most probable one; the length of the sequence at which
                               they were counted */
-    int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* [k]: index of the run of the sequence's last k tokens */
+    int32_t active[SPECDEC__NGRAM_MAX_CONTEXT + 1]; /* [k]: index of the run of the sequence's last k tokens */
 } specdec__ngram_reader;
 
 /* The sizes of an n-gram index. */
 typedef struct specdec__ngram_size {
     int capacity;  /* runs, at most: a token needs up to context + 1 of them, of 40 bytes and a bucket each */
-    int context;   /* tokens of the longest context, 1 to SPECDEC__NGRAM_CONTEXT_MAX */
+    int context;   /* tokens of the longest context, 1 to SPECDEC__NGRAM_MAX_CONTEXT */
     int max_nodes; /* nodes of a tree of continuations, at most */
     int readers;   /* open sequences, at most */
     int history;   /* tokens of ended sequences that are kept, each sequence with an end mark that counts as a token; 0:
@@ -47421,17 +47422,17 @@ typedef struct specdec__ngram_size {
 typedef struct specdec__ngram {
     specdec__ngram_run *runs;       /* [size.capacity]: all runs */
     int32_t *buckets;               /* [bucket_count]: the hash table of runs: the first run of each bucket; -1: none */
-    specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_CHILDREN]: a heap of the draft tokens that may
-                                       be added to the tree */
+    specdec__ngram_candidate *candidates;   /* [size.max_nodes * SPECDEC__NGRAM_CHILDREN]: a heap of the draft tokens
+                                               that may be added to the tree */
     specdec__ngram_reader *readers; /* [size.readers]: the open sequences */
     int32_t *history;               /* [size.history]: a ring of the tokens of ended sequences, SPECDEC__NGRAM_END_MARK
                                        behind each sequence */
     int count;                      /* number of runs */
-    int offer_count, offer_order;   /* number of draft tokens in the heap; the serial number of the next one */
+    int candidate_count, candidate_order;   /* number of draft tokens in the heap; the serial number of the next one */
     int oldest, history_count; /* index of the oldest token in the history; number of tokens in the history */
     uint32_t bucket_count;     /* buckets of the hash table, a power of two */
     specdec__ngram_size size;      /* the sizes that the index was made with */
-    specdec__recycling recycling;  /* the target's most probable tokens behind contexts */
+    specdec__recycle_table recycling;  /* the target's most probable tokens behind contexts */
     /* the trust in each source, by streak and evidence */
     specdec__ngram_trust trust[SPECDEC__NGRAM_STREAK_CLASSES][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE_KINDS];
     specdec__ngram_reader rebuilder; /* counts the tokens of the history when the index is rebuilt */
@@ -47444,7 +47445,7 @@ static void specdec__ngram_start_reader(specdec__ngram_reader *reader, int from)
 
     reader->from = reader->length = from;
     reader->streak = reader->streak_at = 0;
-    for (k = 1; k <= SPECDEC__NGRAM_CONTEXT_MAX; k++)
+    for (k = 1; k <= SPECDEC__NGRAM_MAX_CONTEXT; k++)
         reader->active[k] = -1;
     reader->active[0] = 0;
 }
@@ -47473,7 +47474,7 @@ static void specdec__ngram_set_priors(specdec__ngram *index)
         for (k = 0; k < SPECDEC__NGRAM_EVIDENCE_KINDS; k++) {
             float share = right[k] * (i == 1 ? 0.55f : i == 2 ? 0.75f : 1);
 
-            if (!i || (i >= SPECDEC__NGRAM_FIRST_ROW_SOURCE && k == SPECDEC__NGRAM_EVIDENCE_LATER))
+            if (!i || (i >= SPECDEC__NGRAM_FIRST_ROW_SOURCE && k == SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT))
                 share = 0.15f;
             else if (i >= SPECDEC__NGRAM_FIRST_ROW_SOURCE)
                 share = 0.4f;
@@ -47492,11 +47493,11 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     const int most = 1 << 28, context = size->context, max_nodes = size->max_nodes;
     int i;
 
-    if (context < 1 || context > SPECDEC__NGRAM_CONTEXT_MAX || max_nodes < 1 || max_nodes > SPECDEC_TREE_MAX_NODES)
+    if (context < 1 || context > SPECDEC__NGRAM_MAX_CONTEXT || max_nodes < 1 || max_nodes > SPECDEC_TREE_MAX_NODES)
         return specdec__fail(
             error, SPECDEC_ERROR_ARGUMENT,
             "an n-gram index of %d tokens of context for trees of %d nodes; allowed are 1 to %d and 1 to %d", context,
-            max_nodes, SPECDEC__NGRAM_CONTEXT_MAX, SPECDEC_TREE_MAX_NODES);
+            max_nodes, SPECDEC__NGRAM_MAX_CONTEXT, SPECDEC_TREE_MAX_NODES);
     if (size->readers < 1 || size->readers > most / (16 * (context + 1)) || size->capacity > most ||
         size->capacity < 16 * (context + 1) * size->readers || size->history < 0 || size->history > most)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an n-gram index of %d runs for %d texts and a history of "
@@ -47509,7 +47510,7 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     index->runs = (specdec__ngram_run *)specdec__arena_reserve(arena, (size_t)size->capacity, sizeof *index->runs,
                                                                SPECDEC__CACHE_LINE); /* zeroed one by one */
     index->buckets = SPECDEC__TAKE(arena, int32_t, index->bucket_count);
-    index->offers = SPECDEC__TAKE(arena, specdec__ngram_offer, (size_t)max_nodes * SPECDEC__NGRAM_CHILDREN);
+    index->candidates = SPECDEC__TAKE(arena, specdec__ngram_candidate, (size_t)max_nodes * SPECDEC__NGRAM_CHILDREN);
     index->readers = SPECDEC__TAKE(arena, specdec__ngram_reader, size->readers);
     index->history = SPECDEC__TAKE(arena, int32_t, size->history);
     specdec__recycle_lay_out(&index->recycling, arena, size->recycled);
@@ -47577,7 +47578,7 @@ static int32_t specdec__ngram_add_run(specdec__ngram *index, int32_t parent, int
 }
 
 /* Removes the newest runs of an n-gram index, as far as they have no occurrences left. */
-static void specdec__ngram_pop_runs(specdec__ngram *index)
+static void specdec__ngram_remove_uncounted_runs(specdec__ngram *index)
 {
     while (index->count > 1 && index->runs[index->count - 1].count <= 0) {
         const specdec__ngram_run *run = &index->runs[--index->count];
@@ -47591,7 +47592,7 @@ static void specdec__ngram_pop_runs(specdec__ngram *index)
    O(context). */
 static void specdec__ngram_count_token(specdec__ngram *index, specdec__ngram_reader *reader, int32_t token)
 {
-    int32_t longer[SPECDEC__NGRAM_CONTEXT_MAX + 2], suffix = 0;
+    int32_t longer[SPECDEC__NGRAM_MAX_CONTEXT + 2], suffix = 0;
     int k, reached = 0;
 
     longer[0] = 0;
@@ -47625,18 +47626,18 @@ static void specdec__ngram_uncount_run(specdec__ngram *index, int32_t run)
 }
 
 /* Removes the occurrences of all runs that end with the last token of a reader's sequence. */
-static void specdec__ngram_remove_last(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
+static void specdec__ngram_uncount_last_token(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
 {
     int end = reader->length--, k;
 
     for (k = 1; k <= index->size.context + 1 && end - k >= reader->from; k++)
         specdec__ngram_uncount_run(index, specdec__ngram_locate_run(index, text, end - k, end));
-    specdec__ngram_pop_runs(index);
+    specdec__ngram_remove_uncounted_runs(index);
 }
 
 /* Removes the occurrences of all runs that begin with the first token of text[count]: all counted tokens of a sequence,
    or the first context + 1 of them. */
-static void specdec__ngram_forget_first(specdec__ngram *index, const int32_t *text, int count)
+static void specdec__ngram_uncount_first_token(specdec__ngram *index, const int32_t *text, int count)
 {
     int32_t run = 0;
     int i;
@@ -47645,13 +47646,13 @@ static void specdec__ngram_forget_first(specdec__ngram *index, const int32_t *te
         run = specdec__ngram_find_run(index, run, text[i]);
         specdec__ngram_uncount_run(index, run);
     }
-    specdec__ngram_pop_runs(index);
+    specdec__ngram_remove_uncounted_runs(index);
 }
 
 /* --- bounded memory: the oldest is dropped ------------------------------------------------------------------------ */
 
 /* Returns the address of a token in the history; at: its index, counted from the oldest token. */
-SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, int at)
+SPECDEC__INLINE int32_t *specdec__ngram_history_token(const specdec__ngram *index, int at)
 {
     return &index->history[(index->oldest + at) % index->size.history];
 }
@@ -47668,17 +47669,17 @@ static void specdec__ngram_drop_history(specdec__ngram *index, int count)
    oldest token. */
 static void specdec__ngram_append_history(specdec__ngram *index, int32_t token)
 {
-    int32_t first[SPECDEC__NGRAM_CONTEXT_MAX + 1];
+    int32_t first[SPECDEC__NGRAM_MAX_CONTEXT + 1];
     int n = 0;
 
     if (index->history_count == index->size.history) {
         for (; n <= index->size.context && n < index->history_count; n++)
-            if ((first[n] = *specdec__ngram_history_at(index, n)) == SPECDEC__NGRAM_END_MARK)
+            if ((first[n] = *specdec__ngram_history_token(index, n)) == SPECDEC__NGRAM_END_MARK)
                 break;
-        specdec__ngram_forget_first(index, first, n);
+        specdec__ngram_uncount_first_token(index, first, n);
         specdec__ngram_drop_history(index, 1);
     }
-    *specdec__ngram_history_at(index, index->history_count++) = token;
+    *specdec__ngram_history_token(index, index->history_count++) = token;
 }
 
 /* Returns how many tokens have runs that fill half of the n-gram index, at most. */
@@ -47707,7 +47708,7 @@ static int specdec__ngram_reader_budget(const specdec__ngram *index, int room)
 }
 
 /* Counts the next token of the history, or, at the mark of a sequence's end, begins its next sequence. */
-static void specdec__ngram_replay_token(specdec__ngram *index, int32_t token)
+static void specdec__ngram_count_history_token(specdec__ngram *index, int32_t token)
 {
     if (token == SPECDEC__NGRAM_END_MARK)
         specdec__ngram_start_reader(&index->rebuilder, 0);
@@ -47734,7 +47735,7 @@ static void specdec__ngram_rebuild_index(specdec__ngram *index)
     specdec__ngram_clear_runs(index);
     specdec__ngram_start_reader(&index->rebuilder, 0);
     for (i = 0; i < kept; i++)
-        specdec__ngram_replay_token(index, *specdec__ngram_history_at(index, i));
+        specdec__ngram_count_history_token(index, *specdec__ngram_history_token(index, i));
     for (i = 0; i < index->size.readers; i++) {
         specdec__ngram_reader *reader = &index->readers[i];
         const int end = reader->length;
@@ -47784,7 +47785,7 @@ static void specdec__ngram_rewind_sequence(specdec__ngram *index, specdec__ngram
     reader->text = text;
     length = specdec__max_int(length, 0);
     while (reader->length > specdec__max_int(length, reader->from))
-        specdec__ngram_remove_last(index, reader, text);
+        specdec__ngram_uncount_last_token(index, reader, text);
     if (length < reader->from) {
         specdec__ngram_start_reader(reader, specdec__max_int(length - specdec__ngram_token_budget(index), 0));
         specdec__ngram_extend_sequence(index, reader, text, length);
@@ -47804,7 +47805,7 @@ static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_re
     int at;
 
     for (at = reader->from; length - at > room; at++)
-        specdec__ngram_forget_first(index, text + at, length - at);
+        specdec__ngram_uncount_first_token(index, text + at, length - at);
     if (at < length) {
         for (; at < length; at++)
             specdec__ngram_append_history(index, text[at]);
@@ -47826,7 +47827,7 @@ static int32_t specdec__ngram_continuable_suffix(const specdec__ngram *index, in
 
 /* Returns the longest run that can be continued once `token` has followed run `run`; 0 (the empty run): there is
    none. */
-static int32_t specdec__ngram_step_run(const specdec__ngram *index, int32_t run, int32_t token)
+static int32_t specdec__ngram_longest_run_after_token(const specdec__ngram *index, int32_t run, int32_t token)
 {
     int32_t next;
 
@@ -47879,7 +47880,7 @@ static void specdec__ngram_end_stage(specdec__ngram_list *list, int from, float 
 }
 
 /* Adds a stage to a list of continuations: the tokens that followed a run, without those that are listed already. */
-static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
+static void specdec__ngram_list_run_continuations(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
 {
     const int from = list->count, depth = index->runs[run].depth;
     int32_t child = index->runs[run].child;
@@ -47897,7 +47898,7 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
         specdec__ngram_insert_item(list, from, next->token, (float)next->count);
     }
     if (from)
-        evidence = SPECDEC__NGRAM_EVIDENCE_LATER;
+        evidence = SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT;
     else if (kinds == 1)
         evidence = specdec__min_int(total, 3) - 1;
     else
@@ -47907,8 +47908,8 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
 
 /* Adds a stage to a list of continuations: the target's most probable tokens of a recycled row, without those that are
    listed already and without the token `but`. trust: the trust in this source. */
-static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__recycled *row, int32_t but,
-                                    specdec__ngram_trust *trust)
+static void specdec__ngram_list_recycled_tokens(specdec__ngram_list *list, const specdec__recycle_entry *row,
+                                                int32_t but, specdec__ngram_trust *trust)
 {
     const int from = list->count;
     float sum = 0;
@@ -47921,7 +47922,7 @@ static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__re
         sum += (float)row->share[i];
         specdec__ngram_insert_item(list, from, row->tokens[i], (float)row->share[i]);
     }
-    specdec__ngram_end_stage(list, from, sum, trust + (from ? SPECDEC__NGRAM_EVIDENCE_LATER : 0));
+    specdec__ngram_end_stage(list, from, sum, trust + (from ? SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT : 0));
 }
 
 /* Lists the tokens that may follow a path, in stages: those behind the longest context; those that only the next
@@ -47929,10 +47930,10 @@ static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__re
    in the root's place (LogitSpec, arXiv 2507.01449). Each stage gets a part of the probability that the stages before
    have left, by the trust in its source. */
 static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ngram_list *list,
-                                              const specdec__ngram_place *place)
+                                              const specdec__ngram_path *place)
 {
-    const specdec__recycling *r = &index->recycling;
-    const specdec__recycled *row;
+    const specdec__recycle_table *r = &index->recycling;
+    const specdec__recycle_entry *row;
     int32_t run = place->run;
     int length, kinds = 0, from = 0, i, k;
     float left = 1;
@@ -47941,17 +47942,17 @@ static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ng
     list->streak = place->streak < 4 ? place->streak > 0 : 2;
     for (; run > 0; run = index->runs[run].suffix) {
         if (index->runs[run].total > 0 && index->runs[run].kinds != kinds)
-            specdec__ngram_list_run(index, list, run);
+            specdec__ngram_list_run_continuations(index, list, run);
         kinds = index->runs[run].total > 0 ? index->runs[run].kinds : kinds;
     }
     row = specdec__recycle_find_entry(r, place->tail, place->known, &length);
     if (row)
-        specdec__ngram_list_row(list, row, -1,
-                                index->trust[list->streak][SPECDEC__NGRAM_FIRST_ROW_SOURCE + (length > 1)]);
+        specdec__ngram_list_recycled_tokens(list, row, -1,
+                                            index->trust[list->streak][SPECDEC__NGRAM_FIRST_ROW_SOURCE + (length > 1)]);
     row = place->root && place->known > 1 ? specdec__recycle_find_entry(r, place->tail + 1, place->known - 1,
                                                                         &length) : NULL;
     if (row)
-        specdec__ngram_list_row(list, row, place->tail[0], index->trust[list->streak][0]);
+        specdec__ngram_list_recycled_tokens(list, row, place->tail[0], index->trust[list->streak][0]);
     for (k = 0; k < list->stage_count; k++) {
         const float right = list->stages[k].trust->right / list->stages[k].trust->tried;
 
@@ -47964,7 +47965,7 @@ static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ng
 
 /* Updates the trust in the sources of a path's continuations from the token that followed the path. Returns 1 if that
    was the most probable token, else 0. */
-static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
+static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngram_path *place, int32_t token)
 {
     specdec__ngram_list list;
     int k, at, best = 0, right = 0;
@@ -47977,7 +47978,7 @@ static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngra
         right = at >= 0 && at < list.stages[k].end;
         trust->tried += 1;
         trust->right += (float)right;
-        if (trust->tried > SPECDEC__NGRAM_MOST_TRIALS) {
+        if (trust->tried > SPECDEC__NGRAM_MAX_COUNTED_USES) {
             trust->tried *= 0.98f;
             trust->right *= 0.98f;
         }
@@ -47991,7 +47992,7 @@ static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngra
    token's odds are multiplied by the root of the factor that would be exact if the shares were the target's
    probabilities; those of tokens that are not listed, by the root of the usual factor. noise: the row of noise of the
    position. */
-static void specdec__ngram_lift_shares(specdec__ngram_list *list, uint64_t noise)
+static void specdec__ngram_raise_shares_by_noise(specdec__ngram_list *list, uint64_t noise)
 {
     float rest = 1, sum;
     int i;
@@ -48010,46 +48011,46 @@ static void specdec__ngram_lift_shares(specdec__ngram_list *list, uint64_t noise
 }
 
 /* Returns whether draft token a is added to the tree before b: it is more probable, or as probable and older. */
-SPECDEC__INLINE int specdec__ngram_offer_before(specdec__ngram_offer a, specdec__ngram_offer b)
+SPECDEC__INLINE int specdec__ngram_candidate_before(specdec__ngram_candidate a, specdec__ngram_candidate b)
 {
     return a.probability > b.probability || (!(a.probability < b.probability) && a.order < b.order);
 }
 
 /* The order of the heap of draft tokens, whose first item is the best one. */
-#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_offer_before(b, a)
-SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_offer, void, SPECDEC__NGRAM_ORDER)
+#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_candidate_before(b, a)
+SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_candidate, void, SPECDEC__NGRAM_ORDER)
 
 /* Adds a draft token to the heap of those that may be added to the tree. */
-static void specdec__ngram_push_offer(specdec__ngram *index, specdec__ngram_offer offer)
+static void specdec__ngram_push_candidate(specdec__ngram *index, specdec__ngram_candidate candidate)
 {
-    int at = index->offer_count++;
+    int at = index->candidate_count++;
 
-    offer.order = index->offer_order++;
-    for (; at > 0 && specdec__ngram_offer_before(offer, index->offers[(at - 1) / 2]); at = (at - 1) / 2)
-        index->offers[at] = index->offers[(at - 1) / 2];
-    index->offers[at] = offer;
+    candidate.order = index->candidate_order++;
+    for (; at > 0 && specdec__ngram_candidate_before(candidate, index->candidates[(at - 1) / 2]); at = (at - 1) / 2)
+        index->candidates[at] = index->candidates[(at - 1) / 2];
+    index->candidates[at] = candidate;
 }
 
 /* Removes the best draft token from the heap, and returns it. */
-static specdec__ngram_offer specdec__ngram_take_offer(specdec__ngram *index)
+static specdec__ngram_candidate specdec__ngram_pop_best_candidate(specdec__ngram *index)
 {
-    specdec__ngram_offer best = index->offers[0];
+    specdec__ngram_candidate best = index->candidates[0];
 
-    index->offers[0] = index->offers[--index->offer_count];
-    specdec__ngram_sink(index->offers, NULL, index->offer_count, 0);
+    index->candidates[0] = index->candidates[--index->candidate_count];
+    specdec__ngram_sink(index->candidates, NULL, index->candidate_count, 0);
     return best;
 }
 
 /* Adds the continuations of a node to the heap: the most probable tokens of a list, at most SPECDEC__NGRAM_CHILDREN,
    whose paths are more probable than `least`. from: the draft token that became the node. */
-static void specdec__ngram_push_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
-                                     specdec__ngram_list *list, float least)
+static void specdec__ngram_push_continuations(specdec__ngram *index, int node, const specdec__ngram_candidate *from,
+                                              specdec__ngram_list *list, float least)
 {
-    specdec__ngram_offer offer = *from;
+    specdec__ngram_candidate candidate = *from;
     int i, k, best;
 
-    offer.parent = node;
-    offer.depth = from->depth + 1;
+    candidate.parent = node;
+    candidate.depth = from->depth + 1;
     for (k = 0; k < list->count && k < SPECDEC__NGRAM_CHILDREN; k++) {
         specdec__ngram_item item;
 
@@ -48058,20 +48059,19 @@ static void specdec__ngram_push_list(specdec__ngram *index, int node, const spec
         item = list->items[best];
         list->items[best] = list->items[k];
         list->items[k] = item;
-        offer.token = item.token;
-        offer.probability = from->probability * item.probability;
-        offer.streak = k ? 0 : from->streak + 1;
-        if (!(offer.probability > least))
+        candidate.token = item.token;
+        candidate.probability = from->probability * item.probability;
+        candidate.streak = k ? 0 : from->streak + 1;
+        if (!(candidate.probability > least))
             return;
-        specdec__ngram_push_offer(index, offer);
+        specdec__ngram_push_candidate(index, candidate);
     }
 }
 
 /* Sets *place to the path that ends with a node of a tree, whose root is the last token of text[length]. The caller
    sets the members run and streak. */
-static void specdec__ngram_set_place(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens,
-                                     int node,
-                                     const int32_t *text, int length)
+static void specdec__ngram_set_path(specdec__ngram_path *place, const specdec_tree *tree, const int32_t *tokens,
+                                    int node, const int32_t *text, int length)
 {
     int n = 0;
 
@@ -48100,12 +48100,12 @@ static int32_t specdec__ngram_longest_run(const specdec__ngram *index, const spe
    SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
 static specdec_result specdec__ngram_propose_tree(specdec__ngram *index, const specdec__ngram_reader *reader,
                                                   specdec_tree *tree, int32_t *tokens, float *probability,
-                                                  const specdec__ngram_wish *wish, specdec_error *error)
+                                                  const specdec__ngram_tree_limits *wish, specdec_error *error)
 {
     const int n = wish->n;
-    specdec__ngram_offer offer;
+    specdec__ngram_candidate candidate;
     specdec__ngram_list list;
-    specdec__ngram_place place;
+    specdec__ngram_path place;
 
     if (!tree || !tree->parents || !tree->ranks || !tokens || !probability || n < 1 || n > index->size.max_nodes ||
         wish->d < 1 || !(wish->least >= 0.0f))
@@ -48114,32 +48114,33 @@ static specdec_result specdec__ngram_propose_tree(specdec__ngram *index, const s
     if (n > tree->capacity)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the tree needs %d nodes, its arrays hold %d", n,
                              tree->capacity);
-    memset(&offer, 0, sizeof offer);
-    offer.run = specdec__ngram_longest_run(index, reader);
-    offer.probability = 1.0f;
-    offer.parent = -1;
-    offer.streak = reader->streak_at == reader->length ? reader->streak : 0;
-    index->offer_count = index->offer_order = 0;
-    for (tree->n = 0;; offer = specdec__ngram_take_offer(index)) {
+    memset(&candidate, 0, sizeof candidate);
+    candidate.run = specdec__ngram_longest_run(index, reader);
+    candidate.probability = 1.0f;
+    candidate.parent = -1;
+    candidate.streak = reader->streak_at == reader->length ? reader->streak : 0;
+    index->candidate_count = index->candidate_order = 0;
+    for (tree->n = 0;; candidate = specdec__ngram_pop_best_candidate(index)) {
         int node = tree->n++;
 
-        specdec__tree_put_node(tree, node, offer.parent, node ? specdec__tree_next_rank(tree, node, offer.parent) : 0);
-        probability[node] = offer.probability;
+        specdec__tree_put_node(tree, node, candidate.parent,
+                               node ? specdec__tree_next_rank(tree, node, candidate.parent) : 0);
+        probability[node] = candidate.probability;
         if (node > 0) {
-            tokens[node] = offer.token;
-            offer.run = specdec__ngram_step_run(index, offer.run, offer.token);
+            tokens[node] = candidate.token;
+            candidate.run = specdec__ngram_longest_run_after_token(index, candidate.run, candidate.token);
         }
-        if (offer.depth + 1 < wish->d && node + 1 < n) {
-            specdec__ngram_set_place(&place, tree, tokens, node, reader->text, reader->length);
-            place.run = offer.run;
-            place.streak = offer.streak;
+        if (candidate.depth + 1 < wish->d && node + 1 < n) {
+            specdec__ngram_set_path(&place, tree, tokens, node, reader->text, reader->length);
+            place.run = candidate.run;
+            place.streak = candidate.streak;
             specdec__ngram_list_continuations(index, &list, &place);
             if (wish->coupled)
-                specdec__ngram_lift_shares(&list, specdec__sample_noise_row(wish->seed,
-                                                                            (uint64_t)(reader->length + offer.depth)));
-            specdec__ngram_push_list(index, node, &offer, &list, wish->least);
+                specdec__ngram_raise_shares_by_noise(
+                    &list, specdec__sample_noise_row(wish->seed, (uint64_t)(reader->length + candidate.depth)));
+            specdec__ngram_push_continuations(index, node, &candidate, &list, wish->least);
         }
-        if (tree->n == n || index->offer_count == 0)
+        if (tree->n == n || index->candidate_count == 0)
             return SPECDEC_OK;
     }
 }
@@ -48152,8 +48153,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__NGRAM_HEAD_BYTES  24 /* bytes of an n-gram file before its tokens */
-#define SPECDEC__NGRAM_ENTRY_BYTES 40 /* bytes of an entry of the table of most probable tokens in an n-gram file */
+#define SPECDEC__NGRAM_FILE_HEAD_BYTES  24 /* bytes of an n-gram file before its tokens */
+#define SPECDEC__NGRAM_FILE_ENTRY_BYTES 40 /* bytes of an entry of the table of most probable tokens in an n-gram
+                                              file */
 
 /* Where the parts of an n-gram file lie: the tokens, and the entries of the table of most probable tokens. */
 typedef struct specdec__ngram_file {
@@ -48162,7 +48164,7 @@ typedef struct specdec__ngram_file {
 } specdec__ngram_file;
 
 /* Returns how many entries of the table of most probable tokens are in use. */
-static size_t specdec__ngram_count_entries(const specdec__recycling *r)
+static size_t specdec__ngram_count_entries(const specdec__recycle_table *r)
 {
     size_t count = 0;
     uint32_t i;
@@ -48198,13 +48200,13 @@ static unsigned char *specdec__ngram_save_sequence(const specdec__ngram_reader *
 }
 
 /* Writes the entries of the table of most probable tokens to `to`. Returns the address behind them. */
-static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, unsigned char *to)
+static unsigned char *specdec__ngram_save_table(const specdec__recycle_table *r, unsigned char *to)
 {
     uint32_t i;
     int k;
 
     for (i = 0; i < r->count; i++) {
-        const specdec__recycled *entry = &r->entries[i];
+        const specdec__recycle_entry *entry = &r->entries[i];
 
         if (!entry->share[0])
             continue;
@@ -48213,7 +48215,7 @@ static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, uns
             specdec__store_u16(to + 4 + 2 * k, entry->share[k]);
             specdec__store_u32(to + 4 + 2 * SPECDEC__RECYCLE_TOKENS + 4 * k, (uint32_t)entry->tokens[k]);
         }
-        to += SPECDEC__NGRAM_ENTRY_BYTES;
+        to += SPECDEC__NGRAM_FILE_ENTRY_BYTES;
     }
     return to;
 }
@@ -48237,7 +48239,7 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
     unsigned char *file = (unsigned char *)data, *to;
     int i;
 
-    *bytes = SPECDEC__NGRAM_HEAD_BYTES + 4 * count + 4 + SPECDEC__NGRAM_ENTRY_BYTES * entries + 8;
+    *bytes = SPECDEC__NGRAM_FILE_HEAD_BYTES + 4 * count + 4 + SPECDEC__NGRAM_FILE_ENTRY_BYTES * entries + 8;
     if (!data)
         return SPECDEC_OK;
     if (*bytes > room)
@@ -48246,9 +48248,9 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
     specdec__store_u32(file + 8, 2);
     specdec__store_u32(file + 12, (uint32_t)count);
     specdec__store_u64(file + 16, vocabulary);
-    to = file + SPECDEC__NGRAM_HEAD_BYTES;
+    to = file + SPECDEC__NGRAM_FILE_HEAD_BYTES;
     for (i = 0; i < index->history_count; i++, to += 4)
-        specdec__store_u32(to, (uint32_t)*specdec__ngram_history_at(index, i));
+        specdec__store_u32(to, (uint32_t)*specdec__ngram_history_token(index, i));
     for (i = 0; i < index->size.readers; i++)
         to = specdec__ngram_save_sequence(&index->readers[i], to);
     specdec__store_u32(to, (uint32_t)entries);
@@ -48260,10 +48262,10 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
 /* Finds the parts of an n-gram file. Returns 0 if the file's size is not that of its parts, else 1. */
 static int specdec__ngram_find_file_parts(specdec__ngram_file *f, const unsigned char *data, size_t size)
 {
-    size_t left = size - SPECDEC__NGRAM_HEAD_BYTES - 8;
+    size_t left = size - SPECDEC__NGRAM_FILE_HEAD_BYTES - 8;
 
     f->count = specdec__load_u32(data + 12);
-    f->tokens = data + SPECDEC__NGRAM_HEAD_BYTES;
+    f->tokens = data + SPECDEC__NGRAM_FILE_HEAD_BYTES;
     f->entry_count = 0;
     if (f->count > left / 4)
         return 0;
@@ -48275,12 +48277,13 @@ static int specdec__ngram_find_file_parts(specdec__ngram_file *f, const unsigned
         return 0;
     f->entry_count = specdec__load_u32(f->entries);
     f->entries += 4;
-    return !((left - 4) % SPECDEC__NGRAM_ENTRY_BYTES) && (left - 4) / SPECDEC__NGRAM_ENTRY_BYTES == f->entry_count;
+    return !((left - 4) % SPECDEC__NGRAM_FILE_ENTRY_BYTES) &&
+           (left - 4) / SPECDEC__NGRAM_FILE_ENTRY_BYTES == f->entry_count;
 }
 
 /* Reads an entry of the table of most probable tokens. Returns 0 if its shares or tokens cannot be right, else 1.
    tokens: size of the vocabulary. */
-static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned char *from, int tokens)
+static int specdec__ngram_load_entry(specdec__recycle_entry *entry, const unsigned char *from, int tokens)
 {
     int k;
 
@@ -48301,10 +48304,10 @@ static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned ch
 static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const unsigned char *data, size_t size,
                                                 uint64_t vocabulary, int tokens, specdec_error *error)
 {
-    specdec__recycled entry;
+    specdec__recycle_entry entry;
     size_t i;
 
-    if (size < SPECDEC__NGRAM_HEAD_BYTES + 8 || memcmp(data, "SPECSEEN", 8) != 0)
+    if (size < SPECDEC__NGRAM_FILE_HEAD_BYTES + 8 || memcmp(data, "SPECSEEN", 8) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a file of what was seen");
     if (specdec__load_u32(data + 8) - 1 > 1)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "what was seen is of version %u (1 and 2 are read)",
@@ -48321,7 +48324,7 @@ static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const un
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "token %zu of what was seen is out of range", i);
     }
     for (i = 0; i < f->entry_count; i++)
-        if (!specdec__ngram_load_entry(&entry, f->entries + i * SPECDEC__NGRAM_ENTRY_BYTES, tokens))
+        if (!specdec__ngram_load_entry(&entry, f->entries + i * SPECDEC__NGRAM_FILE_ENTRY_BYTES, tokens))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "entry %zu of what was seen is out of range", i);
     return SPECDEC_OK;
 }
@@ -48336,7 +48339,7 @@ static specdec_result specdec__ngram_load_file(specdec__ngram *index, uint64_t v
 {
     const size_t room = (size_t)index->size.history;
     specdec__ngram_file f = {NULL, NULL, 0, 0};
-    specdec__recycled entry;
+    specdec__recycle_entry entry;
     specdec_result result = specdec__ngram_check_file(&f, (const unsigned char *)data, size, vocabulary, tokens, error);
     size_t i;
 
@@ -48348,11 +48351,11 @@ static specdec_result specdec__ngram_load_file(specdec__ngram *index, uint64_t v
         int32_t token = (int32_t)specdec__load_u32(f.tokens + i * 4);
 
         specdec__ngram_make_room(index);
-        specdec__ngram_replay_token(index, token);
+        specdec__ngram_count_history_token(index, token);
         specdec__ngram_append_history(index, token);
     }
     for (i = 0; i < f.entry_count && index->recycling.count; i++) {
-        specdec__ngram_load_entry(&entry, f.entries + i * SPECDEC__NGRAM_ENTRY_BYTES, tokens);
+        specdec__ngram_load_entry(&entry, f.entries + i * SPECDEC__NGRAM_FILE_ENTRY_BYTES, tokens);
         if (!specdec__recycle_entry_place(&index->recycling, entry.tag)->share[0])
             *specdec__recycle_entry_place(&index->recycling, entry.tag) = entry;
     }
@@ -48373,20 +48376,20 @@ SPECDEC__FOR_SIZE
                                              (docs/measured.md) */
 
 /* What the small cache holds of a sequence: some chunks of its keys and values, and its newest tokens. */
-typedef struct specdec__retrieved {
+typedef struct specdec__retrieved_sequence {
     specdec__view view;  /* slots of the small cache: first those of the chunks, then those of the sequence's tokens
                             from index `from` on */
     int from;            /* index of the first token behind the chunks; 0: the small cache holds nothing of the
                             sequence */
     int exact;           /* tokens from index `from` on whose keys are copies of the target's; keys behind them were
                             computed with the small cache */
-} specdec__retrieved;
+} specdec__retrieved_sequence;
 
 /* The small caches of a target, one for each sequence, and how their chunks of keys are chosen. */
 typedef struct specdec__retrieval {
     const specdec__context *target;  /* the target's context */
     float *logits;              /* (nodes of a step, vocab): logits of a step with the small cache */
-    specdec__retrieved *sequences; /* (sequences): what the small cache holds of each */
+    specdec__retrieved_sequence *sequences; /* (sequences): what the small cache holds of each */
     int chunk, chunks;          /* tokens of a chunk; chunks of a sequence that the small cache holds */
     int recent, most;           /* tokens behind the chunks that the small cache holds: at first, and at most */
     float *scores;              /* (threads, 5, candidates): scores of a sequence's chunks, then scratch for the parts
@@ -48469,7 +48472,7 @@ static void specdec__retrieve_find_dimensions(const specdec__context *c, const s
 }
 
 /* Running sums of the attention of up to four queries of row 0: in all, and of each chunk of keys. */
-typedef struct specdec__attending {
+typedef struct specdec__chunk_attention {
     specdec__scratch *scratch;     /* the thread's buffers: queries and scores */
     const specdec__layer *layer;   /* the layer whose keys are scored */
     int few_dimensions;            /* number of dimensions that scores are computed from; 0: all */
@@ -48478,12 +48481,12 @@ typedef struct specdec__attending {
     float *chunks;      /* (4, candidates): the part of each query's sum that is a chunk's */
     int query, count;   /* index of the first of the queries; number of queries */
     float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of attention weights */
-} specdec__attending;
+} specdec__chunk_attention;
 
 /* Computes scratch->scores (count, 64): the products of `count` queries with the 64 keys of a page, in the few largest
    dimensions. */
-static void specdec__retrieve_score_by_few(const specdec__context *c, const specdec__attending *t,
-                                           const unsigned char *keys)
+static void specdec__retrieve_score_by_few_dimensions(const specdec__context *c, const specdec__chunk_attention *t,
+                                                      const unsigned char *keys)
 {
     const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
     int i;
@@ -48504,14 +48507,14 @@ static void specdec__retrieve_score_by_few(const specdec__context *c, const spec
 
 /* Adds the keys in a segment of the target's view to the running attention sums. keys: the keys of the segment's page
    and kv head. */
-static void specdec__retrieve_add_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
+static void specdec__retrieve_add_segment(specdec__context *c, specdec__chunk_attention *t, const specdec__retrieval *r,
                                           const specdec__segment *a, const unsigned char *keys)
 {
     float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
     int q, k, at, end;
 
     if (t->few_dimensions)
-        specdec__retrieve_score_by_few(c, t, keys);
+        specdec__retrieve_score_by_few_dimensions(c, t, keys);
     else
         specdec__forward_compute_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim,
                                              SPECDEC__KEYS, specdec__forward_query_column(c, t->layer, 0, t->query),
@@ -48541,7 +48544,7 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
     const int group = layer->shape.heads / layer->shape.kv_heads;
     const specdec__segments *s = &r->whole->span[SPECDEC__WHOLE];
     const size_t row = (size_t)r->candidates * sizeof *scores;
-    specdec__attending t;
+    specdec__chunk_attention t;
     int i, q;
 
     memset(scores, 0, row);
@@ -48581,7 +48584,7 @@ static void specdec__retrieve_choose_chunks(const specdec__kernels *kernels, flo
 
 /* The function `recall` of the context with the small cache: chooses the chunks of a layer, head by head, and copies
    them over the former ones. Layers that share another layer's keys share its chunks. */
-static void specdec__retrieve_recall_layer(specdec__context *c, int thread, const specdec__layer *layer)
+static void specdec__retrieve_copy_chosen_chunks(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->before_attention_argument;
     float *scores = r->scores + 5 * (size_t)thread * (size_t)r->candidates;
@@ -48625,7 +48628,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.reserved_nodes = 2 * room.step_nodes + room.max_views * nodes;
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.step_nodes += r->chunks * chunk;
-    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.max_views);
+    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved_sequence, room.max_views);
     for (i = 0; i < room.max_views; i++)
         specdec__context_init_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
     if (!specdec__kv_types[target->kv.type].has_codes)
@@ -48654,7 +48657,7 @@ static int specdec__retrieve_reserve_tokens(specdec__retrieval *r, specdec__view
    the next step chooses, and exact copies of the keys behind them. Returns 0 if there is no room, else 1. */
 static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const specdec__view *whole)
 {
-    specdec__retrieved *t = &r->sequences[at];
+    specdec__retrieved_sequence *t = &r->sequences[at];
     const int kept = r->chunks * r->chunk, committed = whole->length;
     int layer, head, n, i, from;
 
@@ -48693,7 +48696,7 @@ static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
 
     r->context = *r->target;
     r->context.kv = kv;
-    r->context.before_attention = stale ? specdec__retrieve_recall_layer : NULL;
+    r->context.before_attention = stale ? specdec__retrieve_copy_chosen_chunks : NULL;
     r->context.before_attention_argument = r;
     r->context.logits = r->logits;
     memset(r->context.taps, 0, sizeof r->context.taps);
@@ -48712,12 +48715,12 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__FORCED_BYTES 64 /* bytes that a constraint forces and that are tokenized together, at most */
-#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path whose constraint states are
-                                                                    stored, at most */
-#define SPECDEC__CONSTRAINED_EXTRA 15 /* tokens that are checked one by one, besides the k wanted ones, before a mask of
-                                         all tokens is made */
+#define SPECDEC__CONSTRAINED_PATH_TOKENS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path whose constraint states
+                                                                         are stored, at most */
+#define SPECDEC__CONSTRAINED_EXTRA_CANDIDATES 15 /* tokens that are checked one by one, besides the k wanted ones,
+                                                    before a mask of all tokens is made */
 
-enum { SPECDEC__CONSTRAINED_MARKS = 24 }; /* control tokens with which tool calls are written, at most */
+enum { SPECDEC__CONSTRAINED_CALL_MARKS = 24 }; /* control tokens with which tool calls are written, at most */
 
 struct specdec__constrained;
 
@@ -48737,15 +48740,15 @@ typedef struct specdec__masker {
     int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5): the tokens that spell the forced bytes */
     void *scratch;             /* (scratch_bytes): memory of the tokenizer for SPECDEC__FORCED_BYTES bytes */
     size_t scratch_bytes;      /* bytes of scratch */
-    int32_t marks[SPECDEC__CONSTRAINED_MARKS]; /* (mark_count): control tokens that count as the text they are spelled
-                                                  with in tool calls */
+    int32_t marks[SPECDEC__CONSTRAINED_CALL_MARKS]; /* (mark_count): control tokens that count as the text they are
+                                                       spelled with in tool calls */
     int mark_count;            /* number of these tokens; -1: they were not searched yet */
     const struct specdec__constrained *owner; /* the sequence's constraint that the stored path belongs to */
     int base, path_count;      /* tokens of the sequence before the path; draft tokens of the path */
-    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count): the draft tokens of a path of the token tree, from its
-                                                  root on */
-    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): the constraint's state behind each token of
-                                         the path; the last one is scratch */
+    int32_t path[SPECDEC__CONSTRAINED_PATH_TOKENS]; /* (path_count): the draft tokens of a path of the token tree, from
+                                                       its root on */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_PATH_TOKENS + 1): the constraint's state behind each
+                                         token of the path; the last one is scratch */
 } specdec__masker;
 
 /* The constraint of a sequence. Its states depend only on the sequence's tokens from index `from` on. The state behind
@@ -48799,7 +48802,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.mask = SPECDEC__TAKE(arena, uint32_t, ((size_t)specdec__max_int(vocab_size, (int)vocab->count) + 31) / 32);
     made.row = SPECDEC__TAKE(arena, float, vocab_size);
     made.walk = SPECDEC__TAKE(arena, specdec__mask_walk, 1);
-    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_LEVELS + 1);
+    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_PATH_TOKENS + 1);
     made.forced = SPECDEC__TAKE(arena, int32_t, 4 * SPECDEC__FORCED_BYTES + 5);
     made.scratch_bytes = specdec__tokenize_scratch(vocab, SPECDEC__FORCED_BYTES);
     made.scratch = specdec__arena_reserve(arena, made.scratch_bytes, 1, SPECDEC__CACHE_LINE);
@@ -48949,7 +48952,7 @@ static const specdec_constraint_state *specdec__constrained_state_behind(specdec
     specdec__masker *m = c->masker;
     int i = 0, at;
 
-    if (c->length < c->from || count < c->length || count - c->length > SPECDEC__CONSTRAINED_LEVELS)
+    if (c->length < c->from || count < c->length || count - c->length > SPECDEC__CONSTRAINED_PATH_TOKENS)
         specdec__constrained_commit_state(c, text, count);
     if (count == c->length)
         return &c->state[0];
@@ -49031,7 +49034,7 @@ static int32_t specdec__constrained_forced_token(specdec__constrained *c, const 
     if (byte < 0)
         return -1;
     tokens = c->masker->forced;
-    state = &c->masker->states[SPECDEC__CONSTRAINED_LEVELS];
+    state = &c->masker->states[SPECDEC__CONSTRAINED_PATH_TOKENS];
     for (*state = *specdec__constrained_state_behind(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
          byte = specdec__mask_forced_byte(c->constraint, state)) {
         specdec__constraint_read_byte(c->constraint, state, (unsigned char)byte);
@@ -49143,7 +49146,7 @@ static const float *specdec__constrained_mask_row(specdec__constrained *c, const
 
         for (k = 0; k < end; k++) {
             m->row[i + k] = bits >> k & 1 ? logits[i + k] : none;
-            some |= m->row[i + k] >= -SPECDEC__SAMPLE_LARGEST;
+            some |= m->row[i + k] >= -SPECDEC__SAMPLE_LARGEST_FLOAT;
         }
     }
     for (i = 0; i < vocab && !some; i++) /* the model says nothing about them */
@@ -49175,7 +49178,7 @@ static int specdec__constrained_keep_allowed(specdec__constrained *c, const int3
     int i, kept = 0;
 
     for (i = 0; i < found && kept < k; i++)
-        if (candidates[i].logit >= -SPECDEC__SAMPLE_LARGEST &&
+        if (candidates[i].logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT &&
             specdec__constrained_state_allows(c, state, specdec__constrained_token_before(text, count),
                                               candidates[i].token))
             candidates[kept++] = candidates[i];
@@ -49193,9 +49196,9 @@ SPECDEC__FOR_SPEED
                                              chosen; a multiple of 64 */
 #define SPECDEC__ROW_LEAST_TOKENS    4096 /* tokens of a row of logits, at least, for blocks to pay */
 #define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks of a row in which a top-p set is searched, at most */
-#define SPECDEC__ROW_ROUNDS   4    /* draws from the whole row before the top-p set is listed */
-#define SPECDEC__ROW_ROUNDING 1e-6 /* sums that differ by less than this part of the whole may be equal, as floats are
-                                      rounded */
+#define SPECDEC__ROW_NUCLEUS_DRAWS   4    /* draws from the whole row before the top-p set is listed */
+#define SPECDEC__ROW_SUM_TOLERANCE 1e-6 /* sums that differ by less than this part of the whole may be equal, as floats
+                                           are rounded */
 
 /* How the target and drafters choose tokens from logits: settings of sampling, the constraint, and memory for
    candidates. */
@@ -49277,7 +49280,7 @@ static int specdec__row_list_best_blocks(const specdec__row *row, int k)
     blocks = items + row->size / 2 - count;
     specdec__row_find_blocks(row, blocks, k);
     least = blocks[k - 1].logit;
-    if (!(least >= -SPECDEC__SAMPLE_LARGEST))
+    if (!(least >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
         return 0;
     for (i = 0; i < k; i++)
         found = specdec__row_collect_block(row, blocks[i].token, least, items, found);
@@ -49330,16 +49333,16 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
     row->size = size;
     row->candidates.items = chooser->items;
     if (specdec__sample_alters_logits(s)) {
-        first = specdec__sampler_alter_row(&in, logits, chooser->items, chain, length);
-        row->logits = specdec__sampler_row(chooser->items, size);
+        first = specdec__sampler_alter_logits(&in, logits, chooser->items, chain, length);
+        row->logits = specdec__sampler_logits_row(chooser->items, size);
     }
     row->highest = row->kernels->largest(row->logits, size);
     next += first;
     length -= first;
     heated = length && next[length - 1] == SPECDEC_SAMPLER_TEMPERATURE && !(s->temperature_range > 0.0f);
-    if (!(s->temperature > 1e-6f) || !(row->highest >= -SPECDEC__SAMPLE_LARGEST) ||
-        !(row->highest <= SPECDEC__SAMPLE_LARGEST)) {
-        specdec__sample_list_row(&row->candidates, &in, logits);
+    if (!(s->temperature > 1e-6f) || !(row->highest >= -SPECDEC__SAMPLE_LARGEST_FLOAT) ||
+        !(row->highest <= SPECDEC__SAMPLE_LARGEST_FLOAT)) {
+        specdec__sample_apply_samplers(&row->candidates, &in, logits);
         return;
     }
     if (length == heated || (length == 1 + heated && next[0] == SPECDEC_SAMPLER_TOP_P)) {
@@ -49350,21 +49353,21 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
     if ((count = specdec__row_run_first_sampler(row, s, next[0])) > 0)
         row->candidates.count = specdec__sampler_run_chain(&in, next + 1, length - 1, chooser->items, count);
     else
-        specdec__sample_list_row(&row->candidates, &in, logits);
+        specdec__sample_apply_samplers(&row->candidates, &in, logits);
 }
 
 /* --- top-p ------------------------------------------------------------------------------------------------------- */
 
 /* Sums of the weights e^(logit - largest logit) of a row. */
-typedef struct specdec__row_mass {
+typedef struct specdec__row_weight_sums {
     double all, before; /* sum over all tokens; sum over the tokens that come before a certain one */
-} specdec__row_mass;
+} specdec__row_weight_sums;
 
 /* Sums the weights e^(logit - largest logit) over all tokens of a row, and over those that come before `limit`. */
-static specdec__row_mass specdec__row_sum_weights(const specdec__row *row, specdec_candidate limit)
+static specdec__row_weight_sums specdec__row_sum_weights(const specdec__row *row, specdec_candidate limit)
 {
     double lanes[32] = {0};
-    specdec__row_mass mass = {0, 0};
+    specdec__row_weight_sums mass = {0, 0};
     /* lower tokens count with the same logit, too: all above the next lower float; -0 is not one */
     const uint32_t bits = specdec__bits_from_float(limit.logit < 0.0f ? limit.logit : -0.0f);
     int i;
@@ -49381,17 +49384,17 @@ static specdec__row_mass specdec__row_sum_weights(const specdec__row *row, specd
 /* Returns whether two sums differ by no more than rounding errors. all: the sum of the whole row. */
 SPECDEC__INLINE int specdec__row_sums_equal(double sum, double wanted, double all)
 {
-    return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
+    return sum - wanted < SPECDEC__ROW_SUM_TOLERANCE * all && wanted - sum < SPECDEC__ROW_SUM_TOLERANCE * all;
 }
 
 /* Makes a list of the row's top-p set from the blocks with the largest logits. Returns how many candidates; 0: the set
    has tokens of other blocks, or rounding decides whether it has. */
-static int specdec__row_list_nucleus_few(const specdec__row *row)
+static int specdec__row_list_nucleus_of_blocks(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
     const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS_BLOCKS, row->size / SPECDEC__ROW_BLOCK_TOKENS / 8);
     const int count = specdec__row_list_best_blocks(row, most);
-    specdec__row_mass mass;
+    specdec__row_weight_sums mass;
     double wanted, reached = 0;
     int i, kept;
 
@@ -49404,7 +49407,7 @@ static int specdec__row_list_nucleus_few(const specdec__row *row)
     wanted = (double)row->top_p * mass.all;
     if (mass.before < wanted || specdec__row_sums_equal(mass.before, wanted, mass.all))
         return 0;
-    kept = specdec__sampler_keep_share(items, count, NULL, wanted, 0);
+    kept = specdec__sampler_keep_probability_share(items, count, NULL, wanted, 0);
     for (i = 0; i < kept - 1; i++)
         reached += (double)specdec__exp(items[i].logit);
     return specdec__row_sums_equal(reached, wanted, mass.all) ||
@@ -49416,13 +49419,13 @@ static int specdec__row_list_nucleus_few(const specdec__row *row)
 static void specdec__row_list_nucleus(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
-    float *all = specdec__sampler_row(items, row->size);
-    int i, count = specdec__row_list_nucleus_few(row);
+    float *all = specdec__sampler_logits_row(items, row->size);
+    int i, count = specdec__row_list_nucleus_of_blocks(row);
 
     if (!count) {
         for (i = 0; row->logits != all && i < row->size; i++)
             all[i] = specdec__sample_clean_logit(row->logits[i]);
-        count = specdec__sampler_list_row(items, row->size);
+        count = specdec__sampler_row_to_list(items, row->size);
         count = specdec__sampler_keep_top_p(items, count, row->top_p);
     }
     for (i = 0; i < count; i++)
@@ -49451,7 +49454,7 @@ static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row,
 
             candidate.token = i;
             candidate.logit = specdec__row_logit(row, i);
-            if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST) ||
+            if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT) ||
                 (limit && !specdec__sample_comes_before(candidate, *limit)))
                 continue;
             candidate.logit = candidate.logit / row->temperature;
@@ -49469,8 +49472,8 @@ static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_ro
     specdec_candidate limit = {0, 0}, worst = {0, 0};
     int round, i, held;
 
-    for (round = 0; round < SPECDEC__ROW_ROUNDS; round++, limit = worst) {
-        specdec__row_mass mass;
+    for (round = 0; round < SPECDEC__ROW_NUCLEUS_DRAWS; round++, limit = worst) {
+        specdec__row_weight_sums mass;
         double wanted;
 
         held = specdec__row_search_best(row, noise_row, round ? &limit : NULL, k, best);
@@ -49562,13 +49565,13 @@ enum {
    has another drafter of its own does); drafters only read it. */
 typedef struct specdec__draft_request {
     int at;               /* index of the sequence in the engine */
-    int32_t *text;        /* (count + levels): the sequence's tokens; drafters may write draft tokens behind them */
+    int32_t *text;        /* (count + max_levels): the sequence's tokens; drafters may write draft tokens behind them */
     int count;            /* tokens of the sequence; the root of the tree is text[count - 1] */
     const specdec_sampling *sampling;  /* the sequence's settings of sampling */
     specdec__constrained *constrained; /* the sequence's constraint; NULL: it has none */
     const specdec__view *view;         /* the sequence's keys and values in the target's cache; NULL while the engine is
                                           made */
-    int most, levels;     /* nodes and levels of a tree whose shape the drafter chooses, at most */
+    int max_nodes, max_levels; /* nodes and levels of a tree whose shape the drafter chooses, at most */
     specdec_rule rule;    /* the rule of verification, for which children are drawn */
     float *distributions; /* (tree size, vocab): where the rule needs it, the distribution that each node's children
                              were drawn from */
@@ -49602,19 +49605,19 @@ typedef struct specdec__draft_frontier {
                              kept */
 } specdec__draft_frontier;
 
-/* Which candidates of a draft tree the target verifies. Written by this part and by specdec__engine_keep_best. */
+/* Which candidates of a draft tree the target verifies. Written by this part and by specdec__engine_keep_best_nodes. */
 typedef struct specdec__draft_outcome {
     int32_t *kept;        /* (tree size): candidates to be verified, parents first, beginning with the root */
     int kept_count; /* number of candidates to be verified */
-    int32_t *place;       /* (capacity): index of each candidate's node in the merged tree; -1: it has none */
+    int32_t *merged_node;  /* (capacity): index of each candidate's node in the merged tree; -1: it has none */
 } specdec__draft_outcome;
 
 /* What drafting for one sequence costs. Written by tuning; specdec__draft_begin_proposal sets `seconds` to 0. */
-typedef struct specdec__draft_books {
+typedef struct specdec__draft_cost {
     double begun;         /* clock in seconds when the drafter was asked for draft tokens */
     double seconds;       /* seconds of drafting that count against the drafter */
     int idle_steps;       /* steps since the drafter was last asked for draft tokens */
-} specdec__draft_books;
+} specdec__draft_cost;
 
 /* All that a drafter proposes for one sequence in a step: the request, the tree of candidates, and what is done with
    it. */
@@ -49623,7 +49626,7 @@ typedef struct specdec__proposal {
     specdec__draft_tree drafts;        /* the drafter's tree of candidates */
     specdec__draft_frontier frontier;  /* the candidates that get children next */
     specdec__draft_outcome outcome;  /* the candidates that are verified */
-    specdec__draft_books books;  /* the seconds that drafting takes */
+    specdec__draft_cost cost;  /* the seconds that drafting takes */
 } specdec__proposal;
 
 /* Arguments of a drafter's function init. */
@@ -49640,7 +49643,7 @@ typedef struct specdec__draft_setup {
 typedef struct specdec__drafter specdec__drafter;
 
 /* Tokens [from, from + n) of a sequence, which the target has run and committed, with their hidden states. */
-typedef struct specdec__prefilled {
+typedef struct specdec__committed_tokens {
     int at;              /* index of the sequence in the engine */
     const int32_t *text; /* (count): the sequence's tokens */
     int count;           /* number of all tokens of the sequence */
@@ -49648,10 +49651,10 @@ typedef struct specdec__prefilled {
     int first;           /* index of the sequence's first node in the step's run */
     const int *path;     /* (n): the nodes of the committed tokens, counted from `first`; NULL: 0, 1, 2, ... */
     const float *state;  /* (width): hidden state of the last committed token; NULL: it was not computed */
-} specdec__prefilled;
+} specdec__committed_tokens;
 
 /* A verified tree of a sequence: the target's logits of its nodes, and the accepted path. */
-typedef struct specdec__verified {
+typedef struct specdec__verified_tree {
     int at;                  /* index of the sequence in the engine */
     const int32_t *text;     /* the sequence's tokens, those that the step has added included */
     int count;               /* number of tokens before the step: the root is text[count - 1] */
@@ -49665,7 +49668,7 @@ typedef struct specdec__verified {
     int length;              /* number of nodes on the path */
     int whole;               /* 1: all logits are computed; 0: only of nodes on the path, and only those of tokens that
                                 can be chosen, the others being -infinity */
-} specdec__verified;
+} specdec__verified_tree;
 
 /* A kind of drafter: a row of facts and functions. specdec__draft_NAME_kind writes the row of a kind into a struct of
    zeros: the columns in which the kind differs from 0 and NULL. All functions but fill_tree may be NULL; the comment's
@@ -49681,7 +49684,7 @@ typedef struct specdec__drafter_kind {
     int size, depth; /* default number of nodes and levels of its trees when no other kind drafts */
     /* 1: the kind also stores kept sequences: ended ones, room->kept_views of them, that later sequences can share.
        Their indices in share_prefix and truncate_sequence follow those of the `views` open sequences. 0: it does not */
-    int keeps_ended;
+    int keeps_ended_sequences;
     int nextn; /* 1: the kind's model is the NextN block in the target's files (multi-token prediction); 0: see
                   source */
     /* Initialises the drafter: takes the memory of its state from an arena, which may only count bytes. NULL: it has no
@@ -49715,7 +49718,7 @@ typedef struct specdec__drafter_kind {
     double (*level_cost)(const specdec__drafter *drafter, const specdec__model *target);
     /* Returns how many of the sequence's first `count` tokens the drafter has not prefilled. NULL: it prefills
        nothing. */
-    int (*count_behind)(const specdec__drafter *drafter, int at, int count);
+    int (*count_unprefilled)(const specdec__drafter *drafter, int at, int count);
     /* Prefills the first `count` tokens of the request's sequence. NULL: prefilling is part of drafting. */
     specdec_result (*prefill)(specdec__drafter *drafter, const specdec__draft_request *request, int count,
                               specdec_error *error);  /* Returns whether the drafter can draft behind the sequence's
@@ -49724,11 +49727,11 @@ typedef struct specdec__drafter_kind {
     int (*is_ready)(const specdec__drafter *drafter, int at, int count);
     /* Gives the drafter tokens that the target has committed, in order, some repeatedly, with the hidden states of
        drafter->taps. NULL: it uses no hidden states. */
-    specdec_result (*follow_target)(specdec__drafter *drafter, const specdec__prefilled *committed,
-                                    specdec_error *error);
+    specdec_result (*receive_states)(specdec__drafter *drafter, const specdec__committed_tokens *committed,
+                                     specdec_error *error);
     /* Returns of how many of the sequence's tokens the drafter has received hidden states: it needs those of the next
        token. NULL: it needs those of the last token only. */
-    int (*count_followed)(const specdec__drafter *drafter, int at);
+    int (*count_received_states)(const specdec__drafter *drafter, int at);
     /* Makes candidate `root`, which was extended and accepted with the path to it, the root of the tree; its
        descendants stay. NULL: no candidate can stay. */
     void (*keep_subtree)(specdec__drafter *drafter, int at, specdec__draft_tree *drafts, int root);
@@ -49737,8 +49740,8 @@ typedef struct specdec__drafter_kind {
     void (*set_threads)(specdec__drafter *drafter, specdec__pool *pool, int threads);
     /* Tells the drafter that the sequence, of `count` tokens, is part of the next step. NULL: the drafter need not
        know. */
-    void (*prepare)(specdec__drafter *drafter, int at, const int32_t *text, int count,
-                    const specdec_sampling *sampling);
+    void (*prepare_sequence)(specdec__drafter *drafter, int at, const int32_t *text, int count,
+                             const specdec_sampling *sampling);
     /* Returns whether the drafter can append the children of a candidate now, without waiting for a remote rank. NULL:
        it always can. */
     int (*can_extend)(const specdec__drafter *drafter, const specdec__draft_request *request, int candidate);
@@ -49746,7 +49749,7 @@ typedef struct specdec__drafter_kind {
        it never waits for a remote rank. */
     double (*seconds_until_more)(const specdec__drafter *drafter, const specdec__draft_request *request);
     /* Gives the drafter the target's logits of a verified tree. NULL: it does not use them. */
-    void (*see_logits)(specdec__drafter *drafter, const specdec__verified *judged);
+    void (*receive_logits)(specdec__drafter *drafter, const specdec__verified_tree *judged);
 } specdec__drafter_kind;
 
 /* A drafter's function share_prefix; NULL in a build in which an engine has one sequence only. */
@@ -49767,7 +49770,7 @@ struct specdec__drafter {
 /* --- any drafter -------------------------------------------------------------------------------------------------- */
 
 /* Takes the memory of a token tree of at most `size` nodes from an arena. */
-static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__arena *arena)
+static void specdec__draft_allocate_tree(specdec_tree *tree, int size, specdec__arena *arena)
 {
     memset(tree, 0, sizeof *tree);
     tree->capacity = size;
@@ -49776,9 +49779,9 @@ static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__aren
 }
 
 /* Takes the memory of a proposal from an arena: `capacity` candidates, of which at most `size` are verified. */
-static void specdec__draft_take_proposal(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
+static void specdec__draft_allocate_proposal(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
 {
-    specdec__draft_take_tree(&p->drafts.tree, capacity, arena);
+    specdec__draft_allocate_tree(&p->drafts.tree, capacity, arena);
     p->drafts.tokens = SPECDEC__TAKE(arena, int32_t, capacity);
     p->drafts.depth = SPECDEC__TAKE(arena, int32_t, capacity);
     p->drafts.extended = SPECDEC__TAKE(arena, unsigned char, capacity);
@@ -49786,7 +49789,7 @@ static void specdec__draft_take_proposal(specdec__proposal *p, int capacity, int
     p->drafts.moved = SPECDEC__TAKE(arena, int32_t, capacity);
     p->frontier.probability = SPECDEC__TAKE(arena, float, capacity);
     p->frontier.chosen = SPECDEC__TAKE(arena, int32_t, size);
-    p->outcome.place = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->outcome.merged_node = SPECDEC__TAKE(arena, int32_t, capacity);
     p->outcome.kept = SPECDEC__TAKE(arena, int32_t, size);
 }
 
@@ -49805,7 +49808,7 @@ static void specdec__draft_begin_proposal(specdec__proposal *p, int32_t *text, i
     p->request.rule = rule;
     p->outcome.kept[0] = 0;
     p->outcome.kept_count = 1;
-    p->books.seconds = 0;
+    p->cost.seconds = 0;
     if (p->frontier.valid_at == count)
         return;
     specdec__tree_put_node(&drafts->tree, 0, -1, 0);
@@ -49821,7 +49824,7 @@ static void specdec__draft_begin_proposal(specdec__proposal *p, int32_t *text, i
 }
 
 /* Marks the first `count` candidates of a proposal as those to be verified. */
-static void specdec__draft_keep_first(specdec__proposal *p, int count)
+static void specdec__draft_select_first_candidates(specdec__proposal *p, int count)
 {
     int i;
 
@@ -49831,18 +49834,18 @@ static void specdec__draft_keep_first(specdec__proposal *p, int count)
 }
 
 /* The token tree of a sequence that the target verifies: the trees of all drafters, merged into one. */
-typedef struct specdec__merged {
+typedef struct specdec__merged_tree {
     specdec_tree tree;  /* parents and ranks of the nodes */
     int32_t *tokens;    /* (capacity): token of each node */
     signed char *owner; /* (capacity): index of the drafter that was the first to propose each node; -1: the root */
     float *worth;       /* (capacity): probability that each node is accepted, at most its parent's */
-} specdec__merged;
+} specdec__merged_tree;
 
 /* Merges the drafters' candidates that are to be verified into one tree of at most `most` nodes, for sequence `at`. A
    token that an earlier drafter proposed behind the same node is not added again; a token that one drafter proposes
    twice is added twice, as it was drawn twice. */
-static void specdec__draft_merge_trees(specdec__merged *m, specdec__drafter *drafters, int count, int at, int32_t root,
-                                       int most)
+static void specdec__draft_merge_trees(specdec__merged_tree *m, specdec__drafter *drafters, int count, int at,
+                                       int32_t root, int most)
 {
     specdec_tree *tree = &m->tree;
     int i, j, k;
@@ -49856,16 +49859,16 @@ static void specdec__draft_merge_trees(specdec__merged *m, specdec__drafter *dra
         specdec__draft_outcome *outcome = &drafters[i].proposals[at].outcome;
         const int before = tree->n;
 
-        memset(outcome->place, -1, (size_t)drafts->tree.n * sizeof *outcome->place);
-        outcome->place[0] = 0;
+        memset(outcome->merged_node, -1, (size_t)drafts->tree.n * sizeof *outcome->merged_node);
+        outcome->merged_node[0] = 0;
         for (k = 1; k < outcome->kept_count; k++) {
-            const int node = outcome->kept[k], parent = outcome->place[drafts->tree.parents[node]];
+            const int node = outcome->kept[k], parent = outcome->merged_node[drafts->tree.parents[node]];
 
             if (parent < 0 || drafts->tokens[node] < 0)
                 continue;
-            j = specdec__tree_child(tree, parent, parent + 1);
+            j = specdec__tree_next_child(tree, parent, parent + 1);
             while (j < before && m->tokens[j] != drafts->tokens[node])
-                j = specdec__tree_child(tree, parent, j + 1);
+                j = specdec__tree_next_child(tree, parent, j + 1);
             if (j >= before) {
                 if (tree->n >= most)
                     continue;
@@ -49874,7 +49877,7 @@ static void specdec__draft_merge_trees(specdec__merged *m, specdec__drafter *dra
                 m->tokens[j] = drafts->tokens[node];
                 m->owner[j] = (signed char)i;
             }
-            outcome->place[node] = j;
+            outcome->merged_node[node] = j;
         }
     }
 }
@@ -49885,17 +49888,17 @@ static int specdec__draft_find_candidate(const specdec__draft_outcome *outcome, 
     int k;
 
     for (k = 0; k < outcome->kept_count; k++)
-        if (outcome->place[outcome->kept[k]] == node)
+        if (outcome->merged_node[outcome->kept[k]] == node)
             return outcome->kept[k];
     return -1;
 }
 
 /* Prunes a merged tree to the root and the first `most` draft tokens with worth[i] >= least. Returns how many draft
    tokens are left. */
-static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *drafters, int count, int at, float least,
-                                     int most)
+static int specdec__draft_prune_tree(specdec__merged_tree *m, specdec__drafter *drafters, int count, int at,
+                                     float least, int most)
 {
-    int32_t now[SPECDEC__MAX_TREE];
+    int32_t now[SPECDEC__MAX_TREE_NODES];
     int i, k, kept = 1;
 
     now[0] = 0;
@@ -49916,7 +49919,7 @@ static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *draft
         const specdec__draft_outcome *outcome = &drafters[i].proposals[at].outcome;
 
         for (k = 0; k < outcome->kept_count; k++) {
-            int32_t *place = &outcome->place[outcome->kept[k]];
+            int32_t *place = &outcome->merged_node[outcome->kept[k]];
 
             *place = *place >= 0 ? now[*place] : -1;
         }
@@ -49928,7 +49931,7 @@ static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *draft
    nodes, the root first). */
 static void specdec__draft_commit_path(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int length)
 {
-    int32_t own[SPECDEC__MAX_TREE];
+    int32_t own[SPECDEC__MAX_TREE_NODES];
     int i, node;
 
     for (i = 1; i < length && (node = specdec__draft_find_candidate(&p->outcome, path[i])) >= 0; i++)
@@ -49963,7 +49966,7 @@ SPECDEC__FOR_SIZE
 
 /* A short vocabulary of a drafter: copies of some rows of its output matrix, which tokens these rows belong to, and
    what a level costs with the copies and with the whole matrix. */
-typedef struct specdec__short {
+typedef struct specdec__short_vocabulary {
     const specdec__matrix *full_matrix; /* (tokens, columns): the output matrix with all rows */
     specdec__matrix matrix;      /* (rows, columns): the copied rows, in tiles */
     unsigned char *tiles;        /* memory of `matrix`: tiles of 16 rows, interleaved */
@@ -49986,7 +49989,7 @@ typedef struct specdec__short {
     double mean_levels;               /* mean number of levels of a draft tree */
     double written_tokens, missed_tokens; /* decoded tokens; those of them without a copied row; older ones weigh
                                              less */
-} specdec__short;
+} specdec__short_vocabulary;
 
 /* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the number
    that the caller asks for (0: as many as pay, -1: none); level: bytes of weights that a level reads. */
@@ -50003,7 +50006,7 @@ static int specdec__short_count_rows(const specdec__matrix *full, int wanted, si
 
 /* Gives copied row `row` to a token. worth: how often the clock passes over the row at first. Returns the token that
    had the row. */
-static int32_t specdec__short_put_token(specdec__short *s, int row, int32_t token, int worth)
+static int32_t specdec__short_set_row_token(specdec__short_vocabulary *s, int row, int32_t token, int worth)
 {
     const int32_t before = s->ids[row];
 
@@ -50027,8 +50030,8 @@ static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
 
 /* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences, from an arena. level: bytes of
    weights that a level reads with all rows. */
-static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
-                                const specdec__vocab *vocab, specdec__arena *arena)
+static void specdec__short_init(specdec__short_vocabulary *s, const specdec__matrix *full, int rows, int texts,
+                                size_t level, const specdec__vocab *vocab, specdec__arena *arena)
 {
     const size_t tile_bytes = specdec__matrix_tile_bytes(full), bytes = full->row_bytes * (size_t)full->rows;
     int i;
@@ -50058,12 +50061,12 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
     for (i = rows; s->noted_tokens && i < full->rows && i < (int)vocab->count; i++)
         if (s->clock_hand > rows / 2 &&
             (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_is_end(vocab, i)))
-            specdec__short_put_token(s, s->clock_hand--, i, SPECDEC__SHORT_MOST_PASSES);
+            specdec__short_set_row_token(s, s->clock_hand--, i, SPECDEC__SHORT_MOST_PASSES);
 }
 
 /* Notes that a token has occurred in a sequence, and gives it a copied row if it has none. Returns the token that lost
    its row; -1: no token did. */
-static int32_t specdec__short_note_token(specdec__short *s, int32_t token)
+static int32_t specdec__short_note_token(specdec__short_vocabulary *s, int32_t token)
 {
     const int row = s->row_of_token[token];
 
@@ -50073,13 +50076,13 @@ static int32_t specdec__short_note_token(specdec__short *s, int32_t token)
     }
     for (; s->passes_left[s->clock_hand]; s->clock_hand = s->clock_hand ? s->clock_hand - 1 : s->matrix.rows - 1)
         s->passes_left[s->clock_hand]--;
-    return specdec__short_put_token(s, s->clock_hand, token, 1);
+    return specdec__short_set_row_token(s, s->clock_hand, token, 1);
 }
 
 /* Notes the new tokens of sequence `at`, up to text[count]. Tokens from id `vocab` on get no rows. whole (vocab): a row
    of logits, in which tokens that lose their rows become -infinity. */
-static void specdec__short_count_text(specdec__short *s, int at, const int32_t *text, int count, int vocab,
-                                      float *whole)
+static void specdec__short_note_sequence(specdec__short_vocabulary *s, int at, const int32_t *text, int count,
+                                         int vocab, float *whole)
 {
     int i = specdec__min_int(s->noted_tokens[at], count);
     const int writes = i && count - i <= SPECDEC_TREE_MAX_DEPTH; /* else it is a prompt */
@@ -50101,7 +50104,7 @@ static void specdec__short_count_text(specdec__short *s, int at, const int32_t *
 }
 
 /* Copies the rows of all stale tiles from the file's matrix into the tiles. */
-static void specdec__short_copy_rows(specdec__short *s)
+static void specdec__short_copy_rows(specdec__short_vocabulary *s)
 {
     const specdec__matrix *m = &s->matrix;
     const size_t tile_bytes = specdec__matrix_tile_bytes(m), blocks = (size_t)m->columns / m->type->block;
@@ -50121,7 +50124,7 @@ static void specdec__short_copy_rows(specdec__short *s)
 
 /* Returns the seconds of a level with the copied rows (on 1) or with the whole matrix (on 0): measured, or in
    proportion to bytes. */
-static double specdec__short_level_seconds(const specdec__short *s, int on)
+static double specdec__short_level_seconds(const specdec__short_vocabulary *s, int on)
 {
     const double row = (double)s->full_matrix->row_bytes;
     const double bytes[2] = {s->rest_bytes + row * s->full_matrix->rows, s->rest_bytes + row * s->matrix.rows};
@@ -50131,7 +50134,7 @@ static double specdec__short_level_seconds(const specdec__short *s, int on)
 
 /* Returns the expected tokens a second of a step with a draft tree. level: seconds of a level; share: the part of all
    tokens that have copied rows; step: seconds of the target's step. */
-static double specdec__short_token_rate(const specdec__short *s, double level, double share, double step)
+static double specdec__short_token_rate(const specdec__short_vocabulary *s, double level, double share, double step)
 {
     const double depth = s->mean_levels > 1 ? s->mean_levels : 1;
     double tokens = 1, path = 1, i;
@@ -50143,7 +50146,7 @@ static double specdec__short_token_rate(const specdec__short *s, double level, d
 
 /* Chooses whether the next tree is drafted with the copied rows or with the whole matrix. step: seconds of the target's
    step; 0: unknown. */
-static void specdec__short_choose_matrix(specdec__short *s, double step)
+static void specdec__short_choose_matrix(specdec__short_vocabulary *s, double step)
 {
     const double share = s->written_tokens > 0 ? 1 - s->missed_tokens / s->written_tokens : 1;
     int on = 1;
@@ -50159,7 +50162,7 @@ static void specdec__short_choose_matrix(specdec__short *s, double step)
 }
 
 /* Adds the measured seconds of a level to the mean of the matrix in use. */
-static void specdec__short_add_time(specdec__short *s, double seconds)
+static void specdec__short_add_time(specdec__short_vocabulary *s, double seconds)
 {
     double *mean = &s->seconds[s->in_use];
 
@@ -50182,7 +50185,8 @@ typedef struct specdec__levels {
     specdec__chooser chooser;  /* how tokens are chosen from logits */
     int vocab;         /* number of tokens that may be proposed: those that the target and the drafter's model share */
     int vocab_rows;    /* floats of a row of request->distributions: the target's vocabulary */
-    specdec__short *short_rows; /* copied rows of the drafter's output matrix (>>speculation/short); NULL: none */
+    specdec__short_vocabulary *short_rows; /* copied rows of the drafter's output matrix (>>speculation/short); NULL:
+                                              none */
     specdec__context *context; /* the context of the drafter's model; set only where there are short_rows */
     const int32_t *ids; /* (id_count): the token of each logit of a row; NULL: logit i is that of token i */
     int id_count;       /* logits of a row; tokens at ids */
@@ -50224,9 +50228,8 @@ static void specdec__chooser_prepare_row(const specdec__chooser *chooser, specde
 
 /* Writes the k best tokens of a row of logits (vocab) behind text (count) to `best`, best first, whether the constraint
    allows them or not. Returns how many it writes. */
-static int specdec__choose_unconstrained(const specdec__chooser *chooser, const float *logits, int vocab,
-                                         const int32_t *text,
-                                         int count, int k, specdec_candidate *best)
+static int specdec__choose_best_unconstrained(const specdec__chooser *chooser, const float *logits, int vocab,
+                                              const int32_t *text, int count, int k, specdec_candidate *best)
 {
     const specdec_sampling *s = chooser->sampling;
     specdec__row row;
@@ -50240,13 +50243,13 @@ static int specdec__choose_unconstrained(const specdec__chooser *chooser, const 
 /* Writes the k best tokens that the constraint allows to `best`, best first, from a row of logits (vocab) behind text
    (count). The best tokens are checked one by one, unless samplers shorten the list of candidates, or too few of those
    tokens are allowed: then the row is masked first. Returns how many it writes. */
-static int specdec__choose_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
-                                   const int32_t *text, int count, int k, specdec_candidate *best)
+static int specdec__choose_best_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
+                                        const int32_t *text, int count, int k, specdec_candidate *best)
 {
     specdec__constrained *c = chooser->constrained;
     const specdec_sampling *s = chooser->sampling;
-    const int asked = specdec__min_int(k, SPECDEC__MAX_CHILDREN) + SPECDEC__CONSTRAINED_EXTRA;
-    specdec_candidate candidates[SPECDEC__MAX_CHILDREN + SPECDEC__CONSTRAINED_EXTRA];
+    const int asked = specdec__min_int(k, SPECDEC__MAX_CHILDREN) + SPECDEC__CONSTRAINED_EXTRA_CANDIDATES;
+    specdec_candidate candidates[SPECDEC__MAX_CHILDREN + SPECDEC__CONSTRAINED_EXTRA_CANDIDATES];
     const int32_t forced = specdec__constrained_forced_token(c, text, count);
     specdec__row row;
     int found, i;
@@ -50257,7 +50260,7 @@ static int specdec__choose_allowed(const specdec__chooser *chooser, const float 
         return 1;
     }
     if (!c->allow && !specdec__sample_drops_candidates(s)) {
-        found = specdec__choose_unconstrained(chooser, logits, vocab, text, count, asked, candidates);
+        found = specdec__choose_best_unconstrained(chooser, logits, vocab, text, count, asked, candidates);
         found = specdec__constrained_keep_allowed(c, text, count, found, k, candidates);
         memcpy(best, candidates, (size_t)found * sizeof *best);
         if (found == k)
@@ -50265,24 +50268,25 @@ static int specdec__choose_allowed(const specdec__chooser *chooser, const float 
     }
     specdec__chooser_prepare_row(chooser, &row, logits, vocab, text, count);
     found = specdec__row_best_tokens(&row, s->seed, (uint64_t)count, specdec__min_int(k, SPECDEC__MAX_CHILDREN), best);
-    for (i = 1; i < found && best[i].logit >= -SPECDEC__SAMPLE_LARGEST; i++)
+    for (i = 1; i < found && best[i].logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT; i++)
         continue;
     return specdec__min_int(found, i);
 }
 
 /* Writes the k best tokens of a row of logits (vocab) behind recent (recent_count) to `best`, best first, in the order
    that sampling and the constraint give: the first one is the token of plain decoding. Returns how many it writes. */
-static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
-                           int recent_count, int k, specdec_candidate *best)
+static int specdec__choose_best_tokens(const specdec__chooser *chooser, const float *logits, int vocab,
+                                       const int32_t *recent, int recent_count, int k, specdec_candidate *best)
 {
     return specdec__constrained_is_limited(chooser->constrained)
-               ? specdec__choose_allowed(chooser, logits, vocab, recent, recent_count, k, best)
-               : specdec__choose_unconstrained(chooser, logits, vocab, recent, recent_count, k, best);
+               ? specdec__choose_best_allowed(chooser, logits, vocab, recent, recent_count, k, best)
+               : specdec__choose_best_unconstrained(chooser, logits, vocab, recent, recent_count, k, best);
 }
 
 /* Writes the tokens on a tree's path from the root (excluded) to a node into request->text, behind the sequence's
    tokens. Returns the number of tokens of sequence and path together. */
-static int specdec__draft_write_path(const specdec__draft_request *request, const specdec__draft_tree *drafts, int node)
+static int specdec__draft_write_path_tokens(const specdec__draft_request *request, const specdec__draft_tree *drafts,
+                                            int node)
 {
     int length = request->count + drafts->depth[node], at;
 
@@ -50324,7 +50328,7 @@ static const float *specdec__draft_logits_row(const specdec__levels *m, int i)
 
 /* Returns the seed by which the child of rank `rank` is drawn for a rule of rejection. It differs from the target's
    seed, so that the draws are independent. */
-static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule, int rank)
+static uint64_t specdec__draft_child_seed(const specdec_sampling *s, specdec_rule rule, int rank)
 {
     const uint64_t seed = s->seed ^ 0x6a09e667f3bcc909u;
 
@@ -50346,14 +50350,16 @@ static int specdec__draft_draw_children(specdec__levels *m, const specdec__draft
     specdec__chooser_prepare_row(&m->chooser, &row, logits, m->vocab, request->text, length);
     specdec__row_write_weights(&row, q);
     if (request->rule == SPECDEC_RULE_SEQUOIA) {
-        found = specdec__row_best_tokens(&row, specdec__draft_seed(s, request->rule, 1), (uint64_t)length, count, best);
+        found = specdec__row_best_tokens(&row, specdec__draft_child_seed(s, request->rule, 1), (uint64_t)length, count,
+                                         best);
         for (i = 0; i < found; i++)
             if (q[best[i].token] > 0)
                 best[drawn++] = best[i];
         return drawn;
     }
     for (i = 0; i < count; i++)
-        specdec__row_best_tokens(&row, specdec__draft_seed(s, request->rule, i + 1), (uint64_t)length, 1, &best[i]);
+        specdec__row_best_tokens(&row, specdec__draft_child_seed(s, request->rule, i + 1), (uint64_t)length, 1,
+                                 &best[i]);
     return count;
 }
 
@@ -50382,7 +50388,7 @@ static int specdec__draft_best_children(specdec__levels *m, const specdec__draft
                                         int length, int count, specdec_candidate *best)
 {
     if (!SPECDEC__VERIFIERS || request->rule == SPECDEC_RULE_COUPLED)
-        return specdec__choose(&m->chooser, logits, m->vocab, request->text, length, count, best);
+        return specdec__choose_best_tokens(&m->chooser, logits, m->vocab, request->text, length, count, best);
     return request->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest_children(m, request, logits, length, count,
                                                                                    best)
                                                : specdec__draft_draw_children(m, request, node, logits, length, count,
@@ -50397,15 +50403,15 @@ static void specdec__draft_choose_children(specdec__levels *m, const specdec__dr
     const specdec_tree *tree = &drafts->tree;
     const float *logits = specdec__draft_logits_row(m, at);
     specdec_candidate best[SPECDEC__MAX_CHILDREN];
-    const int first = specdec__tree_child(tree, node, node + 1), length = specdec__draft_write_path(request, drafts,
-                                                                                                    node);
+    const int first = specdec__tree_next_child(tree, node, node + 1),
+              length = specdec__draft_write_path_tokens(request, drafts, node);
     int count = 0, found, i;
 
-    for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
+    for (i = first; i < tree->n; i = specdec__tree_next_child(tree, node, i + 1))
         count++;
     found = specdec__draft_best_children(m, request, node, logits, length,
                                          specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
-    for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
+    for (i = first; i < tree->n; i = specdec__tree_next_child(tree, node, i + 1))
         drafts->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
@@ -50418,7 +50424,7 @@ static void specdec__draft_append_children(specdec__levels *m, const specdec__dr
 {
     specdec_candidate best[SPECDEC__GROWN_CHILDREN];
     const float *logits = specdec__draft_logits_row(m, row);
-    const int length = specdec__draft_write_path(request, drafts, node);
+    const int length = specdec__draft_write_path_tokens(request, drafts, node);
     const int most = specdec__min_int(SPECDEC__GROWN_CHILDREN, drafts->tree.capacity - drafts->tree.n);
     float weight[SPECDEC__GROWN_CHILDREN], total = 0;
     const int found = specdec__draft_best_children(m, request, node, logits, length, most, best);
@@ -50472,9 +50478,9 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
    copies. */
 static void specdec__levels_choose_vocabulary(specdec__levels *m, const specdec__draft_request *request)
 {
-    specdec__short *s = m->short_rows;
+    specdec__short_vocabulary *s = m->short_rows;
 
-    specdec__short_count_text(s, request->at, request->text, request->count, m->vocab, m->whole);
+    specdec__short_note_sequence(s, request->at, request->text, request->count, m->vocab, m->whole);
     s->mean_levels += (m->runs + 1 - s->mean_levels) / (s->mean_levels > 0 ? 8 : 1);
     m->runs = 0;
     specdec__short_choose_matrix(s, 4 * request->wait_seconds);
@@ -50508,7 +50514,7 @@ static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specd
     specdec__levels *m = (specdec__levels *)d->state;
     const specdec_tree *tree = &drafts->tree;
     specdec_result result = specdec__draft_begin_tree(d, request, drafts, error);
-    int32_t level[SPECDEC__MAX_TREE];
+    int32_t level[SPECDEC__MAX_TREE_NODES];
     int from, to, i, count, n = 0;
 
     if (result)
@@ -50519,7 +50525,7 @@ static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specd
     for (from = 1; from < tree->n && drafts->depth[from] < d->levels; from = to, n += count) {
         count = 0;
         for (to = from; to < tree->n && drafts->depth[to] == drafts->depth[from]; to++)
-            if (drafts->tokens[to] >= 0 && specdec__tree_child(tree, to, to + 1) < tree->n)
+            if (drafts->tokens[to] >= 0 && specdec__tree_next_child(tree, to, to + 1) < tree->n)
                 level[count++] = to;
         if (count && (result = specdec__draft_run_candidates(d, request, drafts, level, n, count, error)) != SPECDEC_OK)
             return result;
@@ -50673,19 +50679,19 @@ static void specdec__levels_kind(specdec__drafter_kind *kind)
 }
 
 /* Takes the memory of a short vocabulary from an arena, if one may pay or the configuration asks for it. */
-static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, const specdec__draft_setup *setup,
-                                       specdec__arena *arena)
+static void specdec__levels_allocate_short_vocabulary(specdec__levels *m, specdec__context *c,
+                                                      const specdec__draft_setup *setup, specdec__arena *arena)
 {
     const specdec__model *target = setup->target->model;
     const size_t level = specdec__levels_weight_bytes(c->model, target);
     const int rows = m->id_count ? 0 : specdec__short_count_rows(c->output, setup->config->draft_vocabulary, level);
-    specdec__short counted, *s;
+    specdec__short_vocabulary counted, *s;
     int i;
 
     m->short_rows = NULL;
     if (!rows)
         return;
-    s = SPECDEC__TAKE(arena, specdec__short, 1);
+    s = SPECDEC__TAKE(arena, specdec__short_vocabulary, 1);
     m->short_rows = s;
     memset(&counted, 0, sizeof counted);
     specdec__short_init(s ? s : &counted, c->output, rows, setup->room->max_views, level, &target->vocab, arena);
@@ -50864,7 +50870,7 @@ static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int o
 }
 
 /* Returns how many of a sequence's first `count` tokens the draft model has to prefill before the next tree. */
-static int specdec__draft_model_count_behind(const specdec__drafter *d, int at, int count)
+static int specdec__draft_model_count_unprefilled(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_model *m = (const specdec__draft_model *)d->state;
     const int keys = count - m->skipped[at];
@@ -50931,7 +50937,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)d->model->output.rows;
-    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
+    specdec__levels_allocate_short_vocabulary(&m->levels, &m->context, setup, arena);
     m->levels.begin = specdec__draft_model_begin_tree;
     m->levels.run = specdec__draft_model_run_level;
     return SPECDEC_OK;
@@ -50954,11 +50960,11 @@ static void specdec__draft_model_kind(specdec__drafter_kind *kind)
     kind->commit_path = specdec__draft_model_commit_path;
     kind->truncate_sequence = specdec__draft_model_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_model_share_prefix);
-    kind->count_behind = specdec__draft_model_count_behind;
+    kind->count_unprefilled = specdec__draft_model_count_unprefilled;
     kind->prefill = specdec__draft_model_prefill;
     kind->keep_subtree = SPECDEC__OS_THREADS ? specdec__draft_model_keep_subtree : NULL;
     kind->set_threads = SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL;
-    kind->keeps_ended = 1;
+    kind->keeps_ended_sequences = 1;
 }
 
 SPECDEC__FOR_SPEED
@@ -50971,32 +50977,32 @@ SPECDEC__FOR_SIZE
 
 /* The state common to drafters that need no cache, but the target's hidden state of the token before the root. It is
    the first member of their own state. */
-typedef struct specdec__draft_last {
+typedef struct specdec__draft_last_hidden {
     specdec__levels levels;  /* the state common to drafters that draft level by level; must be first */
     int width;    /* floats of a hidden state */
     float *state; /* (sequences, width): the target's hidden state of the last token that it ran */
     int *known;   /* (sequences): the index of that token in its sequence; -1: no hidden state is stored */
-} specdec__draft_last;
+} specdec__draft_last_hidden;
 
 /* The state of a drafter that is a file of heads (MLP speculator, Medusa). */
 typedef struct specdec__draft_heads {
-    specdec__draft_last last; /* must be first */
+    specdec__draft_last_hidden last; /* must be first */
     specdec__heads heads;     /* the heads, with the buffers of a level */
     float *inner; /* (1 + tree size, stride of the heads' states): the heads' states behind the root, then behind each
                      candidate */
 } specdec__draft_heads;
 
 /* Returns the stored hidden state (width) of sequence `at`. */
-static float *specdec__draft_last_state(const specdec__draft_last *m, int at)
+static float *specdec__draft_last_hidden_state(const specdec__draft_last_hidden *m, int at)
 {
     return m->state + (size_t)at * (size_t)m->width;
 }
 
 /* Drops the hidden state of a sequence that is cut to its first `length` tokens, if the state is that of a dropped
    token. */
-static void specdec__draft_last_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
+static void specdec__draft_last_hidden_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
-    specdec__draft_last *m = (specdec__draft_last *)d->state;
+    specdec__draft_last_hidden *m = (specdec__draft_last_hidden *)d->state;
 
     (void)text;
     if (m->known[at] >= length)
@@ -51005,40 +51011,42 @@ static void specdec__draft_last_truncate_sequence(specdec__drafter *d, int at, c
 
 /* Makes sequence `at` begin as sequence `of`: copies the stored hidden state if it is that of one of the first `length`
    tokens. */
-static void specdec__draft_last_share_prefix(specdec__drafter *d, int at, int of, int length)
+static void specdec__draft_last_hidden_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
-    specdec__draft_last *m = (specdec__draft_last *)d->state;
+    specdec__draft_last_hidden *m = (specdec__draft_last_hidden *)d->state;
 
     m->known[at] = m->known[of] < length ? m->known[of] : -1;
-    memcpy(specdec__draft_last_state(m, at), specdec__draft_last_state(m, of), (size_t)m->width * sizeof(float));
+    memcpy(specdec__draft_last_hidden_state(m, at), specdec__draft_last_hidden_state(m, of),
+           (size_t)m->width * sizeof(float));
 }
 
 /* Returns whether the target's hidden state of the token before the root is stored. */
-static int specdec__draft_last_is_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_last_hidden_is_ready(const specdec__drafter *d, int at, int count)
 {
-    const specdec__draft_last *m = (const specdec__draft_last *)d->state;
+    const specdec__draft_last_hidden *m = (const specdec__draft_last_hidden *)d->state;
 
     return m->known[at] >= 0 && m->known[at] == count - 2;
 }
 
 /* Stores the target's hidden state of the last committed token, if it was computed. */
-static specdec_result specdec__draft_last_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
-                                                        specdec_error *error)
+static specdec_result specdec__draft_last_hidden_receive_states(specdec__drafter *d,
+                                                                const specdec__committed_tokens *committed,
+                                                                specdec_error *error)
 {
-    specdec__draft_last *m = (specdec__draft_last *)d->state;
+    specdec__draft_last_hidden *m = (specdec__draft_last_hidden *)d->state;
 
     (void)error;
     if (!committed->state)
         return SPECDEC_OK;
     m->known[committed->at] = committed->from + committed->n - 1;
-    memcpy(specdec__draft_last_state(m, committed->at), committed->state, (size_t)m->width * sizeof(float));
+    memcpy(specdec__draft_last_hidden_state(m, committed->at), committed->state, (size_t)m->width * sizeof(float));
     return SPECDEC_OK;
 }
 
 /* Takes the memory for hidden states, and that common to drafters that draft level by level, from an arena. model: the
    drafter's. */
-static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
-                                     const specdec__draft_setup *setup, specdec__arena *arena)
+static void specdec__draft_last_hidden_init(specdec__draft_last_hidden *m, const specdec__model *model, int width,
+                                            const specdec__draft_setup *setup, specdec__arena *arena)
 {
     const int views = setup->room->max_views;
     int i;
@@ -51070,7 +51078,7 @@ static specdec_result specdec__draft_heads_compute_level(specdec__draft_heads *m
 /* Copies the target's hidden state of sequence `at` to the input of the first level, which has one row. */
 static void specdec__draft_heads_set_first_input(specdec__draft_heads *m, int at)
 {
-    memcpy(m->heads.input, specdec__draft_last_state(&m->last, at),
+    memcpy(m->heads.input, specdec__draft_last_hidden_state(&m->last, at),
            (size_t)m->heads.context.model->embedding * sizeof(float));
 }
 
@@ -51094,7 +51102,7 @@ static specdec_result specdec__draft_heads_run_level(specdec__drafter *d, const 
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
     const size_t stride = (size_t)specdec__forward_stride(d->model->feed_forward);
-    int32_t tokens[SPECDEC__MAX_TREE];
+    int32_t tokens[SPECDEC__MAX_TREE_NODES];
     int i;
 
     if (!d->model->speculator->chained) {
@@ -51135,7 +51143,7 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
                              "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",
                              model->embedding, model->vocab_size, target->embedding, target->vocab_size);
     d->levels = model->head_count;
-    specdec__draft_last_init(&m->last, model, model->embedding, setup, arena);
+    specdec__draft_last_hidden_init(&m->last, model, model->embedding, setup, arena);
     specdec__heads_init(&m->heads, model, setup->target, setup->threads, size, arena);
     m->inner = SPECDEC__TAKE(arena, float,
                              ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
@@ -51153,11 +51161,11 @@ static void specdec__draft_heads_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 4;
     kind->init = specdec__draft_heads_init;
-    kind->truncate_sequence = specdec__draft_last_truncate_sequence;
-    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_share_prefix);
+    kind->truncate_sequence = specdec__draft_last_hidden_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_hidden_share_prefix);
     kind->level_cost = specdec__draft_heads_level_cost;
-    kind->is_ready = specdec__draft_last_is_ready;
-    kind->follow_target = specdec__draft_last_follow_target;
+    kind->is_ready = specdec__draft_last_hidden_is_ready;
+    kind->receive_states = specdec__draft_last_hidden_receive_states;
 }
 
 SPECDEC__FOR_SPEED
@@ -51345,7 +51353,7 @@ static int specdec__draft_layer_is_ready(const specdec__drafter *d, int at, int 
 }
 
 /* Returns of how many of a sequence's tokens the hidden states were received. */
-static int specdec__draft_layer_count_followed(const specdec__drafter *d, int at)
+static int specdec__draft_layer_count_received_states(const specdec__drafter *d, int at)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
 
@@ -51354,8 +51362,8 @@ static int specdec__draft_layer_count_followed(const specdec__drafter *d, int at
 
 /* Makes room for hidden states of the sequence of `committed`: drops those of pairs that the layer has run, except the
    last. If there are none, the layer first runs all pairs whose tokens are known. */
-static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, const specdec__prefilled *committed,
-                                                       specdec_error *error)
+static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m,
+                                                       const specdec__committed_tokens *committed, specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[committed->at];
     const size_t stride = (size_t)specdec__forward_states_stride(m->context.model);
@@ -51375,8 +51383,9 @@ static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, 
 
 /* Stores the hidden states of committed tokens that are new. Where hidden states of a sequence were missed, nothing is
    drafted for it until it is cut. */
-static specdec_result specdec__draft_layer_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
-                                                         specdec_error *error)
+static specdec_result specdec__draft_layer_receive_states(specdec__drafter *d,
+                                                          const specdec__committed_tokens *committed,
+                                                          specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->sequences[committed->at];
@@ -51464,7 +51473,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
-    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
+    specdec__levels_allocate_short_vocabulary(&m->levels, &m->context, setup, arena);
     m->levels.begin = specdec__draft_layer_begin_tree;
     m->levels.run = specdec__draft_layer_run_level;
     return SPECDEC_OK;
@@ -51482,9 +51491,9 @@ static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
     kind->truncate_sequence = specdec__draft_layer_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_layer_share_prefix);
     kind->is_ready = specdec__draft_layer_is_ready;
-    kind->follow_target = specdec__draft_layer_follow_target;
-    kind->count_followed = specdec__draft_layer_count_followed;
-    kind->keeps_ended = 1;
+    kind->receive_states = specdec__draft_layer_receive_states;
+    kind->count_received_states = specdec__draft_layer_count_received_states;
+    kind->keeps_ended_sequences = 1;
 }
 
 /* Writes the row of the kind of drafter whose layer is the NextN block in the target's files; otherwise as
@@ -51511,7 +51520,7 @@ SPECDEC__FOR_SIZE
 
 /* The state of a drafter that is an assistant: layers that attend to the target's own keys and values (Gemma 4). */
 typedef struct specdec__draft_assistant {
-    specdec__draft_last last; /* the target's last hidden state of each sequence; must be first */
+    specdec__draft_last_hidden last; /* the target's last hidden state of each sequence; must be first */
     const specdec__context *target;  /* the target's context, whose cache the assistant reads */
     float *own_states;   /* (1 + tree size, stride of states): the assistant's hidden states behind the root, then
                             behind each candidate */
@@ -51658,7 +51667,8 @@ static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, c
 
     if (!request->view || request->view->length < 1 || request->view->length != request->count - 1)
         return SPECDEC_ERROR_FULL;
-    specdec__draft_assistant_put_input(m, 0, drafts->tokens[0], specdec__draft_last_state(&m->last, request->at));
+    specdec__draft_assistant_put_input(m, 0, drafts->tokens[0],
+                                       specdec__draft_last_hidden_state(&m->last, request->at));
     return specdec__draft_assistant_run_rows(m, request, 0, 1, error);
 }
 
@@ -51684,7 +51694,7 @@ static int specdec__draft_assistant_is_ready(const specdec__drafter *d, int at, 
 {
     const specdec__view *view = d->proposals[at].request.view;
 
-    return view && view->length == count - 1 && specdec__draft_last_is_ready(d, at, count);
+    return view && view->length == count - 1 && specdec__draft_last_hidden_is_ready(d, at, count);
 }
 
 /* Checks that an assistant can read the target's keys: the numbers of heads, their sizes, and the layers agree. */
@@ -51719,8 +51729,8 @@ static specdec_result specdec__draft_assistant_check_target(const specdec__model
 
 /* Takes the memory for logits by centroids from an arena; where the file has no centroids, that for a short vocabulary,
    if one may pay. */
-static void specdec__draft_assistant_take_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
-                                               specdec__arena *arena)
+static void specdec__draft_assistant_allocate_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
+                                                   specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
     const int size = setup->config->tree_size;
@@ -51729,7 +51739,7 @@ static void specdec__draft_assistant_take_rows(specdec__draft_assistant *m, cons
 
     m->rows = m->row = NULL;
     if (!model->reads.centroids) {
-        specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
+        specdec__levels_allocate_short_vocabulary(&m->last.levels, &m->context, setup, arena);
         return;
     }
     m->rows = SPECDEC__TAKE(arena, float, all);
@@ -51759,7 +51769,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
         return result;
     room.step_nodes = size;
     m->target = target;
-    specdec__draft_last_init(&m->last, d->model, d->model->reads.width, setup, arena);
+    specdec__draft_last_hidden_init(&m->last, d->model, d->model->reads.width, setup, arena);
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, size, arena);
     m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
@@ -51767,8 +51777,8 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     m->last.levels.logits = m->context.logits;
     m->last.levels.stride = (size_t)m->context.output->rows;
     if (!d->model->reads.centroids)
-        specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
-    specdec__draft_assistant_take_rows(m, setup, arena);
+        specdec__levels_allocate_short_vocabulary(&m->last.levels, &m->context, setup, arena);
+    specdec__draft_assistant_allocate_rows(m, setup, arena);
     m->last.levels.begin = specdec__draft_assistant_begin_tree;
     m->last.levels.run = specdec__draft_assistant_run_level;
     return SPECDEC_OK;
@@ -51782,10 +51792,10 @@ static void specdec__draft_assistant_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_assistant_init;
-    kind->truncate_sequence = specdec__draft_last_truncate_sequence;
-    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_share_prefix);
+    kind->truncate_sequence = specdec__draft_last_hidden_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_hidden_share_prefix);
     kind->is_ready = specdec__draft_assistant_is_ready;
-    kind->follow_target = specdec__draft_last_follow_target;
+    kind->receive_states = specdec__draft_last_hidden_receive_states;
 }
 
 SPECDEC__FOR_SPEED
@@ -52024,7 +52034,8 @@ static specdec_result specdec__draft_block_run_block(specdec__draft_block *m, co
     specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
     specdec__view *view = &m->views[request->at];
-    const int deepest = specdec__max_int(specdec__max_int(request->levels - 1, drafts->depth[drafts->tree.n - 1]), 1);
+    const int deepest = specdec__max_int(specdec__max_int(request->max_levels - 1, drafts->depth[drafts->tree.n - 1]),
+                                         1);
     const int rows = specdec__min_int(b->size - b->draft_row, deepest);
     specdec__batch batch = specdec__forward_make_view_batch(c, view, 0, b->size);
     specdec_result result;
@@ -52061,7 +52072,7 @@ static specdec_result specdec__draft_block_run_level(specdec__drafter *d, const 
                                                      int from,
                                                      int count, specdec_error *error)
 {
-    int32_t tokens[SPECDEC__MAX_TREE];
+    int32_t tokens[SPECDEC__MAX_TREE_NODES];
     int i;
 
     (void)request;
@@ -52098,15 +52109,16 @@ static int specdec__draft_block_is_ready(const specdec__drafter *d, int at, int 
 }
 
 /* Returns how many of a sequence's tokens have keys of the drafter, as their hidden states were received. */
-static int specdec__draft_block_count_followed(const specdec__drafter *d, int at)
+static int specdec__draft_block_count_received_states(const specdec__drafter *d, int at)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length;
 }
 
 /* Computes the drafter's keys of committed tokens whose hidden states are new. Where hidden states of a sequence were
    missed, nothing is drafted for it until it is cut. */
-static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
-                                                         specdec_error *error)
+static specdec_result specdec__draft_block_receive_states(specdec__drafter *d,
+                                                          const specdec__committed_tokens *committed,
+                                                          specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
     specdec__view *view = &m->views[committed->at];
@@ -52135,7 +52147,7 @@ static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, co
 }
 
 /* Takes the memory for rows of logits behind tokens of a level from an arena. */
-static void specdec__draft_block_take_rows(specdec__draft_block *m, int size, specdec__arena *arena)
+static void specdec__draft_block_allocate_rows(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
     const specdec__block_model *b = &model->block;
@@ -52204,7 +52216,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
         if (m->views && i >= setup->room->max_views)
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
-    specdec__draft_block_take_rows(m, setup->config->tree_size, arena);
+    specdec__draft_block_allocate_rows(m, setup->config->tree_size, arena);
     m->levels.begin = specdec__draft_block_begin_tree;
     m->levels.run = specdec__draft_block_run_level;
     return SPECDEC_OK;
@@ -52221,9 +52233,9 @@ static void specdec__draft_block_kind(specdec__drafter_kind *kind)
     kind->truncate_sequence = specdec__draft_block_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_block_share_prefix);
     kind->is_ready = specdec__draft_block_is_ready;
-    kind->follow_target = specdec__draft_block_follow_target;
-    kind->count_followed = specdec__draft_block_count_followed;
-    kind->keeps_ended = 1;
+    kind->receive_states = specdec__draft_block_receive_states;
+    kind->count_received_states = specdec__draft_block_count_received_states;
+    kind->keeps_ended_sequences = 1;
 }
 
 SPECDEC__FOR_SPEED
@@ -52237,7 +52249,7 @@ SPECDEC__FOR_SIZE
 /* Removes from a draft tree the draft tokens that the sequence's constraint forbids, and their descendants. */
 static void specdec__draft_ngram_drop_forbidden(const specdec__draft_request *request, specdec__draft_tree *drafts)
 {
-    int32_t now[SPECDEC__MAX_TREE];
+    int32_t now[SPECDEC__MAX_TREE_NODES];
     int i, n = 1;
 
     now[0] = drafts->depth[0] = 0;
@@ -52246,7 +52258,7 @@ static void specdec__draft_ngram_drop_forbidden(const specdec__draft_request *re
 
         now[i] = -1;
         if (parent < 0 || !specdec__constrained_allows_token(request->constrained, request->text,
-                                                             specdec__draft_write_path(request, drafts, parent),
+                                                             specdec__draft_write_path_tokens(request, drafts, parent),
                                                              drafts->tokens[i]))
             continue;
         specdec__tree_put_node(&drafts->tree, n, parent, specdec__tree_next_rank(&drafts->tree, n, parent));
@@ -52264,12 +52276,12 @@ static specdec_result specdec__draft_ngram_fill_tree(specdec__drafter *d, const 
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[request->at];
-    specdec__ngram_wish wish;
+    specdec__ngram_tree_limits wish;
     specdec_result result;
     int i;
 
-    wish.n = request->most;
-    wish.d = request->levels;
+    wish.n = request->max_nodes;
+    wish.d = request->max_levels;
     wish.least = SPECDEC__NGRAM_LEAST_PROBABILITY;
     wish.coupled = request->rule == SPECDEC_RULE_COUPLED && request->sampling->temperature > 0;
     wish.seed = request->sampling->seed;
@@ -52284,7 +52296,7 @@ static specdec_result specdec__draft_ngram_fill_tree(specdec__drafter *d, const 
 
 /* Updates how much each source of n-grams is trusted, from the token that followed text[length]. */
 static void specdec__draft_ngram_learn_token(specdec__ngram *index, specdec__ngram_reader *reader,
-                                             specdec__ngram_place *place, const int32_t *text, int length)
+                                             specdec__ngram_path *place, const int32_t *text, int length)
 {
     specdec__ngram_extend_sequence(index, reader, text, length);
     place->run = specdec__ngram_longest_run(index, reader);
@@ -52294,8 +52306,8 @@ static void specdec__draft_ngram_learn_token(specdec__ngram *index, specdec__ngr
 }
 
 /* Stores the target's most probable tokens at a node of a verified tree, if the node's logits were computed. */
-static void specdec__draft_ngram_recycle_row(specdec__ngram *index, const specdec__ngram_place *place,
-                                             const specdec__verified *j, int node)
+static void specdec__draft_ngram_recycle_row(specdec__ngram *index, const specdec__ngram_path *place,
+                                             const specdec__verified_tree *j, int node)
 {
     if (j->logits)
         specdec__recycle_store_row(&index->recycling, place->tail, place->known, j->kernels,
@@ -52304,16 +52316,16 @@ static void specdec__draft_ngram_recycle_row(specdec__ngram *index, const specde
 
 /* Learns from the tokens that a step has decoded, and stores the target's most probable tokens behind every node of the
    verified tree, accepted or not. */
-static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__verified *j)
+static void specdec__draft_ngram_receive_logits(specdec__drafter *d, const specdec__verified_tree *j)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[j->at];
-    specdec__ngram_place place;
-    unsigned char reached[SPECDEC__MAX_TREE] = {0};
+    specdec__ngram_path place;
+    unsigned char reached[SPECDEC__MAX_TREE_NODES] = {0};
     int i, node;
 
     for (i = 0; i < j->length; i++) {
-        specdec__ngram_set_place(&place, j->tree, j->tokens, 0, j->text, j->count + i);
+        specdec__ngram_set_path(&place, j->tree, j->tokens, 0, j->text, j->count + i);
         place.root = !i;
         reached[j->path[i]] = 1;
         if (reader->length <= j->count + i)
@@ -52323,7 +52335,7 @@ static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__
     for (node = 1; node < j->tree->n && j->whole; node++) {
         if (reached[node])
             continue;
-        specdec__ngram_set_place(&place, j->tree, j->tokens, node, j->text, j->count);
+        specdec__ngram_set_path(&place, j->tree, j->tokens, node, j->text, j->count);
         specdec__draft_ngram_recycle_row(index, &place, j, node);
     }
 }
@@ -52356,7 +52368,7 @@ static void specdec__draft_ngram_end_sequence(specdec__drafter *d, int at, const
 }
 
 /* Returns how many of a sequence's first `count` tokens are not counted in the index yet. */
-static int specdec__draft_ngram_count_behind(const specdec__drafter *d, int at, int count)
+static int specdec__draft_ngram_count_unprefilled(const specdec__drafter *d, int at, int count)
 {
     return count - ((const specdec__ngram *)d->state)->readers[at].length;
 }
@@ -52407,8 +52419,8 @@ static void specdec__draft_ngram_kind(specdec__drafter_kind *kind)
     kind->truncate_sequence = specdec__draft_ngram_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_ngram_share_prefix);
     kind->end_sequence = specdec__draft_ngram_end_sequence;
-    kind->count_behind = specdec__draft_ngram_count_behind;
-    kind->see_logits = specdec__draft_ngram_see_logits;
+    kind->count_unprefilled = specdec__draft_ngram_count_unprefilled;
+    kind->receive_logits = specdec__draft_ngram_receive_logits;
 }
 
 SPECDEC__FOR_SPEED
@@ -52429,8 +52441,8 @@ static specdec_result specdec__draft_forced_fill_tree(specdec__drafter *d, const
     (void)d;
     (void)error;
     drafts->tree.n = 1;
-    while (specdec__constrained_is_limited(request->constrained) && drafts->tree.n < request->most &&
-           drafts->tree.n < request->levels &&
+    while (specdec__constrained_is_limited(request->constrained) && drafts->tree.n < request->max_nodes &&
+           drafts->tree.n < request->max_levels &&
            (token = specdec__constrained_forced_token(request->constrained, request->text, length)) >= 0) {
         const int node = drafts->tree.n++;
 
@@ -52506,19 +52518,19 @@ static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recal
     int i;
 
     q->request.at = request->at;
-    q->request.levels = drafts->tree.n - 1 - done;
-    q->request.most = m->nodes;
+    q->request.max_levels = drafts->tree.n - 1 - done;
+    q->request.max_nodes = m->nodes;
     q->frontier.valid_at = 0;
-    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path(request, drafts, done), &m->sampling,
-                                  SPECDEC_RULE_COUPLED);
+    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path_tokens(request, drafts, done),
+                                  &m->sampling, SPECDEC_RULE_COUPLED);
     q->request.constrained = request->constrained;
     if (m->first_drafter.kind.level_cost)
         specdec__draft_recall_write_tree(&q->drafts.tree, m->nodes);
     specdec_tree_depth(&q->drafts.tree, q->drafts.depth);
-    while (q->drafts.depth[q->drafts.tree.n - 1] >= q->request.levels)
+    while (q->drafts.depth[q->drafts.tree.n - 1] >= q->request.max_levels)
         q->drafts.tree.n--;
-    if (q->request.levels > 1 && (result = m->first_drafter.kind.fill_tree(&m->first_drafter, &q->request, &q->drafts,
-                                                                           error)) != SPECDEC_OK)
+    if (q->request.max_levels > 1 &&
+        (result = m->first_drafter.kind.fill_tree(&m->first_drafter, &q->request, &q->drafts, error)) != SPECDEC_OK)
         return result;
     for (i = 0; i < q->drafts.tree.n; i++) {
         c->tokens[i] = specdec__max_int(q->drafts.tokens[i], 0);
@@ -52543,9 +52555,9 @@ static void specdec__draft_recall_verify_first_level(specdec__draft_recall *m, c
         specdec__draft_choose_children(&m->levels, request, drafts, *done, node);
         if (drafts->tokens[*done + 1] < 0 || ++*done == drafts->tree.n - 1)
             break;
-        for (k = specdec__tree_child(&q->drafts.tree, node, node + 1);
+        for (k = specdec__tree_next_child(&q->drafts.tree, node, node + 1);
              k < q->drafts.tree.n && q->drafts.tokens[k] != drafts->tokens[*done];)
-            k = specdec__tree_child(&q->drafts.tree, node, k + 1);
+            k = specdec__tree_next_child(&q->drafts.tree, node, k + 1);
         if (k >= q->drafts.tree.n)
             break;
         node = k;
@@ -52572,7 +52584,7 @@ static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const
     if (request->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
         m->sampling.temperature = 0;
     else if (request->rule != SPECDEC_RULE_COUPLED)
-        m->sampling.seed = specdec__draft_seed(request->sampling, request->rule, 1);
+        m->sampling.seed = specdec__draft_child_seed(request->sampling, request->rule, 1);
     for (i = 1; i < drafts->tree.n; i++)
         drafts->tokens[i] = -1;
     while (!result && done < drafts->tree.n - 1 && done > before) {
@@ -52592,7 +52604,7 @@ static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const
 static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
-    specdec__retrieved *t = &m->cache.sequences[at];
+    specdec__retrieved_sequence *t = &m->cache.sequences[at];
 
     if (length < t->from + t->exact)
         specdec__retrieve_drop_sequence(&m->cache, at);
@@ -52663,7 +52675,7 @@ static specdec_result specdec__draft_recall_init_first_level(specdec__draft_reca
     m->first_drafter.levels = SPECDEC_TREE_MAX_DEPTH;
     inner.capacity = size;
     inner.window = SPECDEC__RECALL_WINDOW;
-    specdec__draft_take_proposal(&m->first_proposal, size, size, arena);
+    specdec__draft_allocate_proposal(&m->first_proposal, size, size, arena);
     return m->first_drafter.kind.init(&m->first_drafter, &inner, arena, error);
 }
 
@@ -52800,11 +52812,11 @@ SPECDEC__FOR_SIZE
                                             losses */
 #define SPECDEC__TUNE_REST_CREDIT 0.1 /* credit, in plain steps a step, that a resting drafter gets which expects twice
                                          the rate */
-#define SPECDEC__TUNE_REST_STEPS 4       /* steps between two estimates of the rate of a drafter that rests */
+#define SPECDEC__TUNE_REST_ESTIMATE_STEPS 4       /* steps between two estimates of the rate of a drafter that rests */
 #define SPECDEC__TUNE_RANKS 8            /* ranks of children (1st, 2nd, ... most probable) whose acceptance is measured
                                             separately */
-#define SPECDEC__TUNE_BINS 10            /* ranges of a drafter's probability for a token whose acceptance is measured
-                                            separately */
+#define SPECDEC__TUNE_PROBABILITY_RANGES 10            /* ranges of a drafter's probability for a token whose acceptance
+                                                          is measured separately */
 #define SPECDEC__TUNE_DECAY 0.99         /* factor, at each step, of the weight of older observations of acceptance */
 #define SPECDEC__TUNE_DRIFT_SHARE 0.9   /* share of a change in the time of one step width that applies to the times of
                                            all widths */
@@ -52845,9 +52857,10 @@ typedef struct specdec__tune_drafter {
     double offered[SPECDEC__TUNE_RANKS];  /* by rank: children of accepted nodes that the drafter proposed, and whose
                                              siblings of lower rank were not accepted */
     double accepted[SPECDEC__TUNE_RANKS]; /* by rank: how many of these children were accepted */
-    double share[SPECDEC__TUNE_BINS];     /* by range of probability: sum of the drafter's probabilities for children of
-                                             accepted nodes */
-    double hits[SPECDEC__TUNE_BINS];      /* by range of probability: how many of these children were accepted */
+    double share[SPECDEC__TUNE_PROBABILITY_RANGES];     /* by range of probability: sum of the drafter's probabilities
+                                                           for children of accepted nodes */
+    double hits[SPECDEC__TUNE_PROBABILITY_RANGES];      /* by range of probability: how many of these children were
+                                                           accepted */
 } specdec__tune_drafter;
 
 /* What was measured of the load: the prompt tokens that are prefilled in steps in which other sequences decode. */
@@ -52870,8 +52883,8 @@ typedef struct specdec__tune {
     int count;                                          /* number of drafters */
     int async;                                          /* index into `steps`: 1: a drafter drafts while the target runs
                                                            a step; 0: none does */
-    specdec__tune_mean steps[2][SPECDEC__MAX_TREE + 1]; /* seconds of the target's steps, by async and by number of
-                                                           nodes */
+    specdec__tune_mean steps[2][SPECDEC__MAX_TREE_NODES + 1]; /* seconds of the target's steps, by async and by number
+                                                                 of nodes */
     specdec__tune_drafter drafters[SPECDEC__MAX_DRAFTERS];  /* (count): what was measured of each drafter */
 } specdec__tune;
 
@@ -52889,8 +52902,8 @@ static void specdec__tune_add_drafter(specdec__tune *tune, double cost, int rank
         t->offered[i] = 4;
         t->accepted[i] = i ? 0.5 : 2.4;
     }
-    for (i = 0; i < SPECDEC__TUNE_BINS; i++) {
-        t->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
+    for (i = 0; i < SPECDEC__TUNE_PROBABILITY_RANGES; i++) {
+        t->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_PROBABILITY_RANGES;
         t->hits[i] = (cost > 0 ? 0.6 : 1) * t->share[i];
     }
     t->retry_steps = 16;
@@ -52915,7 +52928,7 @@ static double specdec__tune_plain_seconds(const specdec__tune *tune)
     const specdec__tune_mean *step = tune->steps[tune->async];
     int n = 1;
 
-    while (n < SPECDEC__MAX_TREE && !(step[n].seconds > 0))
+    while (n < SPECDEC__MAX_TREE_NODES && !(step[n].seconds > 0))
         n++;
     return step[n].seconds / (1 + 0.1 * (n - 1));
 }
@@ -52933,9 +52946,9 @@ static void specdec__tune_estimate_times(const specdec__tune *tune, double *time
     times[0] = 0;
     times[1] = specdec__tune_plain_seconds(tune);
     for (n = 2; n <= most; n++) {
-        for (next = specdec__max_int(next, n); next <= SPECDEC__MAX_TREE && !(step[next].seconds > 0); next++)
+        for (next = specdec__max_int(next, n); next <= SPECDEC__MAX_TREE_NODES && !(step[next].seconds > 0); next++)
             continue;
-        if (next <= SPECDEC__MAX_TREE) {
+        if (next <= SPECDEC__MAX_TREE_NODES) {
             times[n] = times[n - 1] + (step[next].seconds - times[n - 1]) / (next - n + 1);
         } else {
             slope = known > 1 ? (times[known] - times[1]) / (known - 1) : 0;
@@ -52951,7 +52964,7 @@ static void specdec__tune_estimate_times(const specdec__tune *tune, double *time
 
 /* Writes p[k]: the measured probability that a drafter's child of rank k + 1 is accepted and those of lower ranks are
    not. */
-static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
+static void specdec__tune_acceptance_by_rank(const specdec__tune_drafter *t, double *p)
 {
     double left = 0.999;
     int i;
@@ -52963,16 +52976,17 @@ static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
 }
 
 /* Returns which range of probabilities a draft token belongs to, by the drafter's probability for it. */
-SPECDEC__INLINE int specdec__tune_share_bin(float probability)
+SPECDEC__INLINE int specdec__tune_probability_range(float probability)
 {
-    return specdec__max_int(0, specdec__min_int(SPECDEC__TUNE_BINS - 1, (int)(probability * SPECDEC__TUNE_BINS)));
+    return specdec__max_int(0, specdec__min_int(SPECDEC__TUNE_PROBABILITY_RANGES - 1,
+                                                (int)(probability * SPECDEC__TUNE_PROBABILITY_RANGES)));
 }
 
 /* Returns the measured probability that a draft token is accepted once its parent is. share: the drafter's own
    probability for it. */
 static double specdec__tune_share_probability(const specdec__tune_drafter *t, float share)
 {
-    int bin = specdec__tune_share_bin(share);
+    int bin = specdec__tune_probability_range(share);
     double p = (double)share * t->hits[bin] / t->share[bin];
 
     return t->certain ? 1 : p < 0.999 ? p : 0.999;
@@ -52980,8 +52994,8 @@ static double specdec__tune_share_probability(const specdec__tune_drafter *t, fl
 
 /* Computes frontier.probability, the probability that the path from the root is accepted, for all draft tokens from
    index `from` on, by their shares. Tokens deeper than `deepest` levels get 0: they are not verified in this step. */
-static void specdec__tune_set_paths(const specdec__tune_drafter *t, const specdec__draft_tree *drafts,
-                                    specdec__draft_frontier *frontier, int from, int deepest)
+static void specdec__tune_set_path_probabilities(const specdec__tune_drafter *t, const specdec__draft_tree *drafts,
+                                                 specdec__draft_frontier *frontier, int from, int deepest)
 {
     float *probability = frontier->probability;
     int i;
@@ -52999,10 +53013,10 @@ static void specdec__tune_count_children(specdec__tune_drafter *t, const specdec
 {
     int i, came = 0;
 
-    for (i = specdec__tree_child(&p->drafts.tree, reached, reached + 1); i < p->drafts.tree.n;
-         i = specdec__tree_child(&p->drafts.tree, reached, i + 1)) {
+    for (i = specdec__tree_next_child(&p->drafts.tree, reached, reached + 1); i < p->drafts.tree.n;
+         i = specdec__tree_next_child(&p->drafts.tree, reached, i + 1)) {
         int rank = specdec__min_int(p->drafts.tree.ranks[i], SPECDEC__TUNE_RANKS) - 1;
-        int hit = p->outcome.place[i] >= 0 ? p->outcome.place[i] == node : p->drafts.tokens[i] == token;
+        int hit = p->outcome.merged_node[i] >= 0 ? p->outcome.merged_node[i] == node : p->drafts.tokens[i] == token;
 
         if (p->drafts.tokens[i] < 0)
             continue;
@@ -53010,14 +53024,14 @@ static void specdec__tune_count_children(specdec__tune_drafter *t, const specdec
         t->accepted[rank] += hit && !came;
         came |= hit;
         if (p->frontier.shares) {
-            t->share[specdec__tune_share_bin(p->drafts.share[i])] += (double)p->drafts.share[i];
-            t->hits[specdec__tune_share_bin(p->drafts.share[i])] += hit;
+            t->share[specdec__tune_probability_range(p->drafts.share[i])] += (double)p->drafts.share[i];
+            t->hits[specdec__tune_probability_range(p->drafts.share[i])] += hit;
         }
     }
 }
 
 /* Multiplies the counts seen[i] and accepted[i] (count) by SPECDEC__TUNE_DECAY where seen[i] is above `enough`. */
-static void specdec__tune_decay_pairs(double *seen, double *accepted, int count, double enough)
+static void specdec__tune_decay_counts(double *seen, double *accepted, int count, double enough)
 {
     int i;
 
@@ -53029,34 +53043,34 @@ static void specdec__tune_decay_pairs(double *seen, double *accepted, int count,
 }
 
 /* Reduces the weight of all older observations of acceptance. It is called once a step. */
-static void specdec__tune_decay(specdec__tune *tune)
+static void specdec__tune_decay_acceptance(specdec__tune *tune)
 {
     int i;
 
     for (i = 0; i < tune->count; i++) {
         specdec__tune_drafter *t = &tune->drafters[i];
 
-        specdec__tune_decay_pairs(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
-        specdec__tune_decay_pairs(t->share, t->hits, SPECDEC__TUNE_BINS, 1);
+        specdec__tune_decay_counts(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
+        specdec__tune_decay_counts(t->share, t->hits, SPECDEC__TUNE_PROBABILITY_RANGES, 1);
     }
 }
 
 /* The limits and costs by which the token tree of one sequence is chosen in a step. */
-typedef struct specdec__plan {
+typedef struct specdec__tree_plan {
     double other_tokens;                 /* expected tokens of the step's other sequences */
     double plain_rate;                   /* tokens a second of the step if this sequence's tree is the root alone */
     double rate;                         /* best tokens a second that the drafters asked so far expect, at least
                                             plain_rate */
     int most;                            /* nodes of the tree, the root included, at most */
     int fixed;                           /* 1: the configuration fixes the tree, whatever it costs; 0: it does not */
-    double times[SPECDEC__MAX_TREE + 1]; /* seconds of the whole step, by the number of nodes of this tree */
-} specdec__plan;
+    double times[SPECDEC__MAX_TREE_NODES + 1]; /* seconds of the whole step, by the number of nodes of this tree */
+} specdec__tree_plan;
 
 /* Returns how many nodes, the root and the most probable draft tokens, at most `count`, give the most expected tokens a
    second (*rate). worth (count): probabilities of acceptance, falling; drafting: seconds of drafting. 1: the root alone
    is best. */
-static int specdec__tune_best_nodes(const specdec__plan *plan, const double *worth, int count, double drafting,
-                                    double *rate)
+static int specdec__tune_best_node_count(const specdec__tree_plan *plan, const double *worth, int count,
+                                         double drafting, double *rate)
 {
     const double *times = plan->times;
     double expected = 1 + plan->other_tokens;
@@ -53095,7 +53109,7 @@ SPECDEC__INLINE double specdec__tune_level_seconds(const specdec__tune_drafter *
 }
 
 /* Sets an empty mean to an estimate, so that an outlier in the first measurement counts little. */
-static void specdec__tune_add_estimate(specdec__tune_mean *mean, double seconds)
+static void specdec__tune_start_mean(specdec__tune_mean *mean, double seconds)
 {
     if (!(mean->seen > 0) && seconds > 0)
         specdec__tune_add_time(mean, seconds);
@@ -53104,8 +53118,8 @@ static void specdec__tune_add_estimate(specdec__tune_mean *mean, double seconds)
 /* Adds the seconds of drafting `levels` levels to a drafter's means. behind: tokens that the drafter prefilled before;
    fresh: 1 if some of these are of the prompt. Returns the seconds that are not charged to the drafter: those of
    prefilling the prompt, or those above twice the expected time, as other programs then had the processor. */
-static double specdec__tune_add_drafting(specdec__tune *tune, int drafter, int levels, int behind, int fresh,
-                                         double seconds)
+static double specdec__tune_add_drafting_time(specdec__tune *tune, int drafter, int levels, int behind, int fresh,
+                                              double seconds)
 {
     specdec__tune_drafter *t = &tune->drafters[drafter];
     const double plain = specdec__tune_plain_seconds(tune), level = specdec__tune_level_seconds(t, plain);
@@ -53116,9 +53130,9 @@ static double specdec__tune_add_drafting(specdec__tune *tune, int drafter, int l
     levels = t->at_once ? 1 : levels;
     if (t->cost > 0) {
         over = seconds - levels * level;
-        specdec__tune_add_estimate(&t->level, level);
+        specdec__tune_start_mean(&t->level, level);
         if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS && over >= 0) {
-            specdec__tune_add_estimate(&t->token_prefill, level / 10);
+            specdec__tune_start_mean(&t->token_prefill, level / 10);
             specdec__tune_add_time(&t->token_prefill, over / behind);
             return fresh ? over : 0;
         }
@@ -53129,23 +53143,23 @@ static double specdec__tune_add_drafting(specdec__tune *tune, int drafter, int l
 }
 
 /* Starts the clock of a drafter that is asked for draft tokens. */
-static void specdec__tune_begin_drafting(specdec__draft_books *books) { books->begun = specdec__os_seconds(); }
+static void specdec__tune_start_draft_clock(specdec__draft_cost *cost) { cost->begun = specdec__os_seconds(); }
 
 /* Stops the clock of a drafter and adds its seconds to its means. levels: levels that it drafted; 0: it drafted
-   nothing. behind, fresh: as for specdec__tune_add_drafting. */
-static void specdec__tune_end_drafting(specdec__tune *tune, int drafter, specdec__draft_books *books, int levels,
-                                       int behind, int fresh)
+   nothing. behind, fresh: as for specdec__tune_add_drafting_time. */
+static void specdec__tune_stop_draft_clock(specdec__tune *tune, int drafter, specdec__draft_cost *cost, int levels,
+                                           int behind, int fresh)
 {
-    const double seconds = specdec__os_seconds() - books->begun;
+    const double seconds = specdec__os_seconds() - cost->begun;
 
-    books->seconds = seconds - specdec__tune_add_drafting(tune, drafter, levels, behind, fresh, seconds);
+    cost->seconds = seconds - specdec__tune_add_drafting_time(tune, drafter, levels, behind, fresh, seconds);
 }
 
 /* Multiplies the mean times of steps of all widths (numbers of nodes) by a power of `times`: the newly measured time of
    one width over its mean, `step`. A change of a width that was measured often mostly comes from the machine and holds
    for all widths, so seldom measured widths stay comparable. The factors of times and 1/times cancel out; otherwise
    noise would make unmeasured widths dearer. */
-static void specdec__tune_scale_widths(specdec__tune *tune, const specdec__tune_mean *step, double times)
+static void specdec__tune_scale_step_times(specdec__tune *tune, const specdec__tune_mean *step, double times)
 {
     const double own = (1 - SPECDEC__TUNE_DRIFT_SHARE * step->seen / 7) / 2;
     int i, k;
@@ -53153,20 +53167,20 @@ static void specdec__tune_scale_widths(specdec__tune *tune, const specdec__tune_
     times = times < 2 ? times : 2;
     times = (own + (1 - own) * times) / (1 - own + own * times);
     for (i = 0; i < 2; i++)
-        for (k = 1; k <= SPECDEC__MAX_TREE; k++)
+        for (k = 1; k <= SPECDEC__MAX_TREE_NODES; k++)
             tune->steps[i][k].seconds *= times;
 }
 
 /* Adds the seconds of a target's step of `width` nodes to the mean of that width. cold: 1 if the first step of a width
    may run on cold buffers: then it counts as at most its estimate. */
-static void specdec__tune_add_step(specdec__tune *tune, int width, double seconds, int cold)
+static void specdec__tune_add_step_time(specdec__tune *tune, int width, double seconds, int cold)
 {
     specdec__tune_mean *step = &tune->steps[tune->async][width];
-    double times[SPECDEC__MAX_TREE + 1];
+    double times[SPECDEC__MAX_TREE_NODES + 1];
     int i;
 
     if (step->seconds > 0) {
-        specdec__tune_scale_widths(tune, step, seconds / step->seconds);
+        specdec__tune_scale_step_times(tune, step, seconds / step->seconds);
     } else if (specdec__tune_plain_seconds(tune) > 0) {
         specdec__tune_estimate_times(tune, times, width);
         seconds = !cold || seconds < times[width] ? seconds : times[width];
@@ -53190,7 +53204,7 @@ typedef struct specdec__tune_prefill {
 static double specdec__tune_unloaded_seconds(const specdec__tune *tune, int nodes)
 {
     const specdec__tune_load *load = &tune->load;
-    double times[SPECDEC__MAX_TREE + 1];
+    double times[SPECDEC__MAX_TREE_NODES + 1];
 
     if (nodes == load->nodes)
         return load->seconds;
@@ -53201,7 +53215,7 @@ static double specdec__tune_unloaded_seconds(const specdec__tune *tune, int node
 /* Adds the seconds of a step of `nodes` nodes without a load. A time that is off by a quarter is not used, but the next
    step has no load, either: if that is off in the same direction, the machine has changed, and its time counts by
    half. */
-static void specdec__tune_add_unloaded_step(specdec__tune *tune, int nodes, double seconds)
+static void specdec__tune_add_unloaded_step_time(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
     const double known = load->nodes ? specdec__tune_unloaded_seconds(tune, nodes) : seconds;
@@ -53266,7 +53280,7 @@ SPECDEC__INLINE double specdec__tune_load_seconds(const specdec__tune_load *load
 /* Adds the seconds of a step of `nodes` nodes with a load to the measurements. The error of the expected time corrects
    load->row and load->key, each by its part of that time: normalised least mean squares (Widrow and Hoff 1960). Errors
    above half of that time are cut. */
-static void specdec__tune_add_loaded_step(specdec__tune *tune, int nodes, double seconds)
+static void specdec__tune_add_loaded_step_time(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
     const double rows = load->rows * load->row, keys = load->keys * load->key, expected = rows + keys;
@@ -53304,7 +53318,7 @@ static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune
 {
     const double plain = specdec__tune_plain_seconds(tune), most = SPECDEC__TUNE_MOST_CREDIT * plain,
                  least = -SPECDEC__TUNE_LEAST_CREDIT * plain;
-    double times[SPECDEC__MAX_TREE + 1], usual, seconds;
+    double times[SPECDEC__MAX_TREE_NODES + 1], usual, seconds;
     int i, guesses = 0;
 
     for (i = 0; i < tune->count; i++)
@@ -53328,34 +53342,36 @@ static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune
 
 /* Returns whether a drafter has to rest, as its credit is below 0; in that case it gets some credit back. rate: tokens
    a second that the drafter expects; the higher it is, the more credit it gets back. */
-static int specdec__tune_must_rest(specdec__tune *tune, int drafter, const specdec__plan *plan, double rate)
+static int specdec__tune_drafter_must_rest(specdec__tune *tune, int drafter, const specdec__tree_plan *plan,
+                                           double rate)
 {
     const double once = specdec__tune_plain_seconds(tune);
     double *credit = &tune->drafters[drafter].credit;
 
     if (*credit >= 0 || tune->drafters[drafter].certain)
         return 0;
-    *credit += SPECDEC__TUNE_REST_STEPS * SPECDEC__TUNE_REST_CREDIT * once * (rate / plan->plain_rate - 1);
+    *credit += SPECDEC__TUNE_REST_ESTIMATE_STEPS * SPECDEC__TUNE_REST_CREDIT * once * (rate / plan->plain_rate - 1);
     return 1;
 }
 
 /* Returns whether a drafter rests in this step without its rate being estimated. count: tokens of the sequence. */
-static int specdec__tune_skips_estimate(const specdec__tune *tune, int drafter, int count)
+static int specdec__tune_drafter_skips_estimate(const specdec__tune *tune, int drafter, int count)
 {
-    return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain && count % SPECDEC__TUNE_REST_STEPS;
+    return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain &&
+           count % SPECDEC__TUNE_REST_ESTIMATE_STEPS;
 }
 
 /* Builds the tree of at most `levels` levels with the most tokens a second (*found) for a drafter; a chain for a
    drafter that proposes one child a node. level: seconds of drafting a level. Returns 0 if the root alone is best, else
    1. */
-static int specdec__tune_pick_tree(const specdec__tune_drafter *t, specdec_tree *tree, const specdec__plan *plan,
+static int specdec__tune_pick_tree(const specdec__tune_drafter *t, specdec_tree *tree, const specdec__tree_plan *plan,
                                    int levels, int grows, double level, double *found)
 {
     double p[SPECDEC__TUNE_RANKS], expected = 1 + plan->other_tokens, worth = 1;
     specdec__tree_step step;
     int n, best = 1;
 
-    specdec__tune_acceptance(t, p);
+    specdec__tune_acceptance_by_rank(t, p);
     step.times = plan->times;
     step.n = plan->most;
     step.levels = levels;
@@ -53378,26 +53394,26 @@ static int specdec__tune_pick_tree(const specdec__tune_drafter *t, specdec_tree 
    plan->rate tokens a second. reading: seconds of prefilling that the drafter needs before. A drafter that does not pay
    is asked for one draft token every retry_steps steps, which costs about a hundredth of all time, and again at once
    when that token was accepted. Returns the best expected tokens a second. */
-static double specdec__tune_shape_tree(specdec__tune_drafter *t, specdec__proposal *p, const specdec__plan *plan,
+static double specdec__tune_shape_tree(specdec__tune_drafter *t, specdec__proposal *p, const specdec__tree_plan *plan,
                                        double reading)
 {
     const double *times = plan->times, rate = plan->rate;
     double found = 0, level = specdec__tune_level_seconds(t, times[1]);
 
-    if (p->books.idle_steps % SPECDEC__TUNE_REST_STEPS == 0 &&
-        specdec__tune_pick_tree(t, &p->drafts.tree, plan, p->request.levels, p->frontier.grows,
-                                t->at_once ? level / p->request.levels : level, &found) &&
+    if (p->cost.idle_steps % SPECDEC__TUNE_REST_ESTIMATE_STEPS == 0 &&
+        specdec__tune_pick_tree(t, &p->drafts.tree, plan, p->request.max_levels, p->frontier.grows,
+                                t->at_once ? level / p->request.max_levels : level, &found) &&
         found > rate * 1.02 && reading <= SPECDEC__TUNE_PAYBACK_STEPS * times[1] * (found / rate - 1)) {
-        p->books.idle_steps = 0;
+        p->cost.idle_steps = 0;
         return found;
     }
     p->drafts.tree.n = 1;
-    if (++p->books.idle_steps < t->retry_steps || reading > t->credit)
+    if (++p->cost.idle_steps < t->retry_steps || reading > t->credit)
         return rate;
     specdec_tree_chains(&p->drafts.tree, 1, 1, NULL);
     found = (times[2] - times[1] + 3 * level) / times[1];
     t->retry_steps = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
-    p->books.idle_steps = 0;
+    p->cost.idle_steps = 0;
     return rate;
 }
 
@@ -53496,9 +53512,9 @@ struct specdec {
     int load_count;              /* number of prefilled tokens that count as the step's load (speculation/tune) */
     int first;                   /* index of the sequence's first node in the step's run */
     int row;                     /* index of the root's row among the run's rows of logits */
-    specdec__merged merged;      /* the token tree that the step verifies */
+    specdec__merged_tree merged;      /* the token tree that the step verifies */
     int length;                  /* number of nodes on the accepted path, the root included */
-    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length): nodes of the accepted path, the root first */
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1]; /* (length): nodes of the accepted path, the root first */
 };
 
 SPECDEC__FOR_SIZE
@@ -53520,7 +53536,7 @@ static void specdec__stream_lay_out_arrays(specdec *t, const specdec__context *t
     const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TOKEN_TEXT_EXTRA;
     const size_t noted = c->logprobs ? tokens : 0;
     specdec_candidate *best;
-    specdec__merged merged;
+    specdec__merged_tree merged;
     specdec_constraint_state *states;
     specdec__view view;
     int32_t *text, *ends, *places;
@@ -53535,7 +53551,7 @@ static void specdec__stream_lay_out_arrays(specdec *t, const specdec__context *t
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
     piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
     parts = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
-    specdec__draft_take_tree(&merged.tree, c->tree_size, arena);
+    specdec__draft_allocate_tree(&merged.tree, c->tree_size, arena);
     merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
     merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
     merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
@@ -53759,7 +53775,8 @@ static int specdec__stream_samples_alike(const specdec_settings *a, const specde
 
 /* Replaces the scan of a sequence's text for stop strings. Bytes held[count], which the former scan held back, are
    scanned again; those that the new scan does not hold back lie at the front of t->piece, for specdec_next. */
-static void specdec__stream_rescan_held(specdec *t, specdec__stop_scan *stop, const unsigned char *held, size_t count)
+static void specdec__stream_rescan_held_bytes(specdec *t, specdec__stop_scan *stop, const unsigned char *held,
+                                              size_t count)
 {
     size_t freed;
 
@@ -53895,36 +53912,36 @@ SPECDEC__FOR_SPEED
  *     other machines.
  * ================================================================================================================== */
 
-#define SPECDEC__AHEAD_RUN_NODES 4         /* draft tokens that a draft run extends, at most */
-#define SPECDEC__AHEAD_CUTOFF 0.02f        /* first cutoff: draft tokens whose paths are less probable are not
+#define SPECDEC__ASYNC_RUN_NODES 4         /* draft tokens that a draft run extends, at most */
+#define SPECDEC__ASYNC_CUTOFF 0.02f        /* first cutoff: draft tokens whose paths are less probable are not
                                               extended */
-#define SPECDEC__AHEAD_CUTOFF_GROWTH 1.1f  /* factor by which the cutoff rises after each draft run of a step */
-#define SPECDEC__AHEAD_CUTOFF_DECAY 0.8f   /* factor by which the cutoff falls after a step that kept no draft token */
-#define SPECDEC__AHEAD_CUTOFF_LEAST 0.002f /* lowest cutoff */
-#define SPECDEC__AHEAD_TRIAL_SHARE 0.01    /* share of the other mode's time that a trial of a mode may lose or save */
-#define SPECDEC__AHEAD_TRIAL_STEPS 256     /* steps before the first trial of the other mode of drafting */
-#define SPECDEC__AHEAD_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time than this is never
+#define SPECDEC__ASYNC_CUTOFF_GROWTH 1.1f  /* factor by which the cutoff rises after each draft run of a step */
+#define SPECDEC__ASYNC_CUTOFF_DECAY 0.8f   /* factor by which the cutoff falls after a step that kept no draft token */
+#define SPECDEC__ASYNC_CUTOFF_LEAST 0.002f /* lowest cutoff */
+#define SPECDEC__ASYNC_TRIAL_SHARE 0.01    /* share of the other mode's time that a trial of a mode may lose or save */
+#define SPECDEC__ASYNC_TRIAL_STEPS 256     /* steps before the first trial of the other mode of drafting */
+#define SPECDEC__ASYNC_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time than this is never
                                               asynchronous */
-#define SPECDEC__AHEAD_TRIAL_STEPS_MOST 2048 /* steps between two trials of a mode, at most */
+#define SPECDEC__ASYNC_TRIAL_STEPS_MOST 2048 /* steps between two trials of a mode, at most */
 
 /* Time and tokens of all steps with one mode of drafting: synchronous, or asynchronous. */
-typedef struct specdec__ahead_mode {
+typedef struct specdec__async_mode {
     double seconds;  /* seconds of all these steps */
     double drafting; /* seconds in which the target waited for drafts in these steps */
     double tokens;   /* tokens of all these steps: the mean of decoded and expected tokens, which varies less than
                         either */
-} specdec__ahead_mode;
+} specdec__async_mode;
 
 /* A draft run of the drafter's lane, which the caller's thread may look at while it runs. */
-typedef struct specdec__draft_flight {
-    int32_t chosen[SPECDEC__AHEAD_RUN_NODES]; /* (count): the draft tokens that the run extends */
+typedef struct specdec__draft_run {
+    int32_t chosen[SPECDEC__ASYNC_RUN_NODES]; /* (count): the draft tokens that the run extends */
     int count;  /* number of these draft tokens */
     int nodes;                                /* nodes of the draft tree when the run began */
     double begun;                             /* clock in seconds when the run began */
-} specdec__draft_flight;
+} specdec__draft_run;
 
 /* The state of a drafter that drafts while the target verifies: PipeInfer (Butler et al. 2024, arXiv 2407.11798). */
-typedef struct specdec__ahead {
+typedef struct specdec__async_drafting {
     specdec__lane lane;        /* the threads that draft while the other threads verify */
     specdec__drafter *drafter; /* the drafter that drafts on the lane; NULL: none does */
     int threads;               /* number of threads of the lane; the target has the others */
@@ -53939,16 +53956,16 @@ typedef struct specdec__ahead {
     int nodes, width;          /* draft tokens that are extended in a step, and in one draft run, at most */
     float cutoff, first_cutoff; /* draft tokens of lower path probability are not extended: now, and at the begin of a
                                    step */
-    int flight_count;          /* number of draft runs begun in the current step; the last one is flights[flight_count %
-                                  2] */
-    specdec__draft_flight flights[2];  /* the two newest draft runs */
+    int draft_run_count;          /* number of draft runs begun in the current step; the last one is
+                                     draft_runs[draft_run_count % 2] */
+    specdec__draft_run draft_runs[2];  /* the two newest draft runs */
     int prefills;              /* 1: the lane prefills the sequence for the drafter, which may take several steps */
     specdec__tune_mean run_time; /* mean seconds of a draft run of the lane */
     double usual_seconds;      /* mean seconds of a draft run when the step began */
     specdec_result result;     /* result of what the lane executes */
     specdec_error error;       /* error of what the lane executes */
     /* choice of the faster mode of drafting, synchronous or asynchronous */
-    specdec__ahead_mode modes[2]; /* measurements of synchronous steps, and of asynchronous ones */
+    specdec__async_mode modes[2]; /* measurements of synchronous steps, and of asynchronous ones */
     double slowdown;           /* time of a step of the target while the lane drafts, over its time alone; 0: not
                                   measured */
     double overlap_pace;       /* levels that the lane drafts in the time in which all threads would draft one */
@@ -53959,7 +53976,7 @@ typedef struct specdec__ahead {
     int probe;                 /* 1: the current step measures slowdown and overlap_pace */
     int times_estimated;       /* 1: times of asynchronous steps were measured, or estimated by slowdown; 0: they were
                                   not */
-} specdec__ahead;
+} specdec__async_drafting;
 
 #define SPECDEC__PIPE_RUNS 16     /* pipelined runs that were sent and have not returned, at most */
 #define SPECDEC__PIPE_NODES 8     /* nodes of a pipelined run, at most */
@@ -54006,14 +54023,14 @@ enum {
 /* The functions of a pipelined lane. Threads of this machine, or other ranks, execute its runs. */
 typedef struct specdec__pipe_kind {
     /* Sends an order, of which the lane takes a copy. */
-    void (*submit)(struct specdec__pipe *pipe, const specdec__order *order);
+    void (*submit_order)(struct specdec__pipe *pipe, const specdec__order *order);
     /* Returns the lane's state. Waits until a bit of `until` is set, or the clock shows pipe->wake_at. until 0: does
        not wait. */
-    int (*wait)(struct specdec__pipe *pipe, int until);
+    int (*wait_for_state)(struct specdec__pipe *pipe, int until);
     /* Takes the oldest run, which has returned: its rows lie in the target's context. A cancelled run has no rows. */
-    specdec_result (*take)(struct specdec__pipe *pipe, specdec_error *error);
+    specdec_result (*take_run)(struct specdec__pipe *pipe, specdec_error *error);
     /* Cancels run number `at`, 0 being the oldest. The run still passes all stages, but they do not compute it. */
-    void (*cancel)(struct specdec__pipe *pipe, int at);
+    void (*cancel_run)(struct specdec__pipe *pipe, int at);
 } specdec__pipe_kind;
 
 /* A pipelined run that was sent and has not been taken. */
@@ -54044,7 +54061,7 @@ typedef struct specdec__pipe {
                                              run */
     specdec__tune_mean trip_ratio; /* mean of a run's round trip over its time in the slowest stage */
     double free_at; /* clock in seconds when the first stage is expected to be free; 0: unknown */
-    double wake_at; /* clock in seconds when `wait` returns at the latest; 0: no limit */
+    double wake_at; /* clock in seconds when `wait_for_state` returns at the latest; 0: no limit */
     double idle_since; /* clock in seconds since when the first stage has been free for a run; 0: it is not free */
 } specdec__pipe;
 
@@ -54078,24 +54095,24 @@ struct specdec__engine;
 /* How an engine reaches the machines that hold a part of its target, or its draft model: the only interface between the
    library and a cluster. An engine on one machine has no such table. */
 typedef struct specdec__remote {
-    int drafts;         /* 1: this rank holds the draft model alone, in the target's place */
+    int only_drafts;    /* 1: this rank holds the draft model alone, in the target's place */
     /* Removes the layers that other ranks have from a model. */
-    specdec_result (*cut)(specdec__model *model, const specdec_cluster *cluster, specdec_error *error);
+    specdec_result (*remove_remote_layers)(specdec__model *model, const specdec_cluster *cluster, specdec_error *error);
     /* Replaces a drafter kind whose model lies on another rank by one that asks that rank. */
-    void (*drafter)(const specdec_config *config, specdec_drafting drafting, specdec__drafter_kind *kind);
+    void (*replace_drafter_kind)(const specdec_config *config, specdec_drafting drafting, specdec__drafter_kind *kind);
     /* Takes the memory of this rank's part in the cluster from an arena, which may only count bytes, once the engine is
        laid out. */
-    void (*lay_out)(struct specdec__engine *engine, specdec__arena *arena);
+    void (*allocate)(struct specdec__engine *engine, specdec__arena *arena);
     /* Used as hooks.progress while weights are repacked; its user_data is the engine. */
-    int (*loads)(void *engine, const char *what, int done, int total);
+    int (*report_progress)(void *engine, const char *what, int done, int total);
     /* Connects to the other ranks. */
-    specdec_result (*start)(struct specdec__engine *engine, specdec_error *error);
+    specdec_result (*connect)(struct specdec__engine *engine, specdec_error *error);
     /* Sets the flag that ends waiting during a step; NULL: no flag does. */
-    void (*wait)(struct specdec__engine *engine, int *cancel);
+    void (*set_cancel_flag)(struct specdec__engine *engine, int *cancel);
     /* Obeys rank 0 until it ends; NULL: this is rank 0. */
-    specdec_result (*serve)(specdec *sequence);
+    specdec_result (*obey_rank_0)(specdec *sequence);
     /* Ends the connections to the other ranks, for specdec_deinit. */
-    void (*end)(struct specdec__engine *engine);
+    void (*disconnect)(struct specdec__engine *engine);
 } specdec__remote;
 
 /* =====================================================================================================================
@@ -54118,14 +54135,15 @@ enum { SPECDEC__MAX_MODELS = 4 }; /* models that an engine opens, at most: the t
                                                     the time that kernels->reading takes */
 
 /* The keys and values of a kept sequence: one that has ended, and whose first tokens later sequences may share. */
-typedef struct specdec__kept {
+typedef struct specdec__kept_sequence {
     specdec__view view; /* the pages with the sequence's keys and values; length 0: the entry is empty */
     int32_t *tokens;    /* (context): the sequence's tokens, of which the first view.length are valid */
-} specdec__kept;
+} specdec__kept_sequence;
 
 /* An engine: models, caches, drafters, and the table of sequences. */
 typedef struct specdec__engine {
-    specdec__ahead *ahead;       /* state of asynchronous drafting; NULL while memory is only counted */
+    specdec__async_drafting *async_drafting;       /* state of asynchronous drafting; NULL while memory is only
+                                                      counted */
     specdec__pipe *pipe;         /* the target's lane for pipelined runs; NULL: the target makes one run at a time */
     const specdec__remote *remote; /* functions that reach the other ranks; NULL: the engine is on one machine */
     struct specdec__link *link;  /* the connection to the other ranks */
@@ -54152,9 +54170,9 @@ typedef struct specdec__engine {
     specdec__kv_demand room;     /* the numbers of sequences, tokens and nodes that the engine is laid out for */
     specdec *sequences;          /* (room.max_views): the table of sequences; the entries of sequences that are not open
                                     are free */
-    specdec__kept *kept;         /* (room.kept_views): the table of kept sequences; some entries are empty */
+    specdec__kept_sequence *kept;         /* (room.kept_views): the table of kept sequences; some entries are empty */
     const specdec *row_of;       /* the sequence whose last token has row 0 of the target's logits; NULL: none */
-    specdec_tree shape;          /* the token tree of every step, where the configuration fixes it */
+    specdec_tree fixed_tree;     /* the token tree of every step, where the configuration fixes it */
     specdec **members;           /* (member_count, at most room.max_views): the sequences in the current step */
     int member_count;            /* number of sequences in the current step */
     int prefill_nodes, roots;    /* in the current step: nodes that prefill prompts; sequences that decode */
@@ -54199,7 +54217,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__ENGINE_LIMIT(name, member, kind, low, high, words, help) \
     SPECDEC__ENGINE_LIMIT_##kind(member, low, high)
 
-SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE == 64);
+SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE_NODES == 64);
 
 /* Returns an error if an integer of a configuration is out of its range. for_model 1: checks only the first row of the
    table of ranges. */
@@ -54235,7 +54253,7 @@ static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__PIPE &
 /* Returns whether this rank of a cluster holds the draft model alone. */
 static int specdec__engine_only_drafts(const specdec__engine *e)
 {
-    return SPECDEC__PIPE && e->remote && e->remote->drafts;
+    return SPECDEC__PIPE && e->remote && e->remote->only_drafts;
 }
 
 /* Returns the configuration's source of the model that a kind of drafter drafts with; NULL: the kind has no model. */
@@ -54251,7 +54269,7 @@ static int specdec__engine_find_drafter_kind(const specdec__engine *e, int draft
     const int found = specdec__drafter_named_kind(kind, (specdec_drafting)drafting);
 
     if (SPECDEC__PIPE && e->remote)
-        e->remote->drafter(&e->config, (specdec_drafting)drafting, kind);
+        e->remote->replace_drafter_kind(&e->config, (specdec_drafting)drafting, kind);
     return found;
 }
 
@@ -54347,7 +54365,7 @@ static specdec_result specdec__engine_open_model(specdec__engine *e, const specd
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
     if (SPECDEC__PIPE && e->remote && out == &e->target_model)
-        cut.choose = e->remote->cut;
+        cut.choose = e->remote->remove_remote_layers;
     cut.cluster = e->config.cluster;
     return specdec__model_init(e->opened_models[e->opened_count++], source, 0, cut.choose ? &cut : NULL, arena, error);
 }
@@ -54362,7 +54380,7 @@ static int specdec__engine_trees_grow(const specdec_config *c)
 }
 
 /* Returns the rule that verifies the draft tokens of a sequence. At temperature 0 all rules are the same. */
-static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec *t)
+static specdec_rule specdec__engine_verification_rule(const specdec__engine *e, const specdec *t)
 {
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
@@ -54406,7 +54424,7 @@ static void specdec__engine_lay_out_proposals(specdec__engine *e, specdec__draft
     for (i = 0; i < e->room.max_views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
         p->request.at = i;
-        specdec__draft_take_proposal(p, specdec__engine_candidate_limit(e, &d->kind), size, arena);
+        specdec__draft_allocate_proposal(p, specdec__engine_candidate_limit(e, &d->kind), size, arena);
         if (e->rule != SPECDEC_RULE_COUPLED && d->kind.draws)
             p->request.distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
     }
@@ -54424,11 +54442,13 @@ static specdec_result specdec__engine_make_fixed_tree(specdec__engine *e, specde
     size_t bytes = specdec_tree_memory(size, depth, width);
     void *memory = specdec__arena_take(arena, bytes, 1, SPECDEC__CACHE_LINE);
 
-    specdec__draft_take_tree(&e->shape, e->config.tree_size, arena); /* specdec_set_tree may ask for a wider one */
+    /* specdec_set_tree may ask for a wider one */
+    specdec__draft_allocate_tree(&e->fixed_tree, e->config.tree_size, arena);
     if (!arena->base || arena->used == SIZE_MAX)
         return SPECDEC_OK;
-    return depth == size ? specdec_tree_chains(&e->shape, 1, size - 1, error)
-                         : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
+    return depth == size
+               ? specdec_tree_chains(&e->fixed_tree, 1, size - 1, error)
+               : specdec_tree_best(&e->fixed_tree, NULL, acceptance, width, size, depth, memory, bytes, error);
 }
 
 /* Takes the memory for constraints from an arena, if sequences may have any. */
@@ -54478,12 +54498,12 @@ static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena
 }
 
 /* Takes the memory of the table of kept sequences from an arena. All entries are empty. */
-static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *arena)
+static void specdec__engine_lay_out_kept_sequences(specdec__engine *e, specdec__arena *arena)
 {
-    specdec__kept counted, *kept;
+    specdec__kept_sequence counted, *kept;
     int i;
 
-    e->kept = SPECDEC__TAKE(arena, specdec__kept, e->room.kept_views);
+    e->kept = SPECDEC__TAKE(arena, specdec__kept_sequence, e->room.kept_views);
     for (i = 0; i < e->room.kept_views; i++) {
         kept = e->kept ? &e->kept[i] : &counted;
         specdec__context_init_view(&e->target, &kept->view, &e->room, 1, arena);
@@ -54514,9 +54534,9 @@ static int specdec__engine_useful_threads(const specdec__model *model, int threa
 
 /* Takes the memory of a drafter that drafts while the target verifies from an arena, and sets the threads of its
    lane. */
-static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
+static void specdec__engine_lay_out_async(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     const int levels = specdec__min_int(2 * e->config.tree_depth, SPECDEC_TREE_MAX_DEPTH) - 1;
     const size_t room = (size_t)e->room.view_keys + (size_t)e->config.tree_depth + (size_t)levels;
     int32_t *tokens = SPECDEC__TAKE(arena, int32_t, room);
@@ -54528,9 +54548,9 @@ static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *
     a->threads = specdec__engine_draft_threads(&e->config, &d->kind);
     a->levels = levels;
     a->nodes = e->room.step_nodes;
-    a->width = specdec__min_int(SPECDEC__AHEAD_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
-    a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
-    a->steps_left = a->steps_between = SPECDEC__AHEAD_TRIAL_STEPS;
+    a->width = specdec__min_int(SPECDEC__ASYNC_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
+    a->first_cutoff = SPECDEC__ASYNC_CUTOFF;
+    a->steps_left = a->steps_between = SPECDEC__ASYNC_TRIAL_STEPS;
     specdec__lane_init(&a->lane, &e->pool, a->threads);
 }
 
@@ -54594,9 +54614,9 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
     if (d->taps.count && i < SPECDEC__STATE_READERS)
         e->target.taps[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.max_views; i++)
-        d->proposals[i].request.levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
+        d->proposals[i].request.max_levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     if (SPECDEC__OS_THREADS && specdec__engine_draft_threads(&e->config, kind))
-        specdec__engine_lay_out_ahead(e, d, arena);
+        specdec__engine_lay_out_async(e, d, arena);
     return result;
 }
 
@@ -54634,7 +54654,7 @@ static specdec_result specdec__engine_add_drafters(specdec__engine *e, specdec__
 
 /* Returns how many ended sequences are kept, at most: config.prefixes, else four for each sequence, 64 to 256, but not
    more than the cache has pages. 0 where the cache has room for one sequence, and in a cluster. */
-static int specdec__engine_kept_limit(const specdec_config *c, const specdec__kv_demand *room)
+static int specdec__engine_kept_sequence_limit(const specdec_config *c, const specdec__kv_demand *room)
 {
     const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->max_views, 64), 256);
 
@@ -54657,9 +54677,10 @@ static void specdec__engine_set_room(specdec__engine *e)
     room->all_keys = c->cache ? c->cache
                               : specdec__min_int(room->view_keys, (1 << 30) / room->max_views) * room->max_views;
     room->step_nodes = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
-                                        specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
+                                        specdec__min_int(c->sequences, SPECDEC__MAX_TREE_NODES)) +
+                       1;
     room->reserved_nodes = SPECDEC__PIPE ? 2 * room->step_nodes : room->step_nodes;
-    room->kept_views = specdec__engine_kept_limit(c, room);
+    room->kept_views = specdec__engine_kept_sequence_limit(c, room);
     /* in a cluster nodes of several runs are known */
     room->tree_nodes = specdec__in_cluster(c) ? room->step_nodes : c->tree_size;
     room->checkpoint_distance = c->checkpoint;
@@ -54714,20 +54735,20 @@ static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena
         return r;
     e->chooser.kernels = e->kernels;
     e->chooser.vocab = &e->target_model->vocab;
-    if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
+    if (!SPECDEC__PIPE || !e->remote || !e->remote->obey_rank_0)
         specdec__engine_lay_out_buffers(e, arena);
     specdec__engine_lay_out_masker(e, arena);
     specdec__engine_lay_out_sequences(e, arena);
-    specdec__engine_lay_out_kept(e, arena);
+    specdec__engine_lay_out_kept_sequences(e, arena);
     specdec__engine_set_views(e);
     if (SPECDEC__PIPE && e->remote)
-        e->remote->lay_out(e, arena);
+        e->remote->allocate(e, arena);
     return specdec__engine_make_fixed_tree(e, arena, error);
 }
 
 /* Takes those members of an engine from an arena that are too large for the stack. While memory is counted, the engine
    itself lies on the stack. */
-static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena)
+static void specdec__engine_allocate_large_members(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
     specdec__model *own = SPECDEC__TAKE(arena, specdec__model, SPECDEC__MAX_MODELS);
@@ -54741,7 +54762,7 @@ static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena
         e->drafters = drafters;
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
-    e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
+    e->async_drafting = SPECDEC__TAKE(arena, specdec__async_drafting, 1);
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_COPY_BYTES);
 }
 
@@ -54766,7 +54787,7 @@ static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec
     int i;
 
     if (SPECDEC__PIPE && e->remote) {
-        hooks.progress = e->remote->loads;
+        hooks.progress = e->remote->report_progress;
         hooks.user_data = e;
     }
     for (i = 0; !r && !e->config.weights_in_place && i < e->opened_count; i++)
@@ -54802,7 +54823,7 @@ static void specdec__pipe_remove_oldest(specdec__pipe *pipe)
 static void specdec__pipe_cancel_run(specdec__pipe *pipe, int at)
 {
     if (!pipe->runs[at].cancelled)
-        pipe->kind->cancel(pipe, at);
+        pipe->kind->cancel_run(pipe, at);
     pipe->runs[at].cancelled = 1;
 }
 
@@ -54819,26 +54840,26 @@ static void specdec__pipe_cancel_all_runs(const specdec__engine *e)
     for (i = 0; i < pipe->count; i++)
         specdec__pipe_cancel_run(pipe, i);
     while (pipe->count) {
-        pipe->kind->wait(pipe, SPECDEC__PIPE_RETURNED);
-        pipe->kind->take(pipe, NULL);
+        pipe->kind->wait_for_state(pipe, SPECDEC__PIPE_RETURNED);
+        pipe->kind->take_run(pipe, NULL);
         specdec__pipe_remove_oldest(pipe);
     }
     memset(&order, 0, sizeof order);
     order.kind = SPECDEC__ORDER_DROP;
-    pipe->kind->submit(pipe, &order);
-    pipe->kind->wait(pipe, SPECDEC__PIPE_IDLE);
+    pipe->kind->submit_order(pipe, &order);
+    pipe->kind->wait_for_state(pipe, SPECDEC__PIPE_IDLE);
     pipe->sequence = NULL;
 }
 
 /* Returns whether drafter d (NULL: any drafter) drafts while the target runs the current step. */
-static int specdec__ahead_is_drafting(const specdec__engine *e, const specdec__drafter *d)
+static int specdec__async_is_drafting(const specdec__engine *e, const specdec__drafter *d)
 {
-    return SPECDEC__OS_THREADS && e->ahead->active && (!d || e->ahead->drafter == d);
+    return SPECDEC__OS_THREADS && e->async_drafting->active && (!d || e->async_drafting->drafter == d);
 }
 
 /* Cancels the drafting or prefilling that the lane of an asynchronous drafter does, and waits until the lane has ended
    it. Tokens that the drafter has prefilled stay in its cache. */
-static void specdec__ahead_stop_lane(specdec__ahead *a, specdec__engine *e)
+static void specdec__async_stop_lane(specdec__async_drafting *a, specdec__engine *e)
 {
     a->lane.kind->stop(&a->lane);
     specdec__lane_cancel(&a->lane);
@@ -54849,15 +54870,15 @@ static void specdec__ahead_stop_lane(specdec__ahead *a, specdec__engine *e)
 
 /* Drops a sequence's pipelined runs and the draft tokens that a lane has drafted for it, as the tokens behind its first
    `count` will change. */
-static void specdec__ahead_drop_drafts(specdec *t, int count)
+static void specdec__async_drop_drafts(specdec *t, int count)
 {
-    specdec__ahead *a = t->engine->ahead;
+    specdec__async_drafting *a = t->engine->async_drafting;
 
     specdec__pipe_cancel_all_runs(t->engine);
     if (!SPECDEC__OS_THREADS || !a->drafter)
         return;
     if (a->lane.busy)
-        specdec__ahead_stop_lane(a, t->engine);
+        specdec__async_stop_lane(a, t->engine);
     a->drafter->proposals[t->at].frontier.valid_at = 0;
     if (a->sequence == t)
         a->copied = specdec__min_int(a->copied, count);
@@ -54891,7 +54912,7 @@ static void specdec__engine_forget_tokens(specdec *t, int count)
     specdec__engine *e = t->engine;
     int i;
 
-    specdec__ahead_drop_drafts(t, count);
+    specdec__async_drop_drafts(t, count);
     specdec__constrained_forget_states(&t->constrained, count);
     specdec__engine_drop_root_keys(t, count);
     for (i = 0; i < e->drafter_count; i++)
@@ -54900,17 +54921,17 @@ static void specdec__engine_forget_tokens(specdec *t, int count)
 }
 
 /* Keys and tokens of an open or a kept sequence that other sequences may share the beginning of. */
-typedef struct specdec__source_keys {
+typedef struct specdec__shareable_keys {
     specdec__view *view;   /* the sequence's keys and values */
     const int32_t *tokens; /* (view->length): the tokens of these keys */
     int at;                /* index of the sequence for drafters: kept sequences come behind the open ones */
-} specdec__source_keys;
+} specdec__shareable_keys;
 
 /* Returns the keys and tokens of sequence `at`, whose beginning others may share. at: index of an open sequence, or the
    number of open sequences plus the index of a kept one. */
-static specdec__source_keys specdec__engine_source_keys(specdec__engine *e, int at)
+static specdec__shareable_keys specdec__engine_shareable_keys(specdec__engine *e, int at)
 {
-    specdec__source_keys keys;
+    specdec__shareable_keys keys;
 
     keys.view = at < e->room.max_views ? &e->sequences[at].view : &e->kept[at - e->room.max_views].view;
     keys.tokens = at < e->room.max_views ? e->sequences[at].tokens : e->kept[at - e->room.max_views].tokens;
@@ -54919,7 +54940,7 @@ static specdec__source_keys specdec__engine_source_keys(specdec__engine *e, int 
 }
 
 /* Makes drafters share what they have computed for the first `length` tokens of sequence `of` with sequence `at`. Both
-   are indices as for specdec__engine_source_keys. */
+   are indices as for specdec__engine_shareable_keys. */
 static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int of, int length)
 {
     int i;
@@ -54927,7 +54948,7 @@ static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int o
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter_kind *kind = &e->drafters[i].kind;
 
-        if (!kind->share_prefix || !(kind->keeps_ended || (at < e->room.max_views && of < e->room.max_views)))
+        if (!kind->share_prefix || !(kind->keeps_ended_sequences || (at < e->room.max_views && of < e->room.max_views)))
             continue;
         if (at >= e->room.max_views) /* a drafter's cache may hold keys of an entry that the target's has lost */
             kind->truncate_sequence(&e->drafters[i], at, e->kept[at - e->room.max_views].tokens, 0);
@@ -54936,11 +54957,11 @@ static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int o
 }
 
 /* Makes sequence t begin with the first `length` tokens of another sequence, whose pages of keys and values t shares.
-   of: index of the other sequence, as for specdec__engine_source_keys. */
+   of: index of the other sequence, as for specdec__engine_shareable_keys. */
 static void specdec__engine_share_prefix(specdec *t, int of, int length)
 {
     specdec__engine *e = t->engine;
-    specdec__view *view = specdec__engine_source_keys(e, of).view;
+    specdec__view *view = specdec__engine_shareable_keys(e, of).view;
     int i, missing;
 
     specdec__engine_forget_tokens(t, 0); /* also cancels the lane's job for the other sequence */
@@ -54950,27 +54971,27 @@ static void specdec__engine_share_prefix(specdec *t, int of, int length)
     for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
         const specdec__drafter *d = &e->drafters[i];
 
-        missing = d->kind.count_followed ? t->view.length - d->kind.count_followed(d, t->at) : 0;
+        missing = d->kind.count_received_states ? t->view.length - d->kind.count_received_states(d, t->at) : 0;
         if (missing > 0 && missing <= SPECDEC__KEYS)
             specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
     }
 }
 
 /* Empties entry i of the table of kept sequences. */
-static void specdec__engine_drop_kept(specdec__engine *e, int i)
+static void specdec__engine_drop_kept_sequence(specdec__engine *e, int i)
 {
     int k;
 
     specdec__view_truncate(&e->kept[i].view, &e->target.kv, 0);
     for (k = 0; k < e->drafter_count; k++)
-        if (e->drafters[k].kind.keeps_ended)
+        if (e->drafters[k].kind.keeps_ended_sequences)
             e->drafters[k].kind.truncate_sequence(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
 }
 
 /* Returns an empty entry of the table of kept sequences, for sequence t; -1: a kept sequence has all of t's tokens
    already. Entries that are a beginning of t are dropped, and, if no entry is empty, the oldest one. *shared becomes
    view->shared_keys of a dropped entry. */
-static int specdec__engine_find_kept_place(const specdec *t, int *shared)
+static int specdec__engine_find_kept_entry(const specdec *t, int *shared)
 {
     specdec__engine *e = t->engine;
     const specdec__view *oldest;
@@ -54987,7 +55008,7 @@ static int specdec__engine_find_kept_place(const specdec *t, int *shared)
             }
             if (least == view->length && specdec__view_has_all_keys(&t->view, &e->target.kv, least)) {
                 *shared = specdec__max_int(*shared, view->shared_keys);
-                specdec__engine_drop_kept(e, i);
+                specdec__engine_drop_kept_sequence(e, i);
             }
         }
         empty = view->length ? empty : i;
@@ -54995,7 +55016,7 @@ static int specdec__engine_find_kept_place(const specdec *t, int *shared)
     oldest = empty < 0 ? specdec__kv_find_evictable(&e->target.kv) : NULL;
     for (i = 0; oldest && empty < 0; i++)
         if (&e->kept[i].view == oldest)
-            specdec__engine_drop_kept(e, empty = i);
+            specdec__engine_drop_kept_sequence(e, empty = i);
     return empty;
 }
 
@@ -55008,13 +55029,13 @@ static void specdec__engine_keep_prefix(specdec *t)
 
     if (!e->room.kept_views || t->parent || t->view.length < SPECDEC__KEYS / 4)
         return;
-    specdec__ahead_drop_drafts(t, t->count);
-    i = specdec__engine_find_kept_place(t, &shared);
+    specdec__async_drop_drafts(t, t->count);
+    i = specdec__engine_find_kept_entry(t, &shared);
     if (i < 0)
         return;
     memcpy(e->kept[i].tokens, t->tokens, (size_t)t->view.length * sizeof *t->tokens);
     if (!specdec__view_share(&e->kept[i].view, &e->target.kv, &t->view, 0, t->view.length)) {
-        specdec__engine_drop_kept(e, i);
+        specdec__engine_drop_kept_sequence(e, i);
         return;
     }
     e->kept[i].view.shared_keys = shared;
@@ -55053,7 +55074,7 @@ static void specdec__engine_release_sequence(specdec *t)
 }
 
 /* Closes a sequence: gives back its pages of caches, and makes its entry in the table of sequences free. */
-static void specdec__engine_free_slot(specdec *t)
+static void specdec__engine_close_sequence(specdec *t)
 {
     specdec__engine_release_sequence(t);
     t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
@@ -55081,7 +55102,7 @@ static void specdec__engine_drop_children(specdec *t, int count)
 
         if (x->open && x->parent == t && x->fork_at > count) {
             specdec__engine_drop_children(x, 0);
-            specdec__engine_free_slot(x);
+            specdec__engine_close_sequence(x);
         }
     }
     t->forks -= undone;
@@ -55118,7 +55139,7 @@ static int specdec__engine_has_children(const specdec *t)
 
 /* Opens an empty sequence in a free entry of the table of t's engine, and returns it. NULL, with an error in t->error:
    no entry is free. */
-static specdec *specdec__engine_open_free(specdec *t)
+static specdec *specdec__engine_open_sequence(specdec *t)
 {
     specdec__engine *e = t->engine;
     int i;
@@ -55155,7 +55176,7 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
 static specdec *specdec__engine_fork_sequence(specdec *of)
 {
     const size_t count = (size_t)of->count;
-    specdec *t = specdec__engine_open_free(of);
+    specdec *t = specdec__engine_open_sequence(of);
 
     if (!t)
         return NULL;
@@ -55233,7 +55254,7 @@ SPECDEC__FOR_SIZE
 
 /* Makes a run of the target with n tokens, or, if d is not NULL, makes that drafter draft one level behind one token.
    The caches are left as they were. */
-static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__drafter *d, int n)
+static specdec_result specdec__engine_make_trial_run(specdec__engine *e, specdec__drafter *d, int n)
 {
     specdec *t = &e->sequences[0];
     specdec__batch batch = specdec__forward_make_view_batch(&e->target, &t->view, 0, n);
@@ -55246,7 +55267,7 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
         return result;
     }
     p = &d->proposals[t->at];
-    specdec__draft_begin_proposal(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
+    specdec__draft_begin_proposal(p, t->tokens, 1, &t->settings.sampling, specdec__engine_verification_rule(e, t));
     specdec_tree_chains(&p->drafts.tree, 1, 1, NULL);
     p->drafts.depth[1] = 1;
     result = d->kind.fill_tree(d, &p->request, &p->drafts, NULL);
@@ -55255,9 +55276,9 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
     return result;
 }
 
-/* Returns the seconds of specdec__engine_try_forward: the least of three tries, as buffers are cold at first and other
-   programs may use the processor. Only one try is made once the clock is past `end`. 0: it failed. */
-static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter *d, int n, double end)
+/* Returns the seconds of specdec__engine_make_trial_run: the least of three tries, as buffers are cold at first and
+   other programs may use the processor. Only one try is made once the clock is past `end`. 0: it failed. */
+static double specdec__engine_time_trial_run(specdec__engine *e, specdec__drafter *d, int n, double end)
 {
     double least = 0;
     int i;
@@ -55269,7 +55290,7 @@ static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter 
     for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
         double start = specdec__os_seconds(), seconds;
 
-        if (specdec__engine_try_forward(e, d, n))
+        if (specdec__engine_make_trial_run(e, d, n))
             break;
         seconds = specdec__os_seconds() - start;
         least = i && least < seconds ? least : seconds;
@@ -55290,11 +55311,12 @@ static void specdec__engine_time_steps(specdec__engine *e)
     if (!e->drafter_count || specdec__engine_tree_is_fixed(e) || bytes > SPECDEC__TUNE_SMALL_BYTES || !(now > 0))
         return;
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind.level_cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
+        if (e->drafters[i].kind.level_cost &&
+            (seconds = specdec__engine_time_trial_run(e, &e->drafters[i], 0, end)) > 0)
             specdec__tune_add_time(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
-        if ((seconds = specdec__engine_time_forward(e, NULL, n, end)) > 0)
-            specdec__tune_add_step(e->tune, n, seconds, 0);
+        if ((seconds = specdec__engine_time_trial_run(e, NULL, n, end)) > 0)
+            specdec__tune_add_step_time(e->tune, n, seconds, 0);
 }
 
 /* Chooses the faster of two orders of reading weights, kernels->reading and kernels->other_reading, by timing slices of
@@ -55433,7 +55455,7 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     specdec__engine_log_sizes(e);
     specdec__engine_log_chat(e);
     if (SPECDEC__PIPE && e->remote)
-        result = e->remote->start(e, error);
+        result = e->remote->connect(e, error);
     if (!result)
         specdec__engine_time_steps(e);
     if (!result)
@@ -55456,7 +55478,7 @@ static specdec_result specdec__engine_report_tokens(specdec *t, int from, int n,
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
-    specdec__prefilled committed;
+    specdec__committed_tokens committed;
     int i;
 
     committed.at = t->at;
@@ -55468,8 +55490,8 @@ static specdec_result specdec__engine_report_tokens(specdec *t, int from, int n,
     committed.path = path;
     committed.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
     for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_FULL); i++)
-        if (e->drafters[i].kind.follow_target)
-            result = e->drafters[i].kind.follow_target(&e->drafters[i], &committed, &t->error);
+        if (e->drafters[i].kind.receive_states)
+            result = e->drafters[i].kind.receive_states(&e->drafters[i], &committed, &t->error);
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
@@ -55490,8 +55512,8 @@ static void specdec__engine_prepare_drafters(specdec *t)
     int i;
 
     for (i = 0; SPECDEC__PIPE && i < e->drafter_count; i++)
-        if (e->drafters[i].kind.prepare)
-            e->drafters[i].kind.prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
+        if (e->drafters[i].kind.prepare_sequence)
+            e->drafters[i].kind.prepare_sequence(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
 
 /* Prefills tokens [t->view.length, count) of a sequence, in batches, and stores the logits and hidden states that
@@ -55523,14 +55545,14 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
 /* Returns the index, in [from, end), of the sequence whose beginning agrees with most tokens of t; -1: none agrees with
    `least` tokens. *length becomes how many tokens agree. Of equal sequences it is one that was shared before, so that
    all share one; of those the one used last. */
-static int specdec__engine_longest_shared(specdec *t, int from, int end, int least, int *length)
+static int specdec__engine_find_longest_prefix(specdec *t, int from, int end, int least, int *length)
 {
     specdec__engine *e = t->engine;
     uint64_t used = 0;
     int i, best = -1;
 
     for (i = from, *length = least; i < end; i++) {
-        const specdec__source_keys keys = specdec__engine_source_keys(e, i);
+        const specdec__shareable_keys keys = specdec__engine_shareable_keys(e, i);
         const int most = specdec__min_int(keys.view->length, t->count - 1);
         const int common = specdec__stream_common_tokens(t, keys.tokens, most);
         const uint64_t since = keys.view->last_use | (uint64_t)(keys.view->shared_keys > 0) << 63;
@@ -55556,10 +55578,10 @@ static void specdec__engine_share_longest_prefix(specdec *t)
 
     if (!SPECDEC__SEQUENCES)
         return;
-    open = specdec__engine_longest_shared(t, 0, views, least, &length);
-    kept = specdec__engine_longest_shared(t, views, views + e->room.kept_views, least, &kept_length);
+    open = specdec__engine_find_longest_prefix(t, 0, views, least, &length);
+    kept = specdec__engine_find_longest_prefix(t, views, views + e->room.kept_views, least, &kept_length);
     if (kept >= 0)
-        specdec__view_mark_used(specdec__engine_source_keys(e, kept).view, &e->target.kv, kept_length);
+        specdec__view_mark_used(specdec__engine_shareable_keys(e, kept).view, &e->target.kv, kept_length);
     if (open >= 0 && length >= kept_length) {
         specdec__engine_share_prefix(t, open, length);
         t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
@@ -55599,7 +55621,7 @@ static void specdec__engine_truncate_sequence(specdec *t, int keep, int follow)
 
     if (t->view.length - keep >= SPECDEC__KEYS) /* fewer are not worth an entry of the table */
         specdec__engine_keep_prefix(t);
-    specdec__ahead_drop_drafts(t, keep);
+    specdec__async_drop_drafts(t, keep);
     specdec__constrained_forget_states(&t->constrained, keep);
     specdec__engine_drop_root_keys(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
@@ -55818,7 +55840,7 @@ static int specdec__engine_prepare_sequence(specdec *t)
 /* Returns how many nodes all trees of a step may have together, at most. */
 static int specdec__engine_node_limit(const specdec__engine *e)
 {
-    return specdec__min_int(SPECDEC__MAX_TREE, e->target.max_nodes);
+    return specdec__min_int(SPECDEC__MAX_TREE_NODES, e->target.max_nodes);
 }
 
 /* Sets e->members: sequence t, if not NULL, then all others that have something to decode or to prefill, up to the
@@ -55924,17 +55946,17 @@ SPECDEC__FOR_SIZE
    of a step; base: nodes that the step has without draft tokens of this sequence; others: expected tokens of the other
    sequences; spent: seconds of drafting for them. Returns 0 if the sequence is not to speculate, else 1. */
 static int specdec__engine_plan_tree(const specdec *t, const double *times, int base, double others, double spent,
-                                     specdec__plan *plan)
+                                     specdec__tree_plan *plan)
 {
     const specdec__engine *e = t->engine;
     int i;
 
     plan->fixed = specdec__engine_tree_is_fixed(e);
-    plan->most = specdec__min_int(plan->fixed ? e->shape.n : e->config.tree_size,
+    plan->most = specdec__min_int(plan->fixed ? e->fixed_tree.n : e->config.tree_size,
                                   specdec__engine_node_limit(e) - base + 1);
     plan->other_tokens = others;
     if (e->config.drafting == SPECDEC_DRAFT_OFF || t->context - t->count <= e->config.tree_depth ||
-        plan->most < (plan->fixed ? e->shape.n : 2) || !(times[1] > 0 || plan->fixed))
+        plan->most < (plan->fixed ? e->fixed_tree.n : 2) || !(times[1] > 0 || plan->fixed))
         return 0; /* the first step measures a plain step */
     for (i = 0; i <= plan->most; i++)
         plan->times[i] = plan->fixed ? 1 : i ? times[base + i - 1] + spent : 0; /* fixed: whatever they cost */
@@ -55956,22 +55978,22 @@ static double specdec__engine_drafter_prefill_seconds(const specdec *t, int draf
 
 /* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. behind:
    tokens of the sequence that the drafter lacks. Returns 0 if the drafter is not asked in this step, else 1. */
-static int specdec__engine_shape_tree(const specdec *t, int drafter, int behind, specdec__plan *plan)
+static int specdec__engine_shape_tree(const specdec *t, int drafter, int behind, specdec__tree_plan *plan)
 {
     const specdec__engine *e = t->engine;
     specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
     specdec_tree *tree = &p->drafts.tree;
-    const size_t bytes = (size_t)e->shape.n * sizeof *tree->parents;
+    const size_t bytes = (size_t)e->fixed_tree.n * sizeof *tree->parents;
     double rate;
 
     if (plan->fixed) {
-        memcpy(tree->parents, e->shape.parents, bytes);
-        memcpy(tree->ranks, e->shape.ranks, bytes);
-        tree->n = e->shape.n;
+        memcpy(tree->parents, e->fixed_tree.parents, bytes);
+        memcpy(tree->ranks, e->fixed_tree.ranks, bytes);
+        tree->n = e->fixed_tree.n;
     } else {
         rate = specdec__tune_shape_tree(&e->tune->drafters[drafter], p, plan,
                                    specdec__engine_drafter_prefill_seconds(t, drafter, behind));
-        if (specdec__tune_must_rest(e->tune, drafter, plan, rate))
+        if (specdec__tune_drafter_must_rest(e->tune, drafter, plan, rate))
             tree->n = 1;
         if (tree->n > 1)
             plan->rate = rate;
@@ -55981,7 +56003,7 @@ static int specdec__engine_shape_tree(const specdec *t, int drafter, int behind,
 
 /* Returns how many nodes of a proposal's tree give a step the most tokens a second (*rate). drafting: seconds spent on
    the tree. worth (plan->most): becomes the probabilities of the most probable *held nodes, falling. */
-static int specdec__engine_best_node_count(const specdec__proposal *p, const specdec__plan *plan, double drafting,
+static int specdec__engine_best_node_count(const specdec__proposal *p, const specdec__tree_plan *plan, double drafting,
                                            double *worth, int *held, double *rate)
 {
     int i;
@@ -55989,7 +56011,7 @@ static int specdec__engine_best_node_count(const specdec__proposal *p, const spe
     for (i = 0, *held = 0; i < p->drafts.tree.n; i++)
         if (p->frontier.probability[i] > 0)
             *held = specdec__tune_insert_value(worth, *held, plan->most, (double)p->frontier.probability[i]);
-    return plan->fixed ? *held : specdec__tune_best_nodes(plan, worth, *held, drafting, rate);
+    return plan->fixed ? *held : specdec__tune_best_node_count(plan, worth, *held, drafting, rate);
 }
 
 /* Chooses the draft tokens of the newest level that are extended next, into p->frontier.chosen: those whose first
@@ -55997,24 +56019,25 @@ static int specdec__engine_best_node_count(const specdec__proposal *p, const spe
    raise the tokens a second. drafting: seconds so far; level: seconds of the next level. Returns how many, at most
    `room`. */
 static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const specdec__tune_drafter *t,
-                                                 const specdec__plan *plan, double drafting, double level, int room)
+                                                 const specdec__tree_plan *plan, double drafting, double level,
+                                                 int room)
 {
     const specdec__draft_tree *drafts = &p->drafts;
     const float *probability = p->frontier.probability;
-    double worth[SPECDEC__MAX_TREE], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
+    double worth[SPECDEC__MAX_TREE_NODES], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
     int held, count = 0, i, k, n;
 
     specdec__engine_best_node_count(p, plan, drafting, worth, &held, &now);
-    specdec__tune_acceptance(t, chance);
+    specdec__tune_acceptance_by_rank(t, chance);
     for (i = p->frontier.level; i < drafts->tree.n; i++)
         for (k = 0; k < SPECDEC__TUNE_RANKS && !drafts->extended[i] && probability[i] > 0; k++)
             held = specdec__tune_insert_value(worth, held, plan->most, (double)probability[i] * chance[k]);
-    n = plan->fixed ? held : specdec__tune_best_nodes(plan, worth, held, drafting + level, &then);
+    n = plan->fixed ? held : specdec__tune_best_node_count(plan, worth, held, drafting + level, &then);
     if (!plan->fixed && !(then > now * 1.01))
         return 0;
     least = worth[n - 1];
     for (i = p->frontier.level; i < drafts->tree.n && count < room; i++)
-        if (!drafts->extended[i] && drafts->depth[i] + 1 < p->request.levels && probability[i] > 0 &&
+        if (!drafts->extended[i] && drafts->depth[i] + 1 < p->request.max_levels && probability[i] > 0 &&
             (double)probability[i] * chance[0] >= least)
             p->frontier.chosen[count++] = i;
     return count;
@@ -56030,10 +56053,10 @@ static int specdec__engine_extensions_left(const specdec__engine *e, const specd
 
 /* Chooses the nodes of a draft tree that are to be verified, outcome.kept: the most probable ones, as many as give the
    most tokens a second (*rate). frontier.probability holds the probabilities of the paths. */
-static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p, const specdec__plan *plan,
-                                                double drafting, double *rate)
+static specdec_result specdec__engine_keep_best_nodes(specdec *t, specdec__proposal *p, const specdec__tree_plan *plan,
+                                                      double drafting, double *rate)
 {
-    double worth[SPECDEC__MAX_TREE];
+    double worth[SPECDEC__MAX_TREE_NODES];
     int held, n = specdec__engine_best_node_count(p, plan, drafting, worth, &held, rate);
     specdec_result result;
 
@@ -56047,7 +56070,7 @@ static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p
    EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276); the size by the rate of
    Sequoia (Chen et al. 2024, arXiv 2402.12374): F(T) / (t(n) + d * level). *levels: becomes d, the number of levels
    drafted. */
-static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const specdec__plan *plan, int *levels,
+static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const specdec__tree_plan *plan, int *levels,
                                                 double *rate)
 {
     specdec__engine *e = t->engine;
@@ -56055,7 +56078,7 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double first = plan->fixed ? 0 : specdec__tune_level_seconds(known, plan->times[1]);
-    const int stays = p->frontier.valid_at != 0, deepest = p->request.levels - 1;
+    const int stays = p->frontier.valid_at != 0, deepest = p->request.max_levels - 1;
     double drafting = 0, level = first;
     int count = 1;
     specdec_result result;
@@ -56064,7 +56087,7 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
         p->drafts.tree.n = 1;
     p->frontier.level = 1;
     for (*levels = 0;; ++*levels, drafting += level, level = known->at_once ? 0 : first) {
-        specdec__tune_set_paths(known, &p->drafts, &p->frontier, p->frontier.level, deepest);
+        specdec__tune_set_path_probabilities(known, &p->drafts, &p->frontier, p->frontier.level, deepest);
         if (stays || *levels) /* else it is the root */
             count = specdec__engine_choose_extended_nodes(p, known, plan, drafting, level,
                                                           specdec__engine_extensions_left(e, p));
@@ -56076,31 +56099,32 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
         if (result)
             return result;
     }
-    return specdec__engine_keep_best(t, p, plan, drafting, rate);
+    return specdec__engine_keep_best_nodes(t, p, plan, drafting, rate);
 }
 
 /* Makes a drafter draft the tokens of its whole tree at once. All nodes are kept for the target; of a tree whose shape
    the drafter chose, only the nodes that give the most tokens a second (*rate). *levels: becomes the number of levels
    drafted. */
-static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const specdec__plan *plan, int *levels,
+static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const specdec__tree_plan *plan, int *levels,
                                                 double *rate)
 {
     specdec__drafter *d = &t->engine->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
     specdec_result result;
 
-    p->request.most = plan->most;
+    p->request.max_nodes = plan->most;
     *levels = specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
     result = d->kind.fill_tree(d, &p->request, &p->drafts, &t->error);
     if (result)
         return result;
     if (!p->frontier.shares) {
-        specdec__draft_keep_first(p, p->drafts.tree.n);
+        specdec__draft_select_first_candidates(p, p->drafts.tree.n);
         return SPECDEC_OK;
     }
     specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
-    specdec__tune_set_paths(&t->engine->tune->drafters[drafter], &p->drafts, &p->frontier, 1, p->request.levels);
-    return specdec__engine_keep_best(t, p, plan, 0, rate);
+    specdec__tune_set_path_probabilities(&t->engine->tune->drafters[drafter], &p->drafts, &p->frontier, 1,
+                                         p->request.max_levels);
+    return specdec__engine_keep_best_nodes(t, p, plan, 0, rate);
 }
 
 /* Returns how many of the `behind` tokens of a sequence that a drafter lacks the drafter may prefill in this step, so
@@ -56163,7 +56187,7 @@ SPECDEC__FOR_SIZE
 
 /* Inserts draft token i into the list chosen[count] of the draft tokens with the highest path probabilities, the most
    probable first, at most `most`. probability: path probability of each draft token. Returns the new count. */
-static int specdec__ahead_insert_token(const float *probability, int32_t *chosen, int count, int most, int i)
+static int specdec__async_insert_token(const float *probability, int32_t *chosen, int count, int most, int i)
 {
     if (most < 1 || (count == most && !(probability[i] > probability[chosen[count - 1]])))
         return count;
@@ -56176,7 +56200,7 @@ static int specdec__ahead_insert_token(const float *probability, int32_t *chosen
 
 /* Returns whether the drafter can extend a draft token now. A drafter on another rank may not have the token's children
    yet. */
-static int specdec__ahead_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+static int specdec__async_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
     return !SPECDEC__PIPE || !d->kind.can_extend || d->kind.can_extend(d, &p->request, candidate);
 }
@@ -56184,7 +56208,7 @@ static int specdec__ahead_can_extend(const specdec__drafter *d, const specdec__p
 /* Chooses the draft tokens that are extended next (frontier.chosen): the most probable one, and up to three that are at
    least half as probable. now 1: only those that can be extended now. Returns how many; 0: all are less probable than
    the cutoff, or the tree is full. */
-static int specdec__ahead_choose_tokens(const specdec__ahead *a, specdec__proposal *p, int now)
+static int specdec__async_choose_tokens(const specdec__async_drafting *a, specdec__proposal *p, int now)
 {
     const specdec__draft_tree *drafts = &p->drafts;
     const float *probability = p->frontier.probability;
@@ -56195,12 +56219,12 @@ static int specdec__ahead_choose_tokens(const specdec__ahead *a, specdec__propos
 
     if (!drafts->extended[0]) {
         chosen[0] = 0;
-        return !now || specdec__ahead_can_extend(a->drafter, p, 0);
+        return !now || specdec__async_can_extend(a->drafter, p, 0);
     }
     for (i = 1; i < drafts->tree.n; i++)
         if (!drafts->extended[i] && drafts->depth[i] < a->levels && probability[i] >= a->cutoff &&
-            (!now || specdec__ahead_can_extend(a->drafter, p, i)))
-            count = specdec__ahead_insert_token(probability, chosen, count, most, i);
+            (!now || specdec__async_can_extend(a->drafter, p, i)))
+            count = specdec__async_insert_token(probability, chosen, count, most, i);
     while (count > 1 && 2 * probability[chosen[count - 1]] < probability[chosen[0]])
         count--;
     return count;
@@ -56208,7 +56232,7 @@ static int specdec__ahead_choose_tokens(const specdec__ahead *a, specdec__propos
 
 /* Makes a draft run: the drafter extends the `count` draft tokens p->frontier.chosen by one level. p: the proposal of
    a->sequence, or the lane's copy of it. */
-static specdec_result specdec__ahead_extend_tokens(specdec__ahead *a, specdec__proposal *p,
+static specdec_result specdec__async_extend_tokens(specdec__async_drafting *a, specdec__proposal *p,
                                                    const specdec__tune_drafter *known, int count, specdec_error *error)
 {
     const int from = p->drafts.tree.n;
@@ -56218,30 +56242,30 @@ static specdec_result specdec__ahead_extend_tokens(specdec__ahead *a, specdec__p
     result = a->drafter->kind.extend(a->drafter, &p->request, &p->drafts, &p->frontier, error);
     if (result)
         return result;
-    specdec__tune_set_paths(known, &p->drafts, &p->frontier, from, a->levels);
-    a->cutoff *= SPECDEC__AHEAD_CUTOFF_GROWTH;
+    specdec__tune_set_path_probabilities(known, &p->drafts, &p->frontier, from, a->levels);
+    a->cutoff *= SPECDEC__ASYNC_CUTOFF_GROWTH;
     return SPECDEC_OK;
 }
 
 /* What the drafter's lane executes during a run of the target: extends the most probable draft tokens, a few at a time,
    until it is stopped. */
-static void specdec__ahead_draft_job(void *argument)
+static void specdec__async_lane_draft(void *argument)
 {
-    specdec__ahead *a = (specdec__ahead *)argument;
+    specdec__async_drafting *a = (specdec__async_drafting *)argument;
     specdec__proposal *p = &a->p;
     int count;
 
-    while (a->lane.kind->goes_on(&a->lane) && (count = specdec__ahead_choose_tokens(a, p, 1)) > 0) {
+    while (a->lane.kind->goes_on(&a->lane) && (count = specdec__async_choose_tokens(a, p, 1)) > 0) {
         const int root = p->frontier.chosen[0] == 0;
-        specdec__draft_flight *flight = &a->flights[(a->flight_count + 1) % 2];
+        specdec__draft_run *flight = &a->draft_runs[(a->draft_run_count + 1) % 2];
 
         memcpy(flight->chosen, p->frontier.chosen, (size_t)count * sizeof *p->frontier.chosen);
         flight->count = count;
         flight->nodes = p->drafts.tree.n;
         flight->begun = specdec__os_seconds();
-        SPECDEC__STORE(&a->flight_count, a->flight_count + 1);
+        SPECDEC__STORE(&a->draft_run_count, a->draft_run_count + 1);
         SPECDEC__PAUSE();
-        a->result = specdec__ahead_extend_tokens(a, p, &a->acceptance, count, &a->error);
+        a->result = specdec__async_extend_tokens(a, p, &a->acceptance, count, &a->error);
         if (a->result)
             return;
         if (!root)
@@ -56250,19 +56274,19 @@ static void specdec__ahead_draft_job(void *argument)
 }
 
 /* What the drafter's lane executes where the drafter lacks many tokens of the sequence: prefills these. */
-static void specdec__ahead_prefill_job(void *argument)
+static void specdec__async_lane_prefill(void *argument)
 {
-    specdec__ahead *a = (specdec__ahead *)argument;
+    specdec__async_drafting *a = (specdec__async_drafting *)argument;
 
     a->result = a->drafter->kind.prefill(a->drafter, &a->p.request, a->p.request.count, &a->error);
 }
 
 /* Starts the drafter's lane for a sequence, while the target runs: the lane extends the sequence's draft tree, or, if
    the drafter lacks many of the sequence's tokens, prefills these. */
-static void specdec__ahead_begin_job(specdec *t)
+static void specdec__async_start_lane(specdec *t)
 {
     specdec__engine *e = t->engine;
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     specdec__proposal *p = &a->drafter->proposals[t->at];
 
     if (a->prefills)
@@ -56275,29 +56299,29 @@ static void specdec__ahead_begin_job(specdec *t)
     a->p = *p;
     a->p.request.text = a->tokens;
     a->acceptance = e->tune->drafters[a->drafter - e->drafters];
-    specdec__tune_set_paths(&a->acceptance, &a->p.drafts, &a->p.frontier, 1, a->levels);
+    specdec__tune_set_path_probabilities(&a->acceptance, &a->p.drafts, &a->p.frontier, 1, a->levels);
     a->cutoff = a->first_cutoff;
     a->result = SPECDEC_OK;
-    a->flight_count = 0;
+    a->draft_run_count = 0;
     a->usual_seconds = a->run_time.seconds;
-    a->flights[0].count = 0;
-    a->flights[0].nodes = p->drafts.tree.n;
+    a->draft_runs[0].count = 0;
+    a->draft_runs[0].nodes = p->drafts.tree.n;
     a->prefills = !p->drafts.extended[0] &&
-                  a->drafter->kind.count_behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP_TOKENS;
+                  a->drafter->kind.count_unprefilled(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP_TOKENS;
     a->drafter->kind.set_threads(a->drafter, &a->lane.team, a->threads);
-    specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
+    specdec__lane_submit(&a->lane, a->prefills ? specdec__async_lane_prefill : specdec__async_lane_draft, a);
 }
 
 /* Finds the path of tokens[count] behind the root of a tree. held: the tokens of the tree's nodes; path (count):
    receives the path's nodes. Returns how many of the tokens were found. */
-static int specdec__ahead_find_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
+static int specdec__async_find_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
                                     int32_t *path)
 {
     int i, k, at = 0;
 
     for (i = 0; i < count; i++) {
-        for (k = specdec__tree_child(tree, at, at + 1); k < tree->n && held[k] != tokens[i];)
-            k = specdec__tree_child(tree, at, k + 1);
+        for (k = specdec__tree_next_child(tree, at, at + 1); k < tree->n && held[k] != tokens[i];)
+            k = specdec__tree_next_child(tree, at, k + 1);
         if (k >= tree->n)
             break;
         path[i] = at = k;
@@ -56307,20 +56331,20 @@ static int specdec__ahead_find_path(const specdec_tree *tree, const int32_t *hel
 
 /* Returns whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count],
    which the target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
-static int specdec__ahead_run_is_useless(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens,
+static int specdec__async_run_is_useless(specdec__async_drafting *a, const specdec__proposal *p, const int32_t *tokens,
                                          int count, double anew)
 {
-    const specdec__draft_flight *flight = &a->flights[SPECDEC__LOAD(&a->flight_count) % 2];
+    const specdec__draft_run *flight = &a->draft_runs[SPECDEC__LOAD(&a->draft_run_count) % 2];
     specdec_tree tree = p->drafts.tree; /* its arrays are the lane's; n is the size when the step began */
-    int32_t path[SPECDEC__MAX_TREE + 1];
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1];
     int length, at, i, k;
 
     if (flight->count && a->usual_seconds > 0 && flight->begun + a->usual_seconds > specdec__os_seconds() + anew)
         return 1;
     tree.n = flight->nodes;
-    length = specdec__ahead_find_path(&tree, p->drafts.tokens, tokens, count, path);
+    length = specdec__async_find_path(&tree, p->drafts.tokens, tokens, count, path);
     at = length ? path[length - 1] : 0;
-    if (length < count && specdec__tree_child(&tree, at, at + 1) < tree.n)
+    if (length < count && specdec__tree_next_child(&tree, at, at + 1) < tree.n)
         return 1;
     for (i = 0; i < flight->count; i++) {
         for (k = flight->chosen[i]; k > at;)
@@ -56333,32 +56357,33 @@ static int specdec__ahead_run_is_useless(specdec__ahead *a, const specdec__propo
 
 /* Moves the root of a sequence's draft tree to the last of tokens[count], which the target has just decoded. Draft
    tokens behind it are kept, all others are dropped. */
-static void specdec__ahead_move_root(specdec *t, const int32_t *tokens, int count)
+static void specdec__async_move_root(specdec *t, const int32_t *tokens, int count)
 {
-    specdec__ahead *a = t->engine->ahead;
+    specdec__async_drafting *a = t->engine->async_drafting;
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
-    int32_t path[SPECDEC__MAX_TREE + 1];
-    const int length = specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1];
+    const int length = specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
 
     p->frontier.valid_at = 0;
-    if (length == count && p->drafts.extended[path[length - 1]] && d->kind.count_behind(d, t->at, t->count) <= count) {
+    if (length == count && p->drafts.extended[path[length - 1]] &&
+        d->kind.count_unprefilled(d, t->at, t->count) <= count) {
         d->kind.keep_subtree(d, t->at, &p->drafts, path[length - 1]);
         p->frontier.valid_at = t->count;
-        a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
+        a->first_cutoff = SPECDEC__ASYNC_CUTOFF;
     } else {
         if (p->drafts.extended[0] && d->kind.commit_path)
             d->kind.commit_path(d, t->at, path, length);
-        a->first_cutoff *= a->first_cutoff > SPECDEC__AHEAD_CUTOFF_LEAST ? SPECDEC__AHEAD_CUTOFF_DECAY : 1;
+        a->first_cutoff *= a->first_cutoff > SPECDEC__ASYNC_CUTOFF_LEAST ? SPECDEC__ASYNC_CUTOFF_DECAY : 1;
     }
 }
 
 /* Ends the drafting of the lane in a step, once the target has decoded tokens[count]: waits for the current draft run,
    or cancels it if it is useless, and keeps the draft tokens behind the last decoded one. */
-static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
+static void specdec__async_finish_lane(specdec *t, const int32_t *tokens, int count)
 {
     specdec__engine *e = t->engine;
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
     const double plain = specdec__tune_plain_seconds(e->tune);
@@ -56367,7 +56392,7 @@ static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
     if (a->prefills)
         return;
     a->lane.kind->stop(&a->lane);
-    if (specdec__ahead_run_is_useless(a, p, tokens, count,
+    if (specdec__async_run_is_useless(a, p, tokens, count,
                                       specdec__tune_level_seconds(&e->tune->drafters[d - e->drafters], plain)))
         specdec__lane_cancel(&a->lane);
     start = specdec__os_seconds();
@@ -56378,28 +56403,28 @@ static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
         return;
     p->drafts = a->p.drafts;
-    specdec__ahead_move_root(t, tokens, count);
+    specdec__async_move_root(t, tokens, count);
 }
 
 /* Makes the tree of the asynchronous drafter for a sequence in this step: the draft tokens kept from the last step, and
    further levels as long as they raise the tokens a second. The drafter proposes nothing while the lane prefills. */
-static specdec_result specdec__ahead_make_tree(specdec *t, int drafter, specdec__plan *plan)
+static specdec_result specdec__async_make_tree(specdec *t, int drafter, specdec__tree_plan *plan)
 {
     specdec__engine *e = t->engine;
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
     double rate = 0;
     specdec_result result;
     int levels, behind, stays;
 
-    specdec__tune_begin_drafting(&p->books);
+    specdec__tune_start_draft_clock(&p->cost);
     if (a->prefills && specdec__lane_runs(&a->lane))
         return SPECDEC_OK;
     if (a->prefills)
-        specdec__ahead_stop_lane(a, e);
+        specdec__async_stop_lane(a, e);
     stays = p->frontier.valid_at != 0;
-    behind = stays ? 0 : d->kind.count_behind(d, t->at, t->count);
+    behind = stays ? 0 : d->kind.count_unprefilled(d, t->at, t->count);
     if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS || (!stays && !specdec__engine_shape_tree(t, drafter, behind, plan))) {
         p->drafts.tree.n = stays ? p->drafts.tree.n : 1;
         return SPECDEC_OK;
@@ -56407,34 +56432,35 @@ static specdec_result specdec__ahead_make_tree(specdec *t, int drafter, specdec_
     result = specdec__engine_grow_tree(t, drafter, plan, &levels, &rate);
     if (rate > plan->rate)
         plan->rate = rate;
-    specdec__tune_end_drafting(e->tune, drafter, &p->books, result ? 0 : levels, behind, 0);
+    specdec__tune_stop_draft_clock(e->tune, drafter, &p->cost, result ? 0 : levels, behind, 0);
     return result;
 }
 
 /* Returns whether a drafter may draft while the target verifies in this step: one sequence decodes, alone, with coupled
    verification and no constraint. */
-static int specdec__ahead_is_possible(const specdec__engine *e)
+static int specdec__async_is_possible(const specdec__engine *e)
 {
-    return e->ahead->drafter && e->member_count == 1 && e->members[0]->decodes && !e->members[0]->prefill_count &&
-           specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
+    return e->async_drafting->drafter && e->member_count == 1 && e->members[0]->decodes &&
+           !e->members[0]->prefill_count &&
+           specdec__engine_verification_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
            !specdec__constrained_is_limited(&e->members[0]->constrained);
 }
 
 /* Returns whether the engine itself chooses the mode of this step, synchronous or asynchronous drafting (config.async
    0). */
-static int specdec__ahead_may_choose_mode(const specdec__engine *e)
+static int specdec__async_may_choose_mode(const specdec__engine *e)
 {
-    return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_is_possible(e);
+    return SPECDEC__OS_THREADS && !e->config.async && specdec__async_is_possible(e);
 }
 
 /* Estimates the times of asynchronous steps, by number of nodes: those of synchronous steps times the measured
    slowdown. */
-static void specdec__ahead_estimate_times(specdec__ahead *a, specdec__tune *tune)
+static void specdec__async_estimate_times(specdec__async_drafting *a, specdec__tune *tune)
 {
     int i;
 
     a->times_estimated = 1;
-    for (i = 0; i <= SPECDEC__MAX_TREE && a->slowdown > 0; i++)
+    for (i = 0; i <= SPECDEC__MAX_TREE_NODES && a->slowdown > 0; i++)
         if (tune->steps[0][i].seconds > 0) {
             tune->steps[1][i].seconds = tune->steps[0][i].seconds * a->slowdown;
             tune->steps[1][i].seen = 1;
@@ -56443,46 +56469,46 @@ static void specdec__ahead_estimate_times(specdec__ahead *a, specdec__tune *tune
 
 /* Sets the mode of a step that begins: asynchronous if the lane is to draft while the target runs, otherwise
    synchronous. */
-static void specdec__ahead_begin_step(specdec__engine *e)
+static void specdec__async_begin_step(specdec__engine *e)
 {
-    specdec__ahead *a = e->ahead;
-    const int applies = !specdec__in_cluster(&e->config) && specdec__ahead_is_possible(e);
+    specdec__async_drafting *a = e->async_drafting;
+    const int applies = !specdec__in_cluster(&e->config) && specdec__async_is_possible(e);
 
     a->probe = applies && a->probe;
     a->active = applies && (e->config.async || a->mode || a->probe);
     e->tune->async = a->active && !a->probe;
     if (e->tune->async && !a->times_estimated)
-        specdec__ahead_estimate_times(a, e->tune);
+        specdec__async_estimate_times(a, e->tune);
     if (a->sequence && (!a->active || a->sequence != e->members[0]))
-        specdec__ahead_drop_drafts(a->sequence, a->copied);
+        specdec__async_drop_drafts(a->sequence, a->copied);
 }
 
 /* Returns the seconds that the mode on trial, synchronous or asynchronous drafting, has saved so far: the time that its
    tokens take at the other mode's tokens a second, minus the time that they took. */
-static double specdec__ahead_seconds_saved(const specdec__ahead *a)
+static double specdec__async_seconds_saved(const specdec__async_drafting *a)
 {
-    const specdec__ahead_mode *tried = &a->modes[a->mode], *usual = &a->modes[!a->mode];
+    const specdec__async_mode *tried = &a->modes[a->mode], *usual = &a->modes[!a->mode];
 
     return usual->tokens > 0 ? tried->tokens * usual->seconds / usual->tokens - tried->seconds : 0;
 }
 
 /* Returns whether it is time to choose between synchronous and asynchronous drafting: after a->steps_left steps, or
-   when a trial has lost or won SPECDEC__AHEAD_TRIAL_SHARE of the other mode's time. So trials cost at most that share
+   when a trial has lost or won SPECDEC__ASYNC_TRIAL_SHARE of the other mode's time. So trials cost at most that share
    of all time. */
-static int specdec__ahead_trial_ends(const specdec__ahead *a)
+static int specdec__async_trial_ends(const specdec__async_drafting *a)
 {
-    const double saved = a->trial ? specdec__ahead_seconds_saved(a) : 0;
+    const double saved = a->trial ? specdec__async_seconds_saved(a) : 0;
 
-    return a->steps_left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__AHEAD_TRIAL_SHARE * a->modes[!a->mode].seconds;
+    return a->steps_left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__ASYNC_TRIAL_SHARE * a->modes[!a->mode].seconds;
 }
 
 /* Computes a->slowdown and a->overlap_pace from a step that was made to measure them: its run had `width` nodes and
    took `seconds`. A draft run that was not finished counts as long as the step. */
-static void specdec__ahead_note_probe(specdec__engine *e, int width, double seconds)
+static void specdec__async_measure_slowdown(specdec__engine *e, int width, double seconds)
 {
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     const double run = a->run_time.seconds > 0 ? a->run_time.seconds : seconds;
-    double times[SPECDEC__MAX_TREE + 1];
+    double times[SPECDEC__MAX_TREE_NODES + 1];
 
     specdec__tune_estimate_times(e->tune, times, width);
     a->slowdown = seconds / times[width];
@@ -56492,9 +56518,9 @@ static void specdec__ahead_note_probe(specdec__engine *e, int width, double seco
 /* Returns whether asynchronous steps can be faster than synchronous ones. They save at most the drafting that the lane
    does while the target runs. They lose the slowdown of the target, which has fewer threads and less memory
    bandwidth. */
-static int specdec__ahead_may_be_faster(const specdec__ahead *a)
+static int specdec__async_may_be_faster(const specdec__async_drafting *a)
 {
-    const specdec__ahead_mode *turns = &a->modes[0];
+    const specdec__async_mode *turns = &a->modes[0];
     const double verifying = (turns->seconds - turns->drafting) * a->slowdown;
     const double left = turns->drafting - verifying * a->overlap_pace; /* drafting that the lane does not finish */
 
@@ -56503,15 +56529,15 @@ static int specdec__ahead_may_be_faster(const specdec__ahead *a)
 
 /* Ends a series of steps in one mode of drafting: begins a trial of the other mode, or ends the trial and takes the
    faster mode. */
-static void specdec__ahead_choose_mode(specdec__ahead *a)
+static void specdec__async_choose_mode(specdec__async_drafting *a)
 {
     if (!a->trial) {
-        a->steps_between = specdec__min_int(2 * a->steps_between, SPECDEC__AHEAD_TRIAL_STEPS_MOST);
-        a->trial = a->mode || specdec__ahead_may_be_faster(a);
+        a->steps_between = specdec__min_int(2 * a->steps_between, SPECDEC__ASYNC_TRIAL_STEPS_MOST);
+        a->trial = a->mode || specdec__async_may_be_faster(a);
         a->slowdown = a->trial ? a->slowdown : 0; /* measured again before the next trial */
         a->mode = a->trial ? !a->mode : a->mode;
-    } else if (specdec__ahead_seconds_saved(a) > 0) {
-        a->steps_between = SPECDEC__AHEAD_TRIAL_STEPS;
+    } else if (specdec__async_seconds_saved(a) > 0) {
+        a->steps_between = SPECDEC__ASYNC_TRIAL_STEPS;
         a->trial = 0;
     } else {
         a->mode = !a->mode;
@@ -56522,13 +56548,13 @@ static void specdec__ahead_choose_mode(specdec__ahead *a)
 }
 
 /* Adds a step to the measurements of its mode, synchronous or asynchronous, and chooses a mode if it is time to.
-   seconds: time of the step; drafting: the part of it before the target ran; tokens: as in specdec__ahead_mode. */
-static void specdec__ahead_note_step(specdec__engine *e, double seconds, double drafting, double tokens)
+   seconds: time of the step; drafting: the part of it before the target ran; tokens: as in specdec__async_mode. */
+static void specdec__async_record_step(specdec__engine *e, double seconds, double drafting, double tokens)
 {
-    specdec__ahead *a = e->ahead;
-    specdec__ahead_mode *seen = &a->modes[a->mode];
+    specdec__async_drafting *a = e->async_drafting;
+    specdec__async_mode *seen = &a->modes[a->mode];
 
-    if (!specdec__ahead_may_choose_mode(e) || a->probe) {
+    if (!specdec__async_may_choose_mode(e) || a->probe) {
         a->probe = 0;
         return;
     }
@@ -56536,12 +56562,12 @@ static void specdec__ahead_note_step(specdec__engine *e, double seconds, double 
     seen->drafting += drafting;
     seen->tokens += tokens;
     a->steps_left--;
-    if (!specdec__ahead_trial_ends(a))
+    if (!specdec__async_trial_ends(a))
         return;
-    if (!a->mode && !a->trial && !(a->slowdown > 0) && seen->drafting > SPECDEC__AHEAD_DRAFTING_SHARE * seen->seconds)
+    if (!a->mode && !a->trial && !(a->slowdown > 0) && seen->drafting > SPECDEC__ASYNC_DRAFTING_SHARE * seen->seconds)
         a->steps_left = a->probe = 1; /* the next step may take twice the time */
     else
-        specdec__ahead_choose_mode(a);
+        specdec__async_choose_mode(a);
 }
 
 SPECDEC__FOR_SPEED
@@ -56556,7 +56582,7 @@ SPECDEC__FOR_SIZE
    the drafter drafts at every step, and the tree that it drafted decides whether the tree is verified. grows 1: its
    trees grow level by level; behind: tokens of the sequence that it has to prefill first. */
 static int specdec__engine_drafter_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
-                                            const specdec__plan *plan)
+                                            const specdec__tree_plan *plan)
 {
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
 
@@ -56567,7 +56593,7 @@ static int specdec__engine_drafter_is_cheap(const specdec__engine *e, int drafte
 
 /* Asks a drafter for draft tokens of a sequence, if they are expected to raise the tokens a second. plan->rate becomes
    the best rate of the drafters asked so far. */
-static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specdec__plan *plan)
+static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specdec__tree_plan *plan)
 {
     specdec__engine *e = t->engine;
     specdec__drafter *d = &e->drafters[drafter];
@@ -56576,37 +56602,37 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
     specdec_result result;
     int levels, readable, behind, fresh, light;
 
-    p->frontier.grows = d->kind.extend && (specdec__engine_trees_grow(&e->config) || specdec__ahead_is_drafting(e, d));
-    if (specdec__ahead_is_drafting(e, d))
-        return specdec__ahead_make_tree(t, drafter, plan);
+    p->frontier.grows = d->kind.extend && (specdec__engine_trees_grow(&e->config) || specdec__async_is_drafting(e, d));
+    if (specdec__async_is_drafting(e, d))
+        return specdec__async_make_tree(t, drafter, plan);
     p->frontier.shares = p->frontier.grows || !d->kind.level_cost;
-    behind = d->kind.count_behind ? d->kind.count_behind(d, t->at, t->count) : 0;
+    behind = d->kind.count_unprefilled ? d->kind.count_unprefilled(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
     light = specdec__engine_drafter_is_cheap(e, drafter, p->frontier.grows, behind, plan);
     if ((d->kind.is_ready && !d->kind.is_ready(d, t->at, t->count)) ||
-        (!plan->fixed && specdec__tune_skips_estimate(e->tune, drafter, t->count)) ||
+        (!plan->fixed && specdec__tune_drafter_skips_estimate(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape_tree(t, drafter, behind, plan)))
         return SPECDEC_OK;
     p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain_seconds(e->tune) / e->member_count;
     readable = d->kind.prefill ? specdec__engine_drafter_prefill_tokens(t, drafter, behind) : behind;
     if (readable < behind)
         return specdec__engine_prefill_drafter(t, drafter, behind, readable);
-    specdec__tune_begin_drafting(&p->books);
+    specdec__tune_start_draft_clock(&p->cost);
     result = p->frontier.grows ? specdec__engine_grow_tree(t, drafter, plan, &levels, &rate)
                       : specdec__engine_fill_tree(t, drafter, plan, &levels, &rate);
     if (!result && light && p->outcome.kept_count > 1) {
-        if (specdec__tune_must_rest(e->tune, drafter, plan, rate))
-            specdec__draft_keep_first(p, 1);
+        if (specdec__tune_drafter_must_rest(e->tune, drafter, plan, rate))
+            specdec__draft_select_first_candidates(p, 1);
         else if (rate > plan->rate)
             plan->rate = rate;
     }
-    specdec__tune_end_drafting(e->tune, drafter, &p->books, result ? 0 : levels, behind, fresh);
+    specdec__tune_stop_draft_clock(e->tune, drafter, &p->cost, result ? 0 : levels, behind, fresh);
     return result;
 }
 
 /* Makes the tree that the step verifies for a sequence: asks all drafters, the last of the list first, and merges their
    trees. speculate 0: asks no drafter; the tree is the root. A drafter whose cache is full proposes nothing. */
-static specdec_result specdec__engine_make_tree(specdec *t, specdec__plan *plan, int speculate)
+static specdec_result specdec__engine_make_tree(specdec *t, specdec__tree_plan *plan, int speculate)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
@@ -56615,14 +56641,14 @@ static specdec_result specdec__engine_make_tree(specdec *t, specdec__plan *plan,
     specdec__constrained_commit_state(&t->constrained, t->tokens, t->count);
     for (i = 0; i < e->drafter_count; i++) {
         specdec__draft_begin_proposal(&e->drafters[i].proposals[t->at], t->tokens, t->count, &t->settings.sampling,
-                                      specdec__engine_rule(e, t));
+                                      specdec__engine_verification_rule(e, t));
         e->drafters[i].proposals[t->at].request.constrained = specdec__stream_constrained(t);
     }
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
         result = specdec__engine_ask_drafter(t, i, plan);
         if (result == SPECDEC_ERROR_FULL) {
             e->drafters[i].proposals[t->at].drafts.tree.n = 1;
-            specdec__draft_keep_first(&e->drafters[i].proposals[t->at], 1);
+            specdec__draft_select_first_candidates(&e->drafters[i].proposals[t->at], 1);
             result = SPECDEC_OK;
         }
     }
@@ -56636,13 +56662,13 @@ static specdec_result specdec__engine_make_tree(specdec *t, specdec__plan *plan,
 static double specdec__engine_node_probability_by(const specdec *t, int i, int drafter, int candidate)
 {
     const specdec__engine *e = t->engine;
-    const specdec__merged *m = &t->merged;
+    const specdec__merged_tree *m = &t->merged;
     const specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
     double chance[SPECDEC__TUNE_RANKS];
 
     if (p->frontier.shares)
         return (double)p->frontier.probability[candidate];
-    specdec__tune_acceptance(&e->tune->drafters[drafter], chance);
+    specdec__tune_acceptance_by_rank(&e->tune->drafters[drafter], chance);
     return (double)m->worth[m->tree.parents[i]] *
            chance[specdec__min_int(p->drafts.tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
@@ -56653,7 +56679,7 @@ static double specdec__engine_node_probability_by(const specdec *t, int i, int d
 static float specdec__engine_node_probability(const specdec *t, int i)
 {
     const specdec__engine *e = t->engine;
-    const specdec__merged *m = &t->merged;
+    const specdec__merged_tree *m = &t->merged;
     const int parent = m->tree.parents[i];
     int k, candidate, above = parent;
     double missed = 1;
@@ -56661,7 +56687,7 @@ static float specdec__engine_node_probability(const specdec *t, int i)
     for (k = 0; k < e->drafter_count; k++)
         if ((candidate = specdec__draft_find_candidate(&e->drafters[k].proposals[t->at].outcome, i)) > 0)
             missed *= 1 - specdec__engine_node_probability_by(t, i, k, candidate);
-    if (specdec__engine_rule(e, t) == SPECDEC_RULE_SEQUOIA)
+    if (specdec__engine_verification_rule(e, t) == SPECDEC_RULE_SEQUOIA)
         for (above = i - 1; above > parent && m->tree.parents[above] != parent;)
             above--;
     return (float)(1 - missed) < m->worth[above] ? (float)(1 - missed) : m->worth[above];
@@ -56670,7 +56696,7 @@ static float specdec__engine_node_probability(const specdec *t, int i)
 /* Returns the expected tokens of a step for a sequence: 1 plus the sum of its nodes' probabilities of acceptance. */
 static double specdec__engine_expected_tokens(specdec *t)
 {
-    specdec__merged *m = &t->merged;
+    specdec__merged_tree *m = &t->merged;
     double tokens = 1;
     int i;
 
@@ -56687,8 +56713,8 @@ static double specdec__engine_expected_tokens(specdec *t)
 static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, const double *times)
 {
     const int base = e->roots + e->prefill_nodes;
-    double worth[SPECDEC__MAX_TREE + 1], rate;
-    specdec__plan plan;
+    double worth[SPECDEC__MAX_TREE_NODES + 1], rate;
+    specdec__tree_plan plan;
     int i, k, held = 1, left;
 
     plan.most = specdec__engine_node_limit(e) - base + 1;
@@ -56697,7 +56723,7 @@ static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, co
         plan.times[i] = times[base + i - 1];
     worth[0] = 1;
     for (k = 0; k < e->member_count; k++) {
-        specdec__merged *m = &e->members[k]->merged;
+        specdec__merged_tree *m = &e->members[k]->merged;
 
         m->worth[0] = 1;
         for (i = 1; i < m->tree.n; i++) {
@@ -56705,7 +56731,7 @@ static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, co
             held = specdec__tune_insert_value(worth, held, plan.most, (double)m->worth[i]);
         }
     }
-    left = specdec__tune_best_nodes(&plan, worth, held, 0, &rate) - 1;
+    left = specdec__tune_best_node_count(&plan, worth, held, 0, &rate) - 1;
     for (k = 0, rate = worth[left]; k < e->member_count; k++)
         left -= specdec__draft_prune_tree(&e->members[k]->merged, e->drafters, e->drafter_count, e->members[k]->at,
                                           (float)rate, left);
@@ -56716,16 +56742,18 @@ static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, co
 static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
 {
     const int least = e->roots + e->prefill_nodes;
-    double times[SPECDEC__MAX_TREE + 1], others = e->roots - 1, spent = 0;
+    double times[SPECDEC__MAX_TREE_NODES + 1], others = e->roots - 1, spent = 0;
     int i, base = least, kept = 0;
-    specdec__plan plan;
+    specdec__tree_plan plan;
 
-    if (SPECDEC__OS_THREADS && e->ahead->drafter)
-        specdec__ahead_begin_step(e);
+    if (SPECDEC__OS_THREADS && e->async_drafting->drafter)
+        specdec__async_begin_step(e);
     times[1] = 0;
     if (e->drafter_count)
-        specdec__tune_estimate_times(e->tune, times, e->member_count > 1 ? SPECDEC__MAX_TREE
-                                            : specdec__min_int(SPECDEC__MAX_TREE, least + e->config.tree_size));
+        specdec__tune_estimate_times(e->tune, times,
+                                     e->member_count > 1
+                                         ? SPECDEC__MAX_TREE_NODES
+                                         : specdec__min_int(SPECDEC__MAX_TREE_NODES, least + e->config.tree_size));
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
         const double start = specdec__os_seconds();
@@ -56834,13 +56862,14 @@ static specdec__batch specdec__engine_make_batch(specdec__engine *e)
 /* Counts the children of an accepted node, and which of them is accepted, in the statistics of the sequence and in the
    measured acceptance of drafters. child: index of the accepted child; -1: none is accepted. token: the token that the
    target has chosen behind the node. */
-static void specdec__engine_note_children(specdec *t, int node, int child, int32_t token)
+static void specdec__engine_count_children(specdec *t, int node, int child, int32_t token)
 {
     specdec__engine *e = t->engine;
     const specdec_tree *tree = &t->merged.tree;
     int i, accepted = -1;
 
-    for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
+    for (i = specdec__tree_next_child(tree, node, node + 1); i < tree->n;
+         i = specdec__tree_next_child(tree, node, i + 1)) {
         int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(t->stats.offered_by_rank)) - 1;
         int hit = child-- == 0;
 
@@ -56903,7 +56932,7 @@ static void specdec__engine_verify_by_rule(specdec *t, int node, const float *lo
 
 /* Stores the log-probabilities of a sequence's next token, and of the most probable tokens in its place, from its row
    of logits (vocab). */
-static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32_t token)
+static void specdec__engine_store_logprobs(specdec *t, const float *logits, int32_t token)
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size, k = specdec__stream_logprob_count(t);
@@ -56934,7 +56963,7 @@ static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32
 static void specdec__engine_append_token(specdec *t, const float *logits, int32_t token)
 {
     if (t->logprobs)
-        specdec__engine_note_logprobs(t, logits, token);
+        specdec__engine_store_logprobs(t, logits, token);
     t->tokens[t->count++] = token;
     if (!specdec__constrained_is_limited(&t->constrained) || specdec__stream_is_end(t, token))
         return;
@@ -56952,17 +56981,17 @@ static int specdec__engine_may_fork(const specdec *t, int count)
 }
 
 /* Tokens that must not be chosen from a row of logits, and their logits, which the row gets back afterwards. */
-typedef struct specdec__forbidden {
+typedef struct specdec__forbidden_tokens {
     int count;  /* number of these tokens */
     int32_t token[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS]; /* (count): ids of the tokens */
     /* (count): the model's logits of the tokens */
     float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS];
-} specdec__forbidden;
+} specdec__forbidden_tokens;
 
 /* Forbids tokens[count] in a row of logits (vocab): sets their logits to -infinity, and adds the tokens and their
    former logits to *own. Ids outside the vocabulary are skipped. */
-static void specdec__engine_forbid_list(const specdec *t, float *logits, const int32_t *tokens, int count,
-                                        specdec__forbidden *own)
+static void specdec__engine_forbid_listed_tokens(const specdec *t, float *logits, const int32_t *tokens, int count,
+                                                 specdec__forbidden_tokens *own)
 {
     int i;
 
@@ -56978,7 +57007,7 @@ static void specdec__engine_forbid_list(const specdec *t, float *logits, const i
 /* Forbids, in a row of logits (vocab), the tokens that must not be the sequence's next one: the child token, the fork
    token where no fork is possible, and end tokens while the answer is shorter than settings.min_tokens or ignores them.
    *own becomes the list of these tokens. */
-static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specdec__forbidden *own)
+static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specdec__forbidden_tokens *own)
 {
     const specdec__engine *e = t->engine;
     const specdec__vocab *v = &t->model->vocab;
@@ -56986,19 +57015,19 @@ static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specd
 
     own->count = 0;
     if (brief)
-        specdec__engine_forbid_list(t, logits, t->ends, t->end_count, own);
+        specdec__engine_forbid_listed_tokens(t, logits, t->ends, t->end_count, own);
     if (brief || t->settings.ignore_end)
-        specdec__engine_forbid_list(t, logits, v->ends, v->end_count, own);
+        specdec__engine_forbid_listed_tokens(t, logits, v->ends, v->end_count, own);
     if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
-    specdec__engine_forbid_list(t, logits, &e->child_token, 1, own);
+    specdec__engine_forbid_listed_tokens(t, logits, &e->child_token, 1, own);
     if (!specdec__engine_may_fork(t, t->count + 1) ||
         specdec__vocab_token_type(v, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
-        specdec__engine_forbid_list(t, logits, &e->fork_token, 1, own);
+        specdec__engine_forbid_listed_tokens(t, logits, &e->fork_token, 1, own);
 }
 
 /* Restores the model's logits of forbidden tokens in their row, as log-probabilities are those of the model. */
-static void specdec__engine_restore_logits(float *logits, const specdec__forbidden *own)
+static void specdec__engine_restore_logits(float *logits, const specdec__forbidden_tokens *own)
 {
     int i;
 
@@ -57008,7 +57037,7 @@ static void specdec__engine_restore_logits(float *logits, const specdec__forbidd
 
 /* Sets the first tokens of a child if the sequence forks behind its last token. Returns 1 if it forks, else 0. A fork
    token may be chosen although it is forbidden, where all other tokens are forbidden, too. */
-static int specdec__engine_note_fork(specdec *t)
+static int specdec__engine_prepare_fork(specdec *t)
 {
     const specdec__engine *e = t->engine;
     const specdec_hooks *hooks = &e->config.hooks;
@@ -57056,7 +57085,8 @@ static int32_t specdec__engine_choose_token(specdec *t, const float *logits)
     specdec_candidate best;
 
     best.token = 0;
-    specdec__choose(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
+    specdec__choose_best_tokens(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size, t->tokens,
+                                t->count, 1, &best);
     return best.token;
 }
 
@@ -57068,7 +57098,7 @@ static int specdec__engine_ends_or_forks(specdec *t)
     const specdec_stop why = specdec__stream_end_reason(t, t->count);
 
     if (why == SPECDEC_STOP_NONE)
-        return specdec__engine_note_fork(t);
+        return specdec__engine_prepare_fork(t);
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
@@ -57093,7 +57123,7 @@ static int specdec__engine_needs_no_logits(specdec *t)
 
 /* Returns what a step's run computes of its rows of logits: SPECDEC__SCREEN_NOTHING, _BOUNDS (upper bounds of the
    logits, see >>speculation/settle) or _LOGITS (all). */
-static int specdec__engine_screen_kind(specdec__engine *e)
+static int specdec__engine_needed_logits(specdec__engine *e)
 {
     int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
 
@@ -57102,7 +57132,7 @@ static int specdec__engine_screen_kind(specdec__engine *e)
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
+        if ((SPECDEC__VERIFIERS && specdec__engine_verification_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
             return SPECDEC__SCREEN_LOGITS;
         forced = forced && specdec__engine_needs_no_logits(t);
         bounds = bounds && specdec__engine_bounds_can_choose(t) &&
@@ -57118,13 +57148,13 @@ static int specdec__engine_screen_kind(specdec__engine *e)
 
 /* Returns whether the sequence's constraint allows the most probable token of a row of logits: row `column` of the last
    run. */
-static int specdec__engine_best_is_allowed(specdec *t, int column)
+static int specdec__engine_best_token_is_allowed(specdec *t, int column)
 {
     const specdec__engine *e = t->engine;
     const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
     specdec_candidate best;
-    const int count = specdec__choose_unconstrained(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size,
-                                                    t->tokens, t->count, 1, &best);
+    const int count = specdec__choose_best_unconstrained(specdec__engine_set_chooser(t), logits,
+                                                         e->target_model->vocab_size, t->tokens, t->count, 1, &best);
 
     return specdec__constrained_keep_allowed(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
@@ -57157,7 +57187,7 @@ static void specdec__engine_settle_row(specdec *t, int column)
     forks[1] = e->fork_token;
     specdec__settle_row(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                         (int)SPECDEC__COUNT(lists), e->chooser.items);
-    if (obeys && need.by_noise && e->target.screen.computed && !specdec__engine_best_is_allowed(t, column))
+    if (obeys && need.by_noise && e->target.screen.computed && !specdec__engine_best_token_is_allowed(t, column))
         specdec__settle_compute_all(&e->target);
 }
 
@@ -57171,7 +57201,7 @@ static specdec_result specdec__engine_verify_node(void *text, int node, const in
     float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
     const int row = t->first + t->prefill_count + node;
     specdec_result result;
-    specdec__forbidden own;
+    specdec__forbidden_tokens own;
 
     if (e->target.screen.computed)
         specdec__engine_settle_row(t, t->row + node);
@@ -57179,13 +57209,13 @@ static specdec_result specdec__engine_verify_node(void *text, int node, const in
     if (result)
         return result;
     specdec__engine_forbid_tokens(t, logits, &own);
-    if (!SPECDEC__VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
+    if (!SPECDEC__VERIFIERS || specdec__engine_verification_rule(e, t) == SPECDEC_RULE_COUPLED)
         specdec_verify_match(verdict, children, count, specdec__engine_choose_token(t, logits));
     else
         specdec__engine_verify_by_rule(t, node, logits, children, count, verdict);
     t->surprise[t->count] = specdec__engine_mirostat_limit(t, logits, verdict->token);
     specdec__engine_restore_logits(logits, &own);
-    specdec__engine_note_children(t, node, verdict->child, verdict->token);
+    specdec__engine_count_children(t, node, verdict->child, verdict->token);
     specdec__engine_append_token(t, logits, verdict->token);
     if (specdec__engine_ends_or_forks(t))
         verdict->child = -1;
@@ -57215,10 +57245,10 @@ static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int leve
 /* Makes a sequence fail with the error `result`, as a row of its logits has values that are no numbers. The keys of the
    step are dropped. Tokens accepted before that row stay, and are run again. before: number of tokens of the sequence
    before the step. */
-static void specdec__engine_fail_rows(specdec *t, int before, specdec_result result)
+static void specdec__engine_fail_bad_logits(specdec *t, int before, specdec_result result)
 {
-    if (specdec__ahead_is_drafting(t->engine, NULL))
-        specdec__ahead_drop_drafts(t, t->count);
+    if (specdec__async_is_drafting(t->engine, NULL))
+        specdec__async_drop_drafts(t, t->count);
     t->stats.tokens += t->count - before;
     t->length = t->merged.tree.n = 0;
     specdec__engine_fail_sequence(t, result);
@@ -57226,10 +57256,10 @@ static void specdec__engine_fail_rows(specdec *t, int before, specdec_result res
 
 /* Passes the verified tree of a sequence, with its rows of logits, to the drafters that use logits. before: number of
    tokens of the sequence before the step. */
-static void specdec__engine_show_drafters_logits(specdec *t, int before)
+static void specdec__engine_pass_logits_to_drafters(specdec *t, int before)
 {
     specdec__engine *e = t->engine;
-    specdec__verified judged;
+    specdec__verified_tree judged;
     int i;
 
     judged.at = t->at;
@@ -57246,8 +57276,8 @@ static void specdec__engine_show_drafters_logits(specdec *t, int before)
     judged.length = t->length;
     judged.whole = !e->target.screen.computed;
     for (i = 0; t->length && i < e->drafter_count; i++)
-        if (e->drafters[i].kind.see_logits)
-            e->drafters[i].kind.see_logits(&e->drafters[i], &judged);
+        if (e->drafters[i].kind.receive_logits)
+            e->drafters[i].kind.receive_logits(&e->drafters[i], &judged);
 }
 
 /* Verifies the token tree of a sequence: appends accepted tokens, sets t->path, commits keys and values of prompt
@@ -57256,7 +57286,7 @@ static void specdec__engine_verify_tree(specdec *t)
 {
     specdec__engine *e = t->engine;
     const int before = t->count, from = t->view.length;
-    int32_t accepted[SPECDEC__MAX_TREE];
+    int32_t accepted[SPECDEC__MAX_TREE_NODES];
     specdec_result result;
     int i;
 
@@ -57267,7 +57297,7 @@ static void specdec__engine_verify_tree(specdec *t)
         result = specdec_verify_walk(t->path + 1, accepted, &t->length, &t->merged.tree, t->merged.tokens,
                                      specdec__engine_verify_node, t, &t->error);
     if (result) {
-        specdec__engine_fail_rows(t, before, result);
+        specdec__engine_fail_bad_logits(t, before, result);
         return;
     }
     for (i = 0; i < t->prefill_count; i++)
@@ -57277,11 +57307,11 @@ static void specdec__engine_verify_tree(specdec *t)
     specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->prefill_count + t->length);
     specdec__view_free_reserved(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
-        if (specdec__ahead_is_drafting(e, &e->drafters[i]))
-            specdec__ahead_end_job(t, t->tokens + before, t->count - before);
+        if (specdec__async_is_drafting(e, &e->drafters[i]))
+            specdec__async_finish_lane(t, t->tokens + before, t->count - before);
         else
             specdec__draft_commit_path(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
-    specdec__engine_show_drafters_logits(t, before);
+    specdec__engine_pass_logits_to_drafters(t, before);
     specdec__engine_report_tokens(t, from, t->prefill_count + t->length, t->first, e->target.path,
                                   t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
@@ -57308,23 +57338,23 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
         const specdec__drafter *d = &e->drafters[i];
 
         if (d->kind.level_cost || nodes[i]) /* drafting without cost that found nothing is free */
-            outcome->drafting[i] += d->proposals[t->at].books.seconds;
+            outcome->drafting[i] += d->proposals[t->at].cost.seconds;
         t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
     }
 }
 
 /* Adds the seconds of a step's run, of `width` nodes, to the measured times, and updates the drafters' credit. */
-static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int width, double seconds)
+static SPECDEC__NOINLINE void specdec__engine_record_costs(specdec__engine *e, int width, double seconds)
 {
     specdec__tune_load *load = &e->tune->load;
     const int loaded = (int)load->rows, nodes = width - loaded;
     specdec__tune_outcome outcome;
     int i;
 
-    if (!e->roots || width > SPECDEC__MAX_TREE || nodes < 1)
+    if (!e->roots || width > SPECDEC__MAX_TREE_NODES || nodes < 1)
         return;
-    if (SPECDEC__OS_THREADS && e->ahead->probe) { /* a probe is no usual step */
-        specdec__ahead_note_probe(e, width, seconds);
+    if (SPECDEC__OS_THREADS && e->async_drafting->probe) { /* a probe is no usual step */
+        specdec__async_measure_slowdown(e, width, seconds);
         return;
     }
     memset(&outcome, 0, sizeof outcome);
@@ -57333,15 +57363,15 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
     outcome.base = e->roots + e->prefill_nodes - loaded;
     outcome.sequences = e->roots;
     if (loaded) {
-        specdec__tune_add_loaded_step(e->tune, nodes, seconds);
+        specdec__tune_add_loaded_step_time(e->tune, nodes, seconds);
     } else {
-        specdec__tune_add_step(e->tune, nodes, seconds, 1);
+        specdec__tune_add_step_time(e->tune, nodes, seconds, 1);
         if (SPECDEC__SEQUENCES && e->room.max_views > 1)
-            specdec__tune_add_unloaded_step(e->tune, nodes, seconds);
+            specdec__tune_add_unloaded_step_time(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
         specdec__engine_count_accepted(e->members[i], &outcome);
-    specdec__tune_decay(e->tune);
+    specdec__tune_decay_acceptance(e->tune);
     specdec__tune_update_credit(e->tune, &outcome);
 }
 
@@ -57369,7 +57399,7 @@ static void specdec__engine_count_step(specdec *t, int width, double seconds, do
 }
 
 /* Sets the statistic first_token_seconds, if the answer's first token is decoded at the clock time `now`. */
-static void specdec__engine_note_first_token(specdec *t, double now)
+static void specdec__engine_record_first_token_time(specdec *t, double now)
 {
     if (t->prompted_at > 0)
         t->stats.first_token_seconds = now - t->prompted_at;
@@ -57381,7 +57411,7 @@ static void specdec__engine_note_first_token(specdec *t, double now)
 static void specdec__engine_finish_step(specdec *t, double now)
 {
     if (t->length)
-        specdec__engine_note_first_token(t, now);
+        specdec__engine_record_first_token_time(t, now);
     if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     if (t->parent && specdec__stream_end_reason(t, t->count))
@@ -57395,7 +57425,7 @@ static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *e
 {
     int i;
 
-    specdec__ahead_drop_drafts(e->members[0], e->members[0]->count);
+    specdec__async_drop_drafts(e->members[0], e->members[0]->count);
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
@@ -57413,15 +57443,15 @@ static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
     specdec__batch batch;
 
     s->drafted = specdec__os_seconds();
-    s->promise = specdec__ahead_may_choose_mode(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
+    s->promise = specdec__async_may_choose_mode(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
     batch = specdec__engine_make_batch(e);
     s->nodes = batch.n;
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->never_cancelled;
     e->row_of = NULL;
-    e->target.threads = e->config.threads - (specdec__ahead_is_drafting(e, NULL) ? e->ahead->threads : 0);
-    if (specdec__ahead_is_drafting(e, NULL))
-        specdec__ahead_begin_job(e->members[0]);
-    e->target.screen.needed = specdec__engine_screen_kind(e);
+    e->target.threads = e->config.threads - (specdec__async_is_drafting(e, NULL) ? e->async_drafting->threads : 0);
+    if (specdec__async_is_drafting(e, NULL))
+        specdec__async_start_lane(e->members[0]);
+    e->target.screen.needed = specdec__engine_needed_logits(e);
     s->result = e->verify(&e->target, &batch, &s->error);
     if (e->target.screen.needed == SPECDEC__SCREEN_NOTHING && e->target.row_count)
         e->target.screen.saved += (int64_t)e->target.output->rows * (int64_t)e->target.output->row_bytes;
@@ -57446,16 +57476,17 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
     e->pool.cancel = &e->never_cancelled; /* drafters' prefilling is not cancelled */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_verify_tree(e->members[i]);
-    specdec__engine_note_costs(e, s->nodes, verified - s->drafted);
+    specdec__engine_record_costs(e, s->nodes, verified - s->drafted);
     now = specdec__os_seconds();
-    if (SPECDEC__OS_THREADS && e->ahead->drafter)
-        specdec__ahead_note_step(e, now - s->start, s->drafted - s->start, 0.5 * (s->promise + e->members[0]->length));
+    if (SPECDEC__OS_THREADS && e->async_drafting->drafter)
+        specdec__async_record_step(e, now - s->start, s->drafted - s->start,
+                                   0.5 * (s->promise + e->members[0]->length));
     e->tune->async = 0;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
         specdec__engine_count_step(t, s->nodes, now - s->start, s->drafted - s->start, verified - s->drafted);
-        t->stats.steps_beside += e->ahead->active;
+        t->stats.steps_beside += e->async_drafting->active;
         specdec__engine_finish_step(t, now);
     }
 }
@@ -57464,7 +57495,7 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
    appends it to the sequence. Returns the token. */
 static int32_t specdec__engine_decode_row(specdec *t, float *logits)
 {
-    specdec__forbidden own;
+    specdec__forbidden_tokens own;
     int32_t token;
 
     specdec__engine_forbid_tokens(t, logits, &own);
@@ -57489,7 +57520,7 @@ static void specdec__engine_begin_answer(specdec *t)
     t->stats.tokens++;
     t->stats.steps++;
     t->stats.seconds += specdec__os_seconds() - start;
-    specdec__engine_note_first_token(t, specdec__os_seconds());
+    specdec__engine_record_first_token_time(t, specdec__os_seconds());
 }
 
 SPECDEC__FOR_SPEED
@@ -57543,15 +57574,15 @@ static int specdec__pipe_is_possible(const specdec__engine *e)
     int i;
 
     for (i = 0; e->pipe && i < e->drafter_count; i++)
-        if (e->drafters[i].kind.follow_target)
+        if (e->drafters[i].kind.receive_states)
             return 0;
-    return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
+    return e->pipe && !e->waiting_count && specdec__async_is_possible(e);
 }
 
 /* Computes times[1..SPECDEC__PIPE_NODES]: the cost of a run by its nodes, in seconds of its slowest stage. Time above
    that of one node counts twice, as the run's rows also return later. Runs up to twice as wide as the widest measured
    run are assumed to cost no more than that one, wider runs are ruled out. */
-static void specdec__pipe_run_costs(const specdec__pipe *pipe, double *times)
+static void specdec__pipe_estimate_run_costs(const specdec__pipe *pipe, double *times)
 {
     int i, seen = 0;
 
@@ -57571,14 +57602,14 @@ static int specdec__pipe_best_node_count(specdec__pipe *pipe, const specdec__pro
                                          int count)
 {
     double worth[SPECDEC__PIPE_NODES], rate;
-    specdec__plan plan;
+    specdec__tree_plan plan;
     int i, n;
 
-    specdec__pipe_run_costs(pipe, plan.times);
+    specdec__pipe_estimate_run_costs(pipe, plan.times);
     for (i = 0; i < count; i++)
         worth[i] = (double)p->frontier.probability[chosen[i]];
     plan.other_tokens = worth[0] - 1;
-    n = specdec__tune_best_nodes(&plan, worth, count, 0, &rate);
+    n = specdec__tune_best_node_count(&plan, worth, count, 0, &rate);
     pipe->least_probability = n < SPECDEC__PIPE_NODES ? rate * (plan.times[n + 1] - plan.times[n]) : worth[n - 1];
     return n;
 }
@@ -57593,7 +57624,7 @@ static int specdec__pipe_choose_nodes(const specdec__engine *e, const specdec__p
 
     for (i = 0; i < p->drafts.tree.n && pipe->count < pipe->depth; i++)
         if (pipe->node[i] < 0 && p->frontier.probability[i] >= SPECDEC__PIPE_CUTOFF)
-            count = specdec__ahead_insert_token(p->frontier.probability, chosen, count, most, i);
+            count = specdec__async_insert_token(p->frontier.probability, chosen, count, most, i);
     pipe->least_probability = 0;
     return count ? specdec__pipe_best_node_count(pipe, p, chosen, count) : 0;
 }
@@ -57626,7 +57657,7 @@ static void specdec__pipe_send_run(specdec__pipe *pipe, specdec__step *s)
     run->cancelled = 0;
     pipe->nodes += count;
     pipe->idle_since = 0;
-    pipe->kind->submit(pipe, &order);
+    pipe->kind->submit_order(pipe, &order);
     s->result = pipe->no_room ? SPECDEC_ERROR_FULL : SPECDEC_OK;
 }
 
@@ -57637,8 +57668,8 @@ static void specdec__pipe_verify_run(specdec *t, const specdec__proposal *p, con
 {
     specdec__engine *e = t->engine;
     const specdec__pipe *pipe = e->pipe;
-    const int before = t->count, drafter = (int)(e->ahead->drafter - e->drafters);
-    int32_t path[SPECDEC__MAX_TREE + 1];
+    const int before = t->count, drafter = (int)(e->async_drafting->drafter - e->drafters);
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1];
     int at = 0;
 
     memset(order, 0, sizeof *order);
@@ -57652,7 +57683,7 @@ static void specdec__pipe_verify_run(specdec *t, const specdec__proposal *p, con
         order->path[order->n++] = pipe->node[at];
         specdec__tune_count_children(&e->tune->drafters[drafter], p, at, -1, token);
         if (specdec__engine_ends_or_forks(t) || specdec__stream_end_reason(t, t->count) ||
-            specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
+            specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
             return;
         at = path[count - 1];
     }
@@ -57678,7 +57709,7 @@ static void specdec__pipe_choose_kept_nodes(const specdec__pipe *pipe, const spe
 
 /* Returns the number that a node has once an order KEEP is obeyed; -1: the order drops the node. node: the node's
    number before. */
-static int specdec__pipe_new_number(const specdec__order *order, int node)
+static int specdec__pipe_renumbered_node(const specdec__order *order, int node)
 {
     return node < 0 || order->stay < 0 ? specdec__max_int(node - order->n, -1)
                                        : specdec__forward_index_in_path(order->path + order->n, order->stay, node);
@@ -57692,7 +57723,7 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
 
     run->first = run->left = 0;
     for (i = 0; i < left; i++) {
-        node = specdec__pipe_new_number(order, first + i);
+        node = specdec__pipe_renumbered_node(order, first + i);
         if (node < 0)
             continue;
         run->first = run->left ? run->first : node;
@@ -57705,13 +57736,13 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
 static void specdec__pipe_renumber_nodes(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
 {
     specdec__pipe *pipe = t->engine->pipe;
-    const int known = p->drafts.tree.n, node = root < 0 ? -1 : specdec__pipe_new_number(order, pipe->node[root]);
+    const int known = p->drafts.tree.n, node = root < 0 ? -1 : specdec__pipe_renumbered_node(order, pipe->node[root]);
     int i, k, alive;
 
-    specdec__ahead_move_root(t, t->tokens + t->count - order->n, order->n);
+    specdec__async_move_root(t, t->tokens + t->count - order->n, order->n);
     for (i = 0; p->frontier.valid_at && i < known; i++) /* draft tokens that stay have moved to the front */
         if (p->drafts.moved[i] >= 0)
-            pipe->node[p->drafts.moved[i]] = specdec__pipe_new_number(order, pipe->node[i]);
+            pipe->node[p->drafts.moved[i]] = specdec__pipe_renumbered_node(order, pipe->node[i]);
     p->drafts.tree.n = p->frontier.valid_at ? p->drafts.tree.n : 1;
     pipe->node[0] = node;
     for (i = 0; i < pipe->count; i++) {
@@ -57733,8 +57764,8 @@ static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
     specdec__proposal *p = s->p;
     specdec__pipe *pipe = e->pipe;
     const specdec__pipe_run run = pipe->runs[0];
-    const specdec_result result = pipe->kind->take(pipe, &t->error);
-    int32_t path[SPECDEC__MAX_TREE + 1];
+    const specdec_result result = pipe->kind->take_run(pipe, &t->error);
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1];
     specdec__order order;
     int found, root;
 
@@ -57744,18 +57775,18 @@ static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
         return;
     specdec__tune_add_time(&pipe->round_trip, specdec__os_seconds() - run.sent);
     if (pipe->stage_seconds > 0) {
-        specdec__tune_add_step(&pipe->stages, run.n, pipe->stage_seconds, 0);
+        specdec__tune_add_step_time(&pipe->stages, run.n, pipe->stage_seconds, 0);
         specdec__tune_add_time(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
     }
-    memset(p->outcome.place, -1, (size_t)p->drafts.tree.n * sizeof *p->outcome.place);
+    memset(p->outcome.merged_node, -1, (size_t)p->drafts.tree.n * sizeof *p->outcome.merged_node);
     specdec__pipe_verify_run(t, p, &run, &order);
     if (!order.n)
         return;
-    specdec__tune_decay(e->tune);
-    found = specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + t->count - order.n, order.n, path);
+    specdec__tune_decay_acceptance(e->tune);
+    found = specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + t->count - order.n, order.n, path);
     root = found < order.n ? -1 : path[order.n - 1];
     specdec__pipe_choose_kept_nodes(pipe, p, root, e->target.max_nodes, &order);
-    pipe->kind->submit(pipe, &order);
+    pipe->kind->submit_order(pipe, &order);
     specdec__pipe_renumber_nodes(t, p, root, &order);
     t->length = order.n;
     t->stats.tokens += order.n;
@@ -57768,30 +57799,30 @@ static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
 
 /* Returns whether to make a draft run now, for the target's next run. *count becomes how many draft tokens are extended
    (frontier.chosen); 0: the cutoff has to fall first. */
-static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
+static int specdec__pipe_choose_draft_tokens(const specdec__engine *e, specdec__proposal *p, int *count)
 {
-    const specdec__ahead *a = e->ahead;
+    const specdec__async_drafting *a = e->async_drafting;
     const double least = e->pipe->least_probability;
 
-    *count = specdec__ahead_choose_tokens(a, p, 1);
+    *count = specdec__async_choose_tokens(a, p, 1);
     if (*count)
         return !p->drafts.extended[0] || (double)p->frontier.probability[p->frontier.chosen[0]] >= least;
-    return a->cutoff > SPECDEC__AHEAD_CUTOFF_LEAST && (double)a->cutoff > least;
+    return a->cutoff > SPECDEC__ASYNC_CUTOFF_LEAST && (double)a->cutoff > least;
 }
 
 /* Makes a draft run: extends the s->drafts chosen draft tokens by one level. Lowers the cutoff instead if no draft
    token was chosen. */
 static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
 {
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     const double start = specdec__os_seconds();
     const int from = s->p->drafts.tree.n;
 
     if (!s->drafts) {
-        a->cutoff *= SPECDEC__AHEAD_CUTOFF_DECAY;
+        a->cutoff *= SPECDEC__ASYNC_CUTOFF_DECAY;
         return;
     }
-    s->result = specdec__ahead_extend_tokens(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts,
+    s->result = specdec__async_extend_tokens(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts,
                                              &s->t->error);
     specdec__tune_add_time(&e->pipe->draft, specdec__os_seconds() - start);
     memset(e->pipe->node + from, -1, (size_t)(s->p->drafts.tree.n - from) * sizeof *e->pipe->node);
@@ -57823,7 +57854,7 @@ static double specdec__pipe_send_delay(const specdec__engine *e, specdec__propos
                                        double now)
 {
     const specdec__pipe *pipe = e->pipe;
-    const specdec__drafter *d = e->ahead->drafter;
+    const specdec__drafter *d = e->async_drafting->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
     const int remote = d->kind.seconds_until_more != NULL;
     const double slot = specdec__pipe_run_interval(pipe);
@@ -57836,7 +57867,7 @@ static double specdec__pipe_send_delay(const specdec__engine *e, specdec__propos
         return 0;
     for (i = 0; i < count; i++)
         brings += (double)probability[chosen[i]];
-    for (i = 0, n = specdec__ahead_choose_tokens(e->ahead, p, !remote); i < n; i++) {
+    for (i = 0, n = specdec__async_choose_tokens(e->async_drafting, p, !remote); i < n; i++) {
         const double next = (double)probability[p->frontier.chosen[i]] * known->accepted[0] / known->offered[0];
 
         more += next > pipe->least_probability ? next - pipe->least_probability : 0;
@@ -57865,7 +57896,7 @@ static int specdec__pipe_may_draft(const specdec__pipe *pipe, int count, double 
 static void specdec__pipe_wait_for_lane(specdec__pipe *pipe, const specdec__step *s)
 {
     pipe->wake_at = s->wake_at;
-    pipe->kind->wait(pipe, s->until);
+    pipe->kind->wait_for_state(pipe, s->until);
     pipe->wake_at = 0;
 }
 
@@ -57874,7 +57905,7 @@ static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
 {
     specdec *t = e->members[0];
     specdec__pipe *pipe = e->pipe;
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     specdec__proposal *p = &a->drafter->proposals[t->at];
 
     s->t = t;
@@ -57882,9 +57913,9 @@ static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
     s->before = t->count;
 
     if (a->lane.busy)
-        specdec__ahead_stop_lane(a, e);
+        specdec__async_stop_lane(a, e);
     if (a->sequence && a->sequence != t) /* the draft model's context is needed for t */
-        specdec__ahead_drop_drafts(a->sequence, a->copied);
+        specdec__async_drop_drafts(a->sequence, a->copied);
     if (a->sequence != t)
         a->copied = 0;
     a->sequence = t;
@@ -57899,7 +57930,8 @@ static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
         memset(pipe->node, -1, (size_t)p->drafts.tree.capacity * sizeof *pipe->node);
     }
     p->frontier.grows = p->frontier.shares = 1;
-    specdec__tune_set_paths(&e->tune->drafters[a->drafter - e->drafters], &p->drafts, &p->frontier, 1, a->levels);
+    specdec__tune_set_path_probabilities(&e->tune->drafters[a->drafter - e->drafters], &p->drafts, &p->frontier, 1,
+                                         a->levels);
     a->cutoff = a->first_cutoff;
 }
 
@@ -57932,13 +57964,13 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
 static int specdec__pipe_next_action(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
-    const int remote = e->ahead->drafter->kind.seconds_until_more != NULL;
+    const int remote = e->async_drafting->drafter->kind.seconds_until_more != NULL;
     int state, goes, sends;
     double now, due, holds;
 
     if (s->result || s->t->count != s->before || specdec__engine_check_cancel(s->t))
         return specdec__pipe_end_step(e, s);
-    state = pipe->kind->wait(pipe, 0);
+    state = pipe->kind->wait_for_state(pipe, 0);
     now = specdec__os_seconds();
     s->count = specdec__pipe_choose_nodes(e, s->p, s->chosen);
     goes = s->count && (state & SPECDEC__PIPE_FREE);
@@ -57951,7 +57983,7 @@ static int specdec__pipe_next_action(specdec__engine *e, specdec__step *s)
     if (sends && !(holds > 0))
         return SPECDEC__STEP_SEND;
     if ((sends || specdec__pipe_may_draft(pipe, s->count, due - now)) &&
-        specdec__pipe_choose_drafts(e, s->p, &s->drafts))
+        specdec__pipe_choose_draft_tokens(e, s->p, &s->drafts))
         return SPECDEC__STEP_DRAFT;
     s->until = (pipe->count ? SPECDEC__PIPE_RETURNED : 0) | (s->count && !goes ? SPECDEC__PIPE_FREE : 0) |
                SPECDEC__PIPE_DRAFTED;
@@ -57992,7 +58024,7 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
     s.start = start;
     s.result = SPECDEC_OK;
     if (SPECDEC__PIPE && e->remote)
-        e->remote->wait(e, t ? &t->cancel : NULL);
+        e->remote->set_cancel_flag(e, t ? &t->cancel : NULL);
     if (SPECDEC__PIPE && s.several)
         specdec__pipe_begin_step(e, &s);
     else
@@ -58009,7 +58041,7 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
             specdec__pipe_wait_for_lane(e->pipe, &s);
     } while (act != SPECDEC__STEP_END);
     if (SPECDEC__PIPE && e->remote)
-        e->remote->wait(e, NULL);
+        e->remote->set_cancel_flag(e, NULL);
 }
 
 /* Makes one step of all sequences that have something to decode or to prefill. t: NULL, or one of them, which needs a
@@ -58052,7 +58084,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
 
 /* Ends a call on a sequence that was ended by a cancellation: clears the cancellation. result: of the call. Returns the
    call's result. */
-static specdec_result specdec__engine_end_cancel(specdec *t, specdec_result result)
+static specdec_result specdec__engine_clear_cancellation(specdec *t, specdec_result result)
 {
     t->cancelled = result == SPECDEC_ERROR_CANCELLED;
     if (t->cancelled)
@@ -60259,9 +60291,9 @@ static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
     kind->truncate_sequence = specdec__draft_remote_truncate;
     kind->share_prefix = specdec__draft_remote_share;
     kind->level_cost = specdec__draft_remote_cost;
-    kind->count_behind = specdec__draft_remote_unread_count;
+    kind->count_unprefilled = specdec__draft_remote_unread_count;
     kind->keep_subtree = specdec__draft_remote_keep;
-    kind->prepare = specdec__draft_remote_prepare;
+    kind->prepare_sequence = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
     kind->seconds_until_more = specdec__draft_remote_arrival_seconds;
 }
@@ -60340,7 +60372,7 @@ static void specdec__draft_rank_begin(specdec *t)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    specdec__tune_set_paths(&e->tune->drafters[0], &p->drafts, &p->frontier, 1, e->ahead->levels);
+    specdec__tune_set_path_probabilities(&e->tune->drafters[0], &p->drafts, &p->frontier, 1, e->async_drafting->levels);
     e->link->draft_rank->sequences[t->at].root_unsent = !p->frontier.valid_at;
     p->frontier.grows = p->frontier.shares = 1;
 }
@@ -60354,16 +60386,16 @@ static void specdec__draft_rank_settle(specdec *t, int n)
     uint32_t *numbers = e->link->draft_rank->sequences[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->drafts.tree.n;
-    int32_t path[SPECDEC__MAX_TREE + 1];
-    const int length = specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1];
+    const int length = specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
     int i;
 
-    memset(p->outcome.place, -1, (size_t)known * sizeof *p->outcome.place);
+    memset(p->outcome.merged_node, -1, (size_t)known * sizeof *p->outcome.merged_node);
     for (i = 0; i < n && i <= length; i++)
         specdec__tune_count_children(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
-    specdec__tune_decay(e->tune);
+    specdec__tune_decay_acceptance(e->tune);
     if (e->link->draft_rank->sequence == t)
-        specdec__ahead_move_root(t, tokens, n);
+        specdec__async_move_root(t, tokens, n);
     else if (p->drafts.extended[0])
         e->drafters[0].kind.commit_path(&e->drafters[0], t->at, path, length);
     for (i = 0; p->frontier.valid_at && i < known; i++) /* candidates that stay have moved to the front */
@@ -60532,7 +60564,7 @@ static void specdec__draft_rank_send(specdec *t, int count, int from)
 static int specdec__draft_rank_extend(specdec *t)
 {
     specdec__engine *e = t->engine;
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     specdec__proposal *p = specdec__draft_rank_proposal(t);
     specdec__draft_rank_sequence *own = &e->link->draft_rank->sequences[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[0];
@@ -60547,19 +60579,19 @@ static int specdec__draft_rank_extend(specdec *t)
         expanded += p->drafts.extended[i];
     if (expanded + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_MAX_EXPANDED, a->nodes))
         return 0;
-    a->cutoff = SPECDEC__AHEAD_CUTOFF;
-    count = specdec__ahead_choose_tokens(a, p, 1);
+    a->cutoff = SPECDEC__ASYNC_CUTOFF;
+    count = specdec__async_choose_tokens(a, p, 1);
     from = p->drafts.tree.n;
     if (!count)
         return 0;
-    result = specdec__ahead_extend_tokens(a, p, known, count, &t->error);
+    result = specdec__async_extend_tokens(a, p, known, count, &t->error);
     if (result) {
         own->full_at = result == SPECDEC_ERROR_CANCELLED ? 0 : t->count;
         p->frontier.valid_at = p->request.count = 0;
         return 0;
     }
     specdec__draft_rank_prune(&p->drafts, from);
-    specdec__tune_set_paths(known, &p->drafts, &p->frontier, from, a->levels);
+    specdec__tune_set_path_probabilities(known, &p->drafts, &p->frontier, from, a->levels);
     specdec__draft_rank_send(t, count, from);
     return 1;
 }
@@ -60651,15 +60683,15 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     int i;
 
     e->link = link;
-    if (e->remote->drafts)
+    if (e->remote->only_drafts)
         specdec__draft_rank_lay_out(e, arena);
     if (!link || arena->used == SIZE_MAX)
         return;
     link->hooks = &e->config.hooks;
     link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.max_views,
                                                               e->config.context);
-    link->fingerprint = e->remote->drafts ? link->draft_fingerprint : link->fingerprint;
-    if (e->remote->drafts) {
+    link->fingerprint = e->remote->only_drafts ? link->draft_fingerprint : link->fingerprint;
+    if (e->remote->only_drafts) {
         specdec__draft_model_context(&e->drafters[0])->hooks_argument = link; /* sends ALIVE between layers */
         specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
@@ -60783,7 +60815,7 @@ static specdec__arena specdec__block_arena(void *memory, size_t bytes)
 }
 
 /* Sets *bytes to the size of a block that holds what an arena has counted. After an error *bytes is unchanged. */
-static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
+static specdec_result specdec__counted_block_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
 {
     size_t needed = specdec__block_bytes(arena->used);
 
@@ -60800,7 +60832,7 @@ static specdec_result specdec__fail_small_block(size_t bytes, size_t needed, spe
 }
 
 /* Returns the error of a call in which a required pointer is NULL. */
-static specdec_result specdec__fail_missing(specdec_error *error)
+static specdec_result specdec__fail_missing_argument(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an argument is NULL");
 }
@@ -60813,9 +60845,9 @@ static specdec_result specdec__check_call_arguments(specdec *t, int given)
         return SPECDEC_ERROR_ARGUMENT;
     if (!t->open)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is closed");
-    if (SPECDEC__PIPE && t->engine->remote && t->engine->remote->serve)
+    if (SPECDEC__PIPE && t->engine->remote && t->engine->remote->obey_rank_0)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this rank only serves");
-    return given ? SPECDEC_OK : specdec__fail_missing(&t->error);
+    return given ? SPECDEC_OK : specdec__fail_missing_argument(&t->error);
 }
 
 /* Checks config.settings, the settings that sequences of an engine begin with. The 2 KB of a scan for stop strings are
@@ -60842,7 +60874,7 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
 {
     specdec_result result;
 
-    specdec__engine_take_parts(e, arena);
+    specdec__engine_allocate_large_members(e, arena);
     if ((result = specdec__engine_fill_config(e, error)) == SPECDEC_OK &&
         (result = specdec__engine_join_cluster(e, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
@@ -60876,7 +60908,7 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_conf
     SPECDEC__TAKE(&arena, specdec__engine, 1);
     result = specdec__engine_build(&engine, &arena, error);
     if (!result)
-        result = specdec__counted_bytes(&arena, bytes, error);
+        result = specdec__counted_block_bytes(&arena, bytes, error);
     specdec__engine_close_models(&engine);
     return result;
 }
@@ -60925,7 +60957,7 @@ specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes
     int models = 1; /* that of the target, or the place of one that is missing */
 
     if (!config || !bytes)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     models += specdec__source_is_opened(&config->draft) + specdec__source_is_opened(&config->heads);
     models += SPECDEC__HEADS && (config->drafting == SPECDEC_DRAFT_AUTO || config->drafting == SPECDEC_DRAFT_MTP);
     return specdec__count_memory_models(config, own, models, bytes, error);
@@ -60940,7 +60972,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     specdec_result result;
 
     if (!engine)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *engine = NULL;
     result = specdec_memory_needed(config, &needed, error);
     if (result)
@@ -60971,7 +61003,8 @@ static specdec_result specdec__call_serve(specdec *t)
 
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
-    return SPECDEC__PIPE && remote && remote->serve ? remote->serve(t)
+    return SPECDEC__PIPE && remote && remote->obey_rank_0
+               ? remote->obey_rank_0(t)
                : specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve");
 }
 
@@ -60979,12 +61012,12 @@ static specdec_result specdec__call_serve(specdec *t)
 static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
 {
     if (!t || !opened)
-        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+        return t ? specdec__fail_missing_argument(&t->error) : SPECDEC_ERROR_ARGUMENT;
     *opened = NULL;
     if (!SPECDEC__SEQUENCES)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
-    *opened = fork ? specdec__engine_fork_sequence(t) : specdec__engine_open_free(t);
+    *opened = fork ? specdec__engine_fork_sequence(t) : specdec__engine_open_sequence(t);
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
 
@@ -61022,7 +61055,7 @@ specdec *specdec_child(specdec *t, int i)
 
 /* Appends from[count] to the text that specdec_join_forks writes to out[room], as far as there is room. *length: bytes
    of the text so far, also of those without room. */
-static void specdec__join_append(const unsigned char *from, size_t count, char *out, size_t room, size_t *length)
+static void specdec__join_append_bytes(const unsigned char *from, size_t count, char *out, size_t room, size_t *length)
 {
     if (*length < room)
         memcpy(out + *length, from, count < room - *length ? count : room - *length);
@@ -61063,11 +61096,11 @@ static void specdec__join_token_text(specdec *t, specdec__answer_join *r, size_t
     size_t written;
 
     r->returned_left -= plain;
-    specdec__join_append(t->token_text, plain, r->out, r->room, r->length);
+    specdec__join_append_bytes(t->token_text, plain, r->out, r->room, r->length);
     r->stop.stopped = t->stop.taken_bytes && plain < count;
     specdec__stop_push_bytes(&r->stop, t->token_text + plain, count - plain, r->piece, 2 * t->text_room, &written,
                              NULL);
-    specdec__join_append(r->piece, written, r->out, r->room, r->length);
+    specdec__join_append_bytes(r->piece, written, r->out, r->room, r->length);
 }
 
 /* Appends the bytes that the scan for stop strings holds back to the joined text, as the answer, or its part before a
@@ -61075,7 +61108,7 @@ static void specdec__join_token_text(specdec *t, specdec__answer_join *r, size_t
 static void specdec__join_held_bytes(specdec__answer_join *r)
 {
     if (!r->stop.stopped)
-        specdec__join_append(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
+        specdec__join_append_bytes(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
 }
 
 /* Appends a sequence's answer to the joined text out[room], of which *length bytes are written, with the answers of its
@@ -61145,7 +61178,7 @@ static specdec_result specdec__call_save_history(specdec *t, void *data, size_t 
     const specdec__ngram *index;
 
     if (!t || !bytes)
-        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+        return t ? specdec__fail_missing_argument(&t->error) : SPECDEC_ERROR_ARGUMENT;
     index = specdec__find_ngram_index(t);
     if (!SPECDEC__NGRAMS || !index)
         return SPECDEC_ERROR_ARGUMENT;
@@ -61159,7 +61192,7 @@ static specdec_result specdec__call_load_history(specdec *t, const void *data, s
     specdec__ngram *index;
 
     if (!t || !data)
-        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+        return t ? specdec__fail_missing_argument(&t->error) : SPECDEC_ERROR_ARGUMENT;
     index = specdec__find_ngram_index(t);
     if (!SPECDEC__NGRAMS || !index)
         return SPECDEC_ERROR_ARGUMENT;
@@ -61192,9 +61225,9 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         t->freed = 0;
     }
     count += specdec__stop_end_text(&t->stop, held + count);
-    specdec__ahead_drop_drafts(t, t->count);
+    specdec__async_drop_drafts(t, t->count);
     specdec__stream_set_settings(t, settings, &stop);
-    specdec__stream_rescan_held(t, &stop, held, count);
+    specdec__stream_rescan_held_bytes(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
     return SPECDEC_OK;
 }
@@ -61214,7 +61247,7 @@ typedef struct specdec__prompt_head {
 
 /* Returns the head that a prompt is appended to: all tokens of the sequence that were prompted or returned. Pending
    tokens are dropped by a prompt. */
-static specdec__prompt_head specdec__prompt_head_whole(const specdec *t)
+static specdec__prompt_head specdec__prompt_head_all_returned(const specdec *t)
 {
     specdec__prompt_head head;
 
@@ -61268,7 +61301,7 @@ static specdec_result specdec__prompt_append(specdec *t, specdec__prompt_head he
     result = specdec__engine_replace_tokens(t, head.keep, t->tokens + t->count, head.fresh + count, NULL);
     if (!result)
         t->stats.prompt_tokens -= head.fresh;
-    return specdec__engine_end_cancel(t, result);
+    return specdec__engine_clear_cancellation(t, result);
 }
 
 /* The body of specdec_prompt: appends a text to a sequence, and prefills its tokens. */
@@ -61276,7 +61309,7 @@ static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t 
 {
     specdec_result result = specdec__check_call_arguments(t, text || !length);
 
-    return result ? result : specdec__prompt_append(t, specdec__prompt_head_whole(t), text, length, 0, NULL);
+    return result ? result : specdec__prompt_append(t, specdec__prompt_head_all_returned(t), text, length, 0, NULL);
 }
 
 /* The body of specdec_prompt_special: as specdec_prompt, but control tokens in the text count. */
@@ -61285,8 +61318,8 @@ static specdec_result specdec__call_prompt_special(specdec *t, const char *text,
     specdec_result result = specdec__check_call_arguments(t, text || !length);
 
     return result ? result
-                  : specdec__prompt_append(t, specdec__prompt_head_whole(t), text, length, SPECDEC_TOKENIZE_SPECIAL,
-                                           NULL);
+                  : specdec__prompt_append(t, specdec__prompt_head_all_returned(t), text, length,
+                                           SPECDEC_TOKENIZE_SPECIAL, NULL);
 }
 
 /* The body of specdec_prompt_tokens: appends tokens[count] to a sequence, and prefills them. */
@@ -61294,7 +61327,8 @@ static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tok
 {
     specdec_result result = specdec__check_call_arguments(t, 1);
 
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, NULL));
+    return result ? result
+                  : specdec__engine_clear_cancellation(t, specdec__engine_append_prompt(t, tokens, count, NULL));
 }
 
 /* The body of specdec_prompt_logits: as specdec_prompt_tokens; also stores the logits (count, vocab) of each token. */
@@ -61304,7 +61338,8 @@ static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tok
     specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
 
     wanted.logits = logits;
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
+    return result ? result
+                  : specdec__engine_clear_cancellation(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
 /* The body of specdec_prompt_states: as specdec_prompt_tokens; also stores the hidden states after layers[layer_count].
@@ -61325,13 +61360,14 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
     wanted.taps.layers = layers;
     wanted.taps.count = layer_count;
     wanted.taps.out = states;
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
+    return result ? result
+                  : specdec__engine_clear_cancellation(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
 /* Returns the index of the token in which the stop string begins that has ended an answer. back: bytes from there to
    the answer's end. *part becomes the number of bytes that the token has before the stop string; they lie in
    t->token_text. */
-static int specdec__stop_find_token(specdec *t, size_t back, size_t *part)
+static int specdec__find_token_of_stop_string(specdec *t, size_t back, size_t *part)
 {
     specdec__text_stream stream;
     size_t all = 0, sure, more, held;
@@ -61367,10 +61403,10 @@ static specdec_result specdec__prompt_head_before_stop(specdec *t, specdec__prom
     size_t part, count = 0;
     int after_special;
 
-    *head = specdec__prompt_head_whole(t);
+    *head = specdec__prompt_head_all_returned(t);
     if (!t->stop.stopped || !t->stop.taken_bytes)
         return SPECDEC_OK;
-    head->keep = specdec__stop_find_token(t, t->stop.taken_bytes, &part);
+    head->keep = specdec__find_token_of_stop_string(t, t->stop.taken_bytes, &part);
     after_special = head->keep &&
                     specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)t->tokens[head->keep - 1]));
     result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
@@ -61434,7 +61470,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
         if (!result)
             result = specdec__engine_step(t->engine, t);
         if (result)
-            return specdec__engine_end_cancel(t, result);
+            return specdec__engine_clear_cancellation(t, result);
     }
 }
 
@@ -61708,7 +61744,7 @@ static specdec_result specdec__caller_nodes_begin(specdec *t)
 
     specdec__engine_drop_root_keys(t, t->handed_out);
     if (t->view.length < t->handed_out - 1)
-        result = specdec__engine_end_cancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
+        result = specdec__engine_clear_cancellation(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
     if (!result && t->handed_out) {
         c->tokens[0] = t->tokens[t->handed_out - 1];
         c->parents[0] = -1;
@@ -61726,7 +61762,7 @@ static specdec_result specdec__caller_nodes_run(specdec *t, int n)
 
     t->engine->pool.cancel = &t->cancel;
     t->engine->row_of = NULL;
-    result = specdec__engine_end_cancel(t, specdec__forward(c, &batch, &t->error));
+    result = specdec__engine_clear_cancellation(t, specdec__forward(c, &batch, &t->error));
     if (!result)
         result = specdec__forward_check_step(c, 0, n, &t->error);
     specdec__view_free_reserved(&t->view, &c->kv);
@@ -61816,7 +61852,7 @@ static specdec_result specdec__call_score(specdec *t, const char *const *labels,
     int i, node, nodes, label = -1;
 
     for (i = 0; !result && i < count; i++)
-        result = labels[i] ? SPECDEC_OK : specdec__fail_missing(&t->error);
+        result = labels[i] ? SPECDEC_OK : specdec__fail_missing_argument(&t->error);
     if (result)
         return result;
     if (count < 1 || !t->handed_out)
@@ -61847,7 +61883,7 @@ SPECDEC__FOR_SIZE
 
 /* Appends to *out the text that the chat format has behind an answer, as far as the sequence lacks it: all of that text
    if a limit or a stop string ended the answer, else what follows the end token. last: the answer's last token. */
-static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat_text *out)
+static void specdec__chat_append_turn_end(const specdec *t, int32_t last, specdec__chat_text *out)
 {
     const specdec__chat_format *format = t->engine->chat.format;
     const specdec__vocab *v = &t->model->vocab;
@@ -61892,7 +61928,7 @@ static specdec_result specdec__chat_render_messages(specdec *t, int32_t last, co
             v, t->model->chat_template, begun, begun && specdec__vocab_token_ends_text(v, last) ? last : -1, messages,
             count, t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out, &t->error);
     if (begun)
-        specdec__chat_end_turn(t, last, out);
+        specdec__chat_append_turn_end(t, last, out);
     return specdec__chat_render(&t->engine->chat, specdec__chat_token_text(v, v->eos), begun, messages, count, out,
                                 &t->error);
 }
@@ -61948,21 +61984,21 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 /* ---- Whole conversations. */
 
 /* The common beginning of a sequence's tokens and a new conversation's tokens: as far as they spell the same bytes. */
-typedef struct specdec__common {
+typedef struct specdec__common_beginning {
     int held;  /* number of the sequence's first tokens that spell the common bytes */
     int fresh; /* number of the conversation's first tokens that spell the same bytes */
-} specdec__common;
+} specdec__common_beginning;
 
 /* Compares a sequence's tokens held[held_count] with a conversation's tokens fresh[fresh_count], byte by byte, control
    tokens as tokens: a model may decode other tokens than the tokenizer makes of the same bytes. Returns the last place
    at which a token ends in both lists. room (2 * longest): working memory; longest: bytes of a token, at most. */
-static specdec__common specdec__engine_compare_tokens(const specdec__vocab *v, const int32_t *held, int held_count,
-                                                      const int32_t *fresh, int fresh_count, unsigned char *room,
-                                                      size_t longest)
+static specdec__common_beginning specdec__engine_compare_tokens(const specdec__vocab *v, const int32_t *held,
+                                                                int held_count, const int32_t *fresh, int fresh_count,
+                                                                unsigned char *room, size_t longest)
 {
     unsigned char *bytes[2];
     size_t left[2] = {0, 0}, at[2] = {0, 0}, same;
-    specdec__common now = {0, 0}, common = {0, 0};
+    specdec__common_beginning now = {0, 0}, common = {0, 0};
     int side, equal = 1;
 
     bytes[0] = room;
@@ -62030,8 +62066,8 @@ static specdec_result specdec__conversation_render_text(specdec *t, const specde
 
 /* Appends to a conversation's text *out the beginning of the tool call that must follow, where input->tool_choice
    requires one. *begun: its bytes, at most SPECDEC__STOP_MAX_BYTES - 1; 0: no call is required. */
-static specdec_result specdec__conversation_begin_call(specdec *t, const specdec_chat_input *input,
-                                                       specdec__chat_text *out, size_t *begun)
+static specdec_result specdec__conversation_append_call_beginning(specdec *t, const specdec_chat_input *input,
+                                                                  specdec__chat_text *out, size_t *begun)
 {
     const specdec__bytes name = specdec__text_bytes(input->tool);
     const specdec__calls *calls = t->engine->chat.calls;
@@ -62063,14 +62099,14 @@ static specdec_result specdec__engine_replace_conversation(specdec *t, const spe
     specdec__chat_text out = specdec__chat_empty_text(t);
     specdec_result result = specdec__conversation_check(input, t->engine->chat_bytes, &t->error);
     const specdec__prompt_head empty = {0, 0};
-    specdec__common common;
+    specdec__common_beginning common;
     int count = 0, inside;
     size_t begun = 0;
 
     if (!result)
         result = specdec__conversation_render_text(t, input, arena, &out);
     if (!result)
-        result = specdec__conversation_begin_call(t, input, &out, &begun);
+        result = specdec__conversation_append_call_beginning(t, input, &out, &begun);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
@@ -62088,7 +62124,7 @@ static specdec_result specdec__engine_replace_conversation(specdec *t, const spe
     result = specdec__engine_replace_tokens(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh,
                                             NULL);
     if (result)
-        return specdec__engine_end_cancel(t, result);
+        return specdec__engine_clear_cancellation(t, result);
     t->prompt_in_thought = inside;
     if (begun)
         memcpy(t->piece, out.text + out.needed - begun, begun);
@@ -62138,7 +62174,7 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* Finds the control tokens by which the model's chat format marks tool calls, and stores them in m->marks
    (m->mark_count). Calls in JSON and in Python have none. */
-static void specdec__part_set_marks(const specdec *t, specdec__masker *m)
+static void specdec__part_find_call_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
     const int form = specdec__answer_calls_row(&t->splitter)->form;
@@ -62147,7 +62183,7 @@ static void specdec__part_set_marks(const specdec *t, specdec__masker *m)
     m->mark_count = 0;
     if (form == SPECDEC__CALLS_JSON || form == SPECDEC__CALLS_PYTHON)
         return;
-    for (i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_MARKS; i++)
+    for (i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_CALL_MARKS; i++)
         if (!specdec__vocab_token_ends_text(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
             specdec__answer_shows_token(&t->splitter, specdec__vocab_token_text(v, v->specials[i])))
             m->marks[m->mark_count++] = (int32_t)v->specials[i];
@@ -62180,7 +62216,7 @@ static void specdec__part_switch_constraint(specdec *t)
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->constrained.anchored = t->constrained.spelled = t->in_call;
     if (t->constrained.masker->mark_count < 0)
-        specdec__part_set_marks(t, t->constrained.masker);
+        specdec__part_find_call_marks(t, t->constrained.masker);
 }
 
 /* Returns the next part of the sequence's answer, for specdec_next_part (work 1) and specdec_take_part (work 0: without
@@ -62285,12 +62321,12 @@ specdec_result specdec_model_memory_needed(const specdec_config *config, size_t 
     specdec_result result;
 
     if (!config || !bytes)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     memset(&model, 0, sizeof model);
     SPECDEC__TAKE(&arena, specdec_model, 1);
     result = specdec__model_layout(config, &model, &pool, &arena, error);
     if (!result)
-        result = specdec__counted_bytes(&arena, bytes, error);
+        result = specdec__counted_block_bytes(&arena, bytes, error);
     specdec__model_deinit(&model);
     return result;
 }
@@ -62305,7 +62341,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
     specdec_result result;
 
     if (!model)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *model = NULL;
     result = specdec_model_memory_needed(config, &needed, error);
     if (result)
@@ -62344,7 +62380,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
     specdec_result result;
 
     if (!model || (!text && length) || !count || (capacity > 0 && !tokens))
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
     if (!model->vocab.count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
@@ -62403,7 +62439,7 @@ specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_con
     size_t all = 0, own;
 
     if (!model || !conversation || !count || (capacity > 0 && !tokens) || (bytes && !memory))
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *count = 0;
     memset(&out, 0, sizeof out);
     result = specdec__conversation_count_bytes(model, conversation, &chat, &out, error);
@@ -62443,7 +62479,7 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
                                   specdec_error *error)
 {
     if (!model || !length || (size && !bytes))
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
@@ -62476,7 +62512,7 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
     int i;
 
     if (!model || !length || (count > 0 && !tokens) || (size && !bytes))
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     if (count < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens", count);
     result = specdec__detokenize_bytes(model, tokens, count, special, &room, error);
@@ -62522,9 +62558,9 @@ static specdec_result specdec__call_set_tree(specdec *t, const specdec_tree *tre
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT,
                              "a tree of %d nodes and %d levels; the engine takes %d and %d", tree->n,
                              specdec_tree_depth(tree, NULL), e->config.tree_size, e->config.tree_depth);
-    memcpy(e->shape.parents, tree->parents, (size_t)tree->n * sizeof *tree->parents);
-    memcpy(e->shape.ranks, tree->ranks, (size_t)tree->n * sizeof *tree->ranks);
-    e->shape.n = tree->n;
+    memcpy(e->fixed_tree.parents, tree->parents, (size_t)tree->n * sizeof *tree->parents);
+    memcpy(e->fixed_tree.ranks, tree->ranks, (size_t)tree->n * sizeof *tree->ranks);
+    e->fixed_tree.n = tree->n;
     return SPECDEC_OK;
 }
 
@@ -62536,7 +62572,7 @@ specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t si
     specdec_result result;
 
     if (!gguf || !data)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     file.data = (const unsigned char *)data;
     file.size = size;
     result = specdec__gguf_open(gguf, file, error);
@@ -62617,7 +62653,7 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
 
 /* Returns the address of item i of a metadata value; NULL: the value has no such item, or its items have no fixed
    size. */
-static const unsigned char *specdec__gguf_item(const specdec_gguf_value *value, uint64_t i)
+static const unsigned char *specdec__gguf_item_address(const specdec_gguf_value *value, uint64_t i)
 {
     size_t size = value && value->type < SPECDEC_GGUF_TYPES ? specdec__gguf_type_size[value->type] : 0;
 
@@ -62626,14 +62662,14 @@ static const unsigned char *specdec__gguf_item(const specdec_gguf_value *value, 
 
 int specdec_gguf_integer(const specdec_gguf_value *value, uint64_t i, int64_t *out)
 {
-    const unsigned char *at = specdec__gguf_item(value, i);
+    const unsigned char *at = specdec__gguf_item_address(value, i);
 
     return at && out && specdec__gguf_read_integer(value->type, at, out);
 }
 
 int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out)
 {
-    const unsigned char *at = specdec__gguf_item(value, i);
+    const unsigned char *at = specdec__gguf_item_address(value, i);
     uint64_t bits;
     int64_t integer;
 
@@ -62656,14 +62692,14 @@ specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *ke
                                         int64_t *out, specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     return specdec__gguf_get_integer(gguf, key, 0, low, high, out, error);
 }
 
 specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     return specdec__gguf_get_float(gguf, key, out, error);
 }
 
@@ -62674,7 +62710,7 @@ specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key
     specdec_result result;
 
     if (!gguf || !key || !out)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     result = specdec__gguf_get_string(gguf, key, &found, error);
     *out = result || !found.data ? *out : found;
     return result;
@@ -62752,7 +62788,7 @@ specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *byte
     size_t size;
 
     if (!bytes)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     if (!specdec__type_for_values(number, values, &size, error))
         return SPECDEC_ERROR_ARGUMENT;
     *bytes = size;
@@ -62765,7 +62801,7 @@ specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t v
     const specdec__quant_type *type = specdec__type_for_values(number, values, &size, error);
 
     if (!type || (values && (!data || !out)))
-        return type ? specdec__fail_missing(error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__fail_missing_argument(error) : SPECDEC_ERROR_ARGUMENT;
     if (specdec__quant_is_left_out(type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "type %s is left out of this build by SPECDEC_TYPES",
                              type->name);
@@ -62781,7 +62817,7 @@ specdec_result specdec_type_from_float(uint32_t number, const float *values, siz
     specdec_type about;
 
     if (!specdec__type_describe(type, &about) || (count && (!values || !out)))
-        return type ? specdec__fail_missing(error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__fail_missing_argument(error) : SPECDEC_ERROR_ARGUMENT;
     if (!about.writable)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s is only read", about.name);
     specdec__quant_from_float(type, values, count, out);
@@ -62866,12 +62902,12 @@ static specdec_result specdec__constraint_check_source(const specdec_constraint_
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is nothing to choose from");
         for (i = 0; i < source->choice_count; i++) {
             if (!source->choices[i])
-                return specdec__fail_missing(error);
+                return specdec__fail_missing_argument(error);
             *size = specdec__size_add(*size, strlen(source->choices[i]));
         }
     } else if (source->kind != SPECDEC_CONSTRAINT_JSON) {
         if (!source->text)
-            return specdec__fail_missing(error);
+            return specdec__fail_missing_argument(error);
         *size = source->length == SPECDEC_WHOLE_STRING ? strlen(source->text) : source->length;
     }
     if (*size > 1u << 26)
@@ -62885,7 +62921,7 @@ specdec_result specdec_constraint_needed(const specdec_constraint_source *source
     size_t size;
 
     if (!source || !bytes)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     result = specdec__constraint_check_source(source, &size, error);
     if (!result)
         *bytes = ((size_t)16 << 20) + 400 * size;
@@ -62901,10 +62937,10 @@ specdec_result specdec_constraint_init(const specdec_constraint **constraint, co
     size_t size, skip;
 
     if (!constraint)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *constraint = NULL;
     if (!source || !memory)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     result = specdec__constraint_check_source(source, &size, error);
     if (result)
         return result;
@@ -63005,12 +63041,12 @@ specdec_result specdec_token_trie_needed(const specdec_model *model, size_t *byt
     specdec_token_trie trie;
 
     if (!model || !bytes)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     if (!model->vocab.count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
     SPECDEC__TAKE(&arena, specdec_token_trie, 1);
     specdec__trie_build(&trie, &model->vocab, &arena);
-    return specdec__counted_bytes(&arena, bytes, error);
+    return specdec__counted_block_bytes(&arena, bytes, error);
 }
 
 specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const specdec_model *model, void *memory,
@@ -63022,7 +63058,7 @@ specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const sp
     size_t needed;
 
     if (!trie)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *trie = NULL;
     result = specdec_token_trie_needed(model, &needed, error);
     if (result)
@@ -63175,9 +63211,9 @@ SPECDEC__FOR_SIZE
 
 /* 1: settings and configuration can be set by name; 0: this build leaves that out. */
 #ifdef SPECDEC_NO_NAMES
-#define SPECDEC__NAMES 0
+#define SPECDEC__SETTINGS_BY_NAME 0
 #else
-#define SPECDEC__NAMES 1
+#define SPECDEC__SETTINGS_BY_NAME 1
 #endif
 
 #define SPECDEC__FIELD(name, member, kind, low, high, words, help, settings) \
@@ -63193,11 +63229,11 @@ const specdec_field *specdec_get_field(int i)
     static const specdec_field fields[] = {SPECDEC_SETTINGS_FIELDS(SPECDEC__FIELD_OF_SETTINGS)
                                                SPECDEC_CONFIG_FIELDS(SPECDEC__FIELD_OF_CONFIG)};
 
-    return SPECDEC__NAMES && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
+    return SPECDEC__SETTINGS_BY_NAME && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
 }
 
 /* Returns the index of text[length] in a list of words, "a|b"; -1: it is not in the list. */
-static int specdec__field_bytes_index(const char *words, const char *text, size_t length)
+static int specdec__field_find_word(const char *words, const char *text, size_t length)
 {
     int i;
 
@@ -63217,7 +63253,7 @@ static int specdec__field_bytes_index(const char *words, const char *text, size_
 /* Returns the index of a whole string in a list of words, "a|b"; -1: it is not in the list. */
 static int specdec__field_word_index(const char *words, const char *text)
 {
-    return specdec__field_bytes_index(words, text, strlen(text));
+    return specdec__field_find_word(words, text, strlen(text));
 }
 
 /* Parses decimal digits into *value. Returns the address behind them; NULL: there are none, or the number is too
@@ -63347,7 +63383,7 @@ static int specdec__field_store_words(const specdec_field *field, unsigned char 
 
         for (length = 0; text[length] && text[length] != ';';)
             length++;
-        place = specdec__field_bytes_index(field->words, text, length);
+        place = specdec__field_find_word(field->words, text, length);
         if (place < 0 || count == field->size || count == sizeof places)
             return 0;
         places[count++] = (unsigned char)(place + 1);
@@ -63435,8 +63471,8 @@ static specdec_result specdec__field_set_by_name(void *block, size_t from, int s
     int i = 0;
 
     if (!block || !name)
-        return specdec__fail_missing(error);
-    if (!SPECDEC__NAMES)
+        return specdec__fail_missing_argument(error);
+    if (!SPECDEC__SETTINGS_BY_NAME)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "SPECDEC_NO_NAMES leaves fields by name out of this "
                              "build");
     while ((field = specdec_get_field(i)) != NULL && ((settings && !field->settings) || strcmp(field->name, name) != 0))
@@ -63490,7 +63526,7 @@ size_t specdec_size_of(const char *structure)
     };
     size_t i;
 
-    for (i = 0; SPECDEC__NAMES && structure && i < SPECDEC__COUNT(sizes); i++)
+    for (i = 0; SPECDEC__SETTINGS_BY_NAME && structure && i < SPECDEC__COUNT(sizes); i++)
         if (strcmp(sizes[i].name, structure) == 0)
             return sizes[i].size;
     return 0;
@@ -64047,7 +64083,7 @@ static void specdec__load_answer_state(specdec *t, const uint32_t *field, specde
     memcpy(t->piece, held, t->freed);
     t->stop.stopped = (int)field[SPECDEC__SAVE_STOPPED];
     t->stop.taken_bytes = field[SPECDEC__SAVE_CUT];
-    specdec__stream_rescan_held(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
+    specdec__stream_rescan_held_bytes(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
     t->prompt_in_thought = t->parts = t->in_call = 0;
     t->failed = SPECDEC_OK;
@@ -64313,7 +64349,7 @@ void specdec_close(specdec *t)
         return;
     if (t->open) {
         specdec__engine_drop_children(t, 0);
-        specdec__engine_free_slot(t);
+        specdec__engine_close_sequence(t);
     }
     specdec__leave_call(t, SPECDEC_OK);
 }
@@ -64324,9 +64360,9 @@ void specdec_drop_prefixes(specdec *t)
 
     if (!specdec__enter_call(t))
         return;
-    specdec__ahead_drop_drafts(t, t->count);   /* ends what a lane does */
+    specdec__async_drop_drafts(t, t->count);   /* ends what a lane does */
     for (i = 0; i < t->engine->room.kept_views; i++)
-        specdec__engine_drop_kept(t->engine, i);
+        specdec__engine_drop_kept_sequence(t->engine, i);
     specdec__leave_call(t, SPECDEC_OK);
 }
 
@@ -64336,9 +64372,9 @@ void specdec_deinit(specdec *t)
 
     if (!specdec__enter_call(t))
         return;
-    specdec__ahead_drop_drafts(t, 0);
+    specdec__async_drop_drafts(t, 0);
     if (SPECDEC__PIPE && t->engine->remote)
-        t->engine->remote->end(t->engine);
+        t->engine->remote->disconnect(t->engine);
     specdec__pool_deinit(&t->engine->pool);
     specdec__engine_close_models(t->engine);
     for (i = 0; i < t->engine->room.max_views; i++)

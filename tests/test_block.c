@@ -162,7 +162,7 @@ static int ask(specdec *t, const int32_t *text, int count, const specdec_samplin
     memcpy(p->drafts.tree.parents, parents, sizeof parents);
     memcpy(p->drafts.tree.ranks, ranks, sizeof ranks);
     memcpy(p->drafts.depth, depth, sizeof depth);
-    for (p->drafts.tree.n = NODES; p->drafts.depth[p->drafts.tree.n - 1] >= p->request.levels;)
+    for (p->drafts.tree.n = NODES; p->drafts.depth[p->drafts.tree.n - 1] >= p->request.max_levels;)
         p->drafts.tree.n--;
     CHECK_EQUAL_INT(d->kind.fill_tree(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     memcpy(g->tokens, p->drafts.tokens, (size_t)p->drafts.tree.n * sizeof *g->tokens);

@@ -278,7 +278,7 @@ static void test_memory(void)
 /* Decisions by times and misses that are made up. */
 static void test_choice(void)
 {
-    static specdec__short s;
+    static specdec__short_vocabulary s;
     static specdec__matrix full;
     int i, on[2] = {0, 0};
 

@@ -491,7 +491,7 @@ static void run_schedule(const specdec_config *c, uint64_t seed, int acts)
         slow_attach(&w.lane, w.own.first, pipe_depth, seed);
     for (i = 0; i < acts; i++) {
         act(&w);
-        ahead += w.own.first->engine->ahead->active;
+        ahead += w.own.first->engine->async_drafting->active;
     }
     for (i = 0; i < c->sequences; i++)
         if (w.slots[i].text) {

@@ -42,15 +42,15 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     int i;
 
     e->link = link;
-    if (e->remote->drafts)
+    if (e->remote->only_drafts)
         specdec__draft_rank_lay_out(e, arena);
     if (!link || arena->used == SIZE_MAX)
         return;
     link->hooks = &e->config.hooks;
     link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.max_views,
                                                               e->config.context);
-    link->fingerprint = e->remote->drafts ? link->draft_fingerprint : link->fingerprint;
-    if (e->remote->drafts) {
+    link->fingerprint = e->remote->only_drafts ? link->draft_fingerprint : link->fingerprint;
+    if (e->remote->only_drafts) {
         specdec__draft_model_context(&e->drafters[0])->hooks_argument = link; /* sends ALIVE between layers */
         specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }

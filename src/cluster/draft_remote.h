@@ -281,9 +281,9 @@ static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
     kind->truncate_sequence = specdec__draft_remote_truncate;
     kind->share_prefix = specdec__draft_remote_share;
     kind->level_cost = specdec__draft_remote_cost;
-    kind->count_behind = specdec__draft_remote_unread_count;
+    kind->count_unprefilled = specdec__draft_remote_unread_count;
     kind->keep_subtree = specdec__draft_remote_keep;
-    kind->prepare = specdec__draft_remote_prepare;
+    kind->prepare_sequence = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
     kind->seconds_until_more = specdec__draft_remote_arrival_seconds;
 }

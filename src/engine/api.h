@@ -73,7 +73,7 @@ static specdec__arena specdec__block_arena(void *memory, size_t bytes)
 }
 
 /* Sets *bytes to the size of a block that holds what an arena has counted. After an error *bytes is unchanged. */
-static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
+static specdec_result specdec__counted_block_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
 {
     size_t needed = specdec__block_bytes(arena->used);
 
@@ -90,7 +90,7 @@ static specdec_result specdec__fail_small_block(size_t bytes, size_t needed, spe
 }
 
 /* Returns the error of a call in which a required pointer is NULL. */
-static specdec_result specdec__fail_missing(specdec_error *error)
+static specdec_result specdec__fail_missing_argument(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an argument is NULL");
 }
@@ -103,9 +103,9 @@ static specdec_result specdec__check_call_arguments(specdec *t, int given)
         return SPECDEC_ERROR_ARGUMENT;
     if (!t->open)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is closed");
-    if (SPECDEC__PIPE && t->engine->remote && t->engine->remote->serve)
+    if (SPECDEC__PIPE && t->engine->remote && t->engine->remote->obey_rank_0)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this rank only serves");
-    return given ? SPECDEC_OK : specdec__fail_missing(&t->error);
+    return given ? SPECDEC_OK : specdec__fail_missing_argument(&t->error);
 }
 
 /* Checks config.settings, the settings that sequences of an engine begin with. The 2 KB of a scan for stop strings are
@@ -132,7 +132,7 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
 {
     specdec_result result;
 
-    specdec__engine_take_parts(e, arena);
+    specdec__engine_allocate_large_members(e, arena);
     if ((result = specdec__engine_fill_config(e, error)) == SPECDEC_OK &&
         (result = specdec__engine_join_cluster(e, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
@@ -166,7 +166,7 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_conf
     SPECDEC__TAKE(&arena, specdec__engine, 1);
     result = specdec__engine_build(&engine, &arena, error);
     if (!result)
-        result = specdec__counted_bytes(&arena, bytes, error);
+        result = specdec__counted_block_bytes(&arena, bytes, error);
     specdec__engine_close_models(&engine);
     return result;
 }
@@ -215,7 +215,7 @@ specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes
     int models = 1; /* that of the target, or the place of one that is missing */
 
     if (!config || !bytes)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     models += specdec__source_is_opened(&config->draft) + specdec__source_is_opened(&config->heads);
     models += SPECDEC__HEADS && (config->drafting == SPECDEC_DRAFT_AUTO || config->drafting == SPECDEC_DRAFT_MTP);
     return specdec__count_memory_models(config, own, models, bytes, error);
@@ -230,7 +230,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     specdec_result result;
 
     if (!engine)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *engine = NULL;
     result = specdec_memory_needed(config, &needed, error);
     if (result)
@@ -261,7 +261,8 @@ static specdec_result specdec__call_serve(specdec *t)
 
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
-    return SPECDEC__PIPE && remote && remote->serve ? remote->serve(t)
+    return SPECDEC__PIPE && remote && remote->obey_rank_0
+               ? remote->obey_rank_0(t)
                : specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve");
 }
 
@@ -269,12 +270,12 @@ static specdec_result specdec__call_serve(specdec *t)
 static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
 {
     if (!t || !opened)
-        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+        return t ? specdec__fail_missing_argument(&t->error) : SPECDEC_ERROR_ARGUMENT;
     *opened = NULL;
     if (!SPECDEC__SEQUENCES)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
-    *opened = fork ? specdec__engine_fork_sequence(t) : specdec__engine_open_free(t);
+    *opened = fork ? specdec__engine_fork_sequence(t) : specdec__engine_open_sequence(t);
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
 
@@ -312,7 +313,7 @@ specdec *specdec_child(specdec *t, int i)
 
 /* Appends from[count] to the text that specdec_join_forks writes to out[room], as far as there is room. *length: bytes
    of the text so far, also of those without room. */
-static void specdec__join_append(const unsigned char *from, size_t count, char *out, size_t room, size_t *length)
+static void specdec__join_append_bytes(const unsigned char *from, size_t count, char *out, size_t room, size_t *length)
 {
     if (*length < room)
         memcpy(out + *length, from, count < room - *length ? count : room - *length);
@@ -353,11 +354,11 @@ static void specdec__join_token_text(specdec *t, specdec__answer_join *r, size_t
     size_t written;
 
     r->returned_left -= plain;
-    specdec__join_append(t->token_text, plain, r->out, r->room, r->length);
+    specdec__join_append_bytes(t->token_text, plain, r->out, r->room, r->length);
     r->stop.stopped = t->stop.taken_bytes && plain < count;
     specdec__stop_push_bytes(&r->stop, t->token_text + plain, count - plain, r->piece, 2 * t->text_room, &written,
                              NULL);
-    specdec__join_append(r->piece, written, r->out, r->room, r->length);
+    specdec__join_append_bytes(r->piece, written, r->out, r->room, r->length);
 }
 
 /* Appends the bytes that the scan for stop strings holds back to the joined text, as the answer, or its part before a
@@ -365,7 +366,7 @@ static void specdec__join_token_text(specdec *t, specdec__answer_join *r, size_t
 static void specdec__join_held_bytes(specdec__answer_join *r)
 {
     if (!r->stop.stopped)
-        specdec__join_append(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
+        specdec__join_append_bytes(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
 }
 
 /* Appends a sequence's answer to the joined text out[room], of which *length bytes are written, with the answers of its
@@ -435,7 +436,7 @@ static specdec_result specdec__call_save_history(specdec *t, void *data, size_t 
     const specdec__ngram *index;
 
     if (!t || !bytes)
-        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+        return t ? specdec__fail_missing_argument(&t->error) : SPECDEC_ERROR_ARGUMENT;
     index = specdec__find_ngram_index(t);
     if (!SPECDEC__NGRAMS || !index)
         return SPECDEC_ERROR_ARGUMENT;
@@ -449,7 +450,7 @@ static specdec_result specdec__call_load_history(specdec *t, const void *data, s
     specdec__ngram *index;
 
     if (!t || !data)
-        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+        return t ? specdec__fail_missing_argument(&t->error) : SPECDEC_ERROR_ARGUMENT;
     index = specdec__find_ngram_index(t);
     if (!SPECDEC__NGRAMS || !index)
         return SPECDEC_ERROR_ARGUMENT;
@@ -482,9 +483,9 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         t->freed = 0;
     }
     count += specdec__stop_end_text(&t->stop, held + count);
-    specdec__ahead_drop_drafts(t, t->count);
+    specdec__async_drop_drafts(t, t->count);
     specdec__stream_set_settings(t, settings, &stop);
-    specdec__stream_rescan_held(t, &stop, held, count);
+    specdec__stream_rescan_held_bytes(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
     return SPECDEC_OK;
 }
@@ -504,7 +505,7 @@ typedef struct specdec__prompt_head {
 
 /* Returns the head that a prompt is appended to: all tokens of the sequence that were prompted or returned. Pending
    tokens are dropped by a prompt. */
-static specdec__prompt_head specdec__prompt_head_whole(const specdec *t)
+static specdec__prompt_head specdec__prompt_head_all_returned(const specdec *t)
 {
     specdec__prompt_head head;
 
@@ -558,7 +559,7 @@ static specdec_result specdec__prompt_append(specdec *t, specdec__prompt_head he
     result = specdec__engine_replace_tokens(t, head.keep, t->tokens + t->count, head.fresh + count, NULL);
     if (!result)
         t->stats.prompt_tokens -= head.fresh;
-    return specdec__engine_end_cancel(t, result);
+    return specdec__engine_clear_cancellation(t, result);
 }
 
 /* The body of specdec_prompt: appends a text to a sequence, and prefills its tokens. */
@@ -566,7 +567,7 @@ static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t 
 {
     specdec_result result = specdec__check_call_arguments(t, text || !length);
 
-    return result ? result : specdec__prompt_append(t, specdec__prompt_head_whole(t), text, length, 0, NULL);
+    return result ? result : specdec__prompt_append(t, specdec__prompt_head_all_returned(t), text, length, 0, NULL);
 }
 
 /* The body of specdec_prompt_special: as specdec_prompt, but control tokens in the text count. */
@@ -575,8 +576,8 @@ static specdec_result specdec__call_prompt_special(specdec *t, const char *text,
     specdec_result result = specdec__check_call_arguments(t, text || !length);
 
     return result ? result
-                  : specdec__prompt_append(t, specdec__prompt_head_whole(t), text, length, SPECDEC_TOKENIZE_SPECIAL,
-                                           NULL);
+                  : specdec__prompt_append(t, specdec__prompt_head_all_returned(t), text, length,
+                                           SPECDEC_TOKENIZE_SPECIAL, NULL);
 }
 
 /* The body of specdec_prompt_tokens: appends tokens[count] to a sequence, and prefills them. */
@@ -584,7 +585,8 @@ static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tok
 {
     specdec_result result = specdec__check_call_arguments(t, 1);
 
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, NULL));
+    return result ? result
+                  : specdec__engine_clear_cancellation(t, specdec__engine_append_prompt(t, tokens, count, NULL));
 }
 
 /* The body of specdec_prompt_logits: as specdec_prompt_tokens; also stores the logits (count, vocab) of each token. */
@@ -594,7 +596,8 @@ static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tok
     specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
 
     wanted.logits = logits;
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
+    return result ? result
+                  : specdec__engine_clear_cancellation(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
 /* The body of specdec_prompt_states: as specdec_prompt_tokens; also stores the hidden states after layers[layer_count].
@@ -615,13 +618,14 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
     wanted.taps.layers = layers;
     wanted.taps.count = layer_count;
     wanted.taps.out = states;
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
+    return result ? result
+                  : specdec__engine_clear_cancellation(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
 /* Returns the index of the token in which the stop string begins that has ended an answer. back: bytes from there to
    the answer's end. *part becomes the number of bytes that the token has before the stop string; they lie in
    t->token_text. */
-static int specdec__stop_find_token(specdec *t, size_t back, size_t *part)
+static int specdec__find_token_of_stop_string(specdec *t, size_t back, size_t *part)
 {
     specdec__text_stream stream;
     size_t all = 0, sure, more, held;
@@ -657,10 +661,10 @@ static specdec_result specdec__prompt_head_before_stop(specdec *t, specdec__prom
     size_t part, count = 0;
     int after_special;
 
-    *head = specdec__prompt_head_whole(t);
+    *head = specdec__prompt_head_all_returned(t);
     if (!t->stop.stopped || !t->stop.taken_bytes)
         return SPECDEC_OK;
-    head->keep = specdec__stop_find_token(t, t->stop.taken_bytes, &part);
+    head->keep = specdec__find_token_of_stop_string(t, t->stop.taken_bytes, &part);
     after_special = head->keep &&
                     specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)t->tokens[head->keep - 1]));
     result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
@@ -724,7 +728,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
         if (!result)
             result = specdec__engine_step(t->engine, t);
         if (result)
-            return specdec__engine_end_cancel(t, result);
+            return specdec__engine_clear_cancellation(t, result);
     }
 }
 
@@ -998,7 +1002,7 @@ static specdec_result specdec__caller_nodes_begin(specdec *t)
 
     specdec__engine_drop_root_keys(t, t->handed_out);
     if (t->view.length < t->handed_out - 1)
-        result = specdec__engine_end_cancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
+        result = specdec__engine_clear_cancellation(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
     if (!result && t->handed_out) {
         c->tokens[0] = t->tokens[t->handed_out - 1];
         c->parents[0] = -1;
@@ -1016,7 +1020,7 @@ static specdec_result specdec__caller_nodes_run(specdec *t, int n)
 
     t->engine->pool.cancel = &t->cancel;
     t->engine->row_of = NULL;
-    result = specdec__engine_end_cancel(t, specdec__forward(c, &batch, &t->error));
+    result = specdec__engine_clear_cancellation(t, specdec__forward(c, &batch, &t->error));
     if (!result)
         result = specdec__forward_check_step(c, 0, n, &t->error);
     specdec__view_free_reserved(&t->view, &c->kv);
@@ -1106,7 +1110,7 @@ static specdec_result specdec__call_score(specdec *t, const char *const *labels,
     int i, node, nodes, label = -1;
 
     for (i = 0; !result && i < count; i++)
-        result = labels[i] ? SPECDEC_OK : specdec__fail_missing(&t->error);
+        result = labels[i] ? SPECDEC_OK : specdec__fail_missing_argument(&t->error);
     if (result)
         return result;
     if (count < 1 || !t->handed_out)

@@ -32,14 +32,15 @@ enum { SPECDEC__MAX_MODELS = 4 }; /* models that an engine opens, at most: the t
                                                     the time that kernels->reading takes */
 
 /* The keys and values of a kept sequence: one that has ended, and whose first tokens later sequences may share. */
-typedef struct specdec__kept {
+typedef struct specdec__kept_sequence {
     specdec__view view; /* the pages with the sequence's keys and values; length 0: the entry is empty */
     int32_t *tokens;    /* (context): the sequence's tokens, of which the first view.length are valid */
-} specdec__kept;
+} specdec__kept_sequence;
 
 /* An engine: models, caches, drafters, and the table of sequences. */
 typedef struct specdec__engine {
-    specdec__ahead *ahead;       /* state of asynchronous drafting; NULL while memory is only counted */
+    specdec__async_drafting *async_drafting;       /* state of asynchronous drafting; NULL while memory is only
+                                                      counted */
     specdec__pipe *pipe;         /* the target's lane for pipelined runs; NULL: the target makes one run at a time */
     const specdec__remote *remote; /* functions that reach the other ranks; NULL: the engine is on one machine */
     struct specdec__link *link;  /* the connection to the other ranks */
@@ -66,9 +67,9 @@ typedef struct specdec__engine {
     specdec__kv_demand room;     /* the numbers of sequences, tokens and nodes that the engine is laid out for */
     specdec *sequences;          /* (room.max_views): the table of sequences; the entries of sequences that are not open
                                     are free */
-    specdec__kept *kept;         /* (room.kept_views): the table of kept sequences; some entries are empty */
+    specdec__kept_sequence *kept;         /* (room.kept_views): the table of kept sequences; some entries are empty */
     const specdec *row_of;       /* the sequence whose last token has row 0 of the target's logits; NULL: none */
-    specdec_tree shape;          /* the token tree of every step, where the configuration fixes it */
+    specdec_tree fixed_tree;     /* the token tree of every step, where the configuration fixes it */
     specdec **members;           /* (member_count, at most room.max_views): the sequences in the current step */
     int member_count;            /* number of sequences in the current step */
     int prefill_nodes, roots;    /* in the current step: nodes that prefill prompts; sequences that decode */

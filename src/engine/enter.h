@@ -229,7 +229,7 @@ void specdec_close(specdec *t)
         return;
     if (t->open) {
         specdec__engine_drop_children(t, 0);
-        specdec__engine_free_slot(t);
+        specdec__engine_close_sequence(t);
     }
     specdec__leave_call(t, SPECDEC_OK);
 }
@@ -240,9 +240,9 @@ void specdec_drop_prefixes(specdec *t)
 
     if (!specdec__enter_call(t))
         return;
-    specdec__ahead_drop_drafts(t, t->count);   /* ends what a lane does */
+    specdec__async_drop_drafts(t, t->count);   /* ends what a lane does */
     for (i = 0; i < t->engine->room.kept_views; i++)
-        specdec__engine_drop_kept(t->engine, i);
+        specdec__engine_drop_kept_sequence(t->engine, i);
     specdec__leave_call(t, SPECDEC_OK);
 }
 
@@ -252,9 +252,9 @@ void specdec_deinit(specdec *t)
 
     if (!specdec__enter_call(t))
         return;
-    specdec__ahead_drop_drafts(t, 0);
+    specdec__async_drop_drafts(t, 0);
     if (SPECDEC__PIPE && t->engine->remote)
-        t->engine->remote->end(t->engine);
+        t->engine->remote->disconnect(t->engine);
     specdec__pool_deinit(&t->engine->pool);
     specdec__engine_close_models(t->engine);
     for (i = 0; i < t->engine->room.max_views; i++)

@@ -11,9 +11,9 @@ SPECDEC__FOR_SIZE
 
 /* 1: settings and configuration can be set by name; 0: this build leaves that out. */
 #ifdef SPECDEC_NO_NAMES
-#define SPECDEC__NAMES 0
+#define SPECDEC__SETTINGS_BY_NAME 0
 #else
-#define SPECDEC__NAMES 1
+#define SPECDEC__SETTINGS_BY_NAME 1
 #endif
 
 #define SPECDEC__FIELD(name, member, kind, low, high, words, help, settings) \
@@ -29,11 +29,11 @@ const specdec_field *specdec_get_field(int i)
     static const specdec_field fields[] = {SPECDEC_SETTINGS_FIELDS(SPECDEC__FIELD_OF_SETTINGS)
                                                SPECDEC_CONFIG_FIELDS(SPECDEC__FIELD_OF_CONFIG)};
 
-    return SPECDEC__NAMES && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
+    return SPECDEC__SETTINGS_BY_NAME && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
 }
 
 /* Returns the index of text[length] in a list of words, "a|b"; -1: it is not in the list. */
-static int specdec__field_bytes_index(const char *words, const char *text, size_t length)
+static int specdec__field_find_word(const char *words, const char *text, size_t length)
 {
     int i;
 
@@ -53,7 +53,7 @@ static int specdec__field_bytes_index(const char *words, const char *text, size_
 /* Returns the index of a whole string in a list of words, "a|b"; -1: it is not in the list. */
 static int specdec__field_word_index(const char *words, const char *text)
 {
-    return specdec__field_bytes_index(words, text, strlen(text));
+    return specdec__field_find_word(words, text, strlen(text));
 }
 
 /* Parses decimal digits into *value. Returns the address behind them; NULL: there are none, or the number is too
@@ -183,7 +183,7 @@ static int specdec__field_store_words(const specdec_field *field, unsigned char 
 
         for (length = 0; text[length] && text[length] != ';';)
             length++;
-        place = specdec__field_bytes_index(field->words, text, length);
+        place = specdec__field_find_word(field->words, text, length);
         if (place < 0 || count == field->size || count == sizeof places)
             return 0;
         places[count++] = (unsigned char)(place + 1);
@@ -271,8 +271,8 @@ static specdec_result specdec__field_set_by_name(void *block, size_t from, int s
     int i = 0;
 
     if (!block || !name)
-        return specdec__fail_missing(error);
-    if (!SPECDEC__NAMES)
+        return specdec__fail_missing_argument(error);
+    if (!SPECDEC__SETTINGS_BY_NAME)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "SPECDEC_NO_NAMES leaves fields by name out of this "
                              "build");
     while ((field = specdec_get_field(i)) != NULL && ((settings && !field->settings) || strcmp(field->name, name) != 0))
@@ -326,7 +326,7 @@ size_t specdec_size_of(const char *structure)
     };
     size_t i;
 
-    for (i = 0; SPECDEC__NAMES && structure && i < SPECDEC__COUNT(sizes); i++)
+    for (i = 0; SPECDEC__SETTINGS_BY_NAME && structure && i < SPECDEC__COUNT(sizes); i++)
         if (strcmp(sizes[i].name, structure) == 0)
             return sizes[i].size;
     return 0;

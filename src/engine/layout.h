@@ -44,7 +44,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__ENGINE_LIMIT(name, member, kind, low, high, words, help) \
     SPECDEC__ENGINE_LIMIT_##kind(member, low, high)
 
-SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE == 64);
+SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE_NODES == 64);
 
 /* Returns an error if an integer of a configuration is out of its range. for_model 1: checks only the first row of the
    table of ranges. */
@@ -80,7 +80,7 @@ static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__PIPE &
 /* Returns whether this rank of a cluster holds the draft model alone. */
 static int specdec__engine_only_drafts(const specdec__engine *e)
 {
-    return SPECDEC__PIPE && e->remote && e->remote->drafts;
+    return SPECDEC__PIPE && e->remote && e->remote->only_drafts;
 }
 
 /* Returns the configuration's source of the model that a kind of drafter drafts with; NULL: the kind has no model. */
@@ -96,7 +96,7 @@ static int specdec__engine_find_drafter_kind(const specdec__engine *e, int draft
     const int found = specdec__drafter_named_kind(kind, (specdec_drafting)drafting);
 
     if (SPECDEC__PIPE && e->remote)
-        e->remote->drafter(&e->config, (specdec_drafting)drafting, kind);
+        e->remote->replace_drafter_kind(&e->config, (specdec_drafting)drafting, kind);
     return found;
 }
 
@@ -192,7 +192,7 @@ static specdec_result specdec__engine_open_model(specdec__engine *e, const specd
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
     if (SPECDEC__PIPE && e->remote && out == &e->target_model)
-        cut.choose = e->remote->cut;
+        cut.choose = e->remote->remove_remote_layers;
     cut.cluster = e->config.cluster;
     return specdec__model_init(e->opened_models[e->opened_count++], source, 0, cut.choose ? &cut : NULL, arena, error);
 }
@@ -207,7 +207,7 @@ static int specdec__engine_trees_grow(const specdec_config *c)
 }
 
 /* Returns the rule that verifies the draft tokens of a sequence. At temperature 0 all rules are the same. */
-static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec *t)
+static specdec_rule specdec__engine_verification_rule(const specdec__engine *e, const specdec *t)
 {
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
@@ -251,7 +251,7 @@ static void specdec__engine_lay_out_proposals(specdec__engine *e, specdec__draft
     for (i = 0; i < e->room.max_views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
         p->request.at = i;
-        specdec__draft_take_proposal(p, specdec__engine_candidate_limit(e, &d->kind), size, arena);
+        specdec__draft_allocate_proposal(p, specdec__engine_candidate_limit(e, &d->kind), size, arena);
         if (e->rule != SPECDEC_RULE_COUPLED && d->kind.draws)
             p->request.distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
     }
@@ -269,11 +269,13 @@ static specdec_result specdec__engine_make_fixed_tree(specdec__engine *e, specde
     size_t bytes = specdec_tree_memory(size, depth, width);
     void *memory = specdec__arena_take(arena, bytes, 1, SPECDEC__CACHE_LINE);
 
-    specdec__draft_take_tree(&e->shape, e->config.tree_size, arena); /* specdec_set_tree may ask for a wider one */
+    /* specdec_set_tree may ask for a wider one */
+    specdec__draft_allocate_tree(&e->fixed_tree, e->config.tree_size, arena);
     if (!arena->base || arena->used == SIZE_MAX)
         return SPECDEC_OK;
-    return depth == size ? specdec_tree_chains(&e->shape, 1, size - 1, error)
-                         : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
+    return depth == size
+               ? specdec_tree_chains(&e->fixed_tree, 1, size - 1, error)
+               : specdec_tree_best(&e->fixed_tree, NULL, acceptance, width, size, depth, memory, bytes, error);
 }
 
 /* Takes the memory for constraints from an arena, if sequences may have any. */
@@ -323,12 +325,12 @@ static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena
 }
 
 /* Takes the memory of the table of kept sequences from an arena. All entries are empty. */
-static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *arena)
+static void specdec__engine_lay_out_kept_sequences(specdec__engine *e, specdec__arena *arena)
 {
-    specdec__kept counted, *kept;
+    specdec__kept_sequence counted, *kept;
     int i;
 
-    e->kept = SPECDEC__TAKE(arena, specdec__kept, e->room.kept_views);
+    e->kept = SPECDEC__TAKE(arena, specdec__kept_sequence, e->room.kept_views);
     for (i = 0; i < e->room.kept_views; i++) {
         kept = e->kept ? &e->kept[i] : &counted;
         specdec__context_init_view(&e->target, &kept->view, &e->room, 1, arena);
@@ -359,9 +361,9 @@ static int specdec__engine_useful_threads(const specdec__model *model, int threa
 
 /* Takes the memory of a drafter that drafts while the target verifies from an arena, and sets the threads of its
    lane. */
-static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
+static void specdec__engine_lay_out_async(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     const int levels = specdec__min_int(2 * e->config.tree_depth, SPECDEC_TREE_MAX_DEPTH) - 1;
     const size_t room = (size_t)e->room.view_keys + (size_t)e->config.tree_depth + (size_t)levels;
     int32_t *tokens = SPECDEC__TAKE(arena, int32_t, room);
@@ -373,9 +375,9 @@ static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *
     a->threads = specdec__engine_draft_threads(&e->config, &d->kind);
     a->levels = levels;
     a->nodes = e->room.step_nodes;
-    a->width = specdec__min_int(SPECDEC__AHEAD_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
-    a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
-    a->steps_left = a->steps_between = SPECDEC__AHEAD_TRIAL_STEPS;
+    a->width = specdec__min_int(SPECDEC__ASYNC_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
+    a->first_cutoff = SPECDEC__ASYNC_CUTOFF;
+    a->steps_left = a->steps_between = SPECDEC__ASYNC_TRIAL_STEPS;
     specdec__lane_init(&a->lane, &e->pool, a->threads);
 }
 
@@ -439,9 +441,9 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
     if (d->taps.count && i < SPECDEC__STATE_READERS)
         e->target.taps[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.max_views; i++)
-        d->proposals[i].request.levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
+        d->proposals[i].request.max_levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     if (SPECDEC__OS_THREADS && specdec__engine_draft_threads(&e->config, kind))
-        specdec__engine_lay_out_ahead(e, d, arena);
+        specdec__engine_lay_out_async(e, d, arena);
     return result;
 }
 
@@ -479,7 +481,7 @@ static specdec_result specdec__engine_add_drafters(specdec__engine *e, specdec__
 
 /* Returns how many ended sequences are kept, at most: config.prefixes, else four for each sequence, 64 to 256, but not
    more than the cache has pages. 0 where the cache has room for one sequence, and in a cluster. */
-static int specdec__engine_kept_limit(const specdec_config *c, const specdec__kv_demand *room)
+static int specdec__engine_kept_sequence_limit(const specdec_config *c, const specdec__kv_demand *room)
 {
     const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->max_views, 64), 256);
 
@@ -502,9 +504,10 @@ static void specdec__engine_set_room(specdec__engine *e)
     room->all_keys = c->cache ? c->cache
                               : specdec__min_int(room->view_keys, (1 << 30) / room->max_views) * room->max_views;
     room->step_nodes = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
-                                        specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
+                                        specdec__min_int(c->sequences, SPECDEC__MAX_TREE_NODES)) +
+                       1;
     room->reserved_nodes = SPECDEC__PIPE ? 2 * room->step_nodes : room->step_nodes;
-    room->kept_views = specdec__engine_kept_limit(c, room);
+    room->kept_views = specdec__engine_kept_sequence_limit(c, room);
     /* in a cluster nodes of several runs are known */
     room->tree_nodes = specdec__in_cluster(c) ? room->step_nodes : c->tree_size;
     room->checkpoint_distance = c->checkpoint;
@@ -559,20 +562,20 @@ static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena
         return r;
     e->chooser.kernels = e->kernels;
     e->chooser.vocab = &e->target_model->vocab;
-    if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
+    if (!SPECDEC__PIPE || !e->remote || !e->remote->obey_rank_0)
         specdec__engine_lay_out_buffers(e, arena);
     specdec__engine_lay_out_masker(e, arena);
     specdec__engine_lay_out_sequences(e, arena);
-    specdec__engine_lay_out_kept(e, arena);
+    specdec__engine_lay_out_kept_sequences(e, arena);
     specdec__engine_set_views(e);
     if (SPECDEC__PIPE && e->remote)
-        e->remote->lay_out(e, arena);
+        e->remote->allocate(e, arena);
     return specdec__engine_make_fixed_tree(e, arena, error);
 }
 
 /* Takes those members of an engine from an arena that are too large for the stack. While memory is counted, the engine
    itself lies on the stack. */
-static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena)
+static void specdec__engine_allocate_large_members(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
     specdec__model *own = SPECDEC__TAKE(arena, specdec__model, SPECDEC__MAX_MODELS);
@@ -586,7 +589,7 @@ static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena
         e->drafters = drafters;
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
-    e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
+    e->async_drafting = SPECDEC__TAKE(arena, specdec__async_drafting, 1);
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_COPY_BYTES);
 }
 
@@ -611,7 +614,7 @@ static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec
     int i;
 
     if (SPECDEC__PIPE && e->remote) {
-        hooks.progress = e->remote->loads;
+        hooks.progress = e->remote->report_progress;
         hooks.user_data = e;
     }
     for (i = 0; !r && !e->config.weights_in_place && i < e->opened_count; i++)

@@ -25,7 +25,7 @@ static specdec_result specdec__engine_report_tokens(specdec *t, int from, int n,
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
-    specdec__prefilled committed;
+    specdec__committed_tokens committed;
     int i;
 
     committed.at = t->at;
@@ -37,8 +37,8 @@ static specdec_result specdec__engine_report_tokens(specdec *t, int from, int n,
     committed.path = path;
     committed.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
     for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_FULL); i++)
-        if (e->drafters[i].kind.follow_target)
-            result = e->drafters[i].kind.follow_target(&e->drafters[i], &committed, &t->error);
+        if (e->drafters[i].kind.receive_states)
+            result = e->drafters[i].kind.receive_states(&e->drafters[i], &committed, &t->error);
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
@@ -59,8 +59,8 @@ static void specdec__engine_prepare_drafters(specdec *t)
     int i;
 
     for (i = 0; SPECDEC__PIPE && i < e->drafter_count; i++)
-        if (e->drafters[i].kind.prepare)
-            e->drafters[i].kind.prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
+        if (e->drafters[i].kind.prepare_sequence)
+            e->drafters[i].kind.prepare_sequence(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
 
 /* Prefills tokens [t->view.length, count) of a sequence, in batches, and stores the logits and hidden states that
@@ -92,14 +92,14 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
 /* Returns the index, in [from, end), of the sequence whose beginning agrees with most tokens of t; -1: none agrees with
    `least` tokens. *length becomes how many tokens agree. Of equal sequences it is one that was shared before, so that
    all share one; of those the one used last. */
-static int specdec__engine_longest_shared(specdec *t, int from, int end, int least, int *length)
+static int specdec__engine_find_longest_prefix(specdec *t, int from, int end, int least, int *length)
 {
     specdec__engine *e = t->engine;
     uint64_t used = 0;
     int i, best = -1;
 
     for (i = from, *length = least; i < end; i++) {
-        const specdec__source_keys keys = specdec__engine_source_keys(e, i);
+        const specdec__shareable_keys keys = specdec__engine_shareable_keys(e, i);
         const int most = specdec__min_int(keys.view->length, t->count - 1);
         const int common = specdec__stream_common_tokens(t, keys.tokens, most);
         const uint64_t since = keys.view->last_use | (uint64_t)(keys.view->shared_keys > 0) << 63;
@@ -125,10 +125,10 @@ static void specdec__engine_share_longest_prefix(specdec *t)
 
     if (!SPECDEC__SEQUENCES)
         return;
-    open = specdec__engine_longest_shared(t, 0, views, least, &length);
-    kept = specdec__engine_longest_shared(t, views, views + e->room.kept_views, least, &kept_length);
+    open = specdec__engine_find_longest_prefix(t, 0, views, least, &length);
+    kept = specdec__engine_find_longest_prefix(t, views, views + e->room.kept_views, least, &kept_length);
     if (kept >= 0)
-        specdec__view_mark_used(specdec__engine_source_keys(e, kept).view, &e->target.kv, kept_length);
+        specdec__view_mark_used(specdec__engine_shareable_keys(e, kept).view, &e->target.kv, kept_length);
     if (open >= 0 && length >= kept_length) {
         specdec__engine_share_prefix(t, open, length);
         t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
@@ -168,7 +168,7 @@ static void specdec__engine_truncate_sequence(specdec *t, int keep, int follow)
 
     if (t->view.length - keep >= SPECDEC__KEYS) /* fewer are not worth an entry of the table */
         specdec__engine_keep_prefix(t);
-    specdec__ahead_drop_drafts(t, keep);
+    specdec__async_drop_drafts(t, keep);
     specdec__constrained_forget_states(&t->constrained, keep);
     specdec__engine_drop_root_keys(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)

@@ -530,7 +530,7 @@ static void specdec__load_answer_state(specdec *t, const uint32_t *field, specde
     memcpy(t->piece, held, t->freed);
     t->stop.stopped = (int)field[SPECDEC__SAVE_STOPPED];
     t->stop.taken_bytes = field[SPECDEC__SAVE_CUT];
-    specdec__stream_rescan_held(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
+    specdec__stream_rescan_held_bytes(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
     t->prompt_in_thought = t->parts = t->in_call = 0;
     t->failed = SPECDEC_OK;

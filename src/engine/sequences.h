@@ -34,7 +34,7 @@ static void specdec__engine_forget_tokens(specdec *t, int count)
     specdec__engine *e = t->engine;
     int i;
 
-    specdec__ahead_drop_drafts(t, count);
+    specdec__async_drop_drafts(t, count);
     specdec__constrained_forget_states(&t->constrained, count);
     specdec__engine_drop_root_keys(t, count);
     for (i = 0; i < e->drafter_count; i++)
@@ -43,17 +43,17 @@ static void specdec__engine_forget_tokens(specdec *t, int count)
 }
 
 /* Keys and tokens of an open or a kept sequence that other sequences may share the beginning of. */
-typedef struct specdec__source_keys {
+typedef struct specdec__shareable_keys {
     specdec__view *view;   /* the sequence's keys and values */
     const int32_t *tokens; /* (view->length): the tokens of these keys */
     int at;                /* index of the sequence for drafters: kept sequences come behind the open ones */
-} specdec__source_keys;
+} specdec__shareable_keys;
 
 /* Returns the keys and tokens of sequence `at`, whose beginning others may share. at: index of an open sequence, or the
    number of open sequences plus the index of a kept one. */
-static specdec__source_keys specdec__engine_source_keys(specdec__engine *e, int at)
+static specdec__shareable_keys specdec__engine_shareable_keys(specdec__engine *e, int at)
 {
-    specdec__source_keys keys;
+    specdec__shareable_keys keys;
 
     keys.view = at < e->room.max_views ? &e->sequences[at].view : &e->kept[at - e->room.max_views].view;
     keys.tokens = at < e->room.max_views ? e->sequences[at].tokens : e->kept[at - e->room.max_views].tokens;
@@ -62,7 +62,7 @@ static specdec__source_keys specdec__engine_source_keys(specdec__engine *e, int 
 }
 
 /* Makes drafters share what they have computed for the first `length` tokens of sequence `of` with sequence `at`. Both
-   are indices as for specdec__engine_source_keys. */
+   are indices as for specdec__engine_shareable_keys. */
 static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int of, int length)
 {
     int i;
@@ -70,7 +70,7 @@ static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int o
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter_kind *kind = &e->drafters[i].kind;
 
-        if (!kind->share_prefix || !(kind->keeps_ended || (at < e->room.max_views && of < e->room.max_views)))
+        if (!kind->share_prefix || !(kind->keeps_ended_sequences || (at < e->room.max_views && of < e->room.max_views)))
             continue;
         if (at >= e->room.max_views) /* a drafter's cache may hold keys of an entry that the target's has lost */
             kind->truncate_sequence(&e->drafters[i], at, e->kept[at - e->room.max_views].tokens, 0);
@@ -79,11 +79,11 @@ static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int o
 }
 
 /* Makes sequence t begin with the first `length` tokens of another sequence, whose pages of keys and values t shares.
-   of: index of the other sequence, as for specdec__engine_source_keys. */
+   of: index of the other sequence, as for specdec__engine_shareable_keys. */
 static void specdec__engine_share_prefix(specdec *t, int of, int length)
 {
     specdec__engine *e = t->engine;
-    specdec__view *view = specdec__engine_source_keys(e, of).view;
+    specdec__view *view = specdec__engine_shareable_keys(e, of).view;
     int i, missing;
 
     specdec__engine_forget_tokens(t, 0); /* also cancels the lane's job for the other sequence */
@@ -93,27 +93,27 @@ static void specdec__engine_share_prefix(specdec *t, int of, int length)
     for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
         const specdec__drafter *d = &e->drafters[i];
 
-        missing = d->kind.count_followed ? t->view.length - d->kind.count_followed(d, t->at) : 0;
+        missing = d->kind.count_received_states ? t->view.length - d->kind.count_received_states(d, t->at) : 0;
         if (missing > 0 && missing <= SPECDEC__KEYS)
             specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
     }
 }
 
 /* Empties entry i of the table of kept sequences. */
-static void specdec__engine_drop_kept(specdec__engine *e, int i)
+static void specdec__engine_drop_kept_sequence(specdec__engine *e, int i)
 {
     int k;
 
     specdec__view_truncate(&e->kept[i].view, &e->target.kv, 0);
     for (k = 0; k < e->drafter_count; k++)
-        if (e->drafters[k].kind.keeps_ended)
+        if (e->drafters[k].kind.keeps_ended_sequences)
             e->drafters[k].kind.truncate_sequence(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
 }
 
 /* Returns an empty entry of the table of kept sequences, for sequence t; -1: a kept sequence has all of t's tokens
    already. Entries that are a beginning of t are dropped, and, if no entry is empty, the oldest one. *shared becomes
    view->shared_keys of a dropped entry. */
-static int specdec__engine_find_kept_place(const specdec *t, int *shared)
+static int specdec__engine_find_kept_entry(const specdec *t, int *shared)
 {
     specdec__engine *e = t->engine;
     const specdec__view *oldest;
@@ -130,7 +130,7 @@ static int specdec__engine_find_kept_place(const specdec *t, int *shared)
             }
             if (least == view->length && specdec__view_has_all_keys(&t->view, &e->target.kv, least)) {
                 *shared = specdec__max_int(*shared, view->shared_keys);
-                specdec__engine_drop_kept(e, i);
+                specdec__engine_drop_kept_sequence(e, i);
             }
         }
         empty = view->length ? empty : i;
@@ -138,7 +138,7 @@ static int specdec__engine_find_kept_place(const specdec *t, int *shared)
     oldest = empty < 0 ? specdec__kv_find_evictable(&e->target.kv) : NULL;
     for (i = 0; oldest && empty < 0; i++)
         if (&e->kept[i].view == oldest)
-            specdec__engine_drop_kept(e, empty = i);
+            specdec__engine_drop_kept_sequence(e, empty = i);
     return empty;
 }
 
@@ -151,13 +151,13 @@ static void specdec__engine_keep_prefix(specdec *t)
 
     if (!e->room.kept_views || t->parent || t->view.length < SPECDEC__KEYS / 4)
         return;
-    specdec__ahead_drop_drafts(t, t->count);
-    i = specdec__engine_find_kept_place(t, &shared);
+    specdec__async_drop_drafts(t, t->count);
+    i = specdec__engine_find_kept_entry(t, &shared);
     if (i < 0)
         return;
     memcpy(e->kept[i].tokens, t->tokens, (size_t)t->view.length * sizeof *t->tokens);
     if (!specdec__view_share(&e->kept[i].view, &e->target.kv, &t->view, 0, t->view.length)) {
-        specdec__engine_drop_kept(e, i);
+        specdec__engine_drop_kept_sequence(e, i);
         return;
     }
     e->kept[i].view.shared_keys = shared;
@@ -196,7 +196,7 @@ static void specdec__engine_release_sequence(specdec *t)
 }
 
 /* Closes a sequence: gives back its pages of caches, and makes its entry in the table of sequences free. */
-static void specdec__engine_free_slot(specdec *t)
+static void specdec__engine_close_sequence(specdec *t)
 {
     specdec__engine_release_sequence(t);
     t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
@@ -224,7 +224,7 @@ static void specdec__engine_drop_children(specdec *t, int count)
 
         if (x->open && x->parent == t && x->fork_at > count) {
             specdec__engine_drop_children(x, 0);
-            specdec__engine_free_slot(x);
+            specdec__engine_close_sequence(x);
         }
     }
     t->forks -= undone;
@@ -261,7 +261,7 @@ static int specdec__engine_has_children(const specdec *t)
 
 /* Opens an empty sequence in a free entry of the table of t's engine, and returns it. NULL, with an error in t->error:
    no entry is free. */
-static specdec *specdec__engine_open_free(specdec *t)
+static specdec *specdec__engine_open_sequence(specdec *t)
 {
     specdec__engine *e = t->engine;
     int i;
@@ -298,7 +298,7 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
 static specdec *specdec__engine_fork_sequence(specdec *of)
 {
     const size_t count = (size_t)of->count;
-    specdec *t = specdec__engine_open_free(of);
+    specdec *t = specdec__engine_open_sequence(of);
 
     if (!t)
         return NULL;

@@ -31,7 +31,7 @@ SPECDEC__FOR_SIZE
 
 /* Makes a run of the target with n tokens, or, if d is not NULL, makes that drafter draft one level behind one token.
    The caches are left as they were. */
-static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__drafter *d, int n)
+static specdec_result specdec__engine_make_trial_run(specdec__engine *e, specdec__drafter *d, int n)
 {
     specdec *t = &e->sequences[0];
     specdec__batch batch = specdec__forward_make_view_batch(&e->target, &t->view, 0, n);
@@ -44,7 +44,7 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
         return result;
     }
     p = &d->proposals[t->at];
-    specdec__draft_begin_proposal(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
+    specdec__draft_begin_proposal(p, t->tokens, 1, &t->settings.sampling, specdec__engine_verification_rule(e, t));
     specdec_tree_chains(&p->drafts.tree, 1, 1, NULL);
     p->drafts.depth[1] = 1;
     result = d->kind.fill_tree(d, &p->request, &p->drafts, NULL);
@@ -53,9 +53,9 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
     return result;
 }
 
-/* Returns the seconds of specdec__engine_try_forward: the least of three tries, as buffers are cold at first and other
-   programs may use the processor. Only one try is made once the clock is past `end`. 0: it failed. */
-static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter *d, int n, double end)
+/* Returns the seconds of specdec__engine_make_trial_run: the least of three tries, as buffers are cold at first and
+   other programs may use the processor. Only one try is made once the clock is past `end`. 0: it failed. */
+static double specdec__engine_time_trial_run(specdec__engine *e, specdec__drafter *d, int n, double end)
 {
     double least = 0;
     int i;
@@ -67,7 +67,7 @@ static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter 
     for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
         double start = specdec__os_seconds(), seconds;
 
-        if (specdec__engine_try_forward(e, d, n))
+        if (specdec__engine_make_trial_run(e, d, n))
             break;
         seconds = specdec__os_seconds() - start;
         least = i && least < seconds ? least : seconds;
@@ -88,11 +88,12 @@ static void specdec__engine_time_steps(specdec__engine *e)
     if (!e->drafter_count || specdec__engine_tree_is_fixed(e) || bytes > SPECDEC__TUNE_SMALL_BYTES || !(now > 0))
         return;
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind.level_cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
+        if (e->drafters[i].kind.level_cost &&
+            (seconds = specdec__engine_time_trial_run(e, &e->drafters[i], 0, end)) > 0)
             specdec__tune_add_time(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
-        if ((seconds = specdec__engine_time_forward(e, NULL, n, end)) > 0)
-            specdec__tune_add_step(e->tune, n, seconds, 0);
+        if ((seconds = specdec__engine_time_trial_run(e, NULL, n, end)) > 0)
+            specdec__tune_add_step_time(e->tune, n, seconds, 0);
 }
 
 /* Chooses the faster of two orders of reading weights, kernels->reading and kernels->other_reading, by timing slices of
@@ -231,7 +232,7 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     specdec__engine_log_sizes(e);
     specdec__engine_log_chat(e);
     if (SPECDEC__PIPE && e->remote)
-        result = e->remote->start(e, error);
+        result = e->remote->connect(e, error);
     if (!result)
         specdec__engine_time_steps(e);
     if (!result)

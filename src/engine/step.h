@@ -105,13 +105,14 @@ static specdec__batch specdec__engine_make_batch(specdec__engine *e)
 /* Counts the children of an accepted node, and which of them is accepted, in the statistics of the sequence and in the
    measured acceptance of drafters. child: index of the accepted child; -1: none is accepted. token: the token that the
    target has chosen behind the node. */
-static void specdec__engine_note_children(specdec *t, int node, int child, int32_t token)
+static void specdec__engine_count_children(specdec *t, int node, int child, int32_t token)
 {
     specdec__engine *e = t->engine;
     const specdec_tree *tree = &t->merged.tree;
     int i, accepted = -1;
 
-    for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
+    for (i = specdec__tree_next_child(tree, node, node + 1); i < tree->n;
+         i = specdec__tree_next_child(tree, node, i + 1)) {
         int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(t->stats.offered_by_rank)) - 1;
         int hit = child-- == 0;
 
@@ -174,7 +175,7 @@ static void specdec__engine_verify_by_rule(specdec *t, int node, const float *lo
 
 /* Stores the log-probabilities of a sequence's next token, and of the most probable tokens in its place, from its row
    of logits (vocab). */
-static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32_t token)
+static void specdec__engine_store_logprobs(specdec *t, const float *logits, int32_t token)
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size, k = specdec__stream_logprob_count(t);
@@ -205,7 +206,7 @@ static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32
 static void specdec__engine_append_token(specdec *t, const float *logits, int32_t token)
 {
     if (t->logprobs)
-        specdec__engine_note_logprobs(t, logits, token);
+        specdec__engine_store_logprobs(t, logits, token);
     t->tokens[t->count++] = token;
     if (!specdec__constrained_is_limited(&t->constrained) || specdec__stream_is_end(t, token))
         return;
@@ -223,17 +224,17 @@ static int specdec__engine_may_fork(const specdec *t, int count)
 }
 
 /* Tokens that must not be chosen from a row of logits, and their logits, which the row gets back afterwards. */
-typedef struct specdec__forbidden {
+typedef struct specdec__forbidden_tokens {
     int count;  /* number of these tokens */
     int32_t token[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS]; /* (count): ids of the tokens */
     /* (count): the model's logits of the tokens */
     float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS];
-} specdec__forbidden;
+} specdec__forbidden_tokens;
 
 /* Forbids tokens[count] in a row of logits (vocab): sets their logits to -infinity, and adds the tokens and their
    former logits to *own. Ids outside the vocabulary are skipped. */
-static void specdec__engine_forbid_list(const specdec *t, float *logits, const int32_t *tokens, int count,
-                                        specdec__forbidden *own)
+static void specdec__engine_forbid_listed_tokens(const specdec *t, float *logits, const int32_t *tokens, int count,
+                                                 specdec__forbidden_tokens *own)
 {
     int i;
 
@@ -249,7 +250,7 @@ static void specdec__engine_forbid_list(const specdec *t, float *logits, const i
 /* Forbids, in a row of logits (vocab), the tokens that must not be the sequence's next one: the child token, the fork
    token where no fork is possible, and end tokens while the answer is shorter than settings.min_tokens or ignores them.
    *own becomes the list of these tokens. */
-static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specdec__forbidden *own)
+static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specdec__forbidden_tokens *own)
 {
     const specdec__engine *e = t->engine;
     const specdec__vocab *v = &t->model->vocab;
@@ -257,19 +258,19 @@ static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specd
 
     own->count = 0;
     if (brief)
-        specdec__engine_forbid_list(t, logits, t->ends, t->end_count, own);
+        specdec__engine_forbid_listed_tokens(t, logits, t->ends, t->end_count, own);
     if (brief || t->settings.ignore_end)
-        specdec__engine_forbid_list(t, logits, v->ends, v->end_count, own);
+        specdec__engine_forbid_listed_tokens(t, logits, v->ends, v->end_count, own);
     if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
-    specdec__engine_forbid_list(t, logits, &e->child_token, 1, own);
+    specdec__engine_forbid_listed_tokens(t, logits, &e->child_token, 1, own);
     if (!specdec__engine_may_fork(t, t->count + 1) ||
         specdec__vocab_token_type(v, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
-        specdec__engine_forbid_list(t, logits, &e->fork_token, 1, own);
+        specdec__engine_forbid_listed_tokens(t, logits, &e->fork_token, 1, own);
 }
 
 /* Restores the model's logits of forbidden tokens in their row, as log-probabilities are those of the model. */
-static void specdec__engine_restore_logits(float *logits, const specdec__forbidden *own)
+static void specdec__engine_restore_logits(float *logits, const specdec__forbidden_tokens *own)
 {
     int i;
 
@@ -279,7 +280,7 @@ static void specdec__engine_restore_logits(float *logits, const specdec__forbidd
 
 /* Sets the first tokens of a child if the sequence forks behind its last token. Returns 1 if it forks, else 0. A fork
    token may be chosen although it is forbidden, where all other tokens are forbidden, too. */
-static int specdec__engine_note_fork(specdec *t)
+static int specdec__engine_prepare_fork(specdec *t)
 {
     const specdec__engine *e = t->engine;
     const specdec_hooks *hooks = &e->config.hooks;
@@ -327,7 +328,8 @@ static int32_t specdec__engine_choose_token(specdec *t, const float *logits)
     specdec_candidate best;
 
     best.token = 0;
-    specdec__choose(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
+    specdec__choose_best_tokens(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size, t->tokens,
+                                t->count, 1, &best);
     return best.token;
 }
 
@@ -339,7 +341,7 @@ static int specdec__engine_ends_or_forks(specdec *t)
     const specdec_stop why = specdec__stream_end_reason(t, t->count);
 
     if (why == SPECDEC_STOP_NONE)
-        return specdec__engine_note_fork(t);
+        return specdec__engine_prepare_fork(t);
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
@@ -364,7 +366,7 @@ static int specdec__engine_needs_no_logits(specdec *t)
 
 /* Returns what a step's run computes of its rows of logits: SPECDEC__SCREEN_NOTHING, _BOUNDS (upper bounds of the
    logits, see >>speculation/settle) or _LOGITS (all). */
-static int specdec__engine_screen_kind(specdec__engine *e)
+static int specdec__engine_needed_logits(specdec__engine *e)
 {
     int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
 
@@ -373,7 +375,7 @@ static int specdec__engine_screen_kind(specdec__engine *e)
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
+        if ((SPECDEC__VERIFIERS && specdec__engine_verification_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
             return SPECDEC__SCREEN_LOGITS;
         forced = forced && specdec__engine_needs_no_logits(t);
         bounds = bounds && specdec__engine_bounds_can_choose(t) &&
@@ -389,13 +391,13 @@ static int specdec__engine_screen_kind(specdec__engine *e)
 
 /* Returns whether the sequence's constraint allows the most probable token of a row of logits: row `column` of the last
    run. */
-static int specdec__engine_best_is_allowed(specdec *t, int column)
+static int specdec__engine_best_token_is_allowed(specdec *t, int column)
 {
     const specdec__engine *e = t->engine;
     const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
     specdec_candidate best;
-    const int count = specdec__choose_unconstrained(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size,
-                                                    t->tokens, t->count, 1, &best);
+    const int count = specdec__choose_best_unconstrained(specdec__engine_set_chooser(t), logits,
+                                                         e->target_model->vocab_size, t->tokens, t->count, 1, &best);
 
     return specdec__constrained_keep_allowed(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
@@ -428,7 +430,7 @@ static void specdec__engine_settle_row(specdec *t, int column)
     forks[1] = e->fork_token;
     specdec__settle_row(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                         (int)SPECDEC__COUNT(lists), e->chooser.items);
-    if (obeys && need.by_noise && e->target.screen.computed && !specdec__engine_best_is_allowed(t, column))
+    if (obeys && need.by_noise && e->target.screen.computed && !specdec__engine_best_token_is_allowed(t, column))
         specdec__settle_compute_all(&e->target);
 }
 
@@ -442,7 +444,7 @@ static specdec_result specdec__engine_verify_node(void *text, int node, const in
     float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
     const int row = t->first + t->prefill_count + node;
     specdec_result result;
-    specdec__forbidden own;
+    specdec__forbidden_tokens own;
 
     if (e->target.screen.computed)
         specdec__engine_settle_row(t, t->row + node);
@@ -450,13 +452,13 @@ static specdec_result specdec__engine_verify_node(void *text, int node, const in
     if (result)
         return result;
     specdec__engine_forbid_tokens(t, logits, &own);
-    if (!SPECDEC__VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
+    if (!SPECDEC__VERIFIERS || specdec__engine_verification_rule(e, t) == SPECDEC_RULE_COUPLED)
         specdec_verify_match(verdict, children, count, specdec__engine_choose_token(t, logits));
     else
         specdec__engine_verify_by_rule(t, node, logits, children, count, verdict);
     t->surprise[t->count] = specdec__engine_mirostat_limit(t, logits, verdict->token);
     specdec__engine_restore_logits(logits, &own);
-    specdec__engine_note_children(t, node, verdict->child, verdict->token);
+    specdec__engine_count_children(t, node, verdict->child, verdict->token);
     specdec__engine_append_token(t, logits, verdict->token);
     if (specdec__engine_ends_or_forks(t))
         verdict->child = -1;
@@ -486,10 +488,10 @@ static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int leve
 /* Makes a sequence fail with the error `result`, as a row of its logits has values that are no numbers. The keys of the
    step are dropped. Tokens accepted before that row stay, and are run again. before: number of tokens of the sequence
    before the step. */
-static void specdec__engine_fail_rows(specdec *t, int before, specdec_result result)
+static void specdec__engine_fail_bad_logits(specdec *t, int before, specdec_result result)
 {
-    if (specdec__ahead_is_drafting(t->engine, NULL))
-        specdec__ahead_drop_drafts(t, t->count);
+    if (specdec__async_is_drafting(t->engine, NULL))
+        specdec__async_drop_drafts(t, t->count);
     t->stats.tokens += t->count - before;
     t->length = t->merged.tree.n = 0;
     specdec__engine_fail_sequence(t, result);
@@ -497,10 +499,10 @@ static void specdec__engine_fail_rows(specdec *t, int before, specdec_result res
 
 /* Passes the verified tree of a sequence, with its rows of logits, to the drafters that use logits. before: number of
    tokens of the sequence before the step. */
-static void specdec__engine_show_drafters_logits(specdec *t, int before)
+static void specdec__engine_pass_logits_to_drafters(specdec *t, int before)
 {
     specdec__engine *e = t->engine;
-    specdec__verified judged;
+    specdec__verified_tree judged;
     int i;
 
     judged.at = t->at;
@@ -517,8 +519,8 @@ static void specdec__engine_show_drafters_logits(specdec *t, int before)
     judged.length = t->length;
     judged.whole = !e->target.screen.computed;
     for (i = 0; t->length && i < e->drafter_count; i++)
-        if (e->drafters[i].kind.see_logits)
-            e->drafters[i].kind.see_logits(&e->drafters[i], &judged);
+        if (e->drafters[i].kind.receive_logits)
+            e->drafters[i].kind.receive_logits(&e->drafters[i], &judged);
 }
 
 /* Verifies the token tree of a sequence: appends accepted tokens, sets t->path, commits keys and values of prompt
@@ -527,7 +529,7 @@ static void specdec__engine_verify_tree(specdec *t)
 {
     specdec__engine *e = t->engine;
     const int before = t->count, from = t->view.length;
-    int32_t accepted[SPECDEC__MAX_TREE];
+    int32_t accepted[SPECDEC__MAX_TREE_NODES];
     specdec_result result;
     int i;
 
@@ -538,7 +540,7 @@ static void specdec__engine_verify_tree(specdec *t)
         result = specdec_verify_walk(t->path + 1, accepted, &t->length, &t->merged.tree, t->merged.tokens,
                                      specdec__engine_verify_node, t, &t->error);
     if (result) {
-        specdec__engine_fail_rows(t, before, result);
+        specdec__engine_fail_bad_logits(t, before, result);
         return;
     }
     for (i = 0; i < t->prefill_count; i++)
@@ -548,11 +550,11 @@ static void specdec__engine_verify_tree(specdec *t)
     specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->prefill_count + t->length);
     specdec__view_free_reserved(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
-        if (specdec__ahead_is_drafting(e, &e->drafters[i]))
-            specdec__ahead_end_job(t, t->tokens + before, t->count - before);
+        if (specdec__async_is_drafting(e, &e->drafters[i]))
+            specdec__async_finish_lane(t, t->tokens + before, t->count - before);
         else
             specdec__draft_commit_path(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
-    specdec__engine_show_drafters_logits(t, before);
+    specdec__engine_pass_logits_to_drafters(t, before);
     specdec__engine_report_tokens(t, from, t->prefill_count + t->length, t->first, e->target.path,
                                   t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
@@ -579,23 +581,23 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
         const specdec__drafter *d = &e->drafters[i];
 
         if (d->kind.level_cost || nodes[i]) /* drafting without cost that found nothing is free */
-            outcome->drafting[i] += d->proposals[t->at].books.seconds;
+            outcome->drafting[i] += d->proposals[t->at].cost.seconds;
         t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
     }
 }
 
 /* Adds the seconds of a step's run, of `width` nodes, to the measured times, and updates the drafters' credit. */
-static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int width, double seconds)
+static SPECDEC__NOINLINE void specdec__engine_record_costs(specdec__engine *e, int width, double seconds)
 {
     specdec__tune_load *load = &e->tune->load;
     const int loaded = (int)load->rows, nodes = width - loaded;
     specdec__tune_outcome outcome;
     int i;
 
-    if (!e->roots || width > SPECDEC__MAX_TREE || nodes < 1)
+    if (!e->roots || width > SPECDEC__MAX_TREE_NODES || nodes < 1)
         return;
-    if (SPECDEC__OS_THREADS && e->ahead->probe) { /* a probe is no usual step */
-        specdec__ahead_note_probe(e, width, seconds);
+    if (SPECDEC__OS_THREADS && e->async_drafting->probe) { /* a probe is no usual step */
+        specdec__async_measure_slowdown(e, width, seconds);
         return;
     }
     memset(&outcome, 0, sizeof outcome);
@@ -604,15 +606,15 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
     outcome.base = e->roots + e->prefill_nodes - loaded;
     outcome.sequences = e->roots;
     if (loaded) {
-        specdec__tune_add_loaded_step(e->tune, nodes, seconds);
+        specdec__tune_add_loaded_step_time(e->tune, nodes, seconds);
     } else {
-        specdec__tune_add_step(e->tune, nodes, seconds, 1);
+        specdec__tune_add_step_time(e->tune, nodes, seconds, 1);
         if (SPECDEC__SEQUENCES && e->room.max_views > 1)
-            specdec__tune_add_unloaded_step(e->tune, nodes, seconds);
+            specdec__tune_add_unloaded_step_time(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
         specdec__engine_count_accepted(e->members[i], &outcome);
-    specdec__tune_decay(e->tune);
+    specdec__tune_decay_acceptance(e->tune);
     specdec__tune_update_credit(e->tune, &outcome);
 }
 
@@ -640,7 +642,7 @@ static void specdec__engine_count_step(specdec *t, int width, double seconds, do
 }
 
 /* Sets the statistic first_token_seconds, if the answer's first token is decoded at the clock time `now`. */
-static void specdec__engine_note_first_token(specdec *t, double now)
+static void specdec__engine_record_first_token_time(specdec *t, double now)
 {
     if (t->prompted_at > 0)
         t->stats.first_token_seconds = now - t->prompted_at;
@@ -652,7 +654,7 @@ static void specdec__engine_note_first_token(specdec *t, double now)
 static void specdec__engine_finish_step(specdec *t, double now)
 {
     if (t->length)
-        specdec__engine_note_first_token(t, now);
+        specdec__engine_record_first_token_time(t, now);
     if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     if (t->parent && specdec__stream_end_reason(t, t->count))
@@ -666,7 +668,7 @@ static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *e
 {
     int i;
 
-    specdec__ahead_drop_drafts(e->members[0], e->members[0]->count);
+    specdec__async_drop_drafts(e->members[0], e->members[0]->count);
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
@@ -684,15 +686,15 @@ static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
     specdec__batch batch;
 
     s->drafted = specdec__os_seconds();
-    s->promise = specdec__ahead_may_choose_mode(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
+    s->promise = specdec__async_may_choose_mode(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
     batch = specdec__engine_make_batch(e);
     s->nodes = batch.n;
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->never_cancelled;
     e->row_of = NULL;
-    e->target.threads = e->config.threads - (specdec__ahead_is_drafting(e, NULL) ? e->ahead->threads : 0);
-    if (specdec__ahead_is_drafting(e, NULL))
-        specdec__ahead_begin_job(e->members[0]);
-    e->target.screen.needed = specdec__engine_screen_kind(e);
+    e->target.threads = e->config.threads - (specdec__async_is_drafting(e, NULL) ? e->async_drafting->threads : 0);
+    if (specdec__async_is_drafting(e, NULL))
+        specdec__async_start_lane(e->members[0]);
+    e->target.screen.needed = specdec__engine_needed_logits(e);
     s->result = e->verify(&e->target, &batch, &s->error);
     if (e->target.screen.needed == SPECDEC__SCREEN_NOTHING && e->target.row_count)
         e->target.screen.saved += (int64_t)e->target.output->rows * (int64_t)e->target.output->row_bytes;
@@ -717,16 +719,17 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
     e->pool.cancel = &e->never_cancelled; /* drafters' prefilling is not cancelled */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_verify_tree(e->members[i]);
-    specdec__engine_note_costs(e, s->nodes, verified - s->drafted);
+    specdec__engine_record_costs(e, s->nodes, verified - s->drafted);
     now = specdec__os_seconds();
-    if (SPECDEC__OS_THREADS && e->ahead->drafter)
-        specdec__ahead_note_step(e, now - s->start, s->drafted - s->start, 0.5 * (s->promise + e->members[0]->length));
+    if (SPECDEC__OS_THREADS && e->async_drafting->drafter)
+        specdec__async_record_step(e, now - s->start, s->drafted - s->start,
+                                   0.5 * (s->promise + e->members[0]->length));
     e->tune->async = 0;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
         specdec__engine_count_step(t, s->nodes, now - s->start, s->drafted - s->start, verified - s->drafted);
-        t->stats.steps_beside += e->ahead->active;
+        t->stats.steps_beside += e->async_drafting->active;
         specdec__engine_finish_step(t, now);
     }
 }
@@ -735,7 +738,7 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
    appends it to the sequence. Returns the token. */
 static int32_t specdec__engine_decode_row(specdec *t, float *logits)
 {
-    specdec__forbidden own;
+    specdec__forbidden_tokens own;
     int32_t token;
 
     specdec__engine_forbid_tokens(t, logits, &own);
@@ -760,7 +763,7 @@ static void specdec__engine_begin_answer(specdec *t)
     t->stats.tokens++;
     t->stats.steps++;
     t->stats.seconds += specdec__os_seconds() - start;
-    specdec__engine_note_first_token(t, specdec__os_seconds());
+    specdec__engine_record_first_token_time(t, specdec__os_seconds());
 }
 
 SPECDEC__FOR_SPEED

@@ -108,9 +108,9 @@ struct specdec {
     int load_count;              /* number of prefilled tokens that count as the step's load (speculation/tune) */
     int first;                   /* index of the sequence's first node in the step's run */
     int row;                     /* index of the root's row among the run's rows of logits */
-    specdec__merged merged;      /* the token tree that the step verifies */
+    specdec__merged_tree merged;      /* the token tree that the step verifies */
     int length;                  /* number of nodes on the accepted path, the root included */
-    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length): nodes of the accepted path, the root first */
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1]; /* (length): nodes of the accepted path, the root first */
 };
 
 SPECDEC__FOR_SIZE
@@ -132,7 +132,7 @@ static void specdec__stream_lay_out_arrays(specdec *t, const specdec__context *t
     const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TOKEN_TEXT_EXTRA;
     const size_t noted = c->logprobs ? tokens : 0;
     specdec_candidate *best;
-    specdec__merged merged;
+    specdec__merged_tree merged;
     specdec_constraint_state *states;
     specdec__view view;
     int32_t *text, *ends, *places;
@@ -147,7 +147,7 @@ static void specdec__stream_lay_out_arrays(specdec *t, const specdec__context *t
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
     piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
     parts = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
-    specdec__draft_take_tree(&merged.tree, c->tree_size, arena);
+    specdec__draft_allocate_tree(&merged.tree, c->tree_size, arena);
     merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
     merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
     merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
@@ -371,7 +371,8 @@ static int specdec__stream_samples_alike(const specdec_settings *a, const specde
 
 /* Replaces the scan of a sequence's text for stop strings. Bytes held[count], which the former scan held back, are
    scanned again; those that the new scan does not hold back lie at the front of t->piece, for specdec_next. */
-static void specdec__stream_rescan_held(specdec *t, specdec__stop_scan *stop, const unsigned char *held, size_t count)
+static void specdec__stream_rescan_held_bytes(specdec *t, specdec__stop_scan *stop, const unsigned char *held,
+                                              size_t count)
 {
     size_t freed;
 

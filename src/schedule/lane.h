@@ -12,36 +12,36 @@
 #include "../speculation/draft.h"
 #include "../speculation/tune.h"
 
-#define SPECDEC__AHEAD_RUN_NODES 4         /* draft tokens that a draft run extends, at most */
-#define SPECDEC__AHEAD_CUTOFF 0.02f        /* first cutoff: draft tokens whose paths are less probable are not
+#define SPECDEC__ASYNC_RUN_NODES 4         /* draft tokens that a draft run extends, at most */
+#define SPECDEC__ASYNC_CUTOFF 0.02f        /* first cutoff: draft tokens whose paths are less probable are not
                                               extended */
-#define SPECDEC__AHEAD_CUTOFF_GROWTH 1.1f  /* factor by which the cutoff rises after each draft run of a step */
-#define SPECDEC__AHEAD_CUTOFF_DECAY 0.8f   /* factor by which the cutoff falls after a step that kept no draft token */
-#define SPECDEC__AHEAD_CUTOFF_LEAST 0.002f /* lowest cutoff */
-#define SPECDEC__AHEAD_TRIAL_SHARE 0.01    /* share of the other mode's time that a trial of a mode may lose or save */
-#define SPECDEC__AHEAD_TRIAL_STEPS 256     /* steps before the first trial of the other mode of drafting */
-#define SPECDEC__AHEAD_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time than this is never
+#define SPECDEC__ASYNC_CUTOFF_GROWTH 1.1f  /* factor by which the cutoff rises after each draft run of a step */
+#define SPECDEC__ASYNC_CUTOFF_DECAY 0.8f   /* factor by which the cutoff falls after a step that kept no draft token */
+#define SPECDEC__ASYNC_CUTOFF_LEAST 0.002f /* lowest cutoff */
+#define SPECDEC__ASYNC_TRIAL_SHARE 0.01    /* share of the other mode's time that a trial of a mode may lose or save */
+#define SPECDEC__ASYNC_TRIAL_STEPS 256     /* steps before the first trial of the other mode of drafting */
+#define SPECDEC__ASYNC_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time than this is never
                                               asynchronous */
-#define SPECDEC__AHEAD_TRIAL_STEPS_MOST 2048 /* steps between two trials of a mode, at most */
+#define SPECDEC__ASYNC_TRIAL_STEPS_MOST 2048 /* steps between two trials of a mode, at most */
 
 /* Time and tokens of all steps with one mode of drafting: synchronous, or asynchronous. */
-typedef struct specdec__ahead_mode {
+typedef struct specdec__async_mode {
     double seconds;  /* seconds of all these steps */
     double drafting; /* seconds in which the target waited for drafts in these steps */
     double tokens;   /* tokens of all these steps: the mean of decoded and expected tokens, which varies less than
                         either */
-} specdec__ahead_mode;
+} specdec__async_mode;
 
 /* A draft run of the drafter's lane, which the caller's thread may look at while it runs. */
-typedef struct specdec__draft_flight {
-    int32_t chosen[SPECDEC__AHEAD_RUN_NODES]; /* (count): the draft tokens that the run extends */
+typedef struct specdec__draft_run {
+    int32_t chosen[SPECDEC__ASYNC_RUN_NODES]; /* (count): the draft tokens that the run extends */
     int count;  /* number of these draft tokens */
     int nodes;                                /* nodes of the draft tree when the run began */
     double begun;                             /* clock in seconds when the run began */
-} specdec__draft_flight;
+} specdec__draft_run;
 
 /* The state of a drafter that drafts while the target verifies: PipeInfer (Butler et al. 2024, arXiv 2407.11798). */
-typedef struct specdec__ahead {
+typedef struct specdec__async_drafting {
     specdec__lane lane;        /* the threads that draft while the other threads verify */
     specdec__drafter *drafter; /* the drafter that drafts on the lane; NULL: none does */
     int threads;               /* number of threads of the lane; the target has the others */
@@ -56,16 +56,16 @@ typedef struct specdec__ahead {
     int nodes, width;          /* draft tokens that are extended in a step, and in one draft run, at most */
     float cutoff, first_cutoff; /* draft tokens of lower path probability are not extended: now, and at the begin of a
                                    step */
-    int flight_count;          /* number of draft runs begun in the current step; the last one is flights[flight_count %
-                                  2] */
-    specdec__draft_flight flights[2];  /* the two newest draft runs */
+    int draft_run_count;          /* number of draft runs begun in the current step; the last one is
+                                     draft_runs[draft_run_count % 2] */
+    specdec__draft_run draft_runs[2];  /* the two newest draft runs */
     int prefills;              /* 1: the lane prefills the sequence for the drafter, which may take several steps */
     specdec__tune_mean run_time; /* mean seconds of a draft run of the lane */
     double usual_seconds;      /* mean seconds of a draft run when the step began */
     specdec_result result;     /* result of what the lane executes */
     specdec_error error;       /* error of what the lane executes */
     /* choice of the faster mode of drafting, synchronous or asynchronous */
-    specdec__ahead_mode modes[2]; /* measurements of synchronous steps, and of asynchronous ones */
+    specdec__async_mode modes[2]; /* measurements of synchronous steps, and of asynchronous ones */
     double slowdown;           /* time of a step of the target while the lane drafts, over its time alone; 0: not
                                   measured */
     double overlap_pace;       /* levels that the lane drafts in the time in which all threads would draft one */
@@ -76,7 +76,7 @@ typedef struct specdec__ahead {
     int probe;                 /* 1: the current step measures slowdown and overlap_pace */
     int times_estimated;       /* 1: times of asynchronous steps were measured, or estimated by slowdown; 0: they were
                                   not */
-} specdec__ahead;
+} specdec__async_drafting;
 
 #define SPECDEC__PIPE_RUNS 16     /* pipelined runs that were sent and have not returned, at most */
 #define SPECDEC__PIPE_NODES 8     /* nodes of a pipelined run, at most */
@@ -123,14 +123,14 @@ enum {
 /* The functions of a pipelined lane. Threads of this machine, or other ranks, execute its runs. */
 typedef struct specdec__pipe_kind {
     /* Sends an order, of which the lane takes a copy. */
-    void (*submit)(struct specdec__pipe *pipe, const specdec__order *order);
+    void (*submit_order)(struct specdec__pipe *pipe, const specdec__order *order);
     /* Returns the lane's state. Waits until a bit of `until` is set, or the clock shows pipe->wake_at. until 0: does
        not wait. */
-    int (*wait)(struct specdec__pipe *pipe, int until);
+    int (*wait_for_state)(struct specdec__pipe *pipe, int until);
     /* Takes the oldest run, which has returned: its rows lie in the target's context. A cancelled run has no rows. */
-    specdec_result (*take)(struct specdec__pipe *pipe, specdec_error *error);
+    specdec_result (*take_run)(struct specdec__pipe *pipe, specdec_error *error);
     /* Cancels run number `at`, 0 being the oldest. The run still passes all stages, but they do not compute it. */
-    void (*cancel)(struct specdec__pipe *pipe, int at);
+    void (*cancel_run)(struct specdec__pipe *pipe, int at);
 } specdec__pipe_kind;
 
 /* A pipelined run that was sent and has not been taken. */
@@ -161,7 +161,7 @@ typedef struct specdec__pipe {
                                              run */
     specdec__tune_mean trip_ratio; /* mean of a run's round trip over its time in the slowest stage */
     double free_at; /* clock in seconds when the first stage is expected to be free; 0: unknown */
-    double wake_at; /* clock in seconds when `wait` returns at the latest; 0: no limit */
+    double wake_at; /* clock in seconds when `wait_for_state` returns at the latest; 0: no limit */
     double idle_since; /* clock in seconds since when the first stage has been free for a run; 0: it is not free */
 } specdec__pipe;
 
@@ -195,22 +195,22 @@ struct specdec__engine;
 /* How an engine reaches the machines that hold a part of its target, or its draft model: the only interface between the
    library and a cluster. An engine on one machine has no such table. */
 typedef struct specdec__remote {
-    int drafts;         /* 1: this rank holds the draft model alone, in the target's place */
+    int only_drafts;    /* 1: this rank holds the draft model alone, in the target's place */
     /* Removes the layers that other ranks have from a model. */
-    specdec_result (*cut)(specdec__model *model, const specdec_cluster *cluster, specdec_error *error);
+    specdec_result (*remove_remote_layers)(specdec__model *model, const specdec_cluster *cluster, specdec_error *error);
     /* Replaces a drafter kind whose model lies on another rank by one that asks that rank. */
-    void (*drafter)(const specdec_config *config, specdec_drafting drafting, specdec__drafter_kind *kind);
+    void (*replace_drafter_kind)(const specdec_config *config, specdec_drafting drafting, specdec__drafter_kind *kind);
     /* Takes the memory of this rank's part in the cluster from an arena, which may only count bytes, once the engine is
        laid out. */
-    void (*lay_out)(struct specdec__engine *engine, specdec__arena *arena);
+    void (*allocate)(struct specdec__engine *engine, specdec__arena *arena);
     /* Used as hooks.progress while weights are repacked; its user_data is the engine. */
-    int (*loads)(void *engine, const char *what, int done, int total);
+    int (*report_progress)(void *engine, const char *what, int done, int total);
     /* Connects to the other ranks. */
-    specdec_result (*start)(struct specdec__engine *engine, specdec_error *error);
+    specdec_result (*connect)(struct specdec__engine *engine, specdec_error *error);
     /* Sets the flag that ends waiting during a step; NULL: no flag does. */
-    void (*wait)(struct specdec__engine *engine, int *cancel);
+    void (*set_cancel_flag)(struct specdec__engine *engine, int *cancel);
     /* Obeys rank 0 until it ends; NULL: this is rank 0. */
-    specdec_result (*serve)(specdec *sequence);
+    specdec_result (*obey_rank_0)(specdec *sequence);
     /* Ends the connections to the other ranks, for specdec_deinit. */
-    void (*end)(struct specdec__engine *engine);
+    void (*disconnect)(struct specdec__engine *engine);
 } specdec__remote;

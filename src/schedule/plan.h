@@ -62,7 +62,7 @@ static int specdec__engine_prepare_sequence(specdec *t)
 /* Returns how many nodes all trees of a step may have together, at most. */
 static int specdec__engine_node_limit(const specdec__engine *e)
 {
-    return specdec__min_int(SPECDEC__MAX_TREE, e->target.max_nodes);
+    return specdec__min_int(SPECDEC__MAX_TREE_NODES, e->target.max_nodes);
 }
 
 /* Sets e->members: sequence t, if not NULL, then all others that have something to decode or to prefill, up to the

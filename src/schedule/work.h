@@ -43,7 +43,7 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
     s.start = start;
     s.result = SPECDEC_OK;
     if (SPECDEC__PIPE && e->remote)
-        e->remote->wait(e, t ? &t->cancel : NULL);
+        e->remote->set_cancel_flag(e, t ? &t->cancel : NULL);
     if (SPECDEC__PIPE && s.several)
         specdec__pipe_begin_step(e, &s);
     else
@@ -60,7 +60,7 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
             specdec__pipe_wait_for_lane(e->pipe, &s);
     } while (act != SPECDEC__STEP_END);
     if (SPECDEC__PIPE && e->remote)
-        e->remote->wait(e, NULL);
+        e->remote->set_cancel_flag(e, NULL);
 }
 
 /* Makes one step of all sequences that have something to decode or to prefill. t: NULL, or one of them, which needs a
@@ -103,7 +103,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
 
 /* Ends a call on a sequence that was ended by a cancellation: clears the cancellation. result: of the call. Returns the
    call's result. */
-static specdec_result specdec__engine_end_cancel(specdec *t, specdec_result result)
+static specdec_result specdec__engine_clear_cancellation(specdec *t, specdec_result result)
 {
     t->cancelled = result == SPECDEC_ERROR_CANCELLED;
     if (t->cancelled)

@@ -17,12 +17,12 @@
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__FORCED_BYTES 64 /* bytes that a constraint forces and that are tokenized together, at most */
-#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path whose constraint states are
-                                                                    stored, at most */
-#define SPECDEC__CONSTRAINED_EXTRA 15 /* tokens that are checked one by one, besides the k wanted ones, before a mask of
-                                         all tokens is made */
+#define SPECDEC__CONSTRAINED_PATH_TOKENS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path whose constraint states
+                                                                         are stored, at most */
+#define SPECDEC__CONSTRAINED_EXTRA_CANDIDATES 15 /* tokens that are checked one by one, besides the k wanted ones,
+                                                    before a mask of all tokens is made */
 
-enum { SPECDEC__CONSTRAINED_MARKS = 24 }; /* control tokens with which tool calls are written, at most */
+enum { SPECDEC__CONSTRAINED_CALL_MARKS = 24 }; /* control tokens with which tool calls are written, at most */
 
 struct specdec__constrained;
 
@@ -42,15 +42,15 @@ typedef struct specdec__masker {
     int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5): the tokens that spell the forced bytes */
     void *scratch;             /* (scratch_bytes): memory of the tokenizer for SPECDEC__FORCED_BYTES bytes */
     size_t scratch_bytes;      /* bytes of scratch */
-    int32_t marks[SPECDEC__CONSTRAINED_MARKS]; /* (mark_count): control tokens that count as the text they are spelled
-                                                  with in tool calls */
+    int32_t marks[SPECDEC__CONSTRAINED_CALL_MARKS]; /* (mark_count): control tokens that count as the text they are
+                                                       spelled with in tool calls */
     int mark_count;            /* number of these tokens; -1: they were not searched yet */
     const struct specdec__constrained *owner; /* the sequence's constraint that the stored path belongs to */
     int base, path_count;      /* tokens of the sequence before the path; draft tokens of the path */
-    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count): the draft tokens of a path of the token tree, from its
-                                                  root on */
-    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): the constraint's state behind each token of
-                                         the path; the last one is scratch */
+    int32_t path[SPECDEC__CONSTRAINED_PATH_TOKENS]; /* (path_count): the draft tokens of a path of the token tree, from
+                                                       its root on */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_PATH_TOKENS + 1): the constraint's state behind each
+                                         token of the path; the last one is scratch */
 } specdec__masker;
 
 /* The constraint of a sequence. Its states depend only on the sequence's tokens from index `from` on. The state behind
@@ -104,7 +104,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.mask = SPECDEC__TAKE(arena, uint32_t, ((size_t)specdec__max_int(vocab_size, (int)vocab->count) + 31) / 32);
     made.row = SPECDEC__TAKE(arena, float, vocab_size);
     made.walk = SPECDEC__TAKE(arena, specdec__mask_walk, 1);
-    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_LEVELS + 1);
+    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_PATH_TOKENS + 1);
     made.forced = SPECDEC__TAKE(arena, int32_t, 4 * SPECDEC__FORCED_BYTES + 5);
     made.scratch_bytes = specdec__tokenize_scratch(vocab, SPECDEC__FORCED_BYTES);
     made.scratch = specdec__arena_reserve(arena, made.scratch_bytes, 1, SPECDEC__CACHE_LINE);
@@ -254,7 +254,7 @@ static const specdec_constraint_state *specdec__constrained_state_behind(specdec
     specdec__masker *m = c->masker;
     int i = 0, at;
 
-    if (c->length < c->from || count < c->length || count - c->length > SPECDEC__CONSTRAINED_LEVELS)
+    if (c->length < c->from || count < c->length || count - c->length > SPECDEC__CONSTRAINED_PATH_TOKENS)
         specdec__constrained_commit_state(c, text, count);
     if (count == c->length)
         return &c->state[0];
@@ -336,7 +336,7 @@ static int32_t specdec__constrained_forced_token(specdec__constrained *c, const 
     if (byte < 0)
         return -1;
     tokens = c->masker->forced;
-    state = &c->masker->states[SPECDEC__CONSTRAINED_LEVELS];
+    state = &c->masker->states[SPECDEC__CONSTRAINED_PATH_TOKENS];
     for (*state = *specdec__constrained_state_behind(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
          byte = specdec__mask_forced_byte(c->constraint, state)) {
         specdec__constraint_read_byte(c->constraint, state, (unsigned char)byte);
@@ -448,7 +448,7 @@ static const float *specdec__constrained_mask_row(specdec__constrained *c, const
 
         for (k = 0; k < end; k++) {
             m->row[i + k] = bits >> k & 1 ? logits[i + k] : none;
-            some |= m->row[i + k] >= -SPECDEC__SAMPLE_LARGEST;
+            some |= m->row[i + k] >= -SPECDEC__SAMPLE_LARGEST_FLOAT;
         }
     }
     for (i = 0; i < vocab && !some; i++) /* the model says nothing about them */
@@ -480,7 +480,7 @@ static int specdec__constrained_keep_allowed(specdec__constrained *c, const int3
     int i, kept = 0;
 
     for (i = 0; i < found && kept < k; i++)
-        if (candidates[i].logit >= -SPECDEC__SAMPLE_LARGEST &&
+        if (candidates[i].logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT &&
             specdec__constrained_state_allows(c, state, specdec__constrained_token_before(text, count),
                                               candidates[i].token))
             candidates[kept++] = candidates[i];

@@ -33,13 +33,13 @@ enum {
    has another drafter of its own does); drafters only read it. */
 typedef struct specdec__draft_request {
     int at;               /* index of the sequence in the engine */
-    int32_t *text;        /* (count + levels): the sequence's tokens; drafters may write draft tokens behind them */
+    int32_t *text;        /* (count + max_levels): the sequence's tokens; drafters may write draft tokens behind them */
     int count;            /* tokens of the sequence; the root of the tree is text[count - 1] */
     const specdec_sampling *sampling;  /* the sequence's settings of sampling */
     specdec__constrained *constrained; /* the sequence's constraint; NULL: it has none */
     const specdec__view *view;         /* the sequence's keys and values in the target's cache; NULL while the engine is
                                           made */
-    int most, levels;     /* nodes and levels of a tree whose shape the drafter chooses, at most */
+    int max_nodes, max_levels; /* nodes and levels of a tree whose shape the drafter chooses, at most */
     specdec_rule rule;    /* the rule of verification, for which children are drawn */
     float *distributions; /* (tree size, vocab): where the rule needs it, the distribution that each node's children
                              were drawn from */
@@ -73,19 +73,19 @@ typedef struct specdec__draft_frontier {
                              kept */
 } specdec__draft_frontier;
 
-/* Which candidates of a draft tree the target verifies. Written by this part and by specdec__engine_keep_best. */
+/* Which candidates of a draft tree the target verifies. Written by this part and by specdec__engine_keep_best_nodes. */
 typedef struct specdec__draft_outcome {
     int32_t *kept;        /* (tree size): candidates to be verified, parents first, beginning with the root */
     int kept_count; /* number of candidates to be verified */
-    int32_t *place;       /* (capacity): index of each candidate's node in the merged tree; -1: it has none */
+    int32_t *merged_node;  /* (capacity): index of each candidate's node in the merged tree; -1: it has none */
 } specdec__draft_outcome;
 
 /* What drafting for one sequence costs. Written by tuning; specdec__draft_begin_proposal sets `seconds` to 0. */
-typedef struct specdec__draft_books {
+typedef struct specdec__draft_cost {
     double begun;         /* clock in seconds when the drafter was asked for draft tokens */
     double seconds;       /* seconds of drafting that count against the drafter */
     int idle_steps;       /* steps since the drafter was last asked for draft tokens */
-} specdec__draft_books;
+} specdec__draft_cost;
 
 /* All that a drafter proposes for one sequence in a step: the request, the tree of candidates, and what is done with
    it. */
@@ -94,7 +94,7 @@ typedef struct specdec__proposal {
     specdec__draft_tree drafts;        /* the drafter's tree of candidates */
     specdec__draft_frontier frontier;  /* the candidates that get children next */
     specdec__draft_outcome outcome;  /* the candidates that are verified */
-    specdec__draft_books books;  /* the seconds that drafting takes */
+    specdec__draft_cost cost;  /* the seconds that drafting takes */
 } specdec__proposal;
 
 /* Arguments of a drafter's function init. */
@@ -111,7 +111,7 @@ typedef struct specdec__draft_setup {
 typedef struct specdec__drafter specdec__drafter;
 
 /* Tokens [from, from + n) of a sequence, which the target has run and committed, with their hidden states. */
-typedef struct specdec__prefilled {
+typedef struct specdec__committed_tokens {
     int at;              /* index of the sequence in the engine */
     const int32_t *text; /* (count): the sequence's tokens */
     int count;           /* number of all tokens of the sequence */
@@ -119,10 +119,10 @@ typedef struct specdec__prefilled {
     int first;           /* index of the sequence's first node in the step's run */
     const int *path;     /* (n): the nodes of the committed tokens, counted from `first`; NULL: 0, 1, 2, ... */
     const float *state;  /* (width): hidden state of the last committed token; NULL: it was not computed */
-} specdec__prefilled;
+} specdec__committed_tokens;
 
 /* A verified tree of a sequence: the target's logits of its nodes, and the accepted path. */
-typedef struct specdec__verified {
+typedef struct specdec__verified_tree {
     int at;                  /* index of the sequence in the engine */
     const int32_t *text;     /* the sequence's tokens, those that the step has added included */
     int count;               /* number of tokens before the step: the root is text[count - 1] */
@@ -136,7 +136,7 @@ typedef struct specdec__verified {
     int length;              /* number of nodes on the path */
     int whole;               /* 1: all logits are computed; 0: only of nodes on the path, and only those of tokens that
                                 can be chosen, the others being -infinity */
-} specdec__verified;
+} specdec__verified_tree;
 
 /* A kind of drafter: a row of facts and functions. specdec__draft_NAME_kind writes the row of a kind into a struct of
    zeros: the columns in which the kind differs from 0 and NULL. All functions but fill_tree may be NULL; the comment's
@@ -152,7 +152,7 @@ typedef struct specdec__drafter_kind {
     int size, depth; /* default number of nodes and levels of its trees when no other kind drafts */
     /* 1: the kind also stores kept sequences: ended ones, room->kept_views of them, that later sequences can share.
        Their indices in share_prefix and truncate_sequence follow those of the `views` open sequences. 0: it does not */
-    int keeps_ended;
+    int keeps_ended_sequences;
     int nextn; /* 1: the kind's model is the NextN block in the target's files (multi-token prediction); 0: see
                   source */
     /* Initialises the drafter: takes the memory of its state from an arena, which may only count bytes. NULL: it has no
@@ -186,7 +186,7 @@ typedef struct specdec__drafter_kind {
     double (*level_cost)(const specdec__drafter *drafter, const specdec__model *target);
     /* Returns how many of the sequence's first `count` tokens the drafter has not prefilled. NULL: it prefills
        nothing. */
-    int (*count_behind)(const specdec__drafter *drafter, int at, int count);
+    int (*count_unprefilled)(const specdec__drafter *drafter, int at, int count);
     /* Prefills the first `count` tokens of the request's sequence. NULL: prefilling is part of drafting. */
     specdec_result (*prefill)(specdec__drafter *drafter, const specdec__draft_request *request, int count,
                               specdec_error *error);  /* Returns whether the drafter can draft behind the sequence's
@@ -195,11 +195,11 @@ typedef struct specdec__drafter_kind {
     int (*is_ready)(const specdec__drafter *drafter, int at, int count);
     /* Gives the drafter tokens that the target has committed, in order, some repeatedly, with the hidden states of
        drafter->taps. NULL: it uses no hidden states. */
-    specdec_result (*follow_target)(specdec__drafter *drafter, const specdec__prefilled *committed,
-                                    specdec_error *error);
+    specdec_result (*receive_states)(specdec__drafter *drafter, const specdec__committed_tokens *committed,
+                                     specdec_error *error);
     /* Returns of how many of the sequence's tokens the drafter has received hidden states: it needs those of the next
        token. NULL: it needs those of the last token only. */
-    int (*count_followed)(const specdec__drafter *drafter, int at);
+    int (*count_received_states)(const specdec__drafter *drafter, int at);
     /* Makes candidate `root`, which was extended and accepted with the path to it, the root of the tree; its
        descendants stay. NULL: no candidate can stay. */
     void (*keep_subtree)(specdec__drafter *drafter, int at, specdec__draft_tree *drafts, int root);
@@ -208,8 +208,8 @@ typedef struct specdec__drafter_kind {
     void (*set_threads)(specdec__drafter *drafter, specdec__pool *pool, int threads);
     /* Tells the drafter that the sequence, of `count` tokens, is part of the next step. NULL: the drafter need not
        know. */
-    void (*prepare)(specdec__drafter *drafter, int at, const int32_t *text, int count,
-                    const specdec_sampling *sampling);
+    void (*prepare_sequence)(specdec__drafter *drafter, int at, const int32_t *text, int count,
+                             const specdec_sampling *sampling);
     /* Returns whether the drafter can append the children of a candidate now, without waiting for a remote rank. NULL:
        it always can. */
     int (*can_extend)(const specdec__drafter *drafter, const specdec__draft_request *request, int candidate);
@@ -217,7 +217,7 @@ typedef struct specdec__drafter_kind {
        it never waits for a remote rank. */
     double (*seconds_until_more)(const specdec__drafter *drafter, const specdec__draft_request *request);
     /* Gives the drafter the target's logits of a verified tree. NULL: it does not use them. */
-    void (*see_logits)(specdec__drafter *drafter, const specdec__verified *judged);
+    void (*receive_logits)(specdec__drafter *drafter, const specdec__verified_tree *judged);
 } specdec__drafter_kind;
 
 /* A drafter's function share_prefix; NULL in a build in which an engine has one sequence only. */
@@ -238,7 +238,7 @@ struct specdec__drafter {
 /* --- any drafter -------------------------------------------------------------------------------------------------- */
 
 /* Takes the memory of a token tree of at most `size` nodes from an arena. */
-static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__arena *arena)
+static void specdec__draft_allocate_tree(specdec_tree *tree, int size, specdec__arena *arena)
 {
     memset(tree, 0, sizeof *tree);
     tree->capacity = size;
@@ -247,9 +247,9 @@ static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__aren
 }
 
 /* Takes the memory of a proposal from an arena: `capacity` candidates, of which at most `size` are verified. */
-static void specdec__draft_take_proposal(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
+static void specdec__draft_allocate_proposal(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
 {
-    specdec__draft_take_tree(&p->drafts.tree, capacity, arena);
+    specdec__draft_allocate_tree(&p->drafts.tree, capacity, arena);
     p->drafts.tokens = SPECDEC__TAKE(arena, int32_t, capacity);
     p->drafts.depth = SPECDEC__TAKE(arena, int32_t, capacity);
     p->drafts.extended = SPECDEC__TAKE(arena, unsigned char, capacity);
@@ -257,7 +257,7 @@ static void specdec__draft_take_proposal(specdec__proposal *p, int capacity, int
     p->drafts.moved = SPECDEC__TAKE(arena, int32_t, capacity);
     p->frontier.probability = SPECDEC__TAKE(arena, float, capacity);
     p->frontier.chosen = SPECDEC__TAKE(arena, int32_t, size);
-    p->outcome.place = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->outcome.merged_node = SPECDEC__TAKE(arena, int32_t, capacity);
     p->outcome.kept = SPECDEC__TAKE(arena, int32_t, size);
 }
 
@@ -276,7 +276,7 @@ static void specdec__draft_begin_proposal(specdec__proposal *p, int32_t *text, i
     p->request.rule = rule;
     p->outcome.kept[0] = 0;
     p->outcome.kept_count = 1;
-    p->books.seconds = 0;
+    p->cost.seconds = 0;
     if (p->frontier.valid_at == count)
         return;
     specdec__tree_put_node(&drafts->tree, 0, -1, 0);
@@ -292,7 +292,7 @@ static void specdec__draft_begin_proposal(specdec__proposal *p, int32_t *text, i
 }
 
 /* Marks the first `count` candidates of a proposal as those to be verified. */
-static void specdec__draft_keep_first(specdec__proposal *p, int count)
+static void specdec__draft_select_first_candidates(specdec__proposal *p, int count)
 {
     int i;
 
@@ -302,18 +302,18 @@ static void specdec__draft_keep_first(specdec__proposal *p, int count)
 }
 
 /* The token tree of a sequence that the target verifies: the trees of all drafters, merged into one. */
-typedef struct specdec__merged {
+typedef struct specdec__merged_tree {
     specdec_tree tree;  /* parents and ranks of the nodes */
     int32_t *tokens;    /* (capacity): token of each node */
     signed char *owner; /* (capacity): index of the drafter that was the first to propose each node; -1: the root */
     float *worth;       /* (capacity): probability that each node is accepted, at most its parent's */
-} specdec__merged;
+} specdec__merged_tree;
 
 /* Merges the drafters' candidates that are to be verified into one tree of at most `most` nodes, for sequence `at`. A
    token that an earlier drafter proposed behind the same node is not added again; a token that one drafter proposes
    twice is added twice, as it was drawn twice. */
-static void specdec__draft_merge_trees(specdec__merged *m, specdec__drafter *drafters, int count, int at, int32_t root,
-                                       int most)
+static void specdec__draft_merge_trees(specdec__merged_tree *m, specdec__drafter *drafters, int count, int at,
+                                       int32_t root, int most)
 {
     specdec_tree *tree = &m->tree;
     int i, j, k;
@@ -327,16 +327,16 @@ static void specdec__draft_merge_trees(specdec__merged *m, specdec__drafter *dra
         specdec__draft_outcome *outcome = &drafters[i].proposals[at].outcome;
         const int before = tree->n;
 
-        memset(outcome->place, -1, (size_t)drafts->tree.n * sizeof *outcome->place);
-        outcome->place[0] = 0;
+        memset(outcome->merged_node, -1, (size_t)drafts->tree.n * sizeof *outcome->merged_node);
+        outcome->merged_node[0] = 0;
         for (k = 1; k < outcome->kept_count; k++) {
-            const int node = outcome->kept[k], parent = outcome->place[drafts->tree.parents[node]];
+            const int node = outcome->kept[k], parent = outcome->merged_node[drafts->tree.parents[node]];
 
             if (parent < 0 || drafts->tokens[node] < 0)
                 continue;
-            j = specdec__tree_child(tree, parent, parent + 1);
+            j = specdec__tree_next_child(tree, parent, parent + 1);
             while (j < before && m->tokens[j] != drafts->tokens[node])
-                j = specdec__tree_child(tree, parent, j + 1);
+                j = specdec__tree_next_child(tree, parent, j + 1);
             if (j >= before) {
                 if (tree->n >= most)
                     continue;
@@ -345,7 +345,7 @@ static void specdec__draft_merge_trees(specdec__merged *m, specdec__drafter *dra
                 m->tokens[j] = drafts->tokens[node];
                 m->owner[j] = (signed char)i;
             }
-            outcome->place[node] = j;
+            outcome->merged_node[node] = j;
         }
     }
 }
@@ -356,17 +356,17 @@ static int specdec__draft_find_candidate(const specdec__draft_outcome *outcome, 
     int k;
 
     for (k = 0; k < outcome->kept_count; k++)
-        if (outcome->place[outcome->kept[k]] == node)
+        if (outcome->merged_node[outcome->kept[k]] == node)
             return outcome->kept[k];
     return -1;
 }
 
 /* Prunes a merged tree to the root and the first `most` draft tokens with worth[i] >= least. Returns how many draft
    tokens are left. */
-static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *drafters, int count, int at, float least,
-                                     int most)
+static int specdec__draft_prune_tree(specdec__merged_tree *m, specdec__drafter *drafters, int count, int at,
+                                     float least, int most)
 {
-    int32_t now[SPECDEC__MAX_TREE];
+    int32_t now[SPECDEC__MAX_TREE_NODES];
     int i, k, kept = 1;
 
     now[0] = 0;
@@ -387,7 +387,7 @@ static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *draft
         const specdec__draft_outcome *outcome = &drafters[i].proposals[at].outcome;
 
         for (k = 0; k < outcome->kept_count; k++) {
-            int32_t *place = &outcome->place[outcome->kept[k]];
+            int32_t *place = &outcome->merged_node[outcome->kept[k]];
 
             *place = *place >= 0 ? now[*place] : -1;
         }
@@ -399,7 +399,7 @@ static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *draft
    nodes, the root first). */
 static void specdec__draft_commit_path(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int length)
 {
-    int32_t own[SPECDEC__MAX_TREE];
+    int32_t own[SPECDEC__MAX_TREE_NODES];
     int i, node;
 
     for (i = 1; i < length && (node = specdec__draft_find_candidate(&p->outcome, path[i])) >= 0; i++)

@@ -27,7 +27,7 @@ SPECDEC__FOR_SIZE
 
 /* The state of a drafter that is an assistant: layers that attend to the target's own keys and values (Gemma 4). */
 typedef struct specdec__draft_assistant {
-    specdec__draft_last last; /* the target's last hidden state of each sequence; must be first */
+    specdec__draft_last_hidden last; /* the target's last hidden state of each sequence; must be first */
     const specdec__context *target;  /* the target's context, whose cache the assistant reads */
     float *own_states;   /* (1 + tree size, stride of states): the assistant's hidden states behind the root, then
                             behind each candidate */
@@ -174,7 +174,8 @@ static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, c
 
     if (!request->view || request->view->length < 1 || request->view->length != request->count - 1)
         return SPECDEC_ERROR_FULL;
-    specdec__draft_assistant_put_input(m, 0, drafts->tokens[0], specdec__draft_last_state(&m->last, request->at));
+    specdec__draft_assistant_put_input(m, 0, drafts->tokens[0],
+                                       specdec__draft_last_hidden_state(&m->last, request->at));
     return specdec__draft_assistant_run_rows(m, request, 0, 1, error);
 }
 
@@ -200,7 +201,7 @@ static int specdec__draft_assistant_is_ready(const specdec__drafter *d, int at, 
 {
     const specdec__view *view = d->proposals[at].request.view;
 
-    return view && view->length == count - 1 && specdec__draft_last_is_ready(d, at, count);
+    return view && view->length == count - 1 && specdec__draft_last_hidden_is_ready(d, at, count);
 }
 
 /* Checks that an assistant can read the target's keys: the numbers of heads, their sizes, and the layers agree. */
@@ -235,8 +236,8 @@ static specdec_result specdec__draft_assistant_check_target(const specdec__model
 
 /* Takes the memory for logits by centroids from an arena; where the file has no centroids, that for a short vocabulary,
    if one may pay. */
-static void specdec__draft_assistant_take_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
-                                               specdec__arena *arena)
+static void specdec__draft_assistant_allocate_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
+                                                   specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
     const int size = setup->config->tree_size;
@@ -245,7 +246,7 @@ static void specdec__draft_assistant_take_rows(specdec__draft_assistant *m, cons
 
     m->rows = m->row = NULL;
     if (!model->reads.centroids) {
-        specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
+        specdec__levels_allocate_short_vocabulary(&m->last.levels, &m->context, setup, arena);
         return;
     }
     m->rows = SPECDEC__TAKE(arena, float, all);
@@ -275,7 +276,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
         return result;
     room.step_nodes = size;
     m->target = target;
-    specdec__draft_last_init(&m->last, d->model, d->model->reads.width, setup, arena);
+    specdec__draft_last_hidden_init(&m->last, d->model, d->model->reads.width, setup, arena);
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, size, arena);
     m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
@@ -283,8 +284,8 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     m->last.levels.logits = m->context.logits;
     m->last.levels.stride = (size_t)m->context.output->rows;
     if (!d->model->reads.centroids)
-        specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
-    specdec__draft_assistant_take_rows(m, setup, arena);
+        specdec__levels_allocate_short_vocabulary(&m->last.levels, &m->context, setup, arena);
+    specdec__draft_assistant_allocate_rows(m, setup, arena);
     m->last.levels.begin = specdec__draft_assistant_begin_tree;
     m->last.levels.run = specdec__draft_assistant_run_level;
     return SPECDEC_OK;
@@ -298,10 +299,10 @@ static void specdec__draft_assistant_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_assistant_init;
-    kind->truncate_sequence = specdec__draft_last_truncate_sequence;
-    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_share_prefix);
+    kind->truncate_sequence = specdec__draft_last_hidden_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_hidden_share_prefix);
     kind->is_ready = specdec__draft_assistant_is_ready;
-    kind->follow_target = specdec__draft_last_follow_target;
+    kind->receive_states = specdec__draft_last_hidden_receive_states;
 }
 
 SPECDEC__FOR_SPEED

@@ -252,7 +252,8 @@ static specdec_result specdec__draft_block_run_block(specdec__draft_block *m, co
     specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
     specdec__view *view = &m->views[request->at];
-    const int deepest = specdec__max_int(specdec__max_int(request->levels - 1, drafts->depth[drafts->tree.n - 1]), 1);
+    const int deepest = specdec__max_int(specdec__max_int(request->max_levels - 1, drafts->depth[drafts->tree.n - 1]),
+                                         1);
     const int rows = specdec__min_int(b->size - b->draft_row, deepest);
     specdec__batch batch = specdec__forward_make_view_batch(c, view, 0, b->size);
     specdec_result result;
@@ -289,7 +290,7 @@ static specdec_result specdec__draft_block_run_level(specdec__drafter *d, const 
                                                      int from,
                                                      int count, specdec_error *error)
 {
-    int32_t tokens[SPECDEC__MAX_TREE];
+    int32_t tokens[SPECDEC__MAX_TREE_NODES];
     int i;
 
     (void)request;
@@ -326,15 +327,16 @@ static int specdec__draft_block_is_ready(const specdec__drafter *d, int at, int 
 }
 
 /* Returns how many of a sequence's tokens have keys of the drafter, as their hidden states were received. */
-static int specdec__draft_block_count_followed(const specdec__drafter *d, int at)
+static int specdec__draft_block_count_received_states(const specdec__drafter *d, int at)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length;
 }
 
 /* Computes the drafter's keys of committed tokens whose hidden states are new. Where hidden states of a sequence were
    missed, nothing is drafted for it until it is cut. */
-static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
-                                                         specdec_error *error)
+static specdec_result specdec__draft_block_receive_states(specdec__drafter *d,
+                                                          const specdec__committed_tokens *committed,
+                                                          specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
     specdec__view *view = &m->views[committed->at];
@@ -363,7 +365,7 @@ static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, co
 }
 
 /* Takes the memory for rows of logits behind tokens of a level from an arena. */
-static void specdec__draft_block_take_rows(specdec__draft_block *m, int size, specdec__arena *arena)
+static void specdec__draft_block_allocate_rows(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
     const specdec__block_model *b = &model->block;
@@ -432,7 +434,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
         if (m->views && i >= setup->room->max_views)
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
-    specdec__draft_block_take_rows(m, setup->config->tree_size, arena);
+    specdec__draft_block_allocate_rows(m, setup->config->tree_size, arena);
     m->levels.begin = specdec__draft_block_begin_tree;
     m->levels.run = specdec__draft_block_run_level;
     return SPECDEC_OK;
@@ -449,9 +451,9 @@ static void specdec__draft_block_kind(specdec__drafter_kind *kind)
     kind->truncate_sequence = specdec__draft_block_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_block_share_prefix);
     kind->is_ready = specdec__draft_block_is_ready;
-    kind->follow_target = specdec__draft_block_follow_target;
-    kind->count_followed = specdec__draft_block_count_followed;
-    kind->keeps_ended = 1;
+    kind->receive_states = specdec__draft_block_receive_states;
+    kind->count_received_states = specdec__draft_block_count_received_states;
+    kind->keeps_ended_sequences = 1;
 }
 
 SPECDEC__FOR_SPEED

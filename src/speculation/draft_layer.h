@@ -192,7 +192,7 @@ static int specdec__draft_layer_is_ready(const specdec__drafter *d, int at, int 
 }
 
 /* Returns of how many of a sequence's tokens the hidden states were received. */
-static int specdec__draft_layer_count_followed(const specdec__drafter *d, int at)
+static int specdec__draft_layer_count_received_states(const specdec__drafter *d, int at)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
 
@@ -201,8 +201,8 @@ static int specdec__draft_layer_count_followed(const specdec__drafter *d, int at
 
 /* Makes room for hidden states of the sequence of `committed`: drops those of pairs that the layer has run, except the
    last. If there are none, the layer first runs all pairs whose tokens are known. */
-static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, const specdec__prefilled *committed,
-                                                       specdec_error *error)
+static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m,
+                                                       const specdec__committed_tokens *committed, specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[committed->at];
     const size_t stride = (size_t)specdec__forward_states_stride(m->context.model);
@@ -222,8 +222,9 @@ static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, 
 
 /* Stores the hidden states of committed tokens that are new. Where hidden states of a sequence were missed, nothing is
    drafted for it until it is cut. */
-static specdec_result specdec__draft_layer_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
-                                                         specdec_error *error)
+static specdec_result specdec__draft_layer_receive_states(specdec__drafter *d,
+                                                          const specdec__committed_tokens *committed,
+                                                          specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->sequences[committed->at];
@@ -311,7 +312,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
-    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
+    specdec__levels_allocate_short_vocabulary(&m->levels, &m->context, setup, arena);
     m->levels.begin = specdec__draft_layer_begin_tree;
     m->levels.run = specdec__draft_layer_run_level;
     return SPECDEC_OK;
@@ -329,9 +330,9 @@ static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
     kind->truncate_sequence = specdec__draft_layer_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_layer_share_prefix);
     kind->is_ready = specdec__draft_layer_is_ready;
-    kind->follow_target = specdec__draft_layer_follow_target;
-    kind->count_followed = specdec__draft_layer_count_followed;
-    kind->keeps_ended = 1;
+    kind->receive_states = specdec__draft_layer_receive_states;
+    kind->count_received_states = specdec__draft_layer_count_received_states;
+    kind->keeps_ended_sequences = 1;
 }
 
 /* Writes the row of the kind of drafter whose layer is the NextN block in the target's files; otherwise as

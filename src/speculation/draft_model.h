@@ -175,7 +175,7 @@ static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int o
 }
 
 /* Returns how many of a sequence's first `count` tokens the draft model has to prefill before the next tree. */
-static int specdec__draft_model_count_behind(const specdec__drafter *d, int at, int count)
+static int specdec__draft_model_count_unprefilled(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_model *m = (const specdec__draft_model *)d->state;
     const int keys = count - m->skipped[at];
@@ -242,7 +242,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)d->model->output.rows;
-    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
+    specdec__levels_allocate_short_vocabulary(&m->levels, &m->context, setup, arena);
     m->levels.begin = specdec__draft_model_begin_tree;
     m->levels.run = specdec__draft_model_run_level;
     return SPECDEC_OK;
@@ -265,11 +265,11 @@ static void specdec__draft_model_kind(specdec__drafter_kind *kind)
     kind->commit_path = specdec__draft_model_commit_path;
     kind->truncate_sequence = specdec__draft_model_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_model_share_prefix);
-    kind->count_behind = specdec__draft_model_count_behind;
+    kind->count_unprefilled = specdec__draft_model_count_unprefilled;
     kind->prefill = specdec__draft_model_prefill;
     kind->keep_subtree = SPECDEC__OS_THREADS ? specdec__draft_model_keep_subtree : NULL;
     kind->set_threads = SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL;
-    kind->keeps_ended = 1;
+    kind->keeps_ended_sequences = 1;
 }
 
 SPECDEC__FOR_SPEED

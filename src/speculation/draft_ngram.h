@@ -16,7 +16,7 @@ SPECDEC__FOR_SIZE
 /* Removes from a draft tree the draft tokens that the sequence's constraint forbids, and their descendants. */
 static void specdec__draft_ngram_drop_forbidden(const specdec__draft_request *request, specdec__draft_tree *drafts)
 {
-    int32_t now[SPECDEC__MAX_TREE];
+    int32_t now[SPECDEC__MAX_TREE_NODES];
     int i, n = 1;
 
     now[0] = drafts->depth[0] = 0;
@@ -25,7 +25,7 @@ static void specdec__draft_ngram_drop_forbidden(const specdec__draft_request *re
 
         now[i] = -1;
         if (parent < 0 || !specdec__constrained_allows_token(request->constrained, request->text,
-                                                             specdec__draft_write_path(request, drafts, parent),
+                                                             specdec__draft_write_path_tokens(request, drafts, parent),
                                                              drafts->tokens[i]))
             continue;
         specdec__tree_put_node(&drafts->tree, n, parent, specdec__tree_next_rank(&drafts->tree, n, parent));
@@ -43,12 +43,12 @@ static specdec_result specdec__draft_ngram_fill_tree(specdec__drafter *d, const 
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[request->at];
-    specdec__ngram_wish wish;
+    specdec__ngram_tree_limits wish;
     specdec_result result;
     int i;
 
-    wish.n = request->most;
-    wish.d = request->levels;
+    wish.n = request->max_nodes;
+    wish.d = request->max_levels;
     wish.least = SPECDEC__NGRAM_LEAST_PROBABILITY;
     wish.coupled = request->rule == SPECDEC_RULE_COUPLED && request->sampling->temperature > 0;
     wish.seed = request->sampling->seed;
@@ -63,7 +63,7 @@ static specdec_result specdec__draft_ngram_fill_tree(specdec__drafter *d, const 
 
 /* Updates how much each source of n-grams is trusted, from the token that followed text[length]. */
 static void specdec__draft_ngram_learn_token(specdec__ngram *index, specdec__ngram_reader *reader,
-                                             specdec__ngram_place *place, const int32_t *text, int length)
+                                             specdec__ngram_path *place, const int32_t *text, int length)
 {
     specdec__ngram_extend_sequence(index, reader, text, length);
     place->run = specdec__ngram_longest_run(index, reader);
@@ -73,8 +73,8 @@ static void specdec__draft_ngram_learn_token(specdec__ngram *index, specdec__ngr
 }
 
 /* Stores the target's most probable tokens at a node of a verified tree, if the node's logits were computed. */
-static void specdec__draft_ngram_recycle_row(specdec__ngram *index, const specdec__ngram_place *place,
-                                             const specdec__verified *j, int node)
+static void specdec__draft_ngram_recycle_row(specdec__ngram *index, const specdec__ngram_path *place,
+                                             const specdec__verified_tree *j, int node)
 {
     if (j->logits)
         specdec__recycle_store_row(&index->recycling, place->tail, place->known, j->kernels,
@@ -83,16 +83,16 @@ static void specdec__draft_ngram_recycle_row(specdec__ngram *index, const specde
 
 /* Learns from the tokens that a step has decoded, and stores the target's most probable tokens behind every node of the
    verified tree, accepted or not. */
-static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__verified *j)
+static void specdec__draft_ngram_receive_logits(specdec__drafter *d, const specdec__verified_tree *j)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[j->at];
-    specdec__ngram_place place;
-    unsigned char reached[SPECDEC__MAX_TREE] = {0};
+    specdec__ngram_path place;
+    unsigned char reached[SPECDEC__MAX_TREE_NODES] = {0};
     int i, node;
 
     for (i = 0; i < j->length; i++) {
-        specdec__ngram_set_place(&place, j->tree, j->tokens, 0, j->text, j->count + i);
+        specdec__ngram_set_path(&place, j->tree, j->tokens, 0, j->text, j->count + i);
         place.root = !i;
         reached[j->path[i]] = 1;
         if (reader->length <= j->count + i)
@@ -102,7 +102,7 @@ static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__
     for (node = 1; node < j->tree->n && j->whole; node++) {
         if (reached[node])
             continue;
-        specdec__ngram_set_place(&place, j->tree, j->tokens, node, j->text, j->count);
+        specdec__ngram_set_path(&place, j->tree, j->tokens, node, j->text, j->count);
         specdec__draft_ngram_recycle_row(index, &place, j, node);
     }
 }
@@ -135,7 +135,7 @@ static void specdec__draft_ngram_end_sequence(specdec__drafter *d, int at, const
 }
 
 /* Returns how many of a sequence's first `count` tokens are not counted in the index yet. */
-static int specdec__draft_ngram_count_behind(const specdec__drafter *d, int at, int count)
+static int specdec__draft_ngram_count_unprefilled(const specdec__drafter *d, int at, int count)
 {
     return count - ((const specdec__ngram *)d->state)->readers[at].length;
 }
@@ -186,8 +186,8 @@ static void specdec__draft_ngram_kind(specdec__drafter_kind *kind)
     kind->truncate_sequence = specdec__draft_ngram_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_ngram_share_prefix);
     kind->end_sequence = specdec__draft_ngram_end_sequence;
-    kind->count_behind = specdec__draft_ngram_count_behind;
-    kind->see_logits = specdec__draft_ngram_see_logits;
+    kind->count_unprefilled = specdec__draft_ngram_count_unprefilled;
+    kind->receive_logits = specdec__draft_ngram_receive_logits;
 }
 
 SPECDEC__FOR_SPEED

@@ -64,19 +64,19 @@ static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recal
     int i;
 
     q->request.at = request->at;
-    q->request.levels = drafts->tree.n - 1 - done;
-    q->request.most = m->nodes;
+    q->request.max_levels = drafts->tree.n - 1 - done;
+    q->request.max_nodes = m->nodes;
     q->frontier.valid_at = 0;
-    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path(request, drafts, done), &m->sampling,
-                                  SPECDEC_RULE_COUPLED);
+    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path_tokens(request, drafts, done),
+                                  &m->sampling, SPECDEC_RULE_COUPLED);
     q->request.constrained = request->constrained;
     if (m->first_drafter.kind.level_cost)
         specdec__draft_recall_write_tree(&q->drafts.tree, m->nodes);
     specdec_tree_depth(&q->drafts.tree, q->drafts.depth);
-    while (q->drafts.depth[q->drafts.tree.n - 1] >= q->request.levels)
+    while (q->drafts.depth[q->drafts.tree.n - 1] >= q->request.max_levels)
         q->drafts.tree.n--;
-    if (q->request.levels > 1 && (result = m->first_drafter.kind.fill_tree(&m->first_drafter, &q->request, &q->drafts,
-                                                                           error)) != SPECDEC_OK)
+    if (q->request.max_levels > 1 &&
+        (result = m->first_drafter.kind.fill_tree(&m->first_drafter, &q->request, &q->drafts, error)) != SPECDEC_OK)
         return result;
     for (i = 0; i < q->drafts.tree.n; i++) {
         c->tokens[i] = specdec__max_int(q->drafts.tokens[i], 0);
@@ -101,9 +101,9 @@ static void specdec__draft_recall_verify_first_level(specdec__draft_recall *m, c
         specdec__draft_choose_children(&m->levels, request, drafts, *done, node);
         if (drafts->tokens[*done + 1] < 0 || ++*done == drafts->tree.n - 1)
             break;
-        for (k = specdec__tree_child(&q->drafts.tree, node, node + 1);
+        for (k = specdec__tree_next_child(&q->drafts.tree, node, node + 1);
              k < q->drafts.tree.n && q->drafts.tokens[k] != drafts->tokens[*done];)
-            k = specdec__tree_child(&q->drafts.tree, node, k + 1);
+            k = specdec__tree_next_child(&q->drafts.tree, node, k + 1);
         if (k >= q->drafts.tree.n)
             break;
         node = k;
@@ -130,7 +130,7 @@ static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const
     if (request->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
         m->sampling.temperature = 0;
     else if (request->rule != SPECDEC_RULE_COUPLED)
-        m->sampling.seed = specdec__draft_seed(request->sampling, request->rule, 1);
+        m->sampling.seed = specdec__draft_child_seed(request->sampling, request->rule, 1);
     for (i = 1; i < drafts->tree.n; i++)
         drafts->tokens[i] = -1;
     while (!result && done < drafts->tree.n - 1 && done > before) {
@@ -150,7 +150,7 @@ static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const
 static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
-    specdec__retrieved *t = &m->cache.sequences[at];
+    specdec__retrieved_sequence *t = &m->cache.sequences[at];
 
     if (length < t->from + t->exact)
         specdec__retrieve_drop_sequence(&m->cache, at);
@@ -221,7 +221,7 @@ static specdec_result specdec__draft_recall_init_first_level(specdec__draft_reca
     m->first_drafter.levels = SPECDEC_TREE_MAX_DEPTH;
     inner.capacity = size;
     inner.window = SPECDEC__RECALL_WINDOW;
-    specdec__draft_take_proposal(&m->first_proposal, size, size, arena);
+    specdec__draft_allocate_proposal(&m->first_proposal, size, size, arena);
     return m->first_drafter.kind.init(&m->first_drafter, &inner, arena, error);
 }
 

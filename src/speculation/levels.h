@@ -25,7 +25,8 @@ typedef struct specdec__levels {
     specdec__chooser chooser;  /* how tokens are chosen from logits */
     int vocab;         /* number of tokens that may be proposed: those that the target and the drafter's model share */
     int vocab_rows;    /* floats of a row of request->distributions: the target's vocabulary */
-    specdec__short *short_rows; /* copied rows of the drafter's output matrix (>>speculation/short); NULL: none */
+    specdec__short_vocabulary *short_rows; /* copied rows of the drafter's output matrix (>>speculation/short); NULL:
+                                              none */
     specdec__context *context; /* the context of the drafter's model; set only where there are short_rows */
     const int32_t *ids; /* (id_count): the token of each logit of a row; NULL: logit i is that of token i */
     int id_count;       /* logits of a row; tokens at ids */
@@ -67,9 +68,8 @@ static void specdec__chooser_prepare_row(const specdec__chooser *chooser, specde
 
 /* Writes the k best tokens of a row of logits (vocab) behind text (count) to `best`, best first, whether the constraint
    allows them or not. Returns how many it writes. */
-static int specdec__choose_unconstrained(const specdec__chooser *chooser, const float *logits, int vocab,
-                                         const int32_t *text,
-                                         int count, int k, specdec_candidate *best)
+static int specdec__choose_best_unconstrained(const specdec__chooser *chooser, const float *logits, int vocab,
+                                              const int32_t *text, int count, int k, specdec_candidate *best)
 {
     const specdec_sampling *s = chooser->sampling;
     specdec__row row;
@@ -83,13 +83,13 @@ static int specdec__choose_unconstrained(const specdec__chooser *chooser, const 
 /* Writes the k best tokens that the constraint allows to `best`, best first, from a row of logits (vocab) behind text
    (count). The best tokens are checked one by one, unless samplers shorten the list of candidates, or too few of those
    tokens are allowed: then the row is masked first. Returns how many it writes. */
-static int specdec__choose_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
-                                   const int32_t *text, int count, int k, specdec_candidate *best)
+static int specdec__choose_best_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
+                                        const int32_t *text, int count, int k, specdec_candidate *best)
 {
     specdec__constrained *c = chooser->constrained;
     const specdec_sampling *s = chooser->sampling;
-    const int asked = specdec__min_int(k, SPECDEC__MAX_CHILDREN) + SPECDEC__CONSTRAINED_EXTRA;
-    specdec_candidate candidates[SPECDEC__MAX_CHILDREN + SPECDEC__CONSTRAINED_EXTRA];
+    const int asked = specdec__min_int(k, SPECDEC__MAX_CHILDREN) + SPECDEC__CONSTRAINED_EXTRA_CANDIDATES;
+    specdec_candidate candidates[SPECDEC__MAX_CHILDREN + SPECDEC__CONSTRAINED_EXTRA_CANDIDATES];
     const int32_t forced = specdec__constrained_forced_token(c, text, count);
     specdec__row row;
     int found, i;
@@ -100,7 +100,7 @@ static int specdec__choose_allowed(const specdec__chooser *chooser, const float 
         return 1;
     }
     if (!c->allow && !specdec__sample_drops_candidates(s)) {
-        found = specdec__choose_unconstrained(chooser, logits, vocab, text, count, asked, candidates);
+        found = specdec__choose_best_unconstrained(chooser, logits, vocab, text, count, asked, candidates);
         found = specdec__constrained_keep_allowed(c, text, count, found, k, candidates);
         memcpy(best, candidates, (size_t)found * sizeof *best);
         if (found == k)
@@ -108,24 +108,25 @@ static int specdec__choose_allowed(const specdec__chooser *chooser, const float 
     }
     specdec__chooser_prepare_row(chooser, &row, logits, vocab, text, count);
     found = specdec__row_best_tokens(&row, s->seed, (uint64_t)count, specdec__min_int(k, SPECDEC__MAX_CHILDREN), best);
-    for (i = 1; i < found && best[i].logit >= -SPECDEC__SAMPLE_LARGEST; i++)
+    for (i = 1; i < found && best[i].logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT; i++)
         continue;
     return specdec__min_int(found, i);
 }
 
 /* Writes the k best tokens of a row of logits (vocab) behind recent (recent_count) to `best`, best first, in the order
    that sampling and the constraint give: the first one is the token of plain decoding. Returns how many it writes. */
-static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
-                           int recent_count, int k, specdec_candidate *best)
+static int specdec__choose_best_tokens(const specdec__chooser *chooser, const float *logits, int vocab,
+                                       const int32_t *recent, int recent_count, int k, specdec_candidate *best)
 {
     return specdec__constrained_is_limited(chooser->constrained)
-               ? specdec__choose_allowed(chooser, logits, vocab, recent, recent_count, k, best)
-               : specdec__choose_unconstrained(chooser, logits, vocab, recent, recent_count, k, best);
+               ? specdec__choose_best_allowed(chooser, logits, vocab, recent, recent_count, k, best)
+               : specdec__choose_best_unconstrained(chooser, logits, vocab, recent, recent_count, k, best);
 }
 
 /* Writes the tokens on a tree's path from the root (excluded) to a node into request->text, behind the sequence's
    tokens. Returns the number of tokens of sequence and path together. */
-static int specdec__draft_write_path(const specdec__draft_request *request, const specdec__draft_tree *drafts, int node)
+static int specdec__draft_write_path_tokens(const specdec__draft_request *request, const specdec__draft_tree *drafts,
+                                            int node)
 {
     int length = request->count + drafts->depth[node], at;
 
@@ -167,7 +168,7 @@ static const float *specdec__draft_logits_row(const specdec__levels *m, int i)
 
 /* Returns the seed by which the child of rank `rank` is drawn for a rule of rejection. It differs from the target's
    seed, so that the draws are independent. */
-static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule, int rank)
+static uint64_t specdec__draft_child_seed(const specdec_sampling *s, specdec_rule rule, int rank)
 {
     const uint64_t seed = s->seed ^ 0x6a09e667f3bcc909u;
 
@@ -189,14 +190,16 @@ static int specdec__draft_draw_children(specdec__levels *m, const specdec__draft
     specdec__chooser_prepare_row(&m->chooser, &row, logits, m->vocab, request->text, length);
     specdec__row_write_weights(&row, q);
     if (request->rule == SPECDEC_RULE_SEQUOIA) {
-        found = specdec__row_best_tokens(&row, specdec__draft_seed(s, request->rule, 1), (uint64_t)length, count, best);
+        found = specdec__row_best_tokens(&row, specdec__draft_child_seed(s, request->rule, 1), (uint64_t)length, count,
+                                         best);
         for (i = 0; i < found; i++)
             if (q[best[i].token] > 0)
                 best[drawn++] = best[i];
         return drawn;
     }
     for (i = 0; i < count; i++)
-        specdec__row_best_tokens(&row, specdec__draft_seed(s, request->rule, i + 1), (uint64_t)length, 1, &best[i]);
+        specdec__row_best_tokens(&row, specdec__draft_child_seed(s, request->rule, i + 1), (uint64_t)length, 1,
+                                 &best[i]);
     return count;
 }
 
@@ -225,7 +228,7 @@ static int specdec__draft_best_children(specdec__levels *m, const specdec__draft
                                         int length, int count, specdec_candidate *best)
 {
     if (!SPECDEC__VERIFIERS || request->rule == SPECDEC_RULE_COUPLED)
-        return specdec__choose(&m->chooser, logits, m->vocab, request->text, length, count, best);
+        return specdec__choose_best_tokens(&m->chooser, logits, m->vocab, request->text, length, count, best);
     return request->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest_children(m, request, logits, length, count,
                                                                                    best)
                                                : specdec__draft_draw_children(m, request, node, logits, length, count,
@@ -240,15 +243,15 @@ static void specdec__draft_choose_children(specdec__levels *m, const specdec__dr
     const specdec_tree *tree = &drafts->tree;
     const float *logits = specdec__draft_logits_row(m, at);
     specdec_candidate best[SPECDEC__MAX_CHILDREN];
-    const int first = specdec__tree_child(tree, node, node + 1), length = specdec__draft_write_path(request, drafts,
-                                                                                                    node);
+    const int first = specdec__tree_next_child(tree, node, node + 1),
+              length = specdec__draft_write_path_tokens(request, drafts, node);
     int count = 0, found, i;
 
-    for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
+    for (i = first; i < tree->n; i = specdec__tree_next_child(tree, node, i + 1))
         count++;
     found = specdec__draft_best_children(m, request, node, logits, length,
                                          specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
-    for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
+    for (i = first; i < tree->n; i = specdec__tree_next_child(tree, node, i + 1))
         drafts->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
@@ -261,7 +264,7 @@ static void specdec__draft_append_children(specdec__levels *m, const specdec__dr
 {
     specdec_candidate best[SPECDEC__GROWN_CHILDREN];
     const float *logits = specdec__draft_logits_row(m, row);
-    const int length = specdec__draft_write_path(request, drafts, node);
+    const int length = specdec__draft_write_path_tokens(request, drafts, node);
     const int most = specdec__min_int(SPECDEC__GROWN_CHILDREN, drafts->tree.capacity - drafts->tree.n);
     float weight[SPECDEC__GROWN_CHILDREN], total = 0;
     const int found = specdec__draft_best_children(m, request, node, logits, length, most, best);
@@ -315,9 +318,9 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
    copies. */
 static void specdec__levels_choose_vocabulary(specdec__levels *m, const specdec__draft_request *request)
 {
-    specdec__short *s = m->short_rows;
+    specdec__short_vocabulary *s = m->short_rows;
 
-    specdec__short_count_text(s, request->at, request->text, request->count, m->vocab, m->whole);
+    specdec__short_note_sequence(s, request->at, request->text, request->count, m->vocab, m->whole);
     s->mean_levels += (m->runs + 1 - s->mean_levels) / (s->mean_levels > 0 ? 8 : 1);
     m->runs = 0;
     specdec__short_choose_matrix(s, 4 * request->wait_seconds);
@@ -351,7 +354,7 @@ static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specd
     specdec__levels *m = (specdec__levels *)d->state;
     const specdec_tree *tree = &drafts->tree;
     specdec_result result = specdec__draft_begin_tree(d, request, drafts, error);
-    int32_t level[SPECDEC__MAX_TREE];
+    int32_t level[SPECDEC__MAX_TREE_NODES];
     int from, to, i, count, n = 0;
 
     if (result)
@@ -362,7 +365,7 @@ static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specd
     for (from = 1; from < tree->n && drafts->depth[from] < d->levels; from = to, n += count) {
         count = 0;
         for (to = from; to < tree->n && drafts->depth[to] == drafts->depth[from]; to++)
-            if (drafts->tokens[to] >= 0 && specdec__tree_child(tree, to, to + 1) < tree->n)
+            if (drafts->tokens[to] >= 0 && specdec__tree_next_child(tree, to, to + 1) < tree->n)
                 level[count++] = to;
         if (count && (result = specdec__draft_run_candidates(d, request, drafts, level, n, count, error)) != SPECDEC_OK)
             return result;
@@ -516,19 +519,19 @@ static void specdec__levels_kind(specdec__drafter_kind *kind)
 }
 
 /* Takes the memory of a short vocabulary from an arena, if one may pay or the configuration asks for it. */
-static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, const specdec__draft_setup *setup,
-                                       specdec__arena *arena)
+static void specdec__levels_allocate_short_vocabulary(specdec__levels *m, specdec__context *c,
+                                                      const specdec__draft_setup *setup, specdec__arena *arena)
 {
     const specdec__model *target = setup->target->model;
     const size_t level = specdec__levels_weight_bytes(c->model, target);
     const int rows = m->id_count ? 0 : specdec__short_count_rows(c->output, setup->config->draft_vocabulary, level);
-    specdec__short counted, *s;
+    specdec__short_vocabulary counted, *s;
     int i;
 
     m->short_rows = NULL;
     if (!rows)
         return;
-    s = SPECDEC__TAKE(arena, specdec__short, 1);
+    s = SPECDEC__TAKE(arena, specdec__short_vocabulary, 1);
     m->short_rows = s;
     memset(&counted, 0, sizeof counted);
     specdec__short_init(s ? s : &counted, c->output, rows, setup->room->max_views, level, &target->vocab, arena);

@@ -11,22 +11,22 @@
 #include "recycle.h"
 
 SPECDEC__FOR_SIZE
-#define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of a context that continuations are counted for, at most */
+#define SPECDEC__NGRAM_MAX_CONTEXT 8   /* tokens of a context that continuations are counted for, at most */
 #define SPECDEC__NGRAM_CHILDREN       16  /* continuations of a node of the tree, or of a context, at most */
 #define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations in a list, those of all contexts of a path together, at
                                                 most */
 #define SPECDEC__NGRAM_SCANNED_RUNS        128 /* different continuations of a context that are compared, newest first,
                                                   at most */
-/* Sources of continuations are numbered: 0: recycled tokens in the root's place; 1 to SPECDEC__NGRAM_CONTEXT_MAX:
+/* Sources of continuations are numbered: 0: recycled tokens in the root's place; 1 to SPECDEC__NGRAM_MAX_CONTEXT:
    contexts by their length; this index and the next one: recycled tokens behind contexts of one token, and of more. */
-#define SPECDEC__NGRAM_FIRST_ROW_SOURCE (SPECDEC__NGRAM_CONTEXT_MAX + 1)
+#define SPECDEC__NGRAM_FIRST_ROW_SOURCE (SPECDEC__NGRAM_MAX_CONTEXT + 1)
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_FIRST_ROW_SOURCE + 2)
 #define SPECDEC__NGRAM_EVIDENCE_KINDS    6   /* kinds of evidence by which the trust in a source is counted */
-#define SPECDEC__NGRAM_EVIDENCE_LATER       5   /* the kind of evidence in which longer contexts have other
+#define SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT       5   /* the kind of evidence in which longer contexts have other
                                                    continuations */
 #define SPECDEC__NGRAM_STREAK_CLASSES     3     /* classes of streaks (tokens in a row that were the most probable
                                                    ones): 0, 1 to 3, 4 or more tokens */
-#define SPECDEC__NGRAM_MOST_TRIALS      60.0f /* uses of a source that its trust counts, at most; older ones lose
+#define SPECDEC__NGRAM_MAX_COUNTED_USES      60.0f /* uses of a source that its trust counts, at most; older ones lose
                                                  weight */
 #define SPECDEC__NGRAM_END_MARK        (-1) /* stands in the history in place of a token: a sequence ends here */
 
@@ -47,13 +47,13 @@ typedef struct specdec__ngram_run {
 } specdec__ngram_run;
 
 /* A draft token that may be added to the tree of continuations. */
-typedef struct specdec__ngram_offer {
+typedef struct specdec__ngram_candidate {
     float probability; /* estimated probability that the path from the root to this token is accepted */
     int32_t token, parent, depth; /* the token; its parent's node in the tree; its level (root: 0) */
     int32_t run;    /* index of the longest run at the path's end that can be continued; in the heap: the parent's */
     int32_t streak; /* number of tokens at the path's end that were each the most probable one */
     int32_t order; /* serial number: of equal probabilities the lower number comes first */
-} specdec__ngram_offer;
+} specdec__ngram_candidate;
 
 /* Trust in a source of continuations: how often it had the token that came next, of how often it was used. Sources:
    recycled tokens in the root's place (0), contexts by their length, and recycled tokens behind contexts of one token,
@@ -65,13 +65,13 @@ typedef struct specdec__ngram_trust {
 } specdec__ngram_trust;
 
 /* A path from the root of a tree of continuations, behind which further continuations are searched. */
-typedef struct specdec__ngram_place {
+typedef struct specdec__ngram_path {
     int32_t run; /* index of the longest run at the path's end that can be continued */
     int streak;  /* number of tokens at the path's end that were each the most probable one */
     int root;    /* 1: the path is the root alone */
     int known;   /* number of tokens in tail */
     int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last tokens, newest first */
-} specdec__ngram_place;
+} specdec__ngram_path;
 
 /* A token in a list of continuations. share: its part of a stage, that is of the tokens of one source; the shares of a
    stage add up to 1 if all its tokens are listed. probability: estimated, after the stages before. */
@@ -92,12 +92,12 @@ typedef struct specdec__ngram_list {
 } specdec__ngram_list;
 
 /* The limits of a tree of continuations, and the noise by which the target chooses. */
-typedef struct specdec__ngram_wish {
+typedef struct specdec__ngram_tree_limits {
     int n, d;      /* nodes and levels of the tree, at most */
     float least;   /* each node's path is more probable than this */
     int coupled;   /* 1: the target chooses its tokens with the noise of `seed` */
     uint64_t seed; /* seed of the target's noise */
-} specdec__ngram_wish;
+} specdec__ngram_tree_limits;
 
 /* The tokens of an open sequence that the index counts: text[from .. length). An empty reader is free for another
    sequence. */
@@ -107,13 +107,13 @@ typedef struct specdec__ngram_reader {
     int from, length; /* the index counts the sequence's tokens from index `from` up to `length` */
     int streak, streak_at; /* tokens in a row that were each the most probable one; the length of the sequence at which
                               they were counted */
-    int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* [k]: index of the run of the sequence's last k tokens */
+    int32_t active[SPECDEC__NGRAM_MAX_CONTEXT + 1]; /* [k]: index of the run of the sequence's last k tokens */
 } specdec__ngram_reader;
 
 /* The sizes of an n-gram index. */
 typedef struct specdec__ngram_size {
     int capacity;  /* runs, at most: a token needs up to context + 1 of them, of 40 bytes and a bucket each */
-    int context;   /* tokens of the longest context, 1 to SPECDEC__NGRAM_CONTEXT_MAX */
+    int context;   /* tokens of the longest context, 1 to SPECDEC__NGRAM_MAX_CONTEXT */
     int max_nodes; /* nodes of a tree of continuations, at most */
     int readers;   /* open sequences, at most */
     int history;   /* tokens of ended sequences that are kept, each sequence with an end mark that counts as a token; 0:
@@ -126,17 +126,17 @@ typedef struct specdec__ngram_size {
 typedef struct specdec__ngram {
     specdec__ngram_run *runs;       /* [size.capacity]: all runs */
     int32_t *buckets;               /* [bucket_count]: the hash table of runs: the first run of each bucket; -1: none */
-    specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_CHILDREN]: a heap of the draft tokens that may
-                                       be added to the tree */
+    specdec__ngram_candidate *candidates;   /* [size.max_nodes * SPECDEC__NGRAM_CHILDREN]: a heap of the draft tokens
+                                               that may be added to the tree */
     specdec__ngram_reader *readers; /* [size.readers]: the open sequences */
     int32_t *history;               /* [size.history]: a ring of the tokens of ended sequences, SPECDEC__NGRAM_END_MARK
                                        behind each sequence */
     int count;                      /* number of runs */
-    int offer_count, offer_order;   /* number of draft tokens in the heap; the serial number of the next one */
+    int candidate_count, candidate_order;   /* number of draft tokens in the heap; the serial number of the next one */
     int oldest, history_count; /* index of the oldest token in the history; number of tokens in the history */
     uint32_t bucket_count;     /* buckets of the hash table, a power of two */
     specdec__ngram_size size;      /* the sizes that the index was made with */
-    specdec__recycling recycling;  /* the target's most probable tokens behind contexts */
+    specdec__recycle_table recycling;  /* the target's most probable tokens behind contexts */
     /* the trust in each source, by streak and evidence */
     specdec__ngram_trust trust[SPECDEC__NGRAM_STREAK_CLASSES][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE_KINDS];
     specdec__ngram_reader rebuilder; /* counts the tokens of the history when the index is rebuilt */
@@ -149,7 +149,7 @@ static void specdec__ngram_start_reader(specdec__ngram_reader *reader, int from)
 
     reader->from = reader->length = from;
     reader->streak = reader->streak_at = 0;
-    for (k = 1; k <= SPECDEC__NGRAM_CONTEXT_MAX; k++)
+    for (k = 1; k <= SPECDEC__NGRAM_MAX_CONTEXT; k++)
         reader->active[k] = -1;
     reader->active[0] = 0;
 }
@@ -178,7 +178,7 @@ static void specdec__ngram_set_priors(specdec__ngram *index)
         for (k = 0; k < SPECDEC__NGRAM_EVIDENCE_KINDS; k++) {
             float share = right[k] * (i == 1 ? 0.55f : i == 2 ? 0.75f : 1);
 
-            if (!i || (i >= SPECDEC__NGRAM_FIRST_ROW_SOURCE && k == SPECDEC__NGRAM_EVIDENCE_LATER))
+            if (!i || (i >= SPECDEC__NGRAM_FIRST_ROW_SOURCE && k == SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT))
                 share = 0.15f;
             else if (i >= SPECDEC__NGRAM_FIRST_ROW_SOURCE)
                 share = 0.4f;
@@ -197,11 +197,11 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     const int most = 1 << 28, context = size->context, max_nodes = size->max_nodes;
     int i;
 
-    if (context < 1 || context > SPECDEC__NGRAM_CONTEXT_MAX || max_nodes < 1 || max_nodes > SPECDEC_TREE_MAX_NODES)
+    if (context < 1 || context > SPECDEC__NGRAM_MAX_CONTEXT || max_nodes < 1 || max_nodes > SPECDEC_TREE_MAX_NODES)
         return specdec__fail(
             error, SPECDEC_ERROR_ARGUMENT,
             "an n-gram index of %d tokens of context for trees of %d nodes; allowed are 1 to %d and 1 to %d", context,
-            max_nodes, SPECDEC__NGRAM_CONTEXT_MAX, SPECDEC_TREE_MAX_NODES);
+            max_nodes, SPECDEC__NGRAM_MAX_CONTEXT, SPECDEC_TREE_MAX_NODES);
     if (size->readers < 1 || size->readers > most / (16 * (context + 1)) || size->capacity > most ||
         size->capacity < 16 * (context + 1) * size->readers || size->history < 0 || size->history > most)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an n-gram index of %d runs for %d texts and a history of "
@@ -214,7 +214,7 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     index->runs = (specdec__ngram_run *)specdec__arena_reserve(arena, (size_t)size->capacity, sizeof *index->runs,
                                                                SPECDEC__CACHE_LINE); /* zeroed one by one */
     index->buckets = SPECDEC__TAKE(arena, int32_t, index->bucket_count);
-    index->offers = SPECDEC__TAKE(arena, specdec__ngram_offer, (size_t)max_nodes * SPECDEC__NGRAM_CHILDREN);
+    index->candidates = SPECDEC__TAKE(arena, specdec__ngram_candidate, (size_t)max_nodes * SPECDEC__NGRAM_CHILDREN);
     index->readers = SPECDEC__TAKE(arena, specdec__ngram_reader, size->readers);
     index->history = SPECDEC__TAKE(arena, int32_t, size->history);
     specdec__recycle_lay_out(&index->recycling, arena, size->recycled);
@@ -282,7 +282,7 @@ static int32_t specdec__ngram_add_run(specdec__ngram *index, int32_t parent, int
 }
 
 /* Removes the newest runs of an n-gram index, as far as they have no occurrences left. */
-static void specdec__ngram_pop_runs(specdec__ngram *index)
+static void specdec__ngram_remove_uncounted_runs(specdec__ngram *index)
 {
     while (index->count > 1 && index->runs[index->count - 1].count <= 0) {
         const specdec__ngram_run *run = &index->runs[--index->count];
@@ -296,7 +296,7 @@ static void specdec__ngram_pop_runs(specdec__ngram *index)
    O(context). */
 static void specdec__ngram_count_token(specdec__ngram *index, specdec__ngram_reader *reader, int32_t token)
 {
-    int32_t longer[SPECDEC__NGRAM_CONTEXT_MAX + 2], suffix = 0;
+    int32_t longer[SPECDEC__NGRAM_MAX_CONTEXT + 2], suffix = 0;
     int k, reached = 0;
 
     longer[0] = 0;
@@ -330,18 +330,18 @@ static void specdec__ngram_uncount_run(specdec__ngram *index, int32_t run)
 }
 
 /* Removes the occurrences of all runs that end with the last token of a reader's sequence. */
-static void specdec__ngram_remove_last(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
+static void specdec__ngram_uncount_last_token(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
 {
     int end = reader->length--, k;
 
     for (k = 1; k <= index->size.context + 1 && end - k >= reader->from; k++)
         specdec__ngram_uncount_run(index, specdec__ngram_locate_run(index, text, end - k, end));
-    specdec__ngram_pop_runs(index);
+    specdec__ngram_remove_uncounted_runs(index);
 }
 
 /* Removes the occurrences of all runs that begin with the first token of text[count]: all counted tokens of a sequence,
    or the first context + 1 of them. */
-static void specdec__ngram_forget_first(specdec__ngram *index, const int32_t *text, int count)
+static void specdec__ngram_uncount_first_token(specdec__ngram *index, const int32_t *text, int count)
 {
     int32_t run = 0;
     int i;
@@ -350,13 +350,13 @@ static void specdec__ngram_forget_first(specdec__ngram *index, const int32_t *te
         run = specdec__ngram_find_run(index, run, text[i]);
         specdec__ngram_uncount_run(index, run);
     }
-    specdec__ngram_pop_runs(index);
+    specdec__ngram_remove_uncounted_runs(index);
 }
 
 /* --- bounded memory: the oldest is dropped ------------------------------------------------------------------------ */
 
 /* Returns the address of a token in the history; at: its index, counted from the oldest token. */
-SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, int at)
+SPECDEC__INLINE int32_t *specdec__ngram_history_token(const specdec__ngram *index, int at)
 {
     return &index->history[(index->oldest + at) % index->size.history];
 }
@@ -373,17 +373,17 @@ static void specdec__ngram_drop_history(specdec__ngram *index, int count)
    oldest token. */
 static void specdec__ngram_append_history(specdec__ngram *index, int32_t token)
 {
-    int32_t first[SPECDEC__NGRAM_CONTEXT_MAX + 1];
+    int32_t first[SPECDEC__NGRAM_MAX_CONTEXT + 1];
     int n = 0;
 
     if (index->history_count == index->size.history) {
         for (; n <= index->size.context && n < index->history_count; n++)
-            if ((first[n] = *specdec__ngram_history_at(index, n)) == SPECDEC__NGRAM_END_MARK)
+            if ((first[n] = *specdec__ngram_history_token(index, n)) == SPECDEC__NGRAM_END_MARK)
                 break;
-        specdec__ngram_forget_first(index, first, n);
+        specdec__ngram_uncount_first_token(index, first, n);
         specdec__ngram_drop_history(index, 1);
     }
-    *specdec__ngram_history_at(index, index->history_count++) = token;
+    *specdec__ngram_history_token(index, index->history_count++) = token;
 }
 
 /* Returns how many tokens have runs that fill half of the n-gram index, at most. */
@@ -412,7 +412,7 @@ static int specdec__ngram_reader_budget(const specdec__ngram *index, int room)
 }
 
 /* Counts the next token of the history, or, at the mark of a sequence's end, begins its next sequence. */
-static void specdec__ngram_replay_token(specdec__ngram *index, int32_t token)
+static void specdec__ngram_count_history_token(specdec__ngram *index, int32_t token)
 {
     if (token == SPECDEC__NGRAM_END_MARK)
         specdec__ngram_start_reader(&index->rebuilder, 0);
@@ -439,7 +439,7 @@ static void specdec__ngram_rebuild_index(specdec__ngram *index)
     specdec__ngram_clear_runs(index);
     specdec__ngram_start_reader(&index->rebuilder, 0);
     for (i = 0; i < kept; i++)
-        specdec__ngram_replay_token(index, *specdec__ngram_history_at(index, i));
+        specdec__ngram_count_history_token(index, *specdec__ngram_history_token(index, i));
     for (i = 0; i < index->size.readers; i++) {
         specdec__ngram_reader *reader = &index->readers[i];
         const int end = reader->length;
@@ -489,7 +489,7 @@ static void specdec__ngram_rewind_sequence(specdec__ngram *index, specdec__ngram
     reader->text = text;
     length = specdec__max_int(length, 0);
     while (reader->length > specdec__max_int(length, reader->from))
-        specdec__ngram_remove_last(index, reader, text);
+        specdec__ngram_uncount_last_token(index, reader, text);
     if (length < reader->from) {
         specdec__ngram_start_reader(reader, specdec__max_int(length - specdec__ngram_token_budget(index), 0));
         specdec__ngram_extend_sequence(index, reader, text, length);
@@ -509,7 +509,7 @@ static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_re
     int at;
 
     for (at = reader->from; length - at > room; at++)
-        specdec__ngram_forget_first(index, text + at, length - at);
+        specdec__ngram_uncount_first_token(index, text + at, length - at);
     if (at < length) {
         for (; at < length; at++)
             specdec__ngram_append_history(index, text[at]);
@@ -531,7 +531,7 @@ static int32_t specdec__ngram_continuable_suffix(const specdec__ngram *index, in
 
 /* Returns the longest run that can be continued once `token` has followed run `run`; 0 (the empty run): there is
    none. */
-static int32_t specdec__ngram_step_run(const specdec__ngram *index, int32_t run, int32_t token)
+static int32_t specdec__ngram_longest_run_after_token(const specdec__ngram *index, int32_t run, int32_t token)
 {
     int32_t next;
 
@@ -584,7 +584,7 @@ static void specdec__ngram_end_stage(specdec__ngram_list *list, int from, float 
 }
 
 /* Adds a stage to a list of continuations: the tokens that followed a run, without those that are listed already. */
-static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
+static void specdec__ngram_list_run_continuations(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
 {
     const int from = list->count, depth = index->runs[run].depth;
     int32_t child = index->runs[run].child;
@@ -602,7 +602,7 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
         specdec__ngram_insert_item(list, from, next->token, (float)next->count);
     }
     if (from)
-        evidence = SPECDEC__NGRAM_EVIDENCE_LATER;
+        evidence = SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT;
     else if (kinds == 1)
         evidence = specdec__min_int(total, 3) - 1;
     else
@@ -612,8 +612,8 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
 
 /* Adds a stage to a list of continuations: the target's most probable tokens of a recycled row, without those that are
    listed already and without the token `but`. trust: the trust in this source. */
-static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__recycled *row, int32_t but,
-                                    specdec__ngram_trust *trust)
+static void specdec__ngram_list_recycled_tokens(specdec__ngram_list *list, const specdec__recycle_entry *row,
+                                                int32_t but, specdec__ngram_trust *trust)
 {
     const int from = list->count;
     float sum = 0;
@@ -626,7 +626,7 @@ static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__re
         sum += (float)row->share[i];
         specdec__ngram_insert_item(list, from, row->tokens[i], (float)row->share[i]);
     }
-    specdec__ngram_end_stage(list, from, sum, trust + (from ? SPECDEC__NGRAM_EVIDENCE_LATER : 0));
+    specdec__ngram_end_stage(list, from, sum, trust + (from ? SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT : 0));
 }
 
 /* Lists the tokens that may follow a path, in stages: those behind the longest context; those that only the next
@@ -634,10 +634,10 @@ static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__re
    in the root's place (LogitSpec, arXiv 2507.01449). Each stage gets a part of the probability that the stages before
    have left, by the trust in its source. */
 static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ngram_list *list,
-                                              const specdec__ngram_place *place)
+                                              const specdec__ngram_path *place)
 {
-    const specdec__recycling *r = &index->recycling;
-    const specdec__recycled *row;
+    const specdec__recycle_table *r = &index->recycling;
+    const specdec__recycle_entry *row;
     int32_t run = place->run;
     int length, kinds = 0, from = 0, i, k;
     float left = 1;
@@ -646,17 +646,17 @@ static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ng
     list->streak = place->streak < 4 ? place->streak > 0 : 2;
     for (; run > 0; run = index->runs[run].suffix) {
         if (index->runs[run].total > 0 && index->runs[run].kinds != kinds)
-            specdec__ngram_list_run(index, list, run);
+            specdec__ngram_list_run_continuations(index, list, run);
         kinds = index->runs[run].total > 0 ? index->runs[run].kinds : kinds;
     }
     row = specdec__recycle_find_entry(r, place->tail, place->known, &length);
     if (row)
-        specdec__ngram_list_row(list, row, -1,
-                                index->trust[list->streak][SPECDEC__NGRAM_FIRST_ROW_SOURCE + (length > 1)]);
+        specdec__ngram_list_recycled_tokens(list, row, -1,
+                                            index->trust[list->streak][SPECDEC__NGRAM_FIRST_ROW_SOURCE + (length > 1)]);
     row = place->root && place->known > 1 ? specdec__recycle_find_entry(r, place->tail + 1, place->known - 1,
                                                                         &length) : NULL;
     if (row)
-        specdec__ngram_list_row(list, row, place->tail[0], index->trust[list->streak][0]);
+        specdec__ngram_list_recycled_tokens(list, row, place->tail[0], index->trust[list->streak][0]);
     for (k = 0; k < list->stage_count; k++) {
         const float right = list->stages[k].trust->right / list->stages[k].trust->tried;
 
@@ -669,7 +669,7 @@ static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ng
 
 /* Updates the trust in the sources of a path's continuations from the token that followed the path. Returns 1 if that
    was the most probable token, else 0. */
-static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
+static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngram_path *place, int32_t token)
 {
     specdec__ngram_list list;
     int k, at, best = 0, right = 0;
@@ -682,7 +682,7 @@ static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngra
         right = at >= 0 && at < list.stages[k].end;
         trust->tried += 1;
         trust->right += (float)right;
-        if (trust->tried > SPECDEC__NGRAM_MOST_TRIALS) {
+        if (trust->tried > SPECDEC__NGRAM_MAX_COUNTED_USES) {
             trust->tried *= 0.98f;
             trust->right *= 0.98f;
         }
@@ -696,7 +696,7 @@ static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngra
    token's odds are multiplied by the root of the factor that would be exact if the shares were the target's
    probabilities; those of tokens that are not listed, by the root of the usual factor. noise: the row of noise of the
    position. */
-static void specdec__ngram_lift_shares(specdec__ngram_list *list, uint64_t noise)
+static void specdec__ngram_raise_shares_by_noise(specdec__ngram_list *list, uint64_t noise)
 {
     float rest = 1, sum;
     int i;
@@ -715,46 +715,46 @@ static void specdec__ngram_lift_shares(specdec__ngram_list *list, uint64_t noise
 }
 
 /* Returns whether draft token a is added to the tree before b: it is more probable, or as probable and older. */
-SPECDEC__INLINE int specdec__ngram_offer_before(specdec__ngram_offer a, specdec__ngram_offer b)
+SPECDEC__INLINE int specdec__ngram_candidate_before(specdec__ngram_candidate a, specdec__ngram_candidate b)
 {
     return a.probability > b.probability || (!(a.probability < b.probability) && a.order < b.order);
 }
 
 /* The order of the heap of draft tokens, whose first item is the best one. */
-#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_offer_before(b, a)
-SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_offer, void, SPECDEC__NGRAM_ORDER)
+#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_candidate_before(b, a)
+SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_candidate, void, SPECDEC__NGRAM_ORDER)
 
 /* Adds a draft token to the heap of those that may be added to the tree. */
-static void specdec__ngram_push_offer(specdec__ngram *index, specdec__ngram_offer offer)
+static void specdec__ngram_push_candidate(specdec__ngram *index, specdec__ngram_candidate candidate)
 {
-    int at = index->offer_count++;
+    int at = index->candidate_count++;
 
-    offer.order = index->offer_order++;
-    for (; at > 0 && specdec__ngram_offer_before(offer, index->offers[(at - 1) / 2]); at = (at - 1) / 2)
-        index->offers[at] = index->offers[(at - 1) / 2];
-    index->offers[at] = offer;
+    candidate.order = index->candidate_order++;
+    for (; at > 0 && specdec__ngram_candidate_before(candidate, index->candidates[(at - 1) / 2]); at = (at - 1) / 2)
+        index->candidates[at] = index->candidates[(at - 1) / 2];
+    index->candidates[at] = candidate;
 }
 
 /* Removes the best draft token from the heap, and returns it. */
-static specdec__ngram_offer specdec__ngram_take_offer(specdec__ngram *index)
+static specdec__ngram_candidate specdec__ngram_pop_best_candidate(specdec__ngram *index)
 {
-    specdec__ngram_offer best = index->offers[0];
+    specdec__ngram_candidate best = index->candidates[0];
 
-    index->offers[0] = index->offers[--index->offer_count];
-    specdec__ngram_sink(index->offers, NULL, index->offer_count, 0);
+    index->candidates[0] = index->candidates[--index->candidate_count];
+    specdec__ngram_sink(index->candidates, NULL, index->candidate_count, 0);
     return best;
 }
 
 /* Adds the continuations of a node to the heap: the most probable tokens of a list, at most SPECDEC__NGRAM_CHILDREN,
    whose paths are more probable than `least`. from: the draft token that became the node. */
-static void specdec__ngram_push_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
-                                     specdec__ngram_list *list, float least)
+static void specdec__ngram_push_continuations(specdec__ngram *index, int node, const specdec__ngram_candidate *from,
+                                              specdec__ngram_list *list, float least)
 {
-    specdec__ngram_offer offer = *from;
+    specdec__ngram_candidate candidate = *from;
     int i, k, best;
 
-    offer.parent = node;
-    offer.depth = from->depth + 1;
+    candidate.parent = node;
+    candidate.depth = from->depth + 1;
     for (k = 0; k < list->count && k < SPECDEC__NGRAM_CHILDREN; k++) {
         specdec__ngram_item item;
 
@@ -763,20 +763,19 @@ static void specdec__ngram_push_list(specdec__ngram *index, int node, const spec
         item = list->items[best];
         list->items[best] = list->items[k];
         list->items[k] = item;
-        offer.token = item.token;
-        offer.probability = from->probability * item.probability;
-        offer.streak = k ? 0 : from->streak + 1;
-        if (!(offer.probability > least))
+        candidate.token = item.token;
+        candidate.probability = from->probability * item.probability;
+        candidate.streak = k ? 0 : from->streak + 1;
+        if (!(candidate.probability > least))
             return;
-        specdec__ngram_push_offer(index, offer);
+        specdec__ngram_push_candidate(index, candidate);
     }
 }
 
 /* Sets *place to the path that ends with a node of a tree, whose root is the last token of text[length]. The caller
    sets the members run and streak. */
-static void specdec__ngram_set_place(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens,
-                                     int node,
-                                     const int32_t *text, int length)
+static void specdec__ngram_set_path(specdec__ngram_path *place, const specdec_tree *tree, const int32_t *tokens,
+                                    int node, const int32_t *text, int length)
 {
     int n = 0;
 
@@ -805,12 +804,12 @@ static int32_t specdec__ngram_longest_run(const specdec__ngram *index, const spe
    SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
 static specdec_result specdec__ngram_propose_tree(specdec__ngram *index, const specdec__ngram_reader *reader,
                                                   specdec_tree *tree, int32_t *tokens, float *probability,
-                                                  const specdec__ngram_wish *wish, specdec_error *error)
+                                                  const specdec__ngram_tree_limits *wish, specdec_error *error)
 {
     const int n = wish->n;
-    specdec__ngram_offer offer;
+    specdec__ngram_candidate candidate;
     specdec__ngram_list list;
-    specdec__ngram_place place;
+    specdec__ngram_path place;
 
     if (!tree || !tree->parents || !tree->ranks || !tokens || !probability || n < 1 || n > index->size.max_nodes ||
         wish->d < 1 || !(wish->least >= 0.0f))
@@ -819,32 +818,33 @@ static specdec_result specdec__ngram_propose_tree(specdec__ngram *index, const s
     if (n > tree->capacity)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the tree needs %d nodes, its arrays hold %d", n,
                              tree->capacity);
-    memset(&offer, 0, sizeof offer);
-    offer.run = specdec__ngram_longest_run(index, reader);
-    offer.probability = 1.0f;
-    offer.parent = -1;
-    offer.streak = reader->streak_at == reader->length ? reader->streak : 0;
-    index->offer_count = index->offer_order = 0;
-    for (tree->n = 0;; offer = specdec__ngram_take_offer(index)) {
+    memset(&candidate, 0, sizeof candidate);
+    candidate.run = specdec__ngram_longest_run(index, reader);
+    candidate.probability = 1.0f;
+    candidate.parent = -1;
+    candidate.streak = reader->streak_at == reader->length ? reader->streak : 0;
+    index->candidate_count = index->candidate_order = 0;
+    for (tree->n = 0;; candidate = specdec__ngram_pop_best_candidate(index)) {
         int node = tree->n++;
 
-        specdec__tree_put_node(tree, node, offer.parent, node ? specdec__tree_next_rank(tree, node, offer.parent) : 0);
-        probability[node] = offer.probability;
+        specdec__tree_put_node(tree, node, candidate.parent,
+                               node ? specdec__tree_next_rank(tree, node, candidate.parent) : 0);
+        probability[node] = candidate.probability;
         if (node > 0) {
-            tokens[node] = offer.token;
-            offer.run = specdec__ngram_step_run(index, offer.run, offer.token);
+            tokens[node] = candidate.token;
+            candidate.run = specdec__ngram_longest_run_after_token(index, candidate.run, candidate.token);
         }
-        if (offer.depth + 1 < wish->d && node + 1 < n) {
-            specdec__ngram_set_place(&place, tree, tokens, node, reader->text, reader->length);
-            place.run = offer.run;
-            place.streak = offer.streak;
+        if (candidate.depth + 1 < wish->d && node + 1 < n) {
+            specdec__ngram_set_path(&place, tree, tokens, node, reader->text, reader->length);
+            place.run = candidate.run;
+            place.streak = candidate.streak;
             specdec__ngram_list_continuations(index, &list, &place);
             if (wish->coupled)
-                specdec__ngram_lift_shares(&list, specdec__sample_noise_row(wish->seed,
-                                                                            (uint64_t)(reader->length + offer.depth)));
-            specdec__ngram_push_list(index, node, &offer, &list, wish->least);
+                specdec__ngram_raise_shares_by_noise(
+                    &list, specdec__sample_noise_row(wish->seed, (uint64_t)(reader->length + candidate.depth)));
+            specdec__ngram_push_continuations(index, node, &candidate, &list, wish->least);
         }
-        if (tree->n == n || index->offer_count == 0)
+        if (tree->n == n || index->candidate_count == 0)
             return SPECDEC_OK;
     }
 }

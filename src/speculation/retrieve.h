@@ -21,20 +21,20 @@ SPECDEC__FOR_SIZE
                                              (docs/measured.md) */
 
 /* What the small cache holds of a sequence: some chunks of its keys and values, and its newest tokens. */
-typedef struct specdec__retrieved {
+typedef struct specdec__retrieved_sequence {
     specdec__view view;  /* slots of the small cache: first those of the chunks, then those of the sequence's tokens
                             from index `from` on */
     int from;            /* index of the first token behind the chunks; 0: the small cache holds nothing of the
                             sequence */
     int exact;           /* tokens from index `from` on whose keys are copies of the target's; keys behind them were
                             computed with the small cache */
-} specdec__retrieved;
+} specdec__retrieved_sequence;
 
 /* The small caches of a target, one for each sequence, and how their chunks of keys are chosen. */
 typedef struct specdec__retrieval {
     const specdec__context *target;  /* the target's context */
     float *logits;              /* (nodes of a step, vocab): logits of a step with the small cache */
-    specdec__retrieved *sequences; /* (sequences): what the small cache holds of each */
+    specdec__retrieved_sequence *sequences; /* (sequences): what the small cache holds of each */
     int chunk, chunks;          /* tokens of a chunk; chunks of a sequence that the small cache holds */
     int recent, most;           /* tokens behind the chunks that the small cache holds: at first, and at most */
     float *scores;              /* (threads, 5, candidates): scores of a sequence's chunks, then scratch for the parts
@@ -117,7 +117,7 @@ static void specdec__retrieve_find_dimensions(const specdec__context *c, const s
 }
 
 /* Running sums of the attention of up to four queries of row 0: in all, and of each chunk of keys. */
-typedef struct specdec__attending {
+typedef struct specdec__chunk_attention {
     specdec__scratch *scratch;     /* the thread's buffers: queries and scores */
     const specdec__layer *layer;   /* the layer whose keys are scored */
     int few_dimensions;            /* number of dimensions that scores are computed from; 0: all */
@@ -126,12 +126,12 @@ typedef struct specdec__attending {
     float *chunks;      /* (4, candidates): the part of each query's sum that is a chunk's */
     int query, count;   /* index of the first of the queries; number of queries */
     float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of attention weights */
-} specdec__attending;
+} specdec__chunk_attention;
 
 /* Computes scratch->scores (count, 64): the products of `count` queries with the 64 keys of a page, in the few largest
    dimensions. */
-static void specdec__retrieve_score_by_few(const specdec__context *c, const specdec__attending *t,
-                                           const unsigned char *keys)
+static void specdec__retrieve_score_by_few_dimensions(const specdec__context *c, const specdec__chunk_attention *t,
+                                                      const unsigned char *keys)
 {
     const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
     int i;
@@ -152,14 +152,14 @@ static void specdec__retrieve_score_by_few(const specdec__context *c, const spec
 
 /* Adds the keys in a segment of the target's view to the running attention sums. keys: the keys of the segment's page
    and kv head. */
-static void specdec__retrieve_add_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
+static void specdec__retrieve_add_segment(specdec__context *c, specdec__chunk_attention *t, const specdec__retrieval *r,
                                           const specdec__segment *a, const unsigned char *keys)
 {
     float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
     int q, k, at, end;
 
     if (t->few_dimensions)
-        specdec__retrieve_score_by_few(c, t, keys);
+        specdec__retrieve_score_by_few_dimensions(c, t, keys);
     else
         specdec__forward_compute_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim,
                                              SPECDEC__KEYS, specdec__forward_query_column(c, t->layer, 0, t->query),
@@ -189,7 +189,7 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
     const int group = layer->shape.heads / layer->shape.kv_heads;
     const specdec__segments *s = &r->whole->span[SPECDEC__WHOLE];
     const size_t row = (size_t)r->candidates * sizeof *scores;
-    specdec__attending t;
+    specdec__chunk_attention t;
     int i, q;
 
     memset(scores, 0, row);
@@ -229,7 +229,7 @@ static void specdec__retrieve_choose_chunks(const specdec__kernels *kernels, flo
 
 /* The function `recall` of the context with the small cache: chooses the chunks of a layer, head by head, and copies
    them over the former ones. Layers that share another layer's keys share its chunks. */
-static void specdec__retrieve_recall_layer(specdec__context *c, int thread, const specdec__layer *layer)
+static void specdec__retrieve_copy_chosen_chunks(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->before_attention_argument;
     float *scores = r->scores + 5 * (size_t)thread * (size_t)r->candidates;
@@ -273,7 +273,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.reserved_nodes = 2 * room.step_nodes + room.max_views * nodes;
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.step_nodes += r->chunks * chunk;
-    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.max_views);
+    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved_sequence, room.max_views);
     for (i = 0; i < room.max_views; i++)
         specdec__context_init_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
     if (!specdec__kv_types[target->kv.type].has_codes)
@@ -302,7 +302,7 @@ static int specdec__retrieve_reserve_tokens(specdec__retrieval *r, specdec__view
    the next step chooses, and exact copies of the keys behind them. Returns 0 if there is no room, else 1. */
 static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const specdec__view *whole)
 {
-    specdec__retrieved *t = &r->sequences[at];
+    specdec__retrieved_sequence *t = &r->sequences[at];
     const int kept = r->chunks * r->chunk, committed = whole->length;
     int layer, head, n, i, from;
 
@@ -341,7 +341,7 @@ static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
 
     r->context = *r->target;
     r->context.kv = kv;
-    r->context.before_attention = stale ? specdec__retrieve_recall_layer : NULL;
+    r->context.before_attention = stale ? specdec__retrieve_copy_chosen_chunks : NULL;
     r->context.before_attention_argument = r;
     r->context.logits = r->logits;
     memset(r->context.taps, 0, sizeof r->context.taps);

@@ -16,9 +16,9 @@
                                              chosen; a multiple of 64 */
 #define SPECDEC__ROW_LEAST_TOKENS    4096 /* tokens of a row of logits, at least, for blocks to pay */
 #define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks of a row in which a top-p set is searched, at most */
-#define SPECDEC__ROW_ROUNDS   4    /* draws from the whole row before the top-p set is listed */
-#define SPECDEC__ROW_ROUNDING 1e-6 /* sums that differ by less than this part of the whole may be equal, as floats are
-                                      rounded */
+#define SPECDEC__ROW_NUCLEUS_DRAWS   4    /* draws from the whole row before the top-p set is listed */
+#define SPECDEC__ROW_SUM_TOLERANCE 1e-6 /* sums that differ by less than this part of the whole may be equal, as floats
+                                           are rounded */
 
 /* How the target and drafters choose tokens from logits: settings of sampling, the constraint, and memory for
    candidates. */
@@ -100,7 +100,7 @@ static int specdec__row_list_best_blocks(const specdec__row *row, int k)
     blocks = items + row->size / 2 - count;
     specdec__row_find_blocks(row, blocks, k);
     least = blocks[k - 1].logit;
-    if (!(least >= -SPECDEC__SAMPLE_LARGEST))
+    if (!(least >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
         return 0;
     for (i = 0; i < k; i++)
         found = specdec__row_collect_block(row, blocks[i].token, least, items, found);
@@ -153,16 +153,16 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
     row->size = size;
     row->candidates.items = chooser->items;
     if (specdec__sample_alters_logits(s)) {
-        first = specdec__sampler_alter_row(&in, logits, chooser->items, chain, length);
-        row->logits = specdec__sampler_row(chooser->items, size);
+        first = specdec__sampler_alter_logits(&in, logits, chooser->items, chain, length);
+        row->logits = specdec__sampler_logits_row(chooser->items, size);
     }
     row->highest = row->kernels->largest(row->logits, size);
     next += first;
     length -= first;
     heated = length && next[length - 1] == SPECDEC_SAMPLER_TEMPERATURE && !(s->temperature_range > 0.0f);
-    if (!(s->temperature > 1e-6f) || !(row->highest >= -SPECDEC__SAMPLE_LARGEST) ||
-        !(row->highest <= SPECDEC__SAMPLE_LARGEST)) {
-        specdec__sample_list_row(&row->candidates, &in, logits);
+    if (!(s->temperature > 1e-6f) || !(row->highest >= -SPECDEC__SAMPLE_LARGEST_FLOAT) ||
+        !(row->highest <= SPECDEC__SAMPLE_LARGEST_FLOAT)) {
+        specdec__sample_apply_samplers(&row->candidates, &in, logits);
         return;
     }
     if (length == heated || (length == 1 + heated && next[0] == SPECDEC_SAMPLER_TOP_P)) {
@@ -173,21 +173,21 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
     if ((count = specdec__row_run_first_sampler(row, s, next[0])) > 0)
         row->candidates.count = specdec__sampler_run_chain(&in, next + 1, length - 1, chooser->items, count);
     else
-        specdec__sample_list_row(&row->candidates, &in, logits);
+        specdec__sample_apply_samplers(&row->candidates, &in, logits);
 }
 
 /* --- top-p ------------------------------------------------------------------------------------------------------- */
 
 /* Sums of the weights e^(logit - largest logit) of a row. */
-typedef struct specdec__row_mass {
+typedef struct specdec__row_weight_sums {
     double all, before; /* sum over all tokens; sum over the tokens that come before a certain one */
-} specdec__row_mass;
+} specdec__row_weight_sums;
 
 /* Sums the weights e^(logit - largest logit) over all tokens of a row, and over those that come before `limit`. */
-static specdec__row_mass specdec__row_sum_weights(const specdec__row *row, specdec_candidate limit)
+static specdec__row_weight_sums specdec__row_sum_weights(const specdec__row *row, specdec_candidate limit)
 {
     double lanes[32] = {0};
-    specdec__row_mass mass = {0, 0};
+    specdec__row_weight_sums mass = {0, 0};
     /* lower tokens count with the same logit, too: all above the next lower float; -0 is not one */
     const uint32_t bits = specdec__bits_from_float(limit.logit < 0.0f ? limit.logit : -0.0f);
     int i;
@@ -204,17 +204,17 @@ static specdec__row_mass specdec__row_sum_weights(const specdec__row *row, specd
 /* Returns whether two sums differ by no more than rounding errors. all: the sum of the whole row. */
 SPECDEC__INLINE int specdec__row_sums_equal(double sum, double wanted, double all)
 {
-    return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
+    return sum - wanted < SPECDEC__ROW_SUM_TOLERANCE * all && wanted - sum < SPECDEC__ROW_SUM_TOLERANCE * all;
 }
 
 /* Makes a list of the row's top-p set from the blocks with the largest logits. Returns how many candidates; 0: the set
    has tokens of other blocks, or rounding decides whether it has. */
-static int specdec__row_list_nucleus_few(const specdec__row *row)
+static int specdec__row_list_nucleus_of_blocks(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
     const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS_BLOCKS, row->size / SPECDEC__ROW_BLOCK_TOKENS / 8);
     const int count = specdec__row_list_best_blocks(row, most);
-    specdec__row_mass mass;
+    specdec__row_weight_sums mass;
     double wanted, reached = 0;
     int i, kept;
 
@@ -227,7 +227,7 @@ static int specdec__row_list_nucleus_few(const specdec__row *row)
     wanted = (double)row->top_p * mass.all;
     if (mass.before < wanted || specdec__row_sums_equal(mass.before, wanted, mass.all))
         return 0;
-    kept = specdec__sampler_keep_share(items, count, NULL, wanted, 0);
+    kept = specdec__sampler_keep_probability_share(items, count, NULL, wanted, 0);
     for (i = 0; i < kept - 1; i++)
         reached += (double)specdec__exp(items[i].logit);
     return specdec__row_sums_equal(reached, wanted, mass.all) ||
@@ -239,13 +239,13 @@ static int specdec__row_list_nucleus_few(const specdec__row *row)
 static void specdec__row_list_nucleus(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
-    float *all = specdec__sampler_row(items, row->size);
-    int i, count = specdec__row_list_nucleus_few(row);
+    float *all = specdec__sampler_logits_row(items, row->size);
+    int i, count = specdec__row_list_nucleus_of_blocks(row);
 
     if (!count) {
         for (i = 0; row->logits != all && i < row->size; i++)
             all[i] = specdec__sample_clean_logit(row->logits[i]);
-        count = specdec__sampler_list_row(items, row->size);
+        count = specdec__sampler_row_to_list(items, row->size);
         count = specdec__sampler_keep_top_p(items, count, row->top_p);
     }
     for (i = 0; i < count; i++)
@@ -274,7 +274,7 @@ static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row,
 
             candidate.token = i;
             candidate.logit = specdec__row_logit(row, i);
-            if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST) ||
+            if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT) ||
                 (limit && !specdec__sample_comes_before(candidate, *limit)))
                 continue;
             candidate.logit = candidate.logit / row->temperature;
@@ -292,8 +292,8 @@ static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_ro
     specdec_candidate limit = {0, 0}, worst = {0, 0};
     int round, i, held;
 
-    for (round = 0; round < SPECDEC__ROW_ROUNDS; round++, limit = worst) {
-        specdec__row_mass mass;
+    for (round = 0; round < SPECDEC__ROW_NUCLEUS_DRAWS; round++, limit = worst) {
+        specdec__row_weight_sums mass;
         double wanted;
 
         held = specdec__row_search_best(row, noise_row, round ? &limit : NULL, k, best);

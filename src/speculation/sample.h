@@ -8,7 +8,7 @@
 #include "../base/op.h"
 #include "../kernel/kernel.h"
 
-#define SPECDEC__SAMPLE_LARGEST 3.40282347e38f /* the largest float */
+#define SPECDEC__SAMPLE_LARGEST_FLOAT 3.40282347e38f /* the largest float */
 
 /* Members of specdec_sampling that files and messages of a cluster hold as words of 32 bits: X(member, words). */
 #define SPECDEC__SAMPLE_MEMBERS(X) \
@@ -62,7 +62,7 @@ SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t posit
 
 /* Returns 32 random bits, a function of (seed, position, token) that is the same on all machines. Token ids are below
    2^31; uniform random numbers use the ids above. */
-static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position, uint32_t token)
+static SPECDEC__UNUSED uint32_t specdec__noise_bits(uint64_t seed, uint64_t position, uint32_t token)
 {
     return (uint32_t)(specdec__noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
 }
@@ -142,9 +142,9 @@ static void specdec__sample_select_first(const float *center, specdec_candidate 
 /* Returns a logit that can be compared: NaN becomes -infinity, +infinity the largest float. */
 SPECDEC__INLINE float specdec__sample_clean_logit(float logit)
 {
-    if (!(logit >= -SPECDEC__SAMPLE_LARGEST))
+    if (!(logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
         return specdec__float_from_bits(0xff800000u);
-    return logit > SPECDEC__SAMPLE_LARGEST ? SPECDEC__SAMPLE_LARGEST : logit;
+    return logit > SPECDEC__SAMPLE_LARGEST_FLOAT ? SPECDEC__SAMPLE_LARGEST_FLOAT : logit;
 }
 
 /* Inserts a candidate into the sorted list best[held], of which the k best candidates are kept. Returns the new number

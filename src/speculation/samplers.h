@@ -17,8 +17,8 @@
                                                  repetition_window 0 */
 #define SPECDEC__SAMPLE_SORTED_FIRST  64   /* candidates that are sorted first for a top-p set; then 8 times as many,
                                               and so on */
-#define SPECDEC__SAMPLE_DRY_LONGEST   1024 /* DRY: tokens of a repetition that raise the penalty, at most */
-#define SPECDEC__SAMPLE_XTC_DECISION 0x7fffffffu /* index of XTC's random number among the uniform numbers of a
+#define SPECDEC__SAMPLE_DRY_MAX_TOKENS   1024 /* DRY: tokens of a repetition that raise the penalty, at most */
+#define SPECDEC__SAMPLE_XTC_NUMBER_INDEX 0x7fffffffu /* index of XTC's random number among the uniform numbers of a
                                                     position */
 #define SPECDEC__SAMPLER_CHAIN_LENGTH   16   /* samplers that a sampler chain has, at most */
 #define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* mirostat's index in specdec__samplers */
@@ -113,14 +113,14 @@ static int specdec__sampler_breaks_repetition(const specdec__sampler_input *in, 
 
 /* DRY: returns the number of tokens of the longest repetition whose penalty is a finite float. allowed: tokens of a
    repetition without penalty. */
-static int specdec__sampler_dry_longest(const specdec_sampling *s, int allowed)
+static int specdec__sampler_dry_max_length(const specdec_sampling *s, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or_default(s->dry_base, 1.75f));
     const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f;
 
-    return most > 0.0f && most < (float)(SPECDEC__SAMPLE_DRY_LONGEST - 1)
-               ? specdec__min_int(allowed, SPECDEC__SAMPLE_DRY_LONGEST) + 1 + (int)most
-               : specdec__max_int(allowed, SPECDEC__SAMPLE_DRY_LONGEST);
+    return most > 0.0f && most < (float)(SPECDEC__SAMPLE_DRY_MAX_TOKENS - 1)
+               ? specdec__min_int(allowed, SPECDEC__SAMPLE_DRY_MAX_TOKENS) + 1 + (int)most
+               : specdec__max_int(allowed, SPECDEC__SAMPLE_DRY_MAX_TOKENS);
 }
 
 /* DRY: returns what is subtracted from the logit of a token that would lengthen a repetition of `length` tokens.
@@ -141,7 +141,7 @@ static void specdec__sampler_alter_by_dry(const specdec__sampler_input *in, floa
     const int count = s->dry_window ? specdec__min_int(s->dry_window, in->recent_count) : in->recent_count;
     const int allowed = s->dry_allowed_length ? s->dry_allowed_length : 2;
     const int32_t *last = in->recent + in->recent_count - 1; /* last[-i]: the i-th from the end */
-    int most = specdec__min_int(count, specdec__sampler_dry_longest(s, allowed)), back, length, i;
+    int most = specdec__min_int(count, specdec__sampler_dry_max_length(s, allowed)), back, length, i;
 
     for (i = 0; i < most; i++)
         if (specdec__sampler_breaks_repetition(in, last[-i]))
@@ -218,7 +218,7 @@ static double specdec__sampler_sum_weights(const specdec_candidate *items, int c
 
 /* Keeps the candidates whose logits are at least the best logit plus `least`, which is below 0. Returns how many are
    left. */
-static int specdec__sampler_keep_above(specdec_candidate *items, int count, float least)
+static int specdec__sampler_keep_logits_above(specdec_candidate *items, int count, float least)
 {
     const float best = specdec__sampler_best_logit(items, count);
     int i, kept = 0;
@@ -231,8 +231,8 @@ static int specdec__sampler_keep_above(specdec_candidate *items, int count, floa
 
 /* Keeps the first candidates, sorted by the distance of their logits from *center or (center NULL) by logit, until
    their sum of e^(logit - best) reaches `wanted` (more 1: exceeds it). Returns how many are left. */
-static int specdec__sampler_keep_share(specdec_candidate *items, int count, const float *center, double wanted,
-                                       int more)
+static int specdec__sampler_keep_probability_share(specdec_candidate *items, int count, const float *center,
+                                                   double wanted, int more)
 {
     const float best = specdec__sampler_best_logit(items, count);
     int i = 0, ready = specdec__min_int(SPECDEC__SAMPLE_SORTED_FIRST, count);
@@ -297,7 +297,7 @@ static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_ca
     const double total = specdec__sampler_sum_weights(items, count, best, &mean);
     const float center = (float)(mean + (double)best);
 
-    return specdec__sampler_keep_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
+    return specdec__sampler_keep_probability_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
 }
 
 /* Top-p: keeps the most probable candidates until their probabilities add up to top_p: Holtzman et al. 2019, arXiv
@@ -310,7 +310,7 @@ static int specdec__sampler_keep_top_p(specdec_candidate *items, int count, floa
 
     for (i = 0; i < count; i++)
         total += (double)specdec__exp(items[i].logit - best);
-    return specdec__sampler_keep_share(items, count, NULL, total * (double)top_p, 0);
+    return specdec__sampler_keep_probability_share(items, count, NULL, total * (double)top_p, 0);
 }
 
 /* Top-p, with the top_p of the settings. Returns how many candidates are left. */
@@ -323,7 +323,7 @@ static int specdec__sampler_top_p(const specdec__sampler_input *in, specdec_cand
    2407.01082. Returns how many are left. */
 static int specdec__sampler_min_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    return specdec__sampler_keep_above(items, count, specdec__log(in->sampling->min_p));
+    return specdec__sampler_keep_logits_above(items, count, specdec__log(in->sampling->min_p));
 }
 
 /* XTC (https://github.com/oobabooga/text-generation-webui/pull/6335): with some probability removes all candidates
@@ -338,7 +338,7 @@ static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candid
 
     chance.seed = in->sampling->seed;
     chance.position = (uint64_t)in->recent_count;
-    chance.decision = SPECDEC__SAMPLE_XTC_DECISION;
+    chance.decision = SPECDEC__SAMPLE_XTC_NUMBER_INDEX;
     if (threshold > 0.5 || specdec_uniform_next(&chance) > (double)in->sampling->xtc_probability)
         return count;
     total = specdec__sampler_sum_weights(items, count, best, &mean);
@@ -408,7 +408,7 @@ static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_c
 
     least = specdec__log_double(specdec__sampler_sum_weights(items, count, best, &mean)) - most * 0.69314718055994531;
     if (least < 0.0)
-        return specdec__sampler_keep_above(items, count, (float)least);
+        return specdec__sampler_keep_logits_above(items, count, (float)least);
     specdec__sample_select_first(NULL, items, count, 1);
     return 1;
 }
@@ -554,18 +554,18 @@ SPECDEC__FOR_SPEED
 
 /* Returns a row of floats in the second half of items (size). A list that is written from the first item on never
    overwrites a float before it was used. The first half has memory for `size` integers. */
-SPECDEC__INLINE float *specdec__sampler_row(specdec_candidate *items, int size)
+SPECDEC__INLINE float *specdec__sampler_logits_row(specdec_candidate *items, int size)
 {
     return (float *)(void *)items + size;
 }
 
-/* Copies a row of logits to specdec__sampler_row, adds biases, and applies the samplers at the beginning of
+/* Copies a row of logits to specdec__sampler_logits_row, adds biases, and applies the samplers at the beginning of
    chain[length] that change logits. Returns how many samplers it has applied. */
-static int specdec__sampler_alter_row(const specdec__sampler_input *in, const float *logits, specdec_candidate *items,
-                                      const unsigned char *chain, int length)
+static int specdec__sampler_alter_logits(const specdec__sampler_input *in, const float *logits,
+                                         specdec_candidate *items, const unsigned char *chain, int length)
 {
     const specdec_sampling *s = in->sampling;
-    float *row = specdec__sampler_row(items, in->size);
+    float *row = specdec__sampler_logits_row(items, in->size);
     int i;
 
     for (i = 0; i < in->size; i++)
@@ -581,11 +581,11 @@ static int specdec__sampler_alter_row(const specdec__sampler_input *in, const fl
     return i;
 }
 
-/* Turns the row at specdec__sampler_row into a list of candidates, without tokens of probability 0, shifted so that the
-   best logit is 0. Returns how many candidates, at least 1. */
-static int specdec__sampler_list_row(specdec_candidate *items, int size)
+/* Turns the row at specdec__sampler_logits_row into a list of candidates, without tokens of probability 0, shifted so
+   that the best logit is 0. Returns how many candidates, at least 1. */
+static int specdec__sampler_row_to_list(specdec_candidate *items, int size)
 {
-    const float *row = specdec__sampler_row(items, size);
+    const float *row = specdec__sampler_logits_row(items, size);
     float best = specdec__float_from_bits(0xff800000u);
     int i, count = 0;
 
@@ -594,7 +594,7 @@ static int specdec__sampler_list_row(specdec_candidate *items, int size)
     for (i = 0; i < size; i++) {
         float logit = row[i] - best;
 
-        if (logit >= -SPECDEC__SAMPLE_LARGEST) {
+        if (logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT) {
             items[count].token = i;
             items[count++].logit = logit;
         }
@@ -610,11 +610,11 @@ static int specdec__sampler_list_row(specdec_candidate *items, int size)
 #define SPECDEC__SAMPLER_TOKENS(key, a, b) ((a).token < (b).token)
 SPECDEC__HEAP(specdec__sampler_sink, specdec_candidate, void, SPECDEC__SAMPLER_TOKENS)
 
-/* Turns a list of candidates into the row at specdec__sampler_row again, for samplers that change logits and come
-   behind samplers that leave out candidates. */
-static void specdec__sampler_unlist_row(specdec_candidate *items, int count, int size)
+/* Turns a list of candidates into the row at specdec__sampler_logits_row again, for samplers that change logits and
+   come behind samplers that leave out candidates. */
+static void specdec__sampler_list_to_row(specdec_candidate *items, int count, int size)
 {
-    float *row = specdec__sampler_row(items, size);
+    float *row = specdec__sampler_logits_row(items, size);
     int i, token = size - 1;
 
     for (i = count / 2 - 1; i >= 0; i--)
@@ -651,9 +651,9 @@ static int specdec__sampler_run_chain(const specdec__sampler_input *in, const un
             count = sampler->keep_candidates(in, items, count);
             continue;
         }
-        specdec__sampler_unlist_row(items, count, in->size);
-        sampler->alter_row(in, specdec__sampler_row(items, in->size), (int32_t *)(void *)items);
-        count = specdec__sampler_list_row(items, in->size);
+        specdec__sampler_list_to_row(items, count, in->size);
+        sampler->alter_row(in, specdec__sampler_logits_row(items, in->size), (int32_t *)(void *)items);
+        count = specdec__sampler_row_to_list(items, in->size);
     }
     best = specdec__sampler_best_logit(items, count);
     for (i = 0; best < 0.0f && i < count; i++)
@@ -662,14 +662,15 @@ static int specdec__sampler_run_chain(const specdec__sampler_input *in, const un
 }
 
 /* Turns a row of logits into the list of candidates that all samplers of the settings leave. */
-static void specdec__sample_list_row(specdec_candidates *out, const specdec__sampler_input *in, const float *logits)
+static void specdec__sample_apply_samplers(specdec_candidates *out, const specdec__sampler_input *in,
+                                           const float *logits)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
     const int length = specdec__sampler_write_chain(in->sampling, chain);
-    const int first = specdec__sampler_alter_row(in, logits, out->items, chain, length);
+    const int first = specdec__sampler_alter_logits(in, logits, out->items, chain, length);
 
     out->greedy = !(in->sampling->temperature > 0.0f);
-    out->count = specdec__sampler_list_row(out->items, in->size);
+    out->count = specdec__sampler_row_to_list(out->items, in->size);
     out->count = specdec__sampler_run_chain(in, chain + first, length - first, out->items, out->count);
 }
 
@@ -690,6 +691,6 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
     in.size = vocab;
     in.recent = recent;
     in.recent_count = recent_count;
-    specdec__sample_list_row(out, &in, logits);
+    specdec__sample_apply_samplers(out, &in, logits);
     return SPECDEC_OK;
 }

@@ -152,7 +152,7 @@ static int specdec__settle_find_leaders(specdec__settling *w, int leaders, const
             w->count = specdec__sample_insert_best(w->found, w->count, leaders, candidate);
         }
     }
-    while (w->count && !(w->found[w->count - 1].logit >= -SPECDEC__SAMPLE_LARGEST))
+    while (w->count && !(w->found[w->count - 1].logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
         w->count--;
     return w->count > 0;
 }
@@ -180,7 +180,7 @@ static float specdec__settle_lowest_bound(const specdec__settling *w, const spec
             held = specdec__sample_insert_best(best, held, k, w->found[i]);
     }
     if (held < k)
-        return -SPECDEC__SAMPLE_LARGEST;
+        return -SPECDEC__SAMPLE_LARGEST_FLOAT;
     return best[k - 1].logit - (largest * need->factor + need->reach) * 4.8e-7f;
 }
 
@@ -193,7 +193,7 @@ static int specdec__settle_add_lists(specdec__settling *w, const specdec__settle
         for (i = 0; i < lists[l].count; i++) {
             const int32_t token = specdec__settle_list_token(&lists[l], i);
 
-            if (token < 0 || token >= w->vocab || !(w->row[token] >= -SPECDEC__SAMPLE_LARGEST))
+            if (token < 0 || token >= w->vocab || !(w->row[token] >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
                 continue; /* the last: it was found already */
             if (w->count == w->most)
                 return 0;
@@ -250,9 +250,8 @@ static int specdec__settle_find_by_noise(specdec__settling *w, float heat, uint6
             candidate.logit = w->row[i] - highest;
             candidate.logit = candidate.logit / heat;
             lifted.token = w->vocab; /* so that a token with as much noise as the best one takes its place, too */
-            if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST) || !specdec__sample_try_candidate(&lifted, 1, 1, candidate,
-                                                                                           noise) ||
-                lifted.token != i)
+            if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST_FLOAT) ||
+                !specdec__sample_try_candidate(&lifted, 1, 1, candidate, noise) || lifted.token != i)
                 continue;
             if (w->count == w->most)
                 return 0;

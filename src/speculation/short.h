@@ -30,7 +30,7 @@ SPECDEC__FOR_SIZE
 
 /* A short vocabulary of a drafter: copies of some rows of its output matrix, which tokens these rows belong to, and
    what a level costs with the copies and with the whole matrix. */
-typedef struct specdec__short {
+typedef struct specdec__short_vocabulary {
     const specdec__matrix *full_matrix; /* (tokens, columns): the output matrix with all rows */
     specdec__matrix matrix;      /* (rows, columns): the copied rows, in tiles */
     unsigned char *tiles;        /* memory of `matrix`: tiles of 16 rows, interleaved */
@@ -53,7 +53,7 @@ typedef struct specdec__short {
     double mean_levels;               /* mean number of levels of a draft tree */
     double written_tokens, missed_tokens; /* decoded tokens; those of them without a copied row; older ones weigh
                                              less */
-} specdec__short;
+} specdec__short_vocabulary;
 
 /* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the number
    that the caller asks for (0: as many as pay, -1: none); level: bytes of weights that a level reads. */
@@ -70,7 +70,7 @@ static int specdec__short_count_rows(const specdec__matrix *full, int wanted, si
 
 /* Gives copied row `row` to a token. worth: how often the clock passes over the row at first. Returns the token that
    had the row. */
-static int32_t specdec__short_put_token(specdec__short *s, int row, int32_t token, int worth)
+static int32_t specdec__short_set_row_token(specdec__short_vocabulary *s, int row, int32_t token, int worth)
 {
     const int32_t before = s->ids[row];
 
@@ -94,8 +94,8 @@ static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
 
 /* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences, from an arena. level: bytes of
    weights that a level reads with all rows. */
-static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
-                                const specdec__vocab *vocab, specdec__arena *arena)
+static void specdec__short_init(specdec__short_vocabulary *s, const specdec__matrix *full, int rows, int texts,
+                                size_t level, const specdec__vocab *vocab, specdec__arena *arena)
 {
     const size_t tile_bytes = specdec__matrix_tile_bytes(full), bytes = full->row_bytes * (size_t)full->rows;
     int i;
@@ -125,12 +125,12 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
     for (i = rows; s->noted_tokens && i < full->rows && i < (int)vocab->count; i++)
         if (s->clock_hand > rows / 2 &&
             (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_is_end(vocab, i)))
-            specdec__short_put_token(s, s->clock_hand--, i, SPECDEC__SHORT_MOST_PASSES);
+            specdec__short_set_row_token(s, s->clock_hand--, i, SPECDEC__SHORT_MOST_PASSES);
 }
 
 /* Notes that a token has occurred in a sequence, and gives it a copied row if it has none. Returns the token that lost
    its row; -1: no token did. */
-static int32_t specdec__short_note_token(specdec__short *s, int32_t token)
+static int32_t specdec__short_note_token(specdec__short_vocabulary *s, int32_t token)
 {
     const int row = s->row_of_token[token];
 
@@ -140,13 +140,13 @@ static int32_t specdec__short_note_token(specdec__short *s, int32_t token)
     }
     for (; s->passes_left[s->clock_hand]; s->clock_hand = s->clock_hand ? s->clock_hand - 1 : s->matrix.rows - 1)
         s->passes_left[s->clock_hand]--;
-    return specdec__short_put_token(s, s->clock_hand, token, 1);
+    return specdec__short_set_row_token(s, s->clock_hand, token, 1);
 }
 
 /* Notes the new tokens of sequence `at`, up to text[count]. Tokens from id `vocab` on get no rows. whole (vocab): a row
    of logits, in which tokens that lose their rows become -infinity. */
-static void specdec__short_count_text(specdec__short *s, int at, const int32_t *text, int count, int vocab,
-                                      float *whole)
+static void specdec__short_note_sequence(specdec__short_vocabulary *s, int at, const int32_t *text, int count,
+                                         int vocab, float *whole)
 {
     int i = specdec__min_int(s->noted_tokens[at], count);
     const int writes = i && count - i <= SPECDEC_TREE_MAX_DEPTH; /* else it is a prompt */
@@ -168,7 +168,7 @@ static void specdec__short_count_text(specdec__short *s, int at, const int32_t *
 }
 
 /* Copies the rows of all stale tiles from the file's matrix into the tiles. */
-static void specdec__short_copy_rows(specdec__short *s)
+static void specdec__short_copy_rows(specdec__short_vocabulary *s)
 {
     const specdec__matrix *m = &s->matrix;
     const size_t tile_bytes = specdec__matrix_tile_bytes(m), blocks = (size_t)m->columns / m->type->block;
@@ -188,7 +188,7 @@ static void specdec__short_copy_rows(specdec__short *s)
 
 /* Returns the seconds of a level with the copied rows (on 1) or with the whole matrix (on 0): measured, or in
    proportion to bytes. */
-static double specdec__short_level_seconds(const specdec__short *s, int on)
+static double specdec__short_level_seconds(const specdec__short_vocabulary *s, int on)
 {
     const double row = (double)s->full_matrix->row_bytes;
     const double bytes[2] = {s->rest_bytes + row * s->full_matrix->rows, s->rest_bytes + row * s->matrix.rows};
@@ -198,7 +198,7 @@ static double specdec__short_level_seconds(const specdec__short *s, int on)
 
 /* Returns the expected tokens a second of a step with a draft tree. level: seconds of a level; share: the part of all
    tokens that have copied rows; step: seconds of the target's step. */
-static double specdec__short_token_rate(const specdec__short *s, double level, double share, double step)
+static double specdec__short_token_rate(const specdec__short_vocabulary *s, double level, double share, double step)
 {
     const double depth = s->mean_levels > 1 ? s->mean_levels : 1;
     double tokens = 1, path = 1, i;
@@ -210,7 +210,7 @@ static double specdec__short_token_rate(const specdec__short *s, double level, d
 
 /* Chooses whether the next tree is drafted with the copied rows or with the whole matrix. step: seconds of the target's
    step; 0: unknown. */
-static void specdec__short_choose_matrix(specdec__short *s, double step)
+static void specdec__short_choose_matrix(specdec__short_vocabulary *s, double step)
 {
     const double share = s->written_tokens > 0 ? 1 - s->missed_tokens / s->written_tokens : 1;
     int on = 1;
@@ -226,7 +226,7 @@ static void specdec__short_choose_matrix(specdec__short *s, double step)
 }
 
 /* Adds the measured seconds of a level to the mean of the matrix in use. */
-static void specdec__short_add_time(specdec__short *s, double seconds)
+static void specdec__short_add_time(specdec__short_vocabulary *s, double seconds)
 {
     double *mean = &s->seconds[s->in_use];
 

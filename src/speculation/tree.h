@@ -8,7 +8,7 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__MAX_TREE  64       /* nodes of a token tree of the engine, at most */
+#define SPECDEC__MAX_TREE_NODES  64       /* nodes of a token tree of the engine, at most */
 #define SPECDEC__GROWN_CHILDREN    8        /* children that a node of a growing tree gets, at most */
 #define SPECDEC__TREE_NO_SCORE (-1e300) /* the score (expected tokens a step) of a tree that does not exist */
 #define SPECDEC__TREE_SCORE_TIE  1e-12    /* relative difference of two rates of trees up to which they count as
@@ -23,9 +23,9 @@ SPECDEC__INLINE void specdec__tree_put_node(specdec_tree *tree, int i, int paren
 }
 
 /* Returns the first child of a node at or behind index i of the tree, or n where there is none. All children of a node,
-   in order of rank: for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree,
-   node, i + 1)) */
-SPECDEC__INLINE int specdec__tree_child(const specdec_tree *tree, int node, int i)
+   in order of rank: for (i = specdec__tree_next_child(tree, node, node + 1); i < tree->n; i =
+   specdec__tree_next_child(tree, node, i + 1)) */
+SPECDEC__INLINE int specdec__tree_next_child(const specdec_tree *tree, int node, int i)
 {
     while (i < tree->n && tree->parents[i] != node)
         i++;

@@ -22,11 +22,11 @@ SPECDEC__FOR_SIZE
                                             losses */
 #define SPECDEC__TUNE_REST_CREDIT 0.1 /* credit, in plain steps a step, that a resting drafter gets which expects twice
                                          the rate */
-#define SPECDEC__TUNE_REST_STEPS 4       /* steps between two estimates of the rate of a drafter that rests */
+#define SPECDEC__TUNE_REST_ESTIMATE_STEPS 4       /* steps between two estimates of the rate of a drafter that rests */
 #define SPECDEC__TUNE_RANKS 8            /* ranks of children (1st, 2nd, ... most probable) whose acceptance is measured
                                             separately */
-#define SPECDEC__TUNE_BINS 10            /* ranges of a drafter's probability for a token whose acceptance is measured
-                                            separately */
+#define SPECDEC__TUNE_PROBABILITY_RANGES 10            /* ranges of a drafter's probability for a token whose acceptance
+                                                          is measured separately */
 #define SPECDEC__TUNE_DECAY 0.99         /* factor, at each step, of the weight of older observations of acceptance */
 #define SPECDEC__TUNE_DRIFT_SHARE 0.9   /* share of a change in the time of one step width that applies to the times of
                                            all widths */
@@ -67,9 +67,10 @@ typedef struct specdec__tune_drafter {
     double offered[SPECDEC__TUNE_RANKS];  /* by rank: children of accepted nodes that the drafter proposed, and whose
                                              siblings of lower rank were not accepted */
     double accepted[SPECDEC__TUNE_RANKS]; /* by rank: how many of these children were accepted */
-    double share[SPECDEC__TUNE_BINS];     /* by range of probability: sum of the drafter's probabilities for children of
-                                             accepted nodes */
-    double hits[SPECDEC__TUNE_BINS];      /* by range of probability: how many of these children were accepted */
+    double share[SPECDEC__TUNE_PROBABILITY_RANGES];     /* by range of probability: sum of the drafter's probabilities
+                                                           for children of accepted nodes */
+    double hits[SPECDEC__TUNE_PROBABILITY_RANGES];      /* by range of probability: how many of these children were
+                                                           accepted */
 } specdec__tune_drafter;
 
 /* What was measured of the load: the prompt tokens that are prefilled in steps in which other sequences decode. */
@@ -92,8 +93,8 @@ typedef struct specdec__tune {
     int count;                                          /* number of drafters */
     int async;                                          /* index into `steps`: 1: a drafter drafts while the target runs
                                                            a step; 0: none does */
-    specdec__tune_mean steps[2][SPECDEC__MAX_TREE + 1]; /* seconds of the target's steps, by async and by number of
-                                                           nodes */
+    specdec__tune_mean steps[2][SPECDEC__MAX_TREE_NODES + 1]; /* seconds of the target's steps, by async and by number
+                                                                 of nodes */
     specdec__tune_drafter drafters[SPECDEC__MAX_DRAFTERS];  /* (count): what was measured of each drafter */
 } specdec__tune;
 
@@ -111,8 +112,8 @@ static void specdec__tune_add_drafter(specdec__tune *tune, double cost, int rank
         t->offered[i] = 4;
         t->accepted[i] = i ? 0.5 : 2.4;
     }
-    for (i = 0; i < SPECDEC__TUNE_BINS; i++) {
-        t->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
+    for (i = 0; i < SPECDEC__TUNE_PROBABILITY_RANGES; i++) {
+        t->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_PROBABILITY_RANGES;
         t->hits[i] = (cost > 0 ? 0.6 : 1) * t->share[i];
     }
     t->retry_steps = 16;
@@ -137,7 +138,7 @@ static double specdec__tune_plain_seconds(const specdec__tune *tune)
     const specdec__tune_mean *step = tune->steps[tune->async];
     int n = 1;
 
-    while (n < SPECDEC__MAX_TREE && !(step[n].seconds > 0))
+    while (n < SPECDEC__MAX_TREE_NODES && !(step[n].seconds > 0))
         n++;
     return step[n].seconds / (1 + 0.1 * (n - 1));
 }
@@ -155,9 +156,9 @@ static void specdec__tune_estimate_times(const specdec__tune *tune, double *time
     times[0] = 0;
     times[1] = specdec__tune_plain_seconds(tune);
     for (n = 2; n <= most; n++) {
-        for (next = specdec__max_int(next, n); next <= SPECDEC__MAX_TREE && !(step[next].seconds > 0); next++)
+        for (next = specdec__max_int(next, n); next <= SPECDEC__MAX_TREE_NODES && !(step[next].seconds > 0); next++)
             continue;
-        if (next <= SPECDEC__MAX_TREE) {
+        if (next <= SPECDEC__MAX_TREE_NODES) {
             times[n] = times[n - 1] + (step[next].seconds - times[n - 1]) / (next - n + 1);
         } else {
             slope = known > 1 ? (times[known] - times[1]) / (known - 1) : 0;
@@ -173,7 +174,7 @@ static void specdec__tune_estimate_times(const specdec__tune *tune, double *time
 
 /* Writes p[k]: the measured probability that a drafter's child of rank k + 1 is accepted and those of lower ranks are
    not. */
-static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
+static void specdec__tune_acceptance_by_rank(const specdec__tune_drafter *t, double *p)
 {
     double left = 0.999;
     int i;
@@ -185,16 +186,17 @@ static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
 }
 
 /* Returns which range of probabilities a draft token belongs to, by the drafter's probability for it. */
-SPECDEC__INLINE int specdec__tune_share_bin(float probability)
+SPECDEC__INLINE int specdec__tune_probability_range(float probability)
 {
-    return specdec__max_int(0, specdec__min_int(SPECDEC__TUNE_BINS - 1, (int)(probability * SPECDEC__TUNE_BINS)));
+    return specdec__max_int(0, specdec__min_int(SPECDEC__TUNE_PROBABILITY_RANGES - 1,
+                                                (int)(probability * SPECDEC__TUNE_PROBABILITY_RANGES)));
 }
 
 /* Returns the measured probability that a draft token is accepted once its parent is. share: the drafter's own
    probability for it. */
 static double specdec__tune_share_probability(const specdec__tune_drafter *t, float share)
 {
-    int bin = specdec__tune_share_bin(share);
+    int bin = specdec__tune_probability_range(share);
     double p = (double)share * t->hits[bin] / t->share[bin];
 
     return t->certain ? 1 : p < 0.999 ? p : 0.999;
@@ -202,8 +204,8 @@ static double specdec__tune_share_probability(const specdec__tune_drafter *t, fl
 
 /* Computes frontier.probability, the probability that the path from the root is accepted, for all draft tokens from
    index `from` on, by their shares. Tokens deeper than `deepest` levels get 0: they are not verified in this step. */
-static void specdec__tune_set_paths(const specdec__tune_drafter *t, const specdec__draft_tree *drafts,
-                                    specdec__draft_frontier *frontier, int from, int deepest)
+static void specdec__tune_set_path_probabilities(const specdec__tune_drafter *t, const specdec__draft_tree *drafts,
+                                                 specdec__draft_frontier *frontier, int from, int deepest)
 {
     float *probability = frontier->probability;
     int i;
@@ -221,10 +223,10 @@ static void specdec__tune_count_children(specdec__tune_drafter *t, const specdec
 {
     int i, came = 0;
 
-    for (i = specdec__tree_child(&p->drafts.tree, reached, reached + 1); i < p->drafts.tree.n;
-         i = specdec__tree_child(&p->drafts.tree, reached, i + 1)) {
+    for (i = specdec__tree_next_child(&p->drafts.tree, reached, reached + 1); i < p->drafts.tree.n;
+         i = specdec__tree_next_child(&p->drafts.tree, reached, i + 1)) {
         int rank = specdec__min_int(p->drafts.tree.ranks[i], SPECDEC__TUNE_RANKS) - 1;
-        int hit = p->outcome.place[i] >= 0 ? p->outcome.place[i] == node : p->drafts.tokens[i] == token;
+        int hit = p->outcome.merged_node[i] >= 0 ? p->outcome.merged_node[i] == node : p->drafts.tokens[i] == token;
 
         if (p->drafts.tokens[i] < 0)
             continue;
@@ -232,14 +234,14 @@ static void specdec__tune_count_children(specdec__tune_drafter *t, const specdec
         t->accepted[rank] += hit && !came;
         came |= hit;
         if (p->frontier.shares) {
-            t->share[specdec__tune_share_bin(p->drafts.share[i])] += (double)p->drafts.share[i];
-            t->hits[specdec__tune_share_bin(p->drafts.share[i])] += hit;
+            t->share[specdec__tune_probability_range(p->drafts.share[i])] += (double)p->drafts.share[i];
+            t->hits[specdec__tune_probability_range(p->drafts.share[i])] += hit;
         }
     }
 }
 
 /* Multiplies the counts seen[i] and accepted[i] (count) by SPECDEC__TUNE_DECAY where seen[i] is above `enough`. */
-static void specdec__tune_decay_pairs(double *seen, double *accepted, int count, double enough)
+static void specdec__tune_decay_counts(double *seen, double *accepted, int count, double enough)
 {
     int i;
 
@@ -251,34 +253,34 @@ static void specdec__tune_decay_pairs(double *seen, double *accepted, int count,
 }
 
 /* Reduces the weight of all older observations of acceptance. It is called once a step. */
-static void specdec__tune_decay(specdec__tune *tune)
+static void specdec__tune_decay_acceptance(specdec__tune *tune)
 {
     int i;
 
     for (i = 0; i < tune->count; i++) {
         specdec__tune_drafter *t = &tune->drafters[i];
 
-        specdec__tune_decay_pairs(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
-        specdec__tune_decay_pairs(t->share, t->hits, SPECDEC__TUNE_BINS, 1);
+        specdec__tune_decay_counts(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
+        specdec__tune_decay_counts(t->share, t->hits, SPECDEC__TUNE_PROBABILITY_RANGES, 1);
     }
 }
 
 /* The limits and costs by which the token tree of one sequence is chosen in a step. */
-typedef struct specdec__plan {
+typedef struct specdec__tree_plan {
     double other_tokens;                 /* expected tokens of the step's other sequences */
     double plain_rate;                   /* tokens a second of the step if this sequence's tree is the root alone */
     double rate;                         /* best tokens a second that the drafters asked so far expect, at least
                                             plain_rate */
     int most;                            /* nodes of the tree, the root included, at most */
     int fixed;                           /* 1: the configuration fixes the tree, whatever it costs; 0: it does not */
-    double times[SPECDEC__MAX_TREE + 1]; /* seconds of the whole step, by the number of nodes of this tree */
-} specdec__plan;
+    double times[SPECDEC__MAX_TREE_NODES + 1]; /* seconds of the whole step, by the number of nodes of this tree */
+} specdec__tree_plan;
 
 /* Returns how many nodes, the root and the most probable draft tokens, at most `count`, give the most expected tokens a
    second (*rate). worth (count): probabilities of acceptance, falling; drafting: seconds of drafting. 1: the root alone
    is best. */
-static int specdec__tune_best_nodes(const specdec__plan *plan, const double *worth, int count, double drafting,
-                                    double *rate)
+static int specdec__tune_best_node_count(const specdec__tree_plan *plan, const double *worth, int count,
+                                         double drafting, double *rate)
 {
     const double *times = plan->times;
     double expected = 1 + plan->other_tokens;
@@ -317,7 +319,7 @@ SPECDEC__INLINE double specdec__tune_level_seconds(const specdec__tune_drafter *
 }
 
 /* Sets an empty mean to an estimate, so that an outlier in the first measurement counts little. */
-static void specdec__tune_add_estimate(specdec__tune_mean *mean, double seconds)
+static void specdec__tune_start_mean(specdec__tune_mean *mean, double seconds)
 {
     if (!(mean->seen > 0) && seconds > 0)
         specdec__tune_add_time(mean, seconds);
@@ -326,8 +328,8 @@ static void specdec__tune_add_estimate(specdec__tune_mean *mean, double seconds)
 /* Adds the seconds of drafting `levels` levels to a drafter's means. behind: tokens that the drafter prefilled before;
    fresh: 1 if some of these are of the prompt. Returns the seconds that are not charged to the drafter: those of
    prefilling the prompt, or those above twice the expected time, as other programs then had the processor. */
-static double specdec__tune_add_drafting(specdec__tune *tune, int drafter, int levels, int behind, int fresh,
-                                         double seconds)
+static double specdec__tune_add_drafting_time(specdec__tune *tune, int drafter, int levels, int behind, int fresh,
+                                              double seconds)
 {
     specdec__tune_drafter *t = &tune->drafters[drafter];
     const double plain = specdec__tune_plain_seconds(tune), level = specdec__tune_level_seconds(t, plain);
@@ -338,9 +340,9 @@ static double specdec__tune_add_drafting(specdec__tune *tune, int drafter, int l
     levels = t->at_once ? 1 : levels;
     if (t->cost > 0) {
         over = seconds - levels * level;
-        specdec__tune_add_estimate(&t->level, level);
+        specdec__tune_start_mean(&t->level, level);
         if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS && over >= 0) {
-            specdec__tune_add_estimate(&t->token_prefill, level / 10);
+            specdec__tune_start_mean(&t->token_prefill, level / 10);
             specdec__tune_add_time(&t->token_prefill, over / behind);
             return fresh ? over : 0;
         }
@@ -351,23 +353,23 @@ static double specdec__tune_add_drafting(specdec__tune *tune, int drafter, int l
 }
 
 /* Starts the clock of a drafter that is asked for draft tokens. */
-static void specdec__tune_begin_drafting(specdec__draft_books *books) { books->begun = specdec__os_seconds(); }
+static void specdec__tune_start_draft_clock(specdec__draft_cost *cost) { cost->begun = specdec__os_seconds(); }
 
 /* Stops the clock of a drafter and adds its seconds to its means. levels: levels that it drafted; 0: it drafted
-   nothing. behind, fresh: as for specdec__tune_add_drafting. */
-static void specdec__tune_end_drafting(specdec__tune *tune, int drafter, specdec__draft_books *books, int levels,
-                                       int behind, int fresh)
+   nothing. behind, fresh: as for specdec__tune_add_drafting_time. */
+static void specdec__tune_stop_draft_clock(specdec__tune *tune, int drafter, specdec__draft_cost *cost, int levels,
+                                           int behind, int fresh)
 {
-    const double seconds = specdec__os_seconds() - books->begun;
+    const double seconds = specdec__os_seconds() - cost->begun;
 
-    books->seconds = seconds - specdec__tune_add_drafting(tune, drafter, levels, behind, fresh, seconds);
+    cost->seconds = seconds - specdec__tune_add_drafting_time(tune, drafter, levels, behind, fresh, seconds);
 }
 
 /* Multiplies the mean times of steps of all widths (numbers of nodes) by a power of `times`: the newly measured time of
    one width over its mean, `step`. A change of a width that was measured often mostly comes from the machine and holds
    for all widths, so seldom measured widths stay comparable. The factors of times and 1/times cancel out; otherwise
    noise would make unmeasured widths dearer. */
-static void specdec__tune_scale_widths(specdec__tune *tune, const specdec__tune_mean *step, double times)
+static void specdec__tune_scale_step_times(specdec__tune *tune, const specdec__tune_mean *step, double times)
 {
     const double own = (1 - SPECDEC__TUNE_DRIFT_SHARE * step->seen / 7) / 2;
     int i, k;
@@ -375,20 +377,20 @@ static void specdec__tune_scale_widths(specdec__tune *tune, const specdec__tune_
     times = times < 2 ? times : 2;
     times = (own + (1 - own) * times) / (1 - own + own * times);
     for (i = 0; i < 2; i++)
-        for (k = 1; k <= SPECDEC__MAX_TREE; k++)
+        for (k = 1; k <= SPECDEC__MAX_TREE_NODES; k++)
             tune->steps[i][k].seconds *= times;
 }
 
 /* Adds the seconds of a target's step of `width` nodes to the mean of that width. cold: 1 if the first step of a width
    may run on cold buffers: then it counts as at most its estimate. */
-static void specdec__tune_add_step(specdec__tune *tune, int width, double seconds, int cold)
+static void specdec__tune_add_step_time(specdec__tune *tune, int width, double seconds, int cold)
 {
     specdec__tune_mean *step = &tune->steps[tune->async][width];
-    double times[SPECDEC__MAX_TREE + 1];
+    double times[SPECDEC__MAX_TREE_NODES + 1];
     int i;
 
     if (step->seconds > 0) {
-        specdec__tune_scale_widths(tune, step, seconds / step->seconds);
+        specdec__tune_scale_step_times(tune, step, seconds / step->seconds);
     } else if (specdec__tune_plain_seconds(tune) > 0) {
         specdec__tune_estimate_times(tune, times, width);
         seconds = !cold || seconds < times[width] ? seconds : times[width];
@@ -412,7 +414,7 @@ typedef struct specdec__tune_prefill {
 static double specdec__tune_unloaded_seconds(const specdec__tune *tune, int nodes)
 {
     const specdec__tune_load *load = &tune->load;
-    double times[SPECDEC__MAX_TREE + 1];
+    double times[SPECDEC__MAX_TREE_NODES + 1];
 
     if (nodes == load->nodes)
         return load->seconds;
@@ -423,7 +425,7 @@ static double specdec__tune_unloaded_seconds(const specdec__tune *tune, int node
 /* Adds the seconds of a step of `nodes` nodes without a load. A time that is off by a quarter is not used, but the next
    step has no load, either: if that is off in the same direction, the machine has changed, and its time counts by
    half. */
-static void specdec__tune_add_unloaded_step(specdec__tune *tune, int nodes, double seconds)
+static void specdec__tune_add_unloaded_step_time(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
     const double known = load->nodes ? specdec__tune_unloaded_seconds(tune, nodes) : seconds;
@@ -488,7 +490,7 @@ SPECDEC__INLINE double specdec__tune_load_seconds(const specdec__tune_load *load
 /* Adds the seconds of a step of `nodes` nodes with a load to the measurements. The error of the expected time corrects
    load->row and load->key, each by its part of that time: normalised least mean squares (Widrow and Hoff 1960). Errors
    above half of that time are cut. */
-static void specdec__tune_add_loaded_step(specdec__tune *tune, int nodes, double seconds)
+static void specdec__tune_add_loaded_step_time(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
     const double rows = load->rows * load->row, keys = load->keys * load->key, expected = rows + keys;
@@ -526,7 +528,7 @@ static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune
 {
     const double plain = specdec__tune_plain_seconds(tune), most = SPECDEC__TUNE_MOST_CREDIT * plain,
                  least = -SPECDEC__TUNE_LEAST_CREDIT * plain;
-    double times[SPECDEC__MAX_TREE + 1], usual, seconds;
+    double times[SPECDEC__MAX_TREE_NODES + 1], usual, seconds;
     int i, guesses = 0;
 
     for (i = 0; i < tune->count; i++)
@@ -550,34 +552,36 @@ static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune
 
 /* Returns whether a drafter has to rest, as its credit is below 0; in that case it gets some credit back. rate: tokens
    a second that the drafter expects; the higher it is, the more credit it gets back. */
-static int specdec__tune_must_rest(specdec__tune *tune, int drafter, const specdec__plan *plan, double rate)
+static int specdec__tune_drafter_must_rest(specdec__tune *tune, int drafter, const specdec__tree_plan *plan,
+                                           double rate)
 {
     const double once = specdec__tune_plain_seconds(tune);
     double *credit = &tune->drafters[drafter].credit;
 
     if (*credit >= 0 || tune->drafters[drafter].certain)
         return 0;
-    *credit += SPECDEC__TUNE_REST_STEPS * SPECDEC__TUNE_REST_CREDIT * once * (rate / plan->plain_rate - 1);
+    *credit += SPECDEC__TUNE_REST_ESTIMATE_STEPS * SPECDEC__TUNE_REST_CREDIT * once * (rate / plan->plain_rate - 1);
     return 1;
 }
 
 /* Returns whether a drafter rests in this step without its rate being estimated. count: tokens of the sequence. */
-static int specdec__tune_skips_estimate(const specdec__tune *tune, int drafter, int count)
+static int specdec__tune_drafter_skips_estimate(const specdec__tune *tune, int drafter, int count)
 {
-    return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain && count % SPECDEC__TUNE_REST_STEPS;
+    return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain &&
+           count % SPECDEC__TUNE_REST_ESTIMATE_STEPS;
 }
 
 /* Builds the tree of at most `levels` levels with the most tokens a second (*found) for a drafter; a chain for a
    drafter that proposes one child a node. level: seconds of drafting a level. Returns 0 if the root alone is best, else
    1. */
-static int specdec__tune_pick_tree(const specdec__tune_drafter *t, specdec_tree *tree, const specdec__plan *plan,
+static int specdec__tune_pick_tree(const specdec__tune_drafter *t, specdec_tree *tree, const specdec__tree_plan *plan,
                                    int levels, int grows, double level, double *found)
 {
     double p[SPECDEC__TUNE_RANKS], expected = 1 + plan->other_tokens, worth = 1;
     specdec__tree_step step;
     int n, best = 1;
 
-    specdec__tune_acceptance(t, p);
+    specdec__tune_acceptance_by_rank(t, p);
     step.times = plan->times;
     step.n = plan->most;
     step.levels = levels;
@@ -600,26 +604,26 @@ static int specdec__tune_pick_tree(const specdec__tune_drafter *t, specdec_tree 
    plan->rate tokens a second. reading: seconds of prefilling that the drafter needs before. A drafter that does not pay
    is asked for one draft token every retry_steps steps, which costs about a hundredth of all time, and again at once
    when that token was accepted. Returns the best expected tokens a second. */
-static double specdec__tune_shape_tree(specdec__tune_drafter *t, specdec__proposal *p, const specdec__plan *plan,
+static double specdec__tune_shape_tree(specdec__tune_drafter *t, specdec__proposal *p, const specdec__tree_plan *plan,
                                        double reading)
 {
     const double *times = plan->times, rate = plan->rate;
     double found = 0, level = specdec__tune_level_seconds(t, times[1]);
 
-    if (p->books.idle_steps % SPECDEC__TUNE_REST_STEPS == 0 &&
-        specdec__tune_pick_tree(t, &p->drafts.tree, plan, p->request.levels, p->frontier.grows,
-                                t->at_once ? level / p->request.levels : level, &found) &&
+    if (p->cost.idle_steps % SPECDEC__TUNE_REST_ESTIMATE_STEPS == 0 &&
+        specdec__tune_pick_tree(t, &p->drafts.tree, plan, p->request.max_levels, p->frontier.grows,
+                                t->at_once ? level / p->request.max_levels : level, &found) &&
         found > rate * 1.02 && reading <= SPECDEC__TUNE_PAYBACK_STEPS * times[1] * (found / rate - 1)) {
-        p->books.idle_steps = 0;
+        p->cost.idle_steps = 0;
         return found;
     }
     p->drafts.tree.n = 1;
-    if (++p->books.idle_steps < t->retry_steps || reading > t->credit)
+    if (++p->cost.idle_steps < t->retry_steps || reading > t->credit)
         return rate;
     specdec_tree_chains(&p->drafts.tree, 1, 1, NULL);
     found = (times[2] - times[1] + 3 * level) / times[1];
     t->retry_steps = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
-    p->books.idle_steps = 0;
+    p->cost.idle_steps = 0;
     return rate;
 }
 

@@ -77,19 +77,19 @@ static int specdec__verify_next_used_token(const specdec__verify_state *state, i
     return next;
 }
 
-#define SPECDEC__VERIFY_LANES 16 /* partial sums over the vocabulary: token t belongs to sum t % 16 */
-#define SPECDEC__VERIFY_RUN_TOKENS 512  /* tokens whose residuals are added before their sum is compared */
+#define SPECDEC__VERIFY_PARTIAL_SUMS 16 /* partial sums over the vocabulary: token t belongs to sum t % 16 */
+#define SPECDEC__VERIFY_SUMMED_TOKENS 512  /* tokens whose residuals are added before their sum is compared */
 
 /* Adds the residuals and the draft's weights of tokens [from, to) to their partial sums. Without a draft its share is 0
    and the target's probabilities stand in for the draft's; the weights are not used then. */
-static void specdec__verify_add_to_lanes(const specdec__verify_state *state, int from, int to, double *residuals,
-                                         double *weights)
+static void specdec__verify_add_partial_sums(const specdec__verify_state *state, int from, int to, double *residuals,
+                                             double *weights)
 {
     const float *target = state->choice->target, *draft = state->choice->draft ? state->choice->draft : target;
 
-    for (; from < to && (from % SPECDEC__VERIFY_LANES || to - from < SPECDEC__VERIFY_LANES); from++) {
-        residuals[from % SPECDEC__VERIFY_LANES] += specdec__verify_residual(state, from);
-        weights[from % SPECDEC__VERIFY_LANES] += (double)draft[from];
+    for (; from < to && (from % SPECDEC__VERIFY_PARTIAL_SUMS || to - from < SPECDEC__VERIFY_PARTIAL_SUMS); from++) {
+        residuals[from % SPECDEC__VERIFY_PARTIAL_SUMS] += specdec__verify_residual(state, from);
+        weights[from % SPECDEC__VERIFY_PARTIAL_SUMS] += (double)draft[from];
     }
     if (from < to)
         state->residuals(target + from, draft + from, to - from, (double)state->share_high, (double)state->share_low,
@@ -97,12 +97,12 @@ static void specdec__verify_add_to_lanes(const specdec__verify_state *state, int
 }
 
 /* Returns the sum of the partial sums, added in order. */
-static double specdec__verify_sum_lanes(const double *lanes)
+static double specdec__verify_total_partial_sums(const double *lanes)
 {
     double total = 0.0;
     int i;
 
-    for (i = 0; i < SPECDEC__VERIFY_LANES; i++)
+    for (i = 0; i < SPECDEC__VERIFY_PARTIAL_SUMS; i++)
         total += lanes[i];
     return total;
 }
@@ -111,16 +111,16 @@ static double specdec__verify_sum_lanes(const double *lanes)
    left. */
 static void specdec__verify_sum_residuals(specdec__verify_state *state)
 {
-    double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0};
+    double residuals[SPECDEC__VERIFY_PARTIAL_SUMS] = {0}, weights[SPECDEC__VERIFY_PARTIAL_SUMS] = {0};
     int from, end, left = 0;
 
     for (from = 0; from < state->choice->vocab; from = end + 1) {
         end = specdec__verify_next_used_token(state, from);
         left += end - from;
-        specdec__verify_add_to_lanes(state, from, end, residuals, weights);
+        specdec__verify_add_partial_sums(state, from, end, residuals, weights);
     }
-    state->target_total = specdec__verify_sum_lanes(residuals);
-    state->draft_total = state->uniform_from < INT32_MAX ? (double)left : specdec__verify_sum_lanes(weights);
+    state->target_total = specdec__verify_total_partial_sums(residuals);
+    state->draft_total = state->uniform_from < INT32_MAX ? (double)left : specdec__verify_total_partial_sums(weights);
 }
 
 /* Draws a token with a probability in proportion to its residual, and returns it. uniform: a random number in (0,
@@ -132,16 +132,16 @@ static int32_t specdec__verify_draw_token(const specdec__verify_state *state, do
     int32_t last = 0;
 
     for (from = 0; from < state->choice->vocab; from = end) {
-        double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0}, run;
+        double residuals[SPECDEC__VERIFY_PARTIAL_SUMS] = {0}, weights[SPECDEC__VERIFY_PARTIAL_SUMS] = {0}, run;
         int used = specdec__verify_next_used_token(state, from);
 
         if (used == from) {
             end = from + 1;
             continue;
         }
-        end = specdec__min_int(used, from + SPECDEC__VERIFY_RUN_TOKENS);
-        specdec__verify_add_to_lanes(state, from, end, residuals, weights);
-        run = specdec__verify_sum_lanes(residuals);
+        end = specdec__min_int(used, from + SPECDEC__VERIFY_SUMMED_TOKENS);
+        specdec__verify_add_partial_sums(state, from, end, residuals, weights);
+        run = specdec__verify_total_partial_sums(residuals);
         if (run > 0.0 && (reached + run > wanted || end >= state->choice->vocab)) {
             double within = reached;
 
@@ -270,7 +270,7 @@ static double specdec__verify_any_accepted(double beta, int k)
 }
 
 /* Returns the probability that SpecTr's k-sequential selection with divisor rho accepts a given draw. */
-static double specdec__verify_spectr_beta(const specdec__verify_state *state, double rho)
+static double specdec__verify_spectr_acceptance(const specdec__verify_state *state, double rho)
 {
     double sum = 0.0;
     int token;
@@ -286,14 +286,14 @@ static double specdec__verify_spectr_beta(const specdec__verify_state *state, do
 
 /* Returns the least divisor rho in [1, k] of SpecTr for which the residual is a distribution, from above: every larger
    one is lossless, too. */
-static double specdec__verify_spectr_rho(const specdec__verify_state *state, int k)
+static double specdec__verify_spectr_divisor(const specdec__verify_state *state, int k)
 {
     double low = 1.0, high = k;
     int i;
 
     for (i = 0; i < 30 && high - low > 1e-9; i++) {
         double rho = 0.5 * low + 0.5 * high;
-        double beta = specdec__verify_spectr_beta(state, rho);
+        double beta = specdec__verify_spectr_acceptance(state, rho);
 
         if (specdec__verify_any_accepted(beta, k) > rho * beta)
             low = rho;
@@ -304,7 +304,7 @@ static double specdec__verify_spectr_rho(const specdec__verify_state *state, int
 }
 
 /* Draws a token from SpecTr's residual P - min(Q, P/rho) * share, all of them normalised, and returns it. */
-static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, double rho, double share)
+static int32_t specdec__verify_spectr_draw_token(const specdec__verify_state *state, double rho, double share)
 {
     double total = 0.0, wanted = 2.0; /* the first pass sums, the second stops at the wanted place */
     int pass, token;
@@ -346,7 +346,7 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
         specdec__verify_draw_bonus(&state, verdict);
         return;
     }
-    rho = specdec__verify_spectr_rho(&state, choice->child_count);
+    rho = specdec__verify_spectr_divisor(&state, choice->child_count);
     for (i = 0; i < choice->child_count; i++) {
         int32_t token = choice->children[i];
         double p = (double)choice->target[token] * state.draft_total;
@@ -357,9 +357,9 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
             return;
         }
     }
-    beta = specdec__verify_spectr_beta(&state, rho);
+    beta = specdec__verify_spectr_acceptance(&state, rho);
     verdict->child = -1;
-    verdict->token = specdec__verify_spectr_draw(
+    verdict->token = specdec__verify_spectr_draw_token(
         &state, rho, beta > 0.0 ? specdec__verify_any_accepted(beta, choice->child_count) / beta : 0.0);
 }
 
@@ -479,7 +479,8 @@ static int specdec__verify_gather_children(const specdec_tree *tree, const int32
 {
     int i, count = 0;
 
-    for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
+    for (i = specdec__tree_next_child(tree, node, node + 1); i < tree->n;
+         i = specdec__tree_next_child(tree, node, i + 1)) {
         if (tokens[i] >= 0) {
             nodes[count] = i;
             children[count++] = tokens[i];
