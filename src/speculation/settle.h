@@ -103,21 +103,16 @@ static void specdec__settle_compute_found(specdec__settling *w, int from)
     specdec__screen_read_rows(w->context, w->column, w->found + from, w->count - from);
 }
 
-/* Multiplies the bounds of tokens [from, end) by the model's logit scale, which keeps their order. Returns 0 if a bound
-   is no number, or too large; else 1. */
-static int specdec__settle_scale_bounds(specdec__settling *w, int from, int end)
+/* Whether the bounds of tokens [from, end) are numbers below 1e30 in magnitude. */
+static int specdec__settle_are_sound(const specdec__settling *w, int from, int end)
 {
-    const float factor = w->context->model->fact[SPECDEC__LOGIT_SCALE];
-    int i, good = 1;
+    int i, sound = 1;
 
-    if (end - from == SPECDEC__SETTLE_SKIPPED_BOUNDS &&
-        !w->context->kernels->all_finite(w->row + from, 1e8f, SPECDEC__SETTLE_SKIPPED_BOUNDS))
-        return 0;
-    for (i = from; i < end && end - from < SPECDEC__SETTLE_SKIPPED_BOUNDS; i++)
-        good &= w->row[i] > -1e30f && w->row[i] < 1e30f;
-    for (i = from; i < end && factor != 1; i++)
-        w->row[i] = w->row[i] * factor;
-    return good;
+    if (end - from == SPECDEC__SETTLE_SKIPPED_BOUNDS)
+        return w->context->kernels->all_finite(w->row + from, 1e8f, SPECDEC__SETTLE_SKIPPED_BOUNDS);
+    for (i = from; i < end; i++)
+        sound &= w->row[i] > -1e30f && w->row[i] < 1e30f;
+    return sound;
 }
 
 /* Sets the bounds of those tokens of [from, end) to -infinity that `allowed` (a bit for each token) forbids. */
@@ -139,7 +134,7 @@ static int specdec__settle_find_leaders(specdec__settling *w, int leaders, const
 
     for (w->count = 0; i < w->vocab; i = end) {
         end = specdec__min_int(i + SPECDEC__SETTLE_SKIPPED_BOUNDS, w->vocab);
-        if (!specdec__settle_scale_bounds(w, i, end))
+        if (!specdec__settle_are_sound(w, i, end))
             return 0;
         if (allowed)
             specdec__settle_forbid_tokens(w, allowed, i, end);
