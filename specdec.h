@@ -38760,15 +38760,13 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
 }
 
 /* Whether the output matrix can be screened, and so is to lie in planes: its codes have eight bits, and it has enough
-   rows that screening saves time, unless `always`. Logits must not be capped: they may be equal where their products
-   are not. */
+   rows that screening saves time, unless `always`. */
 static int specdec__model_can_screen(const specdec__model *m, int always)
 {
     const specdec__matrix *output = &m->output;
 
     return !m->lacks_output && output->type && output->type->number == SPECDEC__TYPE_Q8_0 && !output->scales &&
-           output->rows >= (always ? 1 : SPECDEC__SCREEN_MIN_ROWS) && !(m->fact[SPECDEC__LOGIT_CAP] > 0) &&
-           m->fact[SPECDEC__LOGIT_SCALE] > 0;
+           output->rows >= (always ? 1 : SPECDEC__SCREEN_MIN_ROWS) && m->fact[SPECDEC__LOGIT_SCALE] > 0;
 }
 
 /* Returns the bytes of the bounds of a matrix in planes. */
@@ -41120,14 +41118,33 @@ static void specdec__screen_compute_norms(const specdec__context *c, int thread)
     }
 }
 
+/* Turns upper bounds of products (count, a multiple of 16) into upper bounds of capped logits. Caps are computed with
+   an error below cap * 7e-7, so that a cap's value can be smaller for a larger product: each bound is raised by more
+   than twice that. All become NaN if one is NaN or too large, which a cap would hide. */
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__screen_cap_bounds(const specdec__kernels *kernels, float cap,
+                                                                          float *bounds, int count)
+{
+    const float more = kernels->all_finite(bounds, 1e8f, count) ? cap * 4e-6f : specdec__float_from_bits(0x7fc00000u);
+    int i;
+
+    kernels->soft_cap(bounds, cap, count);
+    for (i = 0; i < count; i++)
+        bounds[i] += more;
+}
+
 /* Turns the products of a tile with the upper plane, sums (count, 16), into upper bounds of the logits. */
 SPECDEC__INLINE void specdec__screen_compute_bounds(const specdec__context *c, const specdec__matrix *matrix, int tile,
                                                     int column, int count, float *sums)
 {
     const size_t stride = (size_t)(matrix->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS * SPECDEC__ROWS;
+    const float factor = c->model->fact[SPECDEC__LOGIT_SCALE], cap = c->model->fact[SPECDEC__LOGIT_CAP];
 
     c->kernels->add_bounds(sums, count, matrix->bounds->norm + (size_t)tile * SPECDEC__ROWS, stride,
                            c->screen.norms + column * SPECDEC__PLANE_PARTS);
+    if (factor != 1) /* positive: it keeps the order */
+        c->kernels->scale(sums, factor, count * SPECDEC__ROWS);
+    if (cap > 0)
+        specdec__screen_cap_bounds(c->kernels, cap, sums, count * SPECDEC__ROWS);
 }
 
 /* Computes the exact logits of the tokens items[count] for one row of the last step, which has computed bounds only. */
@@ -41135,6 +41152,7 @@ static SPECDEC__UNUSED void specdec__screen_read_rows(specdec__context *c, int c
                                                       int count)
 {
     const specdec__matrix *output = c->output;
+    const float cap = c->model->fact[SPECDEC__LOGIT_CAP];
     const unsigned char *rows[SPECDEC__ROWS];
     float logits[SPECDEC__ROWS];
     int from, i;
@@ -41146,6 +41164,8 @@ static SPECDEC__UNUSED void specdec__screen_read_rows(specdec__context *c, int c
             rows[i] = output->file + (size_t)items[from + (i < few ? i : 0)].token * output->row_bytes;
         c->kernels->multiply_file_rows(rows, output->columns / 32, &c->columns, column, logits);
         c->kernels->scale(logits, c->model->fact[SPECDEC__LOGIT_SCALE], SPECDEC__ROWS);
+        if (cap > 0)
+            c->kernels->soft_cap(logits, cap, SPECDEC__ROWS);
         for (i = 0; i < few; i++)
             items[from + i].logit = logits[i];
     }
@@ -45723,21 +45743,16 @@ static void specdec__settle_compute_found(specdec__settling *w, int from)
     specdec__screen_read_rows(w->context, w->column, w->found + from, w->count - from);
 }
 
-/* Multiplies the bounds of tokens [from, end) by the model's logit scale, which keeps their order. Returns 0 if a bound
-   is no number, or too large; else 1. */
-static int specdec__settle_scale_bounds(specdec__settling *w, int from, int end)
+/* Whether the bounds of tokens [from, end) are numbers below 1e30 in magnitude. */
+static int specdec__settle_are_sound(const specdec__settling *w, int from, int end)
 {
-    const float factor = w->context->model->fact[SPECDEC__LOGIT_SCALE];
-    int i, good = 1;
+    int i, sound = 1;
 
-    if (end - from == SPECDEC__SETTLE_SKIPPED_BOUNDS &&
-        !w->context->kernels->all_finite(w->row + from, 1e8f, SPECDEC__SETTLE_SKIPPED_BOUNDS))
-        return 0;
-    for (i = from; i < end && end - from < SPECDEC__SETTLE_SKIPPED_BOUNDS; i++)
-        good &= w->row[i] > -1e30f && w->row[i] < 1e30f;
-    for (i = from; i < end && factor != 1; i++)
-        w->row[i] = w->row[i] * factor;
-    return good;
+    if (end - from == SPECDEC__SETTLE_SKIPPED_BOUNDS)
+        return w->context->kernels->all_finite(w->row + from, 1e8f, SPECDEC__SETTLE_SKIPPED_BOUNDS);
+    for (i = from; i < end; i++)
+        sound &= w->row[i] > -1e30f && w->row[i] < 1e30f;
+    return sound;
 }
 
 /* Sets the bounds of those tokens of [from, end) to -infinity that `allowed` (a bit for each token) forbids. */
@@ -45759,7 +45774,7 @@ static int specdec__settle_find_leaders(specdec__settling *w, int leaders, const
 
     for (w->count = 0; i < w->vocab; i = end) {
         end = specdec__min_int(i + SPECDEC__SETTLE_SKIPPED_BOUNDS, w->vocab);
-        if (!specdec__settle_scale_bounds(w, i, end))
+        if (!specdec__settle_are_sound(w, i, end))
             return 0;
         if (allowed)
             specdec__settle_forbid_tokens(w, allowed, i, end);
@@ -65182,7 +65197,8 @@ SPECDEC__VECTORISE SPECDEC__LANE_INLINE int32_t X(dot_file_block)(const unsigned
 SPECDEC__VECTORISE SPECDEC__LANE void X(multiply_file_rows)(const unsigned char *const *rows, int blocks,
                                                             const specdec__columns *x, int column, float *out)
 {
-    float scales[16], dots[16];
+    unsigned char scales[32]; /* 16 half floats */
+    float dots[16];
     V acc[SPECDEC__PARTS];
     int16_t values[32];
     int b, i, p;
@@ -65196,11 +65212,12 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(multiply_file_rows)(const unsigned char 
         for (i = 0; i < 32; i++)
             values[i] = (int16_t)(x->codes[at * 32 + (size_t)i] + offset);
         for (i = 0; i < 16; i++) {
-            scales[i] = specdec__load_f16(rows[i] + b * 34) * x->scale[at];
+            memcpy(scales + 2 * i, rows[i] + b * 34, 2);
             dots[i] = (float)X(dot_file_block)(rows[i] + b * 34 + 2, values);
         }
         for (p = 0; p < SPECDEC__PARTS; p++)
-            acc[p] = X(madd)(X(load)(scales + p * SPECDEC__LANES), X(load)(dots + p * SPECDEC__LANES), acc[p]);
+            acc[p] = X(madd)(X(mul)(X(load_f16)(scales + p * SPECDEC__LANES * 2), X(set)(x->scale[at])),
+                             X(load)(dots + p * SPECDEC__LANES), acc[p]);
     }
     for (p = 0; p < SPECDEC__PARTS; p++)
         X(store)(out + p * SPECDEC__LANES, acc[p]);
