@@ -50196,7 +50196,7 @@ SPECDEC__FOR_SIZE
 
 /* The state common to all drafters that make one forward pass for each level of a draft tree. It is the first member of
    their own state. */
-typedef struct specdec__levels {
+typedef struct specdec__level_state {
     specdec__chooser chooser;  /* how tokens are chosen from logits */
     int vocab;         /* number of tokens that may be proposed: those that the target and the drafter's model share */
     int vocab_rows;    /* floats of a row of request->distributions: the target's vocabulary */
@@ -50222,7 +50222,7 @@ typedef struct specdec__levels {
     specdec_result (*run)(specdec__drafter *drafter, const specdec__draft_request *request,
                           const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
                           specdec_error *error);
-} specdec__levels;
+} specdec__level_state;
 
 /* Prepares *row for sampling from logits (vocab) behind the tokens text (count). Tokens that the constraint forbids are
    left out. */
@@ -50311,14 +50311,14 @@ static int specdec__draft_write_path_tokens(const specdec__draft_request *reques
 }
 
 /* Returns the part of m->nodes that belongs to sequence `at`. */
-SPECDEC__INLINE int32_t *specdec__draft_sequence_nodes(const specdec__levels *m, int at)
+SPECDEC__INLINE int32_t *specdec__draft_sequence_nodes(const specdec__level_state *m, int at)
 {
     return m->nodes + (size_t)at * (size_t)m->capacity;
 }
 
 /* Returns where the parent of a candidate is among the rows that were run for the current tree: 0: the parent is the
    root; else 1 + the parent's index. */
-SPECDEC__INLINE int specdec__draft_parent_row(const specdec__levels *m, int at, const specdec__draft_tree *drafts,
+SPECDEC__INLINE int specdec__draft_parent_row(const specdec__level_state *m, int at, const specdec__draft_tree *drafts,
                                               int candidate)
 {
     const int parent = drafts->tree.parents[candidate];
@@ -50328,7 +50328,7 @@ SPECDEC__INLINE int specdec__draft_parent_row(const specdec__levels *m, int at, 
 
 /* Returns row i of the last forward pass as logits (vocab) of all tokens. Tokens that a short vocabulary lacks have
    -infinity. */
-static const float *specdec__draft_logits_row(const specdec__levels *m, int i)
+static const float *specdec__draft_logits_row(const specdec__level_state *m, int i)
 {
     const float *row = m->logits + (size_t)i * m->stride;
     int j;
@@ -50353,7 +50353,7 @@ static uint64_t specdec__draft_child_seed(const specdec_sampling *s, specdec_rul
 /* Draws `count` children of a node into `best` for a rule of rejection, and stores the distribution that they were
    drawn from in request->distributions. Drawn without replacement, tokens of probability 0 are left out. Returns how
    many children there are. */
-static int specdec__draft_draw_children(specdec__levels *m, const specdec__draft_request *request, int node,
+static int specdec__draft_draw_children(specdec__level_state *m, const specdec__draft_request *request, int node,
                                         const float *logits,
                                         int length, int count, specdec_candidate *best)
 {
@@ -50380,7 +50380,7 @@ static int specdec__draft_draw_children(specdec__levels *m, const specdec__draft
 
 /* Writes the most probable tokens of a drafter's row, penalties included, to best (count): the children for top-k
    verification. Returns how many it writes. */
-static int specdec__draft_likeliest_children(specdec__levels *m, const specdec__draft_request *request,
+static int specdec__draft_likeliest_children(specdec__level_state *m, const specdec__draft_request *request,
                                              const float *logits,
                                              int length, int count, specdec_candidate *best)
 {
@@ -50398,7 +50398,7 @@ static int specdec__draft_likeliest_children(specdec__levels *m, const specdec__
 
 /* Writes the tokens that become children of a node under the request's rule of verification to best (count). logits:
    the node's row; length: tokens of the sequence and of the path to the node. Returns how many it writes. */
-static int specdec__draft_best_children(specdec__levels *m, const specdec__draft_request *request, int node,
+static int specdec__draft_best_children(specdec__level_state *m, const specdec__draft_request *request, int node,
                                         const float *logits,
                                         int length, int count, specdec_candidate *best)
 {
@@ -50412,7 +50412,7 @@ static int specdec__draft_best_children(specdec__levels *m, const specdec__draft
 
 /* Chooses the tokens of all children that a node has in a tree of fixed shape, from row `at` of the last forward pass.
    A child for which there is no token gets -1. */
-static void specdec__draft_choose_children(specdec__levels *m, const specdec__draft_request *request,
+static void specdec__draft_choose_children(specdec__level_state *m, const specdec__draft_request *request,
                                            specdec__draft_tree *drafts, int node, int at)
 {
     const specdec_tree *tree = &drafts->tree;
@@ -50433,7 +50433,7 @@ static void specdec__draft_choose_children(specdec__levels *m, const specdec__dr
 /* Appends the most probable tokens of row `row` of the last forward pass to the tree, as children of `node`. Their
    shares are those of exp(logit) among them, with the noise by which the target will choose. Not used for rules that
    need children drawn from a certain distribution. */
-static void specdec__draft_append_children(specdec__levels *m, const specdec__draft_request *request,
+static void specdec__draft_append_children(specdec__level_state *m, const specdec__draft_request *request,
                                            specdec__draft_tree *drafts,
                                            int node, int row)
 {
@@ -50470,7 +50470,7 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
                                                     int from,
                                                     int count, specdec_error *error)
 {
-    specdec__levels *m = (specdec__levels *)d->state;
+    specdec__level_state *m = (specdec__level_state *)d->state;
     int32_t *nodes = specdec__draft_sequence_nodes(m, request->at);
     specdec_result result;
     double start;
@@ -50491,7 +50491,7 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
 
 /* Chooses whether the next tree is drafted with the copied rows of the output matrix or with all rows, and updates the
    copies. */
-static void specdec__levels_choose_vocabulary(specdec__levels *m, const specdec__draft_request *request)
+static void specdec__levels_choose_vocabulary(specdec__level_state *m, const specdec__draft_request *request)
 {
     specdec__short_vocabulary *s = m->short_rows;
 
@@ -50511,7 +50511,7 @@ static void specdec__levels_choose_vocabulary(specdec__levels *m, const specdec_
 static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
-    specdec__levels *m = (specdec__levels *)d->state;
+    specdec__level_state *m = (specdec__level_state *)d->state;
 
     memset(specdec__draft_sequence_nodes(m, request->at), -1, (size_t)drafts->tree.n * sizeof *m->nodes);
     m->chooser.sampling = request->sampling;
@@ -50526,7 +50526,7 @@ static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specd
 static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
-    specdec__levels *m = (specdec__levels *)d->state;
+    specdec__level_state *m = (specdec__level_state *)d->state;
     const specdec_tree *tree = &drafts->tree;
     specdec_result result = specdec__draft_begin_tree(d, request, drafts, error);
     int32_t level[SPECDEC__MAX_TREE_NODES];
@@ -50556,7 +50556,7 @@ static specdec_result specdec__levels_extend_tree(specdec__drafter *d, const spe
                                                   specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                                                   specdec_error *error)
 {
-    specdec__levels *m = (specdec__levels *)d->state;
+    specdec__level_state *m = (specdec__level_state *)d->state;
     const int32_t *chosen = frontier->chosen;
     const int root = chosen[0] == 0, count = frontier->count;
     specdec_result result = root ? specdec__draft_begin_tree(d, request, drafts, error)
@@ -50600,7 +50600,7 @@ static void specdec__draft_reroot_tree(specdec__draft_tree *drafts, int root)
 
 /* Makes candidate `root` the root of the draft tree of sequence `at`, as specdec__draft_reroot_tree does, and moves the
    candidates' indices in m->nodes likewise. */
-static void specdec__levels_reroot_tree(specdec__levels *m, int at, specdec__draft_tree *drafts, int root)
+static void specdec__levels_reroot_tree(specdec__level_state *m, int at, specdec__draft_tree *drafts, int root)
 {
     int32_t *nodes = specdec__draft_sequence_nodes(m, at);
     const int known = drafts->tree.n;
@@ -50615,7 +50615,7 @@ static void specdec__levels_reroot_tree(specdec__levels *m, int at, specdec__dra
 
 /* Makes candidates[count] nodes of the run that a drafter's context makes next, with their tokens and parents, from
    node number `from` on. */
-static void specdec__levels_put_nodes(const specdec__levels *m, specdec__context *c, int at,
+static void specdec__levels_put_nodes(const specdec__level_state *m, specdec__context *c, int at,
                                       const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count)
 {
     int i;
@@ -50642,7 +50642,7 @@ static specdec_result specdec__levels_check_vocabulary(const specdec__drafter *d
 }
 
 /* Takes the memory of the state common to drafters that draft level by level from an arena. model: the drafter's. */
-static void specdec__levels_init(specdec__levels *m, const specdec__model *model, const specdec__draft_setup *setup,
+static void specdec__levels_init(specdec__level_state *m, const specdec__model *model, const specdec__draft_setup *setup,
                                  specdec__arena *arena)
 {
     const specdec__model *target = setup->target->model;
@@ -50675,7 +50675,7 @@ static size_t specdec__levels_weight_bytes(const specdec__model *model, const sp
    vocabulary. */
 static double specdec__levels_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
-    const specdec__levels *m = (const specdec__levels *)d->state;
+    const specdec__level_state *m = (const specdec__level_state *)d->state;
     double bytes = (double)specdec__levels_weight_bytes(d->model, target);
 
     if (m && m->short_rows)
@@ -50694,7 +50694,7 @@ static void specdec__levels_kind(specdec__drafter_kind *kind)
 }
 
 /* Takes the memory of a short vocabulary from an arena, if one may pay or the configuration asks for it. */
-static void specdec__levels_allocate_short_vocabulary(specdec__levels *m, specdec__context *c,
+static void specdec__levels_allocate_short_vocabulary(specdec__level_state *m, specdec__context *c,
                                                       const specdec__draft_setup *setup, specdec__arena *arena)
 {
     const specdec__model *target = setup->target->model;
@@ -50733,7 +50733,7 @@ SPECDEC__FOR_SIZE
 
 /* The state of a drafter that is a draft model: its cache and its context. */
 typedef struct specdec__draft_model {
-    specdec__levels levels;  /* the state common to drafters that draft level by level; must be first */
+    specdec__level_state level_state;  /* the state common to drafters that draft level by level; must be first */
     specdec__view *views; /* (sequences, then kept sequences): the draft model's keys and values of each */
     int *skipped;         /* (sequences, then kept sequences): tokens behind the sinks that are not in the cache */
     specdec__context context;  /* the context of the draft model */
@@ -50796,7 +50796,7 @@ static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const 
     specdec__context *c = &m->context;
     specdec__batch batch;
 
-    specdec__levels_put_nodes(&m->levels, c, request->at, drafts, candidates, from, count);
+    specdec__levels_put_nodes(&m->level_state, c, request->at, drafts, candidates, from, count);
     batch = specdec__forward_make_view_batch(c, &m->views[request->at], from, from + count);
     return specdec__forward(c, &batch, error);
 }
@@ -50806,7 +50806,7 @@ static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const 
 static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const int32_t *path, int count)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    const int32_t *nodes = specdec__draft_sequence_nodes(&m->levels, at);
+    const int32_t *nodes = specdec__draft_sequence_nodes(&m->level_state, at);
     int kept[SPECDEC_TREE_MAX_DEPTH], i;
 
     for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && nodes[path[i]] >= 0; i++)
@@ -50828,13 +50828,13 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
-    int32_t *nodes = specdec__draft_sequence_nodes(&m->levels, at);
+    int32_t *nodes = specdec__draft_sequence_nodes(&m->level_state, at);
     const int count = drafts->depth[root], all = 2 * (drafts->extended_count - count) <= c->max_nodes;
     int i, stay = all ? -1 : 0;
 
     for (i = root; i > 0; i = drafts->tree.parents[i])
         c->path[drafts->depth[i] - 1] = nodes[i];
-    specdec__levels_reroot_tree(&m->levels, at, drafts, root);
+    specdec__levels_reroot_tree(&m->level_state, at, drafts, root);
     for (i = 1; i < drafts->tree.n && !all; i++)
         if (nodes[i] >= 0)
             specdec__draft_insert_rising(c->path + count, stay++, nodes[i]);
@@ -50938,7 +50938,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     room.tree_nodes = room.step_nodes;
     /* a tree may be stored behind each sequence until its next one */
     room.reserved_nodes += room.max_views * room.step_nodes;
-    specdec__levels_init(&m->levels, d->model, setup, arena);
+    specdec__levels_init(&m->level_state, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
     m->views = SPECDEC__TAKE(arena, specdec__view, places);
@@ -50950,11 +50950,11 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
-    m->levels.logits = m->context.logits;
-    m->levels.stride = (size_t)d->model->output.rows;
-    specdec__levels_allocate_short_vocabulary(&m->levels, &m->context, setup, arena);
-    m->levels.begin = specdec__draft_model_begin_tree;
-    m->levels.run = specdec__draft_model_run_level;
+    m->level_state.logits = m->context.logits;
+    m->level_state.stride = (size_t)d->model->output.rows;
+    specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);
+    m->level_state.begin = specdec__draft_model_begin_tree;
+    m->level_state.run = specdec__draft_model_run_level;
     return SPECDEC_OK;
 }
 
@@ -50993,7 +50993,7 @@ SPECDEC__FOR_SIZE
 /* The state common to drafters that need no cache, but the target's hidden state of the token before the root. It is
    the first member of their own state. */
 typedef struct specdec__draft_last_hidden {
-    specdec__levels levels;  /* the state common to drafters that draft level by level; must be first */
+    specdec__level_state level_state;  /* the state common to drafters that draft level by level; must be first */
     int width;    /* floats of a hidden state */
     float *state; /* (sequences, width): the target's hidden state of the last token that it ran */
     int *known;   /* (sequences): the index of that token in its sequence; -1: no hidden state is stored */
@@ -51066,7 +51066,7 @@ static void specdec__draft_last_hidden_init(specdec__draft_last_hidden *m, const
     const int views = setup->room->max_views;
     int i;
 
-    specdec__levels_init(&m->levels, model, setup, arena);
+    specdec__levels_init(&m->level_state, model, setup, arena);
     m->width = width;
     m->state = SPECDEC__TAKE(arena, float, (size_t)views * (size_t)width);
     m->known = SPECDEC__TAKE(arena, int, views);
@@ -51104,7 +51104,7 @@ static specdec_result specdec__draft_heads_begin_tree(specdec__drafter *d, const
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
 
     specdec__draft_heads_set_first_input(m, request->at);
-    m->last.levels.stride = (size_t)specdec__heads_output_rows(d->model);
+    m->last.level_state.stride = (size_t)specdec__heads_output_rows(d->model);
     return specdec__draft_heads_compute_level(m, 0, &drafts->tokens[0], 0, 1, error);
 }
 
@@ -51122,11 +51122,11 @@ static specdec_result specdec__draft_heads_run_level(specdec__drafter *d, const 
 
     if (!d->model->speculator->chained) {
         specdec__draft_heads_set_first_input(m, request->at);
-        m->last.levels.stride = 0;
+        m->last.level_state.stride = 0;
         return specdec__draft_heads_compute_level(m, drafts->depth[candidates[0]], &drafts->tokens[0], 0, 1, error);
     }
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_parent_row(&m->last.levels, request->at, drafts, candidates[i]);
+        const int place = specdec__draft_parent_row(&m->last.level_state, request->at, drafts, candidates[i]);
 
         tokens[i] = drafts->tokens[candidates[i]];
         memcpy(m->heads.input + (size_t)i * stride, m->inner + (size_t)place * stride, stride * sizeof(float));
@@ -51162,9 +51162,9 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     specdec__heads_init(&m->heads, model, setup->target, setup->threads, size, arena);
     m->inner = SPECDEC__TAKE(arena, float,
                              ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
-    m->last.levels.logits = m->heads.logits;
-    m->last.levels.begin = specdec__draft_heads_begin_tree;
-    m->last.levels.run = specdec__draft_heads_run_level;
+    m->last.level_state.logits = m->heads.logits;
+    m->last.level_state.begin = specdec__draft_heads_begin_tree;
+    m->last.level_state.run = specdec__draft_heads_run_level;
     return SPECDEC_OK;
 }
 
@@ -51212,7 +51212,7 @@ typedef struct specdec__draft_pairs {
 
 /* The state of a drafter that is a layer which reads the target's hidden states (EAGLE-3, NextN). */
 typedef struct specdec__draft_layer {
-    specdec__levels levels;          /* the state common to drafters that draft level by level; must be first */
+    specdec__level_state level_state;          /* the state common to drafters that draft level by level; must be first */
     specdec__draft_pairs *sequences; /* (sequences, then kept sequences): the pairs of each */
     float *own_states;  /* (1 + tree size, embedding): the layer's hidden states behind the root, then behind each
                            candidate */
@@ -51310,7 +51310,7 @@ static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const 
     specdec_result result;
     int i;
 
-    specdec__levels_put_nodes(&m->levels, c, request->at, drafts, candidates, from, count);
+    specdec__levels_put_nodes(&m->level_state, c, request->at, drafts, candidates, from, count);
     for (i = 0; i < count; i++)
         memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_own_state(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
@@ -51467,7 +51467,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
         return result;
     /* a tree is stored behind each sequence until it is drafted for again */
     room.reserved_nodes += room.max_views * ((int)size + m->leading_pairs);
-    specdec__levels_init(&m->levels, d->model, setup, arena);
+    specdec__levels_init(&m->level_state, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
@@ -51486,11 +51486,11 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
             specdec__kv_add_kept_view(&m->context.kv, &t->view);
         t->count = i < room.max_views && m->leading_pairs;
     }
-    m->levels.logits = m->context.logits;
-    m->levels.stride = (size_t)m->context.output->rows;
-    specdec__levels_allocate_short_vocabulary(&m->levels, &m->context, setup, arena);
-    m->levels.begin = specdec__draft_layer_begin_tree;
-    m->levels.run = specdec__draft_layer_run_level;
+    m->level_state.logits = m->context.logits;
+    m->level_state.stride = (size_t)m->context.output->rows;
+    specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);
+    m->level_state.begin = specdec__draft_layer_begin_tree;
+    m->level_state.run = specdec__draft_layer_run_level;
     return SPECDEC_OK;
 }
 
@@ -51696,7 +51696,7 @@ static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, co
     int i;
 
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_parent_row(&m->last.levels, request->at, drafts, candidates[i]);
+        const int place = specdec__draft_parent_row(&m->last.level_state, request->at, drafts, candidates[i]);
 
         specdec__draft_assistant_put_input(m, i, drafts->tokens[candidates[i]],
                                            m->own_states + (size_t)place * specdec__draft_assistant_stride(m));
@@ -51754,7 +51754,7 @@ static void specdec__draft_assistant_allocate_rows(specdec__draft_assistant *m, 
 
     m->rows = m->row = NULL;
     if (!model->reads.centroids) {
-        specdec__levels_allocate_short_vocabulary(&m->last.levels, &m->context, setup, arena);
+        specdec__levels_allocate_short_vocabulary(&m->last.level_state, &m->context, setup, arena);
         return;
     }
     m->rows = SPECDEC__TAKE(arena, float, all);
@@ -51764,8 +51764,8 @@ static void specdec__draft_assistant_allocate_rows(specdec__draft_assistant *m, 
         m->nearest[i].token = -1;
     for (i = 0; m->rows && i < all; i++)
         m->rows[i] = specdec__float_from_bits(0xff800000u);
-    m->last.levels.logits = m->rows;
-    m->last.levels.stride = (size_t)model->vocab_size;
+    m->last.level_state.logits = m->rows;
+    m->last.level_state.stride = (size_t)model->vocab_size;
 }
 
 /* Takes the drafter's memory from an arena, and checks that the assistant fits the target. */
@@ -51789,13 +51789,13 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
                           target->kv.type, &room, size, arena);
     m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_states_stride(d->model));
-    m->last.levels.logits = m->context.logits;
-    m->last.levels.stride = (size_t)m->context.output->rows;
+    m->last.level_state.logits = m->context.logits;
+    m->last.level_state.stride = (size_t)m->context.output->rows;
     if (!d->model->reads.centroids)
-        specdec__levels_allocate_short_vocabulary(&m->last.levels, &m->context, setup, arena);
+        specdec__levels_allocate_short_vocabulary(&m->last.level_state, &m->context, setup, arena);
     specdec__draft_assistant_allocate_rows(m, setup, arena);
-    m->last.levels.begin = specdec__draft_assistant_begin_tree;
-    m->last.levels.run = specdec__draft_assistant_run_level;
+    m->last.level_state.begin = specdec__draft_assistant_begin_tree;
+    m->last.level_state.run = specdec__draft_assistant_run_level;
     return SPECDEC_OK;
 }
 
@@ -51830,7 +51830,7 @@ SPECDEC__FOR_SIZE
 
 /* The state of a drafter that drafts a block: the tokens of all levels of a tree in one forward pass. */
 typedef struct specdec__draft_block {
-    specdec__levels levels;  /* the state common to drafters that draft level by level; must be first */
+    specdec__level_state level_state;  /* the state common to drafters that draft level by level; must be first */
     specdec__view *views; /* (sequences, then kept sequences): keys of the tokens whose hidden states were received */
     float *reads;         /* (nodes of a step, specdec__forward_states_stride): hidden states of the target, as the
                              layers read them */
@@ -51903,7 +51903,7 @@ static void specdec__draft_block_markov_worker(void *argument, int thread)
     t.matrix = &b->markov_out;
     t.bias = NULL;
     t.rows_out = m->rows;
-    t.stride = (size_t)m->levels.stride;
+    t.stride = (size_t)m->level_state.stride;
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
@@ -51945,7 +51945,7 @@ static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, i
     if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_markov_worker, m))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     for (k = 0; k < n; k++) {
-        float *row = m->rows + (size_t)k * m->levels.stride;
+        float *row = m->rows + (size_t)k * m->level_state.stride;
 
         for (r = 0; r < outputs; r++)
             m->narrow[r] = own[r] + row[all ? c->model->ids[r] : r];
@@ -51999,7 +51999,7 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
     int k, j, r, at;
 
     for (k = 0; k < n; k++) {
-        float *row = m->rows + (size_t)k * m->levels.stride, *before = m->row, *after = m->row + rank;
+        float *row = m->rows + (size_t)k * m->level_state.stride, *before = m->row, *after = m->row + rank;
 
         at = specdec__draft_block_find_row(m, &b->predecessor, tokens[k]);
         memset(before, 0, (size_t)rank * sizeof *before);
@@ -52032,7 +52032,7 @@ static specdec_result specdec__draft_block_set_rows(specdec__draft_block *m, int
                                                     specdec_error *error)
 {
     if (!m->rows) { /* the same behind all */
-        m->levels.logits = specdec__draft_block_logits_row(m, i);
+        m->level_state.logits = specdec__draft_block_logits_row(m, i);
         return SPECDEC_OK;
     }
     if (!m->context.model->block.candidates)
@@ -52170,24 +52170,24 @@ static void specdec__draft_block_allocate_rows(specdec__draft_block *m, int size
     const int rank = specdec__max_int(b->markov_in.columns, b->hidden.rows);
     size_t i;
 
-    m->levels.stride = 0;
+    m->level_state.stride = 0;
     if (!rank)
         return;
-    m->levels.stride = (size_t)wide;
+    m->level_state.stride = (size_t)wide;
     m->rows = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)wide + 15);
     m->narrow = SPECDEC__TAKE(arena, float, m->context.output->rows);
     m->ranks = SPECDEC__TAKE(arena, float, (size_t)specdec__max_int(size, b->size) *
                                                (size_t)specdec__forward_stride(rank));
     m->row = SPECDEC__TAKE(arena, float, specdec__max_int(2 * rank, model->embedding + rank));
     m->trust = b->confidence.type ? SPECDEC__TAKE(arena, float, size) : NULL;
-    m->levels.trust = m->trust;
+    m->level_state.trust = m->trust;
     m->best = SPECDEC__TAKE(arena, specdec_candidate, b->size * b->candidates);
     m->set = SPECDEC__TAKE(arena, int32_t, size * b->candidates);
     for (i = 0; m->set && i < (size_t)size * (size_t)b->candidates; i++)
         m->set[i] = -1;
     for (i = 0; m->rows && b->candidates && i < (size_t)size * (size_t)wide; i++)
         m->rows[i] = specdec__float_from_bits(0xff800000u);
-    m->levels.logits = m->rows;
+    m->level_state.logits = m->rows;
 }
 
 /* Takes the drafter's memory from an arena, and checks that its file fits the target. */
@@ -52215,7 +52215,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
                              (int)b->mask_token, target->model->vocab_size);
     room.step_nodes = specdec__max_int(room.step_nodes, b->size);
     room.reserved_nodes += b->size;
-    specdec__levels_init(&m->levels, model, setup, arena);
+    specdec__levels_init(&m->level_state, model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, b->size - b->draft_row, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
@@ -52232,8 +52232,8 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
     specdec__draft_block_allocate_rows(m, setup->config->tree_size, arena);
-    m->levels.begin = specdec__draft_block_begin_tree;
-    m->levels.run = specdec__draft_block_run_level;
+    m->level_state.begin = specdec__draft_block_begin_tree;
+    m->level_state.run = specdec__draft_block_run_level;
     return SPECDEC_OK;
 }
 
@@ -52501,7 +52501,7 @@ SPECDEC__FOR_SIZE
 /* The state of a drafter on two levels (TriForce): the target with a small cache drafts, and another drafter drafts for
    that. */
 typedef struct specdec__draft_recall {
-    specdec__levels levels;            /* the state common to drafters that draft level by level; must be first */
+    specdec__level_state level_state;            /* the state common to drafters that draft level by level; must be first */
     specdec__retrieval cache;          /* the small caches of the sequences */
     specdec__drafter first_drafter;    /* proposes tokens that the small cache verifies */
     specdec__proposal first_proposal;       /* what first_drafter proposes, for one sequence after the other */
@@ -52567,7 +52567,7 @@ static void specdec__draft_recall_verify_first_level(specdec__draft_recall *m, c
     for (;;) {
         own[length] = node;
         path[length++] = node;
-        specdec__draft_choose_children(&m->levels, request, drafts, *done, node);
+        specdec__draft_choose_children(&m->level_state, request, drafts, *done, node);
         if (drafts->tokens[*done + 1] < 0 || ++*done == drafts->tree.n - 1)
             break;
         for (k = specdec__tree_next_child(&q->drafts.tree, node, node + 1);
@@ -52593,8 +52593,8 @@ static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const
     if (!request->view || !specdec__retrieve_is_long_enough(&m->cache, request->view->length))
         return SPECDEC_ERROR_FULL;
     result = specdec__retrieve_begin_chain(&m->cache, request->at, request->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
-    m->levels.chooser.sampling = request->sampling;
-    m->levels.chooser.constrained = request->constrained;
+    m->level_state.chooser.sampling = request->sampling;
+    m->level_state.chooser.constrained = request->constrained;
     m->sampling = *request->sampling;
     if (request->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
         m->sampling.temperature = 0;
@@ -52714,14 +52714,14 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     if (target->kv.span[SPECDEC__WINDOW].bytes)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target all of whose "
                              "layers see the whole text");
-    specdec__levels_init(&m->levels, target->model, setup, arena);
+    specdec__levels_init(&m->level_state, target->model, setup, arena);
     m->nodes = specdec__min_int(SPECDEC__RECALL_TREE_NODES, target->max_nodes);
     specdec__retrieve_init(&m->cache, target, setup->room, budget, chunk, m->nodes, arena);
     if ((result = specdec__draft_recall_init_first_level(m, d, setup, arena, error)) != SPECDEC_OK)
         return result;
     d->kv_bytes = specdec__kv_bytes(&m->cache.context.kv) + m->first_drafter.kv_bytes;
-    m->levels.logits = m->cache.logits;
-    m->levels.stride = (size_t)target->output->rows;
+    m->level_state.logits = m->cache.logits;
+    m->level_state.stride = (size_t)target->output->rows;
     return SPECDEC_OK;
 }
 

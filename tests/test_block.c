@@ -146,7 +146,7 @@ static int ask(specdec *t, const int32_t *text, int count, const specdec_samplin
     static const int32_t depth[NODES] = {0, 1, 1, 2, 2, 2, 3, 4};
     static int32_t copy[CONTEXT_TOKENS + 80];
     specdec__drafter *d = &t->engine->drafters[0];
-    specdec__levels *m = (specdec__levels *)d->state;
+    specdec__level_state *m = (specdec__level_state *)d->state;
     specdec__proposal *p = &d->proposals[t->at];
     const int rows = d->model->id_count ? d->model->id_count : VOCAB;
 

@@ -47,7 +47,7 @@ static void make_models(void)
     layer = random_file(&r);
 }
 
-static specdec__levels *levels_of(const machine *m) { return (specdec__levels *)m->first->engine->drafters[0].state; }
+static specdec__level_state *levels_of(const machine *m) { return (specdec__level_state *)m->first->engine->drafters[0].state; }
 
 /* The drafter's row behind the text. */
 static const float *row_of(machine *m)
@@ -96,7 +96,7 @@ static void test_rows(void)
                 CHECK(!levels_of(&whole)->short_rows && levels_of(&brief)->short_rows);
                 for (turn = 0; turn < (quick ? 8 : 30); turn++) {
                     const float *all, *some;
-                    const specdec__levels *m = levels_of(&brief);
+                    const specdec__level_state *m = levels_of(&brief);
 
                     for (k = 0; k < 3; k++)
                         tokens[k] = 3 + (int32_t)(maker_random(&random) % (VOCAB - 3));

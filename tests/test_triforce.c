@@ -420,7 +420,7 @@ static void test_whole(void)
                                       SPECDEC_RULE_COUPLED);
         specdec_tree_chains(&p->drafts.tree, 1, CHAIN, NULL);
         specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
-        d->levels.chooser.sampling = p->request.sampling;
+        d->level_state.chooser.sampling = p->request.sampling;
         d->sampling = *p->request.sampling;
         while (done < CHAIN) {
             CHECK_EQUAL_INT(specdec__draft_recall_run_first_level(d, &p->request, &p->drafts, done, NULL), SPECDEC_OK);
@@ -786,7 +786,7 @@ static void test_window(void)
             specdec__draft_model_truncate_sequence(d[1], 0, tokens, 0);
             specdec__draft_begin_proposal(q, short_text, kept, s, SPECDEC_RULE_COUPLED);
             CHECK_EQUAL_INT(specdec__draft_model_begin_tree(d[1], &q->request, &q->drafts, NULL), SPECDEC_OK);
-            CHECK(memcmp(m[0]->levels.logits, m[1]->levels.logits, m[0]->levels.stride * sizeof(float)) == 0);
+            CHECK(memcmp(m[0]->level_state.logits, m[1]->level_state.logits, m[0]->level_state.stride * sizeof(float)) == 0);
             checked += m[0]->skipped[0] > 0;
         }
         CHECK(checked > 100);

@@ -188,7 +188,7 @@ static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, co
     int i;
 
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_parent_row(&m->last.levels, request->at, drafts, candidates[i]);
+        const int place = specdec__draft_parent_row(&m->last.level_state, request->at, drafts, candidates[i]);
 
         specdec__draft_assistant_put_input(m, i, drafts->tokens[candidates[i]],
                                            m->own_states + (size_t)place * specdec__draft_assistant_stride(m));
@@ -246,7 +246,7 @@ static void specdec__draft_assistant_allocate_rows(specdec__draft_assistant *m, 
 
     m->rows = m->row = NULL;
     if (!model->reads.centroids) {
-        specdec__levels_allocate_short_vocabulary(&m->last.levels, &m->context, setup, arena);
+        specdec__levels_allocate_short_vocabulary(&m->last.level_state, &m->context, setup, arena);
         return;
     }
     m->rows = SPECDEC__TAKE(arena, float, all);
@@ -256,8 +256,8 @@ static void specdec__draft_assistant_allocate_rows(specdec__draft_assistant *m, 
         m->nearest[i].token = -1;
     for (i = 0; m->rows && i < all; i++)
         m->rows[i] = specdec__float_from_bits(0xff800000u);
-    m->last.levels.logits = m->rows;
-    m->last.levels.stride = (size_t)model->vocab_size;
+    m->last.level_state.logits = m->rows;
+    m->last.level_state.stride = (size_t)model->vocab_size;
 }
 
 /* Takes the drafter's memory from an arena, and checks that the assistant fits the target. */
@@ -281,13 +281,13 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
                           target->kv.type, &room, size, arena);
     m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_states_stride(d->model));
-    m->last.levels.logits = m->context.logits;
-    m->last.levels.stride = (size_t)m->context.output->rows;
+    m->last.level_state.logits = m->context.logits;
+    m->last.level_state.stride = (size_t)m->context.output->rows;
     if (!d->model->reads.centroids)
-        specdec__levels_allocate_short_vocabulary(&m->last.levels, &m->context, setup, arena);
+        specdec__levels_allocate_short_vocabulary(&m->last.level_state, &m->context, setup, arena);
     specdec__draft_assistant_allocate_rows(m, setup, arena);
-    m->last.levels.begin = specdec__draft_assistant_begin_tree;
-    m->last.levels.run = specdec__draft_assistant_run_level;
+    m->last.level_state.begin = specdec__draft_assistant_begin_tree;
+    m->last.level_state.run = specdec__draft_assistant_run_level;
     return SPECDEC_OK;
 }
 

@@ -33,7 +33,7 @@ SPECDEC__FOR_SIZE
 
 /* The state of a drafter that drafts a block: the tokens of all levels of a tree in one forward pass. */
 typedef struct specdec__draft_block {
-    specdec__levels levels;  /* the state common to drafters that draft level by level; must be first */
+    specdec__level_state level_state;  /* the state common to drafters that draft level by level; must be first */
     specdec__view *views; /* (sequences, then kept sequences): keys of the tokens whose hidden states were received */
     float *reads;         /* (nodes of a step, specdec__forward_states_stride): hidden states of the target, as the
                              layers read them */
@@ -106,7 +106,7 @@ static void specdec__draft_block_markov_worker(void *argument, int thread)
     t.matrix = &b->markov_out;
     t.bias = NULL;
     t.rows_out = m->rows;
-    t.stride = (size_t)m->levels.stride;
+    t.stride = (size_t)m->level_state.stride;
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
@@ -148,7 +148,7 @@ static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, i
     if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_markov_worker, m))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     for (k = 0; k < n; k++) {
-        float *row = m->rows + (size_t)k * m->levels.stride;
+        float *row = m->rows + (size_t)k * m->level_state.stride;
 
         for (r = 0; r < outputs; r++)
             m->narrow[r] = own[r] + row[all ? c->model->ids[r] : r];
@@ -202,7 +202,7 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
     int k, j, r, at;
 
     for (k = 0; k < n; k++) {
-        float *row = m->rows + (size_t)k * m->levels.stride, *before = m->row, *after = m->row + rank;
+        float *row = m->rows + (size_t)k * m->level_state.stride, *before = m->row, *after = m->row + rank;
 
         at = specdec__draft_block_find_row(m, &b->predecessor, tokens[k]);
         memset(before, 0, (size_t)rank * sizeof *before);
@@ -235,7 +235,7 @@ static specdec_result specdec__draft_block_set_rows(specdec__draft_block *m, int
                                                     specdec_error *error)
 {
     if (!m->rows) { /* the same behind all */
-        m->levels.logits = specdec__draft_block_logits_row(m, i);
+        m->level_state.logits = specdec__draft_block_logits_row(m, i);
         return SPECDEC_OK;
     }
     if (!m->context.model->block.candidates)
@@ -373,24 +373,24 @@ static void specdec__draft_block_allocate_rows(specdec__draft_block *m, int size
     const int rank = specdec__max_int(b->markov_in.columns, b->hidden.rows);
     size_t i;
 
-    m->levels.stride = 0;
+    m->level_state.stride = 0;
     if (!rank)
         return;
-    m->levels.stride = (size_t)wide;
+    m->level_state.stride = (size_t)wide;
     m->rows = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)wide + 15);
     m->narrow = SPECDEC__TAKE(arena, float, m->context.output->rows);
     m->ranks = SPECDEC__TAKE(arena, float, (size_t)specdec__max_int(size, b->size) *
                                                (size_t)specdec__forward_stride(rank));
     m->row = SPECDEC__TAKE(arena, float, specdec__max_int(2 * rank, model->embedding + rank));
     m->trust = b->confidence.type ? SPECDEC__TAKE(arena, float, size) : NULL;
-    m->levels.trust = m->trust;
+    m->level_state.trust = m->trust;
     m->best = SPECDEC__TAKE(arena, specdec_candidate, b->size * b->candidates);
     m->set = SPECDEC__TAKE(arena, int32_t, size * b->candidates);
     for (i = 0; m->set && i < (size_t)size * (size_t)b->candidates; i++)
         m->set[i] = -1;
     for (i = 0; m->rows && b->candidates && i < (size_t)size * (size_t)wide; i++)
         m->rows[i] = specdec__float_from_bits(0xff800000u);
-    m->levels.logits = m->rows;
+    m->level_state.logits = m->rows;
 }
 
 /* Takes the drafter's memory from an arena, and checks that its file fits the target. */
@@ -418,7 +418,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
                              (int)b->mask_token, target->model->vocab_size);
     room.step_nodes = specdec__max_int(room.step_nodes, b->size);
     room.reserved_nodes += b->size;
-    specdec__levels_init(&m->levels, model, setup, arena);
+    specdec__levels_init(&m->level_state, model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, b->size - b->draft_row, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
@@ -435,8 +435,8 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
     specdec__draft_block_allocate_rows(m, setup->config->tree_size, arena);
-    m->levels.begin = specdec__draft_block_begin_tree;
-    m->levels.run = specdec__draft_block_run_level;
+    m->level_state.begin = specdec__draft_block_begin_tree;
+    m->level_state.run = specdec__draft_block_run_level;
     return SPECDEC_OK;
 }
 

@@ -16,7 +16,7 @@ SPECDEC__FOR_SIZE
 /* The state common to drafters that need no cache, but the target's hidden state of the token before the root. It is
    the first member of their own state. */
 typedef struct specdec__draft_last_hidden {
-    specdec__levels levels;  /* the state common to drafters that draft level by level; must be first */
+    specdec__level_state level_state;  /* the state common to drafters that draft level by level; must be first */
     int width;    /* floats of a hidden state */
     float *state; /* (sequences, width): the target's hidden state of the last token that it ran */
     int *known;   /* (sequences): the index of that token in its sequence; -1: no hidden state is stored */
@@ -89,7 +89,7 @@ static void specdec__draft_last_hidden_init(specdec__draft_last_hidden *m, const
     const int views = setup->room->max_views;
     int i;
 
-    specdec__levels_init(&m->levels, model, setup, arena);
+    specdec__levels_init(&m->level_state, model, setup, arena);
     m->width = width;
     m->state = SPECDEC__TAKE(arena, float, (size_t)views * (size_t)width);
     m->known = SPECDEC__TAKE(arena, int, views);
@@ -127,7 +127,7 @@ static specdec_result specdec__draft_heads_begin_tree(specdec__drafter *d, const
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
 
     specdec__draft_heads_set_first_input(m, request->at);
-    m->last.levels.stride = (size_t)specdec__heads_output_rows(d->model);
+    m->last.level_state.stride = (size_t)specdec__heads_output_rows(d->model);
     return specdec__draft_heads_compute_level(m, 0, &drafts->tokens[0], 0, 1, error);
 }
 
@@ -145,11 +145,11 @@ static specdec_result specdec__draft_heads_run_level(specdec__drafter *d, const 
 
     if (!d->model->speculator->chained) {
         specdec__draft_heads_set_first_input(m, request->at);
-        m->last.levels.stride = 0;
+        m->last.level_state.stride = 0;
         return specdec__draft_heads_compute_level(m, drafts->depth[candidates[0]], &drafts->tokens[0], 0, 1, error);
     }
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_parent_row(&m->last.levels, request->at, drafts, candidates[i]);
+        const int place = specdec__draft_parent_row(&m->last.level_state, request->at, drafts, candidates[i]);
 
         tokens[i] = drafts->tokens[candidates[i]];
         memcpy(m->heads.input + (size_t)i * stride, m->inner + (size_t)place * stride, stride * sizeof(float));
@@ -185,9 +185,9 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     specdec__heads_init(&m->heads, model, setup->target, setup->threads, size, arena);
     m->inner = SPECDEC__TAKE(arena, float,
                              ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
-    m->last.levels.logits = m->heads.logits;
-    m->last.levels.begin = specdec__draft_heads_begin_tree;
-    m->last.levels.run = specdec__draft_heads_run_level;
+    m->last.level_state.logits = m->heads.logits;
+    m->last.level_state.begin = specdec__draft_heads_begin_tree;
+    m->last.level_state.run = specdec__draft_heads_run_level;
     return SPECDEC_OK;
 }
 

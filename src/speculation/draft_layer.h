@@ -36,7 +36,7 @@ typedef struct specdec__draft_pairs {
 
 /* The state of a drafter that is a layer which reads the target's hidden states (EAGLE-3, NextN). */
 typedef struct specdec__draft_layer {
-    specdec__levels levels;          /* the state common to drafters that draft level by level; must be first */
+    specdec__level_state level_state;          /* the state common to drafters that draft level by level; must be first */
     specdec__draft_pairs *sequences; /* (sequences, then kept sequences): the pairs of each */
     float *own_states;  /* (1 + tree size, embedding): the layer's hidden states behind the root, then behind each
                            candidate */
@@ -134,7 +134,7 @@ static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const 
     specdec_result result;
     int i;
 
-    specdec__levels_put_nodes(&m->levels, c, request->at, drafts, candidates, from, count);
+    specdec__levels_put_nodes(&m->level_state, c, request->at, drafts, candidates, from, count);
     for (i = 0; i < count; i++)
         memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_own_state(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
@@ -291,7 +291,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
         return result;
     /* a tree is stored behind each sequence until it is drafted for again */
     room.reserved_nodes += room.max_views * ((int)size + m->leading_pairs);
-    specdec__levels_init(&m->levels, d->model, setup, arena);
+    specdec__levels_init(&m->level_state, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
@@ -310,11 +310,11 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
             specdec__kv_add_kept_view(&m->context.kv, &t->view);
         t->count = i < room.max_views && m->leading_pairs;
     }
-    m->levels.logits = m->context.logits;
-    m->levels.stride = (size_t)m->context.output->rows;
-    specdec__levels_allocate_short_vocabulary(&m->levels, &m->context, setup, arena);
-    m->levels.begin = specdec__draft_layer_begin_tree;
-    m->levels.run = specdec__draft_layer_run_level;
+    m->level_state.logits = m->context.logits;
+    m->level_state.stride = (size_t)m->context.output->rows;
+    specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);
+    m->level_state.begin = specdec__draft_layer_begin_tree;
+    m->level_state.run = specdec__draft_layer_run_level;
     return SPECDEC_OK;
 }
 

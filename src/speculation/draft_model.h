@@ -23,7 +23,7 @@ SPECDEC__FOR_SIZE
 
 /* The state of a drafter that is a draft model: its cache and its context. */
 typedef struct specdec__draft_model {
-    specdec__levels levels;  /* the state common to drafters that draft level by level; must be first */
+    specdec__level_state level_state;  /* the state common to drafters that draft level by level; must be first */
     specdec__view *views; /* (sequences, then kept sequences): the draft model's keys and values of each */
     int *skipped;         /* (sequences, then kept sequences): tokens behind the sinks that are not in the cache */
     specdec__context context;  /* the context of the draft model */
@@ -86,7 +86,7 @@ static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const 
     specdec__context *c = &m->context;
     specdec__batch batch;
 
-    specdec__levels_put_nodes(&m->levels, c, request->at, drafts, candidates, from, count);
+    specdec__levels_put_nodes(&m->level_state, c, request->at, drafts, candidates, from, count);
     batch = specdec__forward_make_view_batch(c, &m->views[request->at], from, from + count);
     return specdec__forward(c, &batch, error);
 }
@@ -96,7 +96,7 @@ static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const 
 static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const int32_t *path, int count)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    const int32_t *nodes = specdec__draft_sequence_nodes(&m->levels, at);
+    const int32_t *nodes = specdec__draft_sequence_nodes(&m->level_state, at);
     int kept[SPECDEC_TREE_MAX_DEPTH], i;
 
     for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && nodes[path[i]] >= 0; i++)
@@ -118,13 +118,13 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
-    int32_t *nodes = specdec__draft_sequence_nodes(&m->levels, at);
+    int32_t *nodes = specdec__draft_sequence_nodes(&m->level_state, at);
     const int count = drafts->depth[root], all = 2 * (drafts->extended_count - count) <= c->max_nodes;
     int i, stay = all ? -1 : 0;
 
     for (i = root; i > 0; i = drafts->tree.parents[i])
         c->path[drafts->depth[i] - 1] = nodes[i];
-    specdec__levels_reroot_tree(&m->levels, at, drafts, root);
+    specdec__levels_reroot_tree(&m->level_state, at, drafts, root);
     for (i = 1; i < drafts->tree.n && !all; i++)
         if (nodes[i] >= 0)
             specdec__draft_insert_rising(c->path + count, stay++, nodes[i]);
@@ -228,7 +228,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     room.tree_nodes = room.step_nodes;
     /* a tree may be stored behind each sequence until its next one */
     room.reserved_nodes += room.max_views * room.step_nodes;
-    specdec__levels_init(&m->levels, d->model, setup, arena);
+    specdec__levels_init(&m->level_state, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
     m->views = SPECDEC__TAKE(arena, specdec__view, places);
@@ -240,11 +240,11 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
-    m->levels.logits = m->context.logits;
-    m->levels.stride = (size_t)d->model->output.rows;
-    specdec__levels_allocate_short_vocabulary(&m->levels, &m->context, setup, arena);
-    m->levels.begin = specdec__draft_model_begin_tree;
-    m->levels.run = specdec__draft_model_run_level;
+    m->level_state.logits = m->context.logits;
+    m->level_state.stride = (size_t)d->model->output.rows;
+    specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);
+    m->level_state.begin = specdec__draft_model_begin_tree;
+    m->level_state.run = specdec__draft_model_run_level;
     return SPECDEC_OK;
 }
 

@@ -32,7 +32,7 @@ SPECDEC__FOR_SIZE
 /* The state of a drafter on two levels (TriForce): the target with a small cache drafts, and another drafter drafts for
    that. */
 typedef struct specdec__draft_recall {
-    specdec__levels levels;            /* the state common to drafters that draft level by level; must be first */
+    specdec__level_state level_state;            /* the state common to drafters that draft level by level; must be first */
     specdec__retrieval cache;          /* the small caches of the sequences */
     specdec__drafter first_drafter;    /* proposes tokens that the small cache verifies */
     specdec__proposal first_proposal;       /* what first_drafter proposes, for one sequence after the other */
@@ -98,7 +98,7 @@ static void specdec__draft_recall_verify_first_level(specdec__draft_recall *m, c
     for (;;) {
         own[length] = node;
         path[length++] = node;
-        specdec__draft_choose_children(&m->levels, request, drafts, *done, node);
+        specdec__draft_choose_children(&m->level_state, request, drafts, *done, node);
         if (drafts->tokens[*done + 1] < 0 || ++*done == drafts->tree.n - 1)
             break;
         for (k = specdec__tree_next_child(&q->drafts.tree, node, node + 1);
@@ -124,8 +124,8 @@ static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const
     if (!request->view || !specdec__retrieve_is_long_enough(&m->cache, request->view->length))
         return SPECDEC_ERROR_FULL;
     result = specdec__retrieve_begin_chain(&m->cache, request->at, request->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
-    m->levels.chooser.sampling = request->sampling;
-    m->levels.chooser.constrained = request->constrained;
+    m->level_state.chooser.sampling = request->sampling;
+    m->level_state.chooser.constrained = request->constrained;
     m->sampling = *request->sampling;
     if (request->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
         m->sampling.temperature = 0;
@@ -245,14 +245,14 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     if (target->kv.span[SPECDEC__WINDOW].bytes)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target all of whose "
                              "layers see the whole text");
-    specdec__levels_init(&m->levels, target->model, setup, arena);
+    specdec__levels_init(&m->level_state, target->model, setup, arena);
     m->nodes = specdec__min_int(SPECDEC__RECALL_TREE_NODES, target->max_nodes);
     specdec__retrieve_init(&m->cache, target, setup->room, budget, chunk, m->nodes, arena);
     if ((result = specdec__draft_recall_init_first_level(m, d, setup, arena, error)) != SPECDEC_OK)
         return result;
     d->kv_bytes = specdec__kv_bytes(&m->cache.context.kv) + m->first_drafter.kv_bytes;
-    m->levels.logits = m->cache.logits;
-    m->levels.stride = (size_t)target->output->rows;
+    m->level_state.logits = m->cache.logits;
+    m->level_state.stride = (size_t)target->output->rows;
     return SPECDEC_OK;
 }
 

@@ -21,7 +21,7 @@ SPECDEC__FOR_SIZE
 
 /* The state common to all drafters that make one forward pass for each level of a draft tree. It is the first member of
    their own state. */
-typedef struct specdec__levels {
+typedef struct specdec__level_state {
     specdec__chooser chooser;  /* how tokens are chosen from logits */
     int vocab;         /* number of tokens that may be proposed: those that the target and the drafter's model share */
     int vocab_rows;    /* floats of a row of request->distributions: the target's vocabulary */
@@ -47,7 +47,7 @@ typedef struct specdec__levels {
     specdec_result (*run)(specdec__drafter *drafter, const specdec__draft_request *request,
                           const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
                           specdec_error *error);
-} specdec__levels;
+} specdec__level_state;
 
 /* Prepares *row for sampling from logits (vocab) behind the tokens text (count). Tokens that the constraint forbids are
    left out. */
@@ -136,14 +136,14 @@ static int specdec__draft_write_path_tokens(const specdec__draft_request *reques
 }
 
 /* Returns the part of m->nodes that belongs to sequence `at`. */
-SPECDEC__INLINE int32_t *specdec__draft_sequence_nodes(const specdec__levels *m, int at)
+SPECDEC__INLINE int32_t *specdec__draft_sequence_nodes(const specdec__level_state *m, int at)
 {
     return m->nodes + (size_t)at * (size_t)m->capacity;
 }
 
 /* Returns where the parent of a candidate is among the rows that were run for the current tree: 0: the parent is the
    root; else 1 + the parent's index. */
-SPECDEC__INLINE int specdec__draft_parent_row(const specdec__levels *m, int at, const specdec__draft_tree *drafts,
+SPECDEC__INLINE int specdec__draft_parent_row(const specdec__level_state *m, int at, const specdec__draft_tree *drafts,
                                               int candidate)
 {
     const int parent = drafts->tree.parents[candidate];
@@ -153,7 +153,7 @@ SPECDEC__INLINE int specdec__draft_parent_row(const specdec__levels *m, int at, 
 
 /* Returns row i of the last forward pass as logits (vocab) of all tokens. Tokens that a short vocabulary lacks have
    -infinity. */
-static const float *specdec__draft_logits_row(const specdec__levels *m, int i)
+static const float *specdec__draft_logits_row(const specdec__level_state *m, int i)
 {
     const float *row = m->logits + (size_t)i * m->stride;
     int j;
@@ -178,7 +178,7 @@ static uint64_t specdec__draft_child_seed(const specdec_sampling *s, specdec_rul
 /* Draws `count` children of a node into `best` for a rule of rejection, and stores the distribution that they were
    drawn from in request->distributions. Drawn without replacement, tokens of probability 0 are left out. Returns how
    many children there are. */
-static int specdec__draft_draw_children(specdec__levels *m, const specdec__draft_request *request, int node,
+static int specdec__draft_draw_children(specdec__level_state *m, const specdec__draft_request *request, int node,
                                         const float *logits,
                                         int length, int count, specdec_candidate *best)
 {
@@ -205,7 +205,7 @@ static int specdec__draft_draw_children(specdec__levels *m, const specdec__draft
 
 /* Writes the most probable tokens of a drafter's row, penalties included, to best (count): the children for top-k
    verification. Returns how many it writes. */
-static int specdec__draft_likeliest_children(specdec__levels *m, const specdec__draft_request *request,
+static int specdec__draft_likeliest_children(specdec__level_state *m, const specdec__draft_request *request,
                                              const float *logits,
                                              int length, int count, specdec_candidate *best)
 {
@@ -223,7 +223,7 @@ static int specdec__draft_likeliest_children(specdec__levels *m, const specdec__
 
 /* Writes the tokens that become children of a node under the request's rule of verification to best (count). logits:
    the node's row; length: tokens of the sequence and of the path to the node. Returns how many it writes. */
-static int specdec__draft_best_children(specdec__levels *m, const specdec__draft_request *request, int node,
+static int specdec__draft_best_children(specdec__level_state *m, const specdec__draft_request *request, int node,
                                         const float *logits,
                                         int length, int count, specdec_candidate *best)
 {
@@ -237,7 +237,7 @@ static int specdec__draft_best_children(specdec__levels *m, const specdec__draft
 
 /* Chooses the tokens of all children that a node has in a tree of fixed shape, from row `at` of the last forward pass.
    A child for which there is no token gets -1. */
-static void specdec__draft_choose_children(specdec__levels *m, const specdec__draft_request *request,
+static void specdec__draft_choose_children(specdec__level_state *m, const specdec__draft_request *request,
                                            specdec__draft_tree *drafts, int node, int at)
 {
     const specdec_tree *tree = &drafts->tree;
@@ -258,7 +258,7 @@ static void specdec__draft_choose_children(specdec__levels *m, const specdec__dr
 /* Appends the most probable tokens of row `row` of the last forward pass to the tree, as children of `node`. Their
    shares are those of exp(logit) among them, with the noise by which the target will choose. Not used for rules that
    need children drawn from a certain distribution. */
-static void specdec__draft_append_children(specdec__levels *m, const specdec__draft_request *request,
+static void specdec__draft_append_children(specdec__level_state *m, const specdec__draft_request *request,
                                            specdec__draft_tree *drafts,
                                            int node, int row)
 {
@@ -295,7 +295,7 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
                                                     int from,
                                                     int count, specdec_error *error)
 {
-    specdec__levels *m = (specdec__levels *)d->state;
+    specdec__level_state *m = (specdec__level_state *)d->state;
     int32_t *nodes = specdec__draft_sequence_nodes(m, request->at);
     specdec_result result;
     double start;
@@ -316,7 +316,7 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
 
 /* Chooses whether the next tree is drafted with the copied rows of the output matrix or with all rows, and updates the
    copies. */
-static void specdec__levels_choose_vocabulary(specdec__levels *m, const specdec__draft_request *request)
+static void specdec__levels_choose_vocabulary(specdec__level_state *m, const specdec__draft_request *request)
 {
     specdec__short_vocabulary *s = m->short_rows;
 
@@ -336,7 +336,7 @@ static void specdec__levels_choose_vocabulary(specdec__levels *m, const specdec_
 static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
-    specdec__levels *m = (specdec__levels *)d->state;
+    specdec__level_state *m = (specdec__level_state *)d->state;
 
     memset(specdec__draft_sequence_nodes(m, request->at), -1, (size_t)drafts->tree.n * sizeof *m->nodes);
     m->chooser.sampling = request->sampling;
@@ -351,7 +351,7 @@ static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specd
 static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
-    specdec__levels *m = (specdec__levels *)d->state;
+    specdec__level_state *m = (specdec__level_state *)d->state;
     const specdec_tree *tree = &drafts->tree;
     specdec_result result = specdec__draft_begin_tree(d, request, drafts, error);
     int32_t level[SPECDEC__MAX_TREE_NODES];
@@ -381,7 +381,7 @@ static specdec_result specdec__levels_extend_tree(specdec__drafter *d, const spe
                                                   specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                                                   specdec_error *error)
 {
-    specdec__levels *m = (specdec__levels *)d->state;
+    specdec__level_state *m = (specdec__level_state *)d->state;
     const int32_t *chosen = frontier->chosen;
     const int root = chosen[0] == 0, count = frontier->count;
     specdec_result result = root ? specdec__draft_begin_tree(d, request, drafts, error)
@@ -425,7 +425,7 @@ static void specdec__draft_reroot_tree(specdec__draft_tree *drafts, int root)
 
 /* Makes candidate `root` the root of the draft tree of sequence `at`, as specdec__draft_reroot_tree does, and moves the
    candidates' indices in m->nodes likewise. */
-static void specdec__levels_reroot_tree(specdec__levels *m, int at, specdec__draft_tree *drafts, int root)
+static void specdec__levels_reroot_tree(specdec__level_state *m, int at, specdec__draft_tree *drafts, int root)
 {
     int32_t *nodes = specdec__draft_sequence_nodes(m, at);
     const int known = drafts->tree.n;
@@ -440,7 +440,7 @@ static void specdec__levels_reroot_tree(specdec__levels *m, int at, specdec__dra
 
 /* Makes candidates[count] nodes of the run that a drafter's context makes next, with their tokens and parents, from
    node number `from` on. */
-static void specdec__levels_put_nodes(const specdec__levels *m, specdec__context *c, int at,
+static void specdec__levels_put_nodes(const specdec__level_state *m, specdec__context *c, int at,
                                       const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count)
 {
     int i;
@@ -467,7 +467,7 @@ static specdec_result specdec__levels_check_vocabulary(const specdec__drafter *d
 }
 
 /* Takes the memory of the state common to drafters that draft level by level from an arena. model: the drafter's. */
-static void specdec__levels_init(specdec__levels *m, const specdec__model *model, const specdec__draft_setup *setup,
+static void specdec__levels_init(specdec__level_state *m, const specdec__model *model, const specdec__draft_setup *setup,
                                  specdec__arena *arena)
 {
     const specdec__model *target = setup->target->model;
@@ -500,7 +500,7 @@ static size_t specdec__levels_weight_bytes(const specdec__model *model, const sp
    vocabulary. */
 static double specdec__levels_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
-    const specdec__levels *m = (const specdec__levels *)d->state;
+    const specdec__level_state *m = (const specdec__level_state *)d->state;
     double bytes = (double)specdec__levels_weight_bytes(d->model, target);
 
     if (m && m->short_rows)
@@ -519,7 +519,7 @@ static void specdec__levels_kind(specdec__drafter_kind *kind)
 }
 
 /* Takes the memory of a short vocabulary from an arena, if one may pay or the configuration asks for it. */
-static void specdec__levels_allocate_short_vocabulary(specdec__levels *m, specdec__context *c,
+static void specdec__levels_allocate_short_vocabulary(specdec__level_state *m, specdec__context *c,
                                                       const specdec__draft_setup *setup, specdec__arena *arena)
 {
     const specdec__model *target = setup->target->model;
