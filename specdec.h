@@ -44862,8 +44862,8 @@ SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
 /* Adds Gumbel noise to a candidate's logit and puts the candidate into best[held], the list of the k best. row: the
    position's row of noise. A candidate is passed over only where no noise, or none that its leading random bits allow,
    could lift it to the k best: so the result is exact. Returns the new number of candidates in the list. */
-static int specdec__sample_try_candidate(specdec_candidate *best, int held, int k, specdec_candidate candidate,
-                                         uint64_t row)
+static int specdec__sample_insert_with_noise(specdec_candidate *best, int held, int k, specdec_candidate candidate,
+                                             uint64_t row)
 {
     float worst = held == k ? best[k - 1].logit : specdec__float_from_bits(0xff800000u);
     uint32_t bits;
@@ -44886,7 +44886,7 @@ int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint
     if (!candidates || !candidates->items || !best || k < 1)
         return 0;
     for (i = 0; i < candidates->count && !candidates->greedy; i++)
-        held = specdec__sample_try_candidate(best, held, k, candidates->items[i], row);
+        held = specdec__sample_insert_with_noise(best, held, k, candidates->items[i], row);
     for (i = 0; i < candidates->count && candidates->greedy; i++)
         if (held < k || candidates->items[i].logit >= best[k - 1].logit)
             held = specdec__sample_insert_best(best, held, k, candidates->items[i]);
@@ -45448,7 +45448,7 @@ static specdec_result specdec__sample_check_biases(const specdec_sampling *sampl
     return SPECDEC_OK;
 }
 
-/* Returns an error for a list of samplers with an unknown one, or with one twice. */
+/* Returns an error if a list of samplers has an unknown sampler, or the same sampler twice. */
 static specdec_result specdec__sample_check_samplers(const specdec_sampling *s, specdec_error *error)
 {
     int i, j;
@@ -45872,7 +45872,7 @@ static int specdec__settle_find_by_noise(specdec__settling *w, float heat, uint6
         candidate = w->found[i];
         candidate.logit = candidate.logit - highest;
         candidate.logit = candidate.logit / heat;
-        held = specdec__sample_try_candidate(&best, held, 1, candidate, noise);
+        held = specdec__sample_insert_with_noise(&best, held, 1, candidate, noise);
     }
     for (i = 0; i < w->vocab; i = end) {
         i += w->context->kernels->count_unreachable(w->row + i, w->vocab - i, highest, 1.0f / heat, best.logit, noise,
@@ -45886,7 +45886,7 @@ static int specdec__settle_find_by_noise(specdec__settling *w, float heat, uint6
             candidate.logit = candidate.logit / heat;
             lifted.token = w->vocab; /* so that a token with as much noise as the best one takes its place, too */
             if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST_FLOAT) ||
-                !specdec__sample_try_candidate(&lifted, 1, 1, candidate, noise) || lifted.token != i)
+                !specdec__sample_insert_with_noise(&lifted, 1, 1, candidate, noise) || lifted.token != i)
                 continue;
             if (w->count == w->most)
                 return 0;
@@ -46161,7 +46161,7 @@ typedef struct specdec__tree_tables {
 } specdec__tree_tables;
 
 /* Takes the memory of the tables from an arena. */
-static specdec_result specdec__tree_lay_out(specdec__tree_tables *tables, specdec__arena *arena)
+static specdec_result specdec__tree_lay_out_tables(specdec__tree_tables *tables, specdec__arena *arena)
 {
     tables->stride = (size_t)tables->n + 1;
     tables->best = SPECDEC__TAKE(arena, double, ((size_t)tables->d + 1) * tables->stride);
@@ -46183,7 +46183,7 @@ size_t specdec_tree_memory(int n, int d, int width)
     tables.n = n;
     tables.d = d;
     tables.width = width;
-    specdec__tree_lay_out(&tables, &arena);
+    specdec__tree_lay_out_tables(&tables, &arena);
     return arena.used + sizeof(double) - 1;
 }
 
@@ -46273,7 +46273,7 @@ static specdec_result specdec__tree_solve_tables(specdec__tree_tables *tables, c
     arena.base = (unsigned char *)memory + skip;
     arena.size = bytes - skip;
     arena.used = 0;
-    if (specdec__tree_lay_out(tables, &arena))
+    if (specdec__tree_lay_out_tables(tables, &arena))
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the best tree needs %zu bytes of memory", needed);
     specdec__tree_fill_scores(tables);
     return SPECDEC_OK;
@@ -46371,10 +46371,7 @@ specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n
 }
 
 /* Returns whether a cost is a number that expected tokens can be divided by. */
-SPECDEC__INLINE int specdec__tree_is_cost(double cost)
-{
-    return cost > 0.0 && cost <= 1e30;
-}
+SPECDEC__INLINE int specdec__tree_is_valid_cost(double cost) { return cost > 0.0 && cost <= 1e30; }
 
 specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, const double *grid, int n, int d,
                                    const int32_t *widths, const double *times, int count, double draft_time,
@@ -46389,7 +46386,7 @@ specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, 
     if (!(draft_time >= 0.0 && draft_time <= 1e30))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the time of a draft pass must be 0 or more");
     for (i = 0; i < count; i++) {
-        if (widths[i] < 1 || widths[i] > n || !specdec__tree_is_cost(times[i]))
+        if (widths[i] < 1 || widths[i] > n || !specdec__tree_is_valid_cost(times[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                                  "width %d must be within 1 and %d and its time positive", (int)widths[i], n);
         for (l = 1; l <= d; l++) {
@@ -46590,7 +46587,7 @@ static const specdec__tree_default specdec__tree_defaults[] = {
 SPECDEC__FOR_SPEED
 
 /* Reads from the digits of a default tree how many children the next node has, and moves *at to the next digit. */
-SPECDEC__INLINE int specdec__tree_read_digit(const char **at)
+SPECDEC__INLINE int specdec__tree_read_child_count(const char **at)
 {
     char digit = **at;
 
@@ -46609,7 +46606,7 @@ static double specdec__tree_score_default(const specdec__tree_default *shape, co
 
     f[0] = 1.0;
     for (i = 0; i < shape->n; i++) {
-        int children = specdec__tree_read_digit(&at);
+        int children = specdec__tree_read_child_count(&at);
 
         score += f[i];
         for (k = 0; k < children && next < shape->n; k++)
@@ -46626,7 +46623,7 @@ static void specdec__tree_write_default(const specdec__tree_default *shape, spec
 
     specdec__tree_put_node(tree, 0, -1, 0);
     for (i = 0; i < shape->n; i++) {
-        int children = specdec__tree_read_digit(&at);
+        int children = specdec__tree_read_child_count(&at);
 
         for (k = 0; k < children && next < shape->n; k++)
             specdec__tree_put_node(tree, next++, i, k + 1);
@@ -46661,7 +46658,7 @@ static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, 
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "picking a tree needs the times of steps of 1 to n nodes and of a draft pass");
     for (i = 1; i <= (size_t)n; i++)
-        if (!specdec__tree_is_cost(times[i]))
+        if (!specdec__tree_is_valid_cost(times[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the time of a step of %d nodes is not positive",
                                  (int)i);
     highest = (1.0 + step->others) / times[1];
@@ -47291,8 +47288,9 @@ static const specdec__recycle_entry *specdec__recycle_find_entry(const specdec__
 
 /* Stores the target's most probable tokens of a row of logits (vocab) behind a context, tail (known tokens, newest
    first). Logits that were not computed are -infinity or NaN. heat: the temperature; 0: greedy. */
-static void specdec__recycle_store_row(specdec__recycle_table *r, const int32_t *tail, int known,
-                                       const specdec__kernels *kernels, const float *logits, int vocab, float heat)
+static void specdec__recycle_store_best_tokens(specdec__recycle_table *r, const int32_t *tail, int known,
+                                               const specdec__kernels *kernels, const float *logits, int vocab,
+                                               float heat)
 {
     specdec_candidate best[SPECDEC__RECYCLE_TOKENS];
     const float scale = heat > 0.05f ? 1 / heat : 1;
@@ -47388,7 +47386,7 @@ typedef struct specdec__ngram_path {
    stage add up to 1 if all its tokens are listed. probability: estimated, after the stages before. */
 typedef struct specdec__ngram_item {
     int32_t token;             /* the token that may follow */
-    float share, probability;  /* its part of its stage; its estimated probability */
+    float share, probability;  /* the part of its stage that it makes up, 0 to 1; its estimated probability */
 } specdec__ngram_item;
 
 /* A list of the tokens that may follow a path, in stages: the tokens of one source after those of another. */
@@ -47545,7 +47543,7 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
 /* --- counting ----------------------------------------------------------------------------------------------------- */
 
 /* Returns the bucket of the hash table for the run that continues run `parent` by a token. */
-SPECDEC__INLINE int32_t *specdec__ngram_bucket(const specdec__ngram *index, int32_t parent, int32_t token)
+SPECDEC__INLINE int32_t *specdec__ngram_find_bucket(const specdec__ngram *index, int32_t parent, int32_t token)
 {
     uint64_t key = ((uint64_t)(uint32_t)parent << 32 | (uint32_t)token) * 0x9e3779b97f4a7c15u;
 
@@ -47555,7 +47553,7 @@ SPECDEC__INLINE int32_t *specdec__ngram_bucket(const specdec__ngram *index, int3
 /* Returns the index of the run that continues run `parent` by a token; -1: the n-gram index has no such run. */
 static int32_t specdec__ngram_find_run(const specdec__ngram *index, int32_t parent, int32_t token)
 {
-    int32_t run = *specdec__ngram_bucket(index, parent, token);
+    int32_t run = *specdec__ngram_find_bucket(index, parent, token);
 
     while (run >= 0 && (index->runs[run].parent != parent || index->runs[run].token != token))
         run = index->runs[run].next_in_bucket;
@@ -47576,7 +47574,7 @@ static int32_t specdec__ngram_locate_run(const specdec__ngram *index, const int3
    first token. Returns the new run's index. */
 static int32_t specdec__ngram_add_run(specdec__ngram *index, int32_t parent, int32_t token, int32_t suffix)
 {
-    int32_t *bucket = specdec__ngram_bucket(index, parent, token), at = index->count++;
+    int32_t *bucket = specdec__ngram_find_bucket(index, parent, token), at = index->count++;
     specdec__ngram_run *run = &index->runs[at];
 
     memset(run, 0, sizeof *run);
@@ -47598,7 +47596,7 @@ static void specdec__ngram_remove_uncounted_runs(specdec__ngram *index)
     while (index->count > 1 && index->runs[index->count - 1].count <= 0) {
         const specdec__ngram_run *run = &index->runs[--index->count];
 
-        *specdec__ngram_bucket(index, run->parent, run->token) = run->next_in_bucket;
+        *specdec__ngram_find_bucket(index, run->parent, run->token) = run->next_in_bucket;
         index->runs[run->parent].child = run->sibling;
     }
 }
@@ -47980,7 +47978,7 @@ static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ng
 
 /* Updates the trust in the sources of a path's continuations from the token that followed the path. Returns 1 if that
    was the most probable token, else 0. */
-static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngram_path *place, int32_t token)
+static int specdec__ngram_update_trust(specdec__ngram *index, const specdec__ngram_path *place, int32_t token)
 {
     specdec__ngram_list list;
     int k, at, best = 0, right = 0;
@@ -48462,7 +48460,7 @@ static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int he
 }
 
 /* Returns how many of the `dim` dimensions of keys scores are computed from; 0: all, as keys are stored in tiles. */
-static int specdec__retrieve_few_dimensions(const specdec__retrieval *r, int dim)
+static int specdec__retrieve_count_few_dimensions(const specdec__retrieval *r, int dim)
 {
     return r->few_dimensions ? specdec__max_int(dim / 4, 16) : 0;
 }
@@ -48470,8 +48468,8 @@ static int specdec__retrieve_few_dimensions(const specdec__retrieval *r, int dim
 /* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their absolute values;
    largest first, of equal ones the earlier. Scores computed from these alone find nearly the same keys (SparQ, Ribar et
    al. 2024, arXiv 2312.04985) for a quarter of the memory traffic. */
-static void specdec__retrieve_find_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread,
-                                              const specdec__layer *layer, int head)
+static void specdec__retrieve_find_largest_dimensions(const specdec__context *c, const specdec__retrieval *r,
+                                                      int thread, const specdec__layer *layer, int head)
 {
     const int group = layer->shape.heads / layer->shape.kv_heads, dim = specdec__context_kv_layer(c, layer)->dim;
     const float *queries = c->rotated + (size_t)head * (size_t)group * (size_t)dim;
@@ -48482,7 +48480,7 @@ static void specdec__retrieve_find_dimensions(const specdec__context *c, const s
     for (q = 0; q < group; q++)
         for (d = 0; d < dim; d++)
             sizes[d] += queries[q * dim + d] < 0 ? -queries[q * dim + d] : queries[q * dim + d];
-    specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_few_dimensions(r, dim),
+    specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_count_few_dimensions(r, dim),
                                 r->largest + (size_t)thread * (size_t)r->few_dimensions);
 }
 
@@ -48565,10 +48563,10 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
     memset(scores, 0, row);
     t.scratch = &c->scratch[thread];
     t.layer = layer;
-    t.few_dimensions = specdec__retrieve_few_dimensions(r, keys->dim);
+    t.few_dimensions = specdec__retrieve_count_few_dimensions(r, keys->dim);
     t.largest = r->largest + (size_t)thread * (size_t)r->few_dimensions;
     t.chunks = scores + r->candidates;
-    specdec__retrieve_find_dimensions(c, r, thread, layer, head);
+    specdec__retrieve_find_largest_dimensions(c, r, thread, layer, head);
     for (t.query = head * group; t.query < (head + 1) * group; t.query += 4) {
         t.count = specdec__min_int(4, (head + 1) * group - t.query);
         memset(t.sums, 0, sizeof t.sums);
@@ -48866,7 +48864,7 @@ static int specdec__constrained_drops_space(const specdec__constrained *c, int32
 }
 
 /* Returns whether a token is a control token that marks tool calls and counts as the text it is spelled with. */
-static int specdec__constrained_is_mark(const specdec__constrained *c, int32_t token)
+static int specdec__constrained_is_call_mark(const specdec__constrained *c, int32_t token)
 {
     int i;
 
@@ -48884,7 +48882,7 @@ static specdec__bytes specdec__constrained_token_bytes(const specdec__constraine
 
     if (token < 0 || (uint32_t)token >= c->masker->vocab->count)
         return bytes;
-    if (specdec__constrained_is_mark(c, token))
+    if (specdec__constrained_is_call_mark(c, token))
         return specdec__vocab_token_text(c->masker->vocab, (uint32_t)token);
     bytes.data = trie->text + trie->offset[token];
     bytes.size = trie->offset[token + 1] - trie->offset[token];
@@ -48988,7 +48986,7 @@ static const specdec_constraint_state *specdec__constrained_state_behind(specdec
 }
 
 /* Returns whether the first `count` tokens satisfy the constraint, and no token may follow them but an end token. */
-static int specdec__constrained_is_closed(specdec__constrained *c, const int32_t *text, int count)
+static int specdec__constrained_only_end_may_follow(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state;
 
@@ -49003,8 +49001,8 @@ static int specdec__constrained_is_closed(specdec__constrained *c, const int32_t
 /* Returns whether the constraint may allow a token that is longer than `size` bytes and begins with these bytes, which
    must follow. behind: the constraint's state behind the bytes. The result may be 1 where only the first byte behind
    them is allowed. */
-static int specdec__constrained_allows_longer(const specdec__constrained *c, const unsigned char *bytes, size_t size,
-                                              const specdec_constraint_state *behind)
+static int specdec__constrained_allows_longer_token(const specdec__constrained *c, const unsigned char *bytes,
+                                                    size_t size, const specdec_constraint_state *behind)
 {
     const specdec__trie_tree *tree = &c->masker->trie->all;
     uint32_t next[8], i = 1, end = tree->count;
@@ -49063,7 +49061,7 @@ static int32_t specdec__constrained_forced_token(specdec__constrained *c, const 
     first = specdec__constrained_token_bytes(c, previous, tokens[0]);
     if (!first.size || first.size > size || memcmp(first.data, bytes, first.size) != 0 ||
         tokens[0] >= c->masker->vocab_size || specdec__constrained_is_end(c, tokens[0]) ||
-        (first.size == size && specdec__constrained_allows_longer(c, bytes, size, state)))
+        (first.size == size && specdec__constrained_allows_longer_token(c, bytes, size, state)))
         return -1;
     return tokens[0];
 }
@@ -49147,8 +49145,8 @@ static int32_t specdec__constrained_compute_mask(specdec__constrained *c, const 
 
 /* Returns a copy of a row of logits (vocab) in which all forbidden tokens are -infinity. *lowest becomes the lowest
    allowed token. */
-static const float *specdec__constrained_mask_row(specdec__constrained *c, const float *logits, int vocab,
-                                                  const int32_t *text, int count, int32_t *lowest)
+static const float *specdec__constrained_mask_logits(specdec__constrained *c, const float *logits, int vocab,
+                                                     const int32_t *text, int count, int32_t *lowest)
 {
     specdec__masker *m = c->masker;
     const float none = specdec__float_from_bits(0xff800000u);
@@ -49186,8 +49184,8 @@ static int specdec__constrained_allows_token(specdec__constrained *c, const int3
 
 /* Removes forbidden tokens from candidates (found), and keeps the first k allowed ones at most. Returns how many are
    left. */
-static int specdec__constrained_keep_allowed(specdec__constrained *c, const int32_t *text, int count, int found, int k,
-                                             specdec_candidate *candidates)
+static int specdec__constrained_keep_allowed_candidates(specdec__constrained *c, const int32_t *text, int count,
+                                                        int found, int k, specdec_candidate *candidates)
 {
     const specdec_constraint_state *state = specdec__constrained_state_behind(c, text, count);
     int i, kept = 0;
@@ -49404,7 +49402,7 @@ SPECDEC__INLINE int specdec__row_sums_equal(double sum, double wanted, double al
 
 /* Makes a list of the row's top-p set from the blocks with the largest logits. Returns how many candidates; 0: the set
    has tokens of other blocks, or rounding decides whether it has. */
-static int specdec__row_list_nucleus_of_blocks(const specdec__row *row)
+static int specdec__row_list_top_p_set_of_blocks(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
     const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS_BLOCKS, row->size / SPECDEC__ROW_BLOCK_TOKENS / 8);
@@ -49431,11 +49429,11 @@ static int specdec__row_list_nucleus_of_blocks(const specdec__row *row)
 }
 
 /* Makes a list of the row's top-p set, with logits divided by the temperature. */
-static void specdec__row_list_nucleus(specdec__row *row)
+static void specdec__row_list_top_p_set(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
     float *all = specdec__sampler_logits_row(items, row->size);
-    int i, count = specdec__row_list_nucleus_of_blocks(row);
+    int i, count = specdec__row_list_top_p_set_of_blocks(row);
 
     if (!count) {
         for (i = 0; row->logits != all && i < row->size; i++)
@@ -49473,7 +49471,7 @@ static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row,
                 (limit && !specdec__sample_comes_before(candidate, *limit)))
                 continue;
             candidate.logit = candidate.logit / row->temperature;
-            held = specdec__sample_try_candidate(best, held, k, candidate, noise_row);
+            held = specdec__sample_insert_with_noise(best, held, k, candidate, noise_row);
         }
     }
     return held;
@@ -49524,7 +49522,7 @@ static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t p
         (held = specdec__row_best_of_top_p(row, noise_row, k, best)) > 0)
         return held;
     if (row->temperature > 0)
-        specdec__row_list_nucleus(row);
+        specdec__row_list_top_p_set(row);
     return specdec_sample_top(&row->candidates, seed, position, k, best);
 }
 
@@ -49532,7 +49530,7 @@ static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t p
 static void specdec__row_write_weights(specdec__row *row, float *p)
 {
     if (row->temperature > 0 && row->top_p > 0)
-        specdec__row_list_nucleus(row);
+        specdec__row_list_top_p_set(row);
     if (row->temperature > 0)
         row->kernels->token_weights(row->logits, row->size, row->highest, row->temperature, p);
     else
@@ -49736,9 +49734,8 @@ typedef struct specdec__drafter_kind {
     int (*count_unprefilled)(const specdec__drafter *drafter, int at, int count);
     /* Prefills the first `count` tokens of the request's sequence. NULL: prefilling is part of drafting. */
     specdec_result (*prefill)(specdec__drafter *drafter, const specdec__draft_request *request, int count,
-                              specdec_error *error);  /* Returns whether the drafter can draft behind the sequence's
-                                                         first `count` tokens. NULL: it always can. */
-    /* Whether it can draft behind the sequence's first `count` tokens. NULL: always. */
+                              specdec_error *error);
+    /* Returns whether the drafter can draft behind the sequence's first `count` tokens. NULL: it always can. */
     int (*is_ready)(const specdec__drafter *drafter, int at, int count);
     /* Gives the drafter tokens that the target has committed, in order, some repeatedly, with the hidden states of
        drafter->taps. NULL: it uses no hidden states. */
@@ -50008,7 +50005,7 @@ typedef struct specdec__short_vocabulary {
 
 /* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the number
    that the caller asks for (0: as many as pay, -1: none); level: bytes of weights that a level reads. */
-static int specdec__short_count_rows(const specdec__matrix *full, int wanted, size_t level)
+static int specdec__short_vocabulary_count_rows(const specdec__matrix *full, int wanted, size_t level)
 {
     const int usual = specdec__max_int(SPECDEC__SHORT_LEAST_ROWS, full->rows / SPECDEC__SHORT_ROWS_DIVISOR);
     const int rows = specdec__round_up(wanted > 0 ? specdec__min_int(wanted, full->rows) : usual, SPECDEC__TILE_ROWS);
@@ -50021,7 +50018,7 @@ static int specdec__short_count_rows(const specdec__matrix *full, int wanted, si
 
 /* Gives copied row `row` to a token. worth: how often the clock passes over the row at first. Returns the token that
    had the row. */
-static int32_t specdec__short_set_row_token(specdec__short_vocabulary *s, int row, int32_t token, int worth)
+static int32_t specdec__short_vocabulary_set_row_token(specdec__short_vocabulary *s, int row, int32_t token, int worth)
 {
     const int32_t before = s->ids[row];
 
@@ -50034,7 +50031,7 @@ static int32_t specdec__short_set_row_token(specdec__short_vocabulary *s, int ro
 }
 
 /* Returns whether a token ends an answer. */
-static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
+static int specdec__short_vocabulary_is_end(const specdec__vocab *vocab, int32_t token)
 {
     int i = 0;
 
@@ -50045,8 +50042,8 @@ static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
 
 /* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences, from an arena. level: bytes of
    weights that a level reads with all rows. */
-static void specdec__short_init(specdec__short_vocabulary *s, const specdec__matrix *full, int rows, int texts,
-                                size_t level, const specdec__vocab *vocab, specdec__arena *arena)
+static void specdec__short_vocabulary_init(specdec__short_vocabulary *s, const specdec__matrix *full, int rows,
+                                           int texts, size_t level, const specdec__vocab *vocab, specdec__arena *arena)
 {
     const size_t tile_bytes = specdec__matrix_tile_bytes(full), bytes = full->row_bytes * (size_t)full->rows;
     int i;
@@ -50075,13 +50072,13 @@ static void specdec__short_init(specdec__short_vocabulary *s, const specdec__mat
     }
     for (i = rows; s->noted_tokens && i < full->rows && i < (int)vocab->count; i++)
         if (s->clock_hand > rows / 2 &&
-            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_is_end(vocab, i)))
-            specdec__short_set_row_token(s, s->clock_hand--, i, SPECDEC__SHORT_MOST_PASSES);
+            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_vocabulary_is_end(vocab, i)))
+            specdec__short_vocabulary_set_row_token(s, s->clock_hand--, i, SPECDEC__SHORT_MOST_PASSES);
 }
 
 /* Notes that a token has occurred in a sequence, and gives it a copied row if it has none. Returns the token that lost
    its row; -1: no token did. */
-static int32_t specdec__short_note_token(specdec__short_vocabulary *s, int32_t token)
+static int32_t specdec__short_vocabulary_note_token(specdec__short_vocabulary *s, int32_t token)
 {
     const int row = s->row_of_token[token];
 
@@ -50091,13 +50088,13 @@ static int32_t specdec__short_note_token(specdec__short_vocabulary *s, int32_t t
     }
     for (; s->passes_left[s->clock_hand]; s->clock_hand = s->clock_hand ? s->clock_hand - 1 : s->matrix.rows - 1)
         s->passes_left[s->clock_hand]--;
-    return specdec__short_set_row_token(s, s->clock_hand, token, 1);
+    return specdec__short_vocabulary_set_row_token(s, s->clock_hand, token, 1);
 }
 
 /* Notes the new tokens of sequence `at`, up to text[count]. Tokens from id `vocab` on get no rows. whole (vocab): a row
    of logits, in which tokens that lose their rows become -infinity. */
-static void specdec__short_note_sequence(specdec__short_vocabulary *s, int at, const int32_t *text, int count,
-                                         int vocab, float *whole)
+static void specdec__short_vocabulary_note_sequence(specdec__short_vocabulary *s, int at, const int32_t *text,
+                                                    int count, int vocab, float *whole)
 {
     int i = specdec__min_int(s->noted_tokens[at], count);
     const int writes = i && count - i <= SPECDEC_TREE_MAX_DEPTH; /* else it is a prompt */
@@ -50111,7 +50108,7 @@ static void specdec__short_note_sequence(specdec__short_vocabulary *s, int at, c
             s->written_tokens = SPECDEC__SHORT_DECAY * s->written_tokens + 1;
             s->missed_tokens = SPECDEC__SHORT_DECAY * s->missed_tokens + (s->row_of_token[text[i]] < 0);
         }
-        lost = specdec__short_note_token(s, text[i]);
+        lost = specdec__short_vocabulary_note_token(s, text[i]);
         if (lost >= 0 && lost < vocab)
             whole[lost] = specdec__float_from_bits(0xff800000u);
     }
@@ -50119,7 +50116,7 @@ static void specdec__short_note_sequence(specdec__short_vocabulary *s, int at, c
 }
 
 /* Copies the rows of all stale tiles from the file's matrix into the tiles. */
-static void specdec__short_copy_rows(specdec__short_vocabulary *s)
+static void specdec__short_vocabulary_copy_rows(specdec__short_vocabulary *s)
 {
     const specdec__matrix *m = &s->matrix;
     const size_t tile_bytes = specdec__matrix_tile_bytes(m), blocks = (size_t)m->columns / m->type->block;
@@ -50139,7 +50136,7 @@ static void specdec__short_copy_rows(specdec__short_vocabulary *s)
 
 /* Returns the seconds of a level with the copied rows (on 1) or with the whole matrix (on 0): measured, or in
    proportion to bytes. */
-static double specdec__short_level_seconds(const specdec__short_vocabulary *s, int on)
+static double specdec__short_vocabulary_level_seconds(const specdec__short_vocabulary *s, int on)
 {
     const double row = (double)s->full_matrix->row_bytes;
     const double bytes[2] = {s->rest_bytes + row * s->full_matrix->rows, s->rest_bytes + row * s->matrix.rows};
@@ -50149,7 +50146,8 @@ static double specdec__short_level_seconds(const specdec__short_vocabulary *s, i
 
 /* Returns the expected tokens a second of a step with a draft tree. level: seconds of a level; share: the part of all
    tokens that have copied rows; step: seconds of the target's step. */
-static double specdec__short_token_rate(const specdec__short_vocabulary *s, double level, double share, double step)
+static double specdec__short_vocabulary_token_rate(const specdec__short_vocabulary *s, double level, double share,
+                                                   double step)
 {
     const double depth = s->mean_levels > 1 ? s->mean_levels : 1;
     double tokens = 1, path = 1, i;
@@ -50161,7 +50159,7 @@ static double specdec__short_token_rate(const specdec__short_vocabulary *s, doub
 
 /* Chooses whether the next tree is drafted with the copied rows or with the whole matrix. step: seconds of the target's
    step; 0: unknown. */
-static void specdec__short_choose_matrix(specdec__short_vocabulary *s, double step)
+static void specdec__short_vocabulary_choose_matrix(specdec__short_vocabulary *s, double step)
 {
     const double share = s->written_tokens > 0 ? 1 - s->missed_tokens / s->written_tokens : 1;
     int on = 1;
@@ -50169,15 +50167,15 @@ static void specdec__short_choose_matrix(specdec__short_vocabulary *s, double st
     if (s->always_in_use)
         return;
     if (s->seconds[0] > 0 || s->seconds[1] > 0)
-        on = specdec__short_token_rate(s, specdec__short_level_seconds(s, 1), share, step) >=
-             specdec__short_token_rate(s, specdec__short_level_seconds(s, 0), 1, step);
+        on = specdec__short_vocabulary_token_rate(s, specdec__short_vocabulary_level_seconds(s, 1), share, step) >=
+             specdec__short_vocabulary_token_rate(s, specdec__short_vocabulary_level_seconds(s, 0), 1, step);
     if (++s->tree_count % SPECDEC__SHORT_TRIAL_TREES == 8) /* so that both are known */
         on = !on;
     s->in_use = on;
 }
 
 /* Adds the measured seconds of a level to the mean of the matrix in use. */
-static void specdec__short_add_time(specdec__short_vocabulary *s, double seconds)
+static void specdec__short_vocabulary_add_time(specdec__short_vocabulary *s, double seconds)
 {
     double *mean = &s->seconds[s->in_use];
 
@@ -50234,7 +50232,7 @@ static void specdec__chooser_prepare_row(const specdec__chooser *chooser, specde
     int32_t lowest = 0;
 
     if (limited)
-        logits = specdec__constrained_mask_row(chooser->constrained, logits, vocab, text, count, &lowest);
+        logits = specdec__constrained_mask_logits(chooser->constrained, logits, vocab, text, count, &lowest);
     specdec__row_init(row, chooser, logits, vocab, text, count);
     if (limited && !(row->temperature > 0) && row->candidates.count == 1 &&
         !specdec__masker_has_token(chooser->constrained->masker, row->candidates.items[0].token))
@@ -50276,7 +50274,7 @@ static int specdec__choose_best_allowed(const specdec__chooser *chooser, const f
     }
     if (!c->allow && !specdec__sample_drops_candidates(s)) {
         found = specdec__choose_best_unconstrained(chooser, logits, vocab, text, count, asked, candidates);
-        found = specdec__constrained_keep_allowed(c, text, count, found, k, candidates);
+        found = specdec__constrained_keep_allowed_candidates(c, text, count, found, k, candidates);
         memcpy(best, candidates, (size_t)found * sizeof *best);
         if (found == k)
             return found;
@@ -50388,7 +50386,8 @@ static int specdec__draft_likeliest_children(specdec__level_state *m, const spec
     int32_t lowest;
 
     if (specdec__constrained_is_limited(request->constrained))
-        logits = specdec__constrained_mask_row(request->constrained, logits, m->vocab, request->text, length, &lowest);
+        logits = specdec__constrained_mask_logits(request->constrained, logits, m->vocab, request->text, length,
+                                                  &lowest);
     candidates.items = m->chooser.items;
     if (specdec_sample_filter(&candidates, m->chooser.sampling, logits, m->vocab, request->text, length, NULL))
         return 0;
@@ -50481,7 +50480,7 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
     start = m->short_rows ? specdec__os_seconds() : 0;
     result = m->run(d, request, drafts, candidates, from, count, error);
     if (m->short_rows && !result) {
-        specdec__short_add_time(m->short_rows, specdec__os_seconds() - start);
+        specdec__short_vocabulary_add_time(m->short_rows, specdec__os_seconds() - start);
         m->runs++;
     }
     for (i = 0; result && i < count; i++)
@@ -50495,12 +50494,12 @@ static void specdec__levels_choose_vocabulary(specdec__level_state *m, const spe
 {
     specdec__short_vocabulary *s = m->short_rows;
 
-    specdec__short_note_sequence(s, request->at, request->text, request->count, m->vocab, m->whole);
+    specdec__short_vocabulary_note_sequence(s, request->at, request->text, request->count, m->vocab, m->whole);
     s->mean_levels += (m->runs + 1 - s->mean_levels) / (s->mean_levels > 0 ? 8 : 1);
     m->runs = 0;
-    specdec__short_choose_matrix(s, 4 * request->wait_seconds);
+    specdec__short_vocabulary_choose_matrix(s, 4 * request->wait_seconds);
     if (s->in_use)
-        specdec__short_copy_rows(s);
+        specdec__short_vocabulary_copy_rows(s);
     m->ids = s->in_use ? s->ids : NULL;
     m->id_count = s->in_use ? s->matrix.rows : 0;
     m->context->output = s->in_use ? &s->matrix : s->full_matrix;
@@ -50615,8 +50614,9 @@ static void specdec__levels_reroot_tree(specdec__level_state *m, int at, specdec
 
 /* Makes candidates[count] nodes of the run that a drafter's context makes next, with their tokens and parents, from
    node number `from` on. */
-static void specdec__levels_put_nodes(const specdec__level_state *m, specdec__context *c, int at,
-                                      const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count)
+static void specdec__levels_put_candidates_into_step(const specdec__level_state *m, specdec__context *c, int at,
+                                                     const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                     int from, int count)
 {
     int i;
 
@@ -50642,8 +50642,8 @@ static specdec_result specdec__levels_check_vocabulary(const specdec__drafter *d
 }
 
 /* Takes the memory of the state common to drafters that draft level by level from an arena. model: the drafter's. */
-static void specdec__levels_init(specdec__level_state *m, const specdec__model *model, const specdec__draft_setup *setup,
-                                 specdec__arena *arena)
+static void specdec__levels_init(specdec__level_state *m, const specdec__model *model,
+                                 const specdec__draft_setup *setup, specdec__arena *arena)
 {
     const specdec__model *target = setup->target->model;
     int i;
@@ -50699,7 +50699,9 @@ static void specdec__levels_allocate_short_vocabulary(specdec__level_state *m, s
 {
     const specdec__model *target = setup->target->model;
     const size_t level = specdec__levels_weight_bytes(c->model, target);
-    const int rows = m->id_count ? 0 : specdec__short_count_rows(c->output, setup->config->draft_vocabulary, level);
+    const int rows = m->id_count
+                         ? 0
+                         : specdec__short_vocabulary_count_rows(c->output, setup->config->draft_vocabulary, level);
     specdec__short_vocabulary counted, *s;
     int i;
 
@@ -50709,7 +50711,8 @@ static void specdec__levels_allocate_short_vocabulary(specdec__level_state *m, s
     s = SPECDEC__TAKE(arena, specdec__short_vocabulary, 1);
     m->short_rows = s;
     memset(&counted, 0, sizeof counted);
-    specdec__short_init(s ? s : &counted, c->output, rows, setup->room->max_views, level, &target->vocab, arena);
+    specdec__short_vocabulary_init(s ? s : &counted, c->output, rows, setup->room->max_views, level, &target->vocab,
+                                   arena);
     if (s)
         s->always_in_use = setup->config->draft_vocabulary > 0;
     m->context = c;
@@ -50796,7 +50799,7 @@ static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const 
     specdec__context *c = &m->context;
     specdec__batch batch;
 
-    specdec__levels_put_nodes(&m->level_state, c, request->at, drafts, candidates, from, count);
+    specdec__levels_put_candidates_into_step(&m->level_state, c, request->at, drafts, candidates, from, count);
     batch = specdec__forward_make_view_batch(c, &m->views[request->at], from, from + count);
     return specdec__forward(c, &batch, error);
 }
@@ -50815,7 +50818,7 @@ static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const 
 }
 
 /* Inserts a number into path[n], whose numbers are in ascending order. */
-static void specdec__draft_insert_rising(int *path, int n, int number)
+static void specdec__draft_insert_ascending(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
         path[n] = path[n - 1];
@@ -50837,7 +50840,7 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
     specdec__levels_reroot_tree(&m->level_state, at, drafts, root);
     for (i = 1; i < drafts->tree.n && !all; i++)
         if (nodes[i] >= 0)
-            specdec__draft_insert_rising(c->path + count, stay++, nodes[i]);
+            specdec__draft_insert_ascending(c->path + count, stay++, nodes[i]);
     for (i = 1; i < drafts->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);
@@ -50958,7 +50961,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-/* Returns the context of the draft model that a drafter is. */
+/* Returns the context of a drafter that is a draft model. */
 static specdec__context *specdec__draft_model_context(specdec__drafter *d)
 {
     return &((specdec__draft_model *)d->state)->context;
@@ -51212,7 +51215,8 @@ typedef struct specdec__draft_pairs {
 
 /* The state of a drafter that is a layer which reads the target's hidden states (EAGLE-3, NextN). */
 typedef struct specdec__draft_layer {
-    specdec__level_state level_state;          /* the state common to drafters that draft level by level; must be first */
+    specdec__level_state level_state;          /* the state common to drafters that draft level by level; must be
+                                                  first */
     specdec__draft_pairs *sequences; /* (sequences, then kept sequences): the pairs of each */
     float *own_states;  /* (1 + tree size, embedding): the layer's hidden states behind the root, then behind each
                            candidate */
@@ -51249,7 +51253,7 @@ static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, s
 
 /* Stores the layer's hidden states of the last `count` nodes of its run, whose logits were computed, in own_states from
    index `place` on. */
-static void specdec__draft_layer_keep_states(const specdec__draft_layer *m, int place, int count)
+static void specdec__draft_layer_store_own_states(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
     const float *from = m->reads ? c->h + (size_t)(c->row_count - count) * (size_t)c->e
@@ -51291,7 +51295,7 @@ static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const
         specdec__view_truncate(view, &m->context.kv, root);
     result = specdec__draft_layer_run_pairs(m, request->at, request->text, root + 1, 1, error);
     if (!result)
-        specdec__draft_layer_keep_states(m, 0, 1);
+        specdec__draft_layer_store_own_states(m, 0, 1);
     return result;
 }
 
@@ -51310,7 +51314,7 @@ static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const 
     specdec_result result;
     int i;
 
-    specdec__levels_put_nodes(&m->level_state, c, request->at, drafts, candidates, from, count);
+    specdec__levels_put_candidates_into_step(&m->level_state, c, request->at, drafts, candidates, from, count);
     for (i = 0; i < count; i++)
         memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_own_state(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
@@ -51319,7 +51323,7 @@ static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const 
     result = specdec__forward(c, &batch, error);
     c->reads = NULL;
     if (!result)
-        specdec__draft_layer_keep_states(m, 1 + from, count);
+        specdec__draft_layer_store_own_states(m, 1 + from, count);
     return result;
 }
 
@@ -51584,7 +51588,8 @@ static float specdec__draft_assistant_dot_product(const float *a, const float *b
 
 /* Computes the logits of row i for the tokens of the centroid that is k-th nearest to its hidden state. keep 0: sets
    these logits back to -infinity instead. */
-static void specdec__draft_assistant_score_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
+static void specdec__draft_assistant_score_centroid_tokens(specdec__draft_assistant *m, int thread, int i, int k,
+                                                           int keep)
 {
     const specdec__context *c = &m->context;
     const specdec__model *model = c->model;
@@ -51616,7 +51621,7 @@ static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, 
 
     for (i = thread; i < m->n; i += specdec__pool_active(c->pool)) {
         for (k = 0; k < nearest; k++)
-            specdec__draft_assistant_score_cluster(m, thread, i, k, 0);
+            specdec__draft_assistant_score_centroid_tokens(m, thread, i, k, 0);
         specdec__sample_best_tokens(c->kernels, c->logits + (size_t)i * (size_t)c->output->rows, c->output->rows,
                                     nearest,
                                     m->nearest + i * nearest);
@@ -51625,7 +51630,7 @@ static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, 
         return;
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
-            specdec__draft_assistant_score_cluster(m, thread, from / nearest, from % nearest, 1);
+            specdec__draft_assistant_score_centroid_tokens(m, thread, from / nearest, from % nearest, 1);
 }
 
 /* Computes one thread's part of a level: the hidden states behind the assistant's last norm, and the logits of the
@@ -51851,14 +51856,14 @@ typedef struct specdec__draft_block {
 } specdec__draft_block;
 
 /* Returns the logits of row i of the block, which belong to one level of the tree. The tokens of the level before may
-   still change them (specdec__draft_block_set_rows). */
+   still change them (specdec__draft_block_compute_level_logits). */
 static const float *specdec__draft_block_logits_row(const specdec__draft_block *m, int i)
 {
     return m->context.logits + (size_t)i * (size_t)m->context.output->rows;
 }
 
 /* Dequantises row number `row` of a table of weights to out (columns of the table). */
-static void specdec__draft_block_read_row(const specdec__matrix *table, int row, float *out)
+static void specdec__draft_block_dequantise_row(const specdec__matrix *table, int row, float *out)
 {
     specdec__quant_to_float(table->type, table->file + (size_t)row * table->row_bytes, (size_t)table->columns, out);
 }
@@ -51916,7 +51921,7 @@ static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i
     const int width = c->model->embedding;
     float sum;
 
-    specdec__draft_block_read_row(&b->confidence, 0, m->row);
+    specdec__draft_block_dequantise_row(&b->confidence, 0, m->row);
     sum = specdec__draft_block_dot_product(m->row, c->h + (size_t)i * (size_t)c->e, width) +
           specdec__draft_block_dot_product(m->row + width, before, b->markov_in.columns) + b->confidence_bias;
     return 1 / (1 + specdec__exp(-sum));
@@ -51937,7 +51942,7 @@ static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, i
     for (k = 0; k < n; k++) {
         at = specdec__draft_block_find_row(m, &b->markov_in, tokens[k]);
         if (at >= 0)
-            specdec__draft_block_read_row(&b->markov_in, at, m->ranks + (size_t)k * stride);
+            specdec__draft_block_dequantise_row(&b->markov_in, at, m->ranks + (size_t)k * stride);
         if (m->trust)
             m->trust[k] = specdec__draft_block_row_trust(m, i, m->ranks + (size_t)k * stride);
     }
@@ -52004,7 +52009,7 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
         at = specdec__draft_block_find_row(m, &b->predecessor, tokens[k]);
         memset(before, 0, (size_t)rank * sizeof *before);
         if (at >= 0)
-            specdec__draft_block_read_row(&b->predecessor, at, before);
+            specdec__draft_block_dequantise_row(&b->predecessor, at, before);
         for (r = 0; r < rank; r++)
             before[r] *= hidden[r];
         for (j = 0; j < b->candidates; j++) {
@@ -52018,7 +52023,7 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
 
             m->set[k * b->candidates + j] = out;
             at = model->ids && b->successor.rows != model->id_count ? model->ids[out] : out;
-            specdec__draft_block_read_row(&b->successor, at, after);
+            specdec__draft_block_dequantise_row(&b->successor, at, after);
             row[out] = own[out] + specdec__draft_block_dot_product(before, after, rank);
         }
     }
@@ -52026,10 +52031,10 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
 
 /* --- the drafter -------------------------------------------------------------------------------------------------- */
 
-/* Computes the logits of one level behind each of tokens[n], the tokens of the level before, from row i of the
-   block. */
-static specdec_result specdec__draft_block_set_rows(specdec__draft_block *m, int i, const int32_t *tokens, int n,
-                                                    specdec_error *error)
+/* Computes the logits of the level that row i of the block predicts, behind each of tokens[n], which are tokens of the
+   level before. */
+static specdec_result specdec__draft_block_compute_level_logits(specdec__draft_block *m, int i, const int32_t *tokens,
+                                                                int n, specdec_error *error)
 {
     if (!m->rows) { /* the same behind all */
         m->level_state.logits = specdec__draft_block_logits_row(m, i);
@@ -52078,7 +52083,7 @@ static specdec_result specdec__draft_block_begin_tree(specdec__drafter *d, const
     if (view->length > request->count - 1)
         specdec__view_truncate(view, &m->context.kv, request->count - 1);
     result = specdec__draft_block_run_block(m, request, drafts, error);
-    return result ? result : specdec__draft_block_set_rows(m, 0, drafts->tokens, 1, error);
+    return result ? result : specdec__draft_block_compute_level_logits(m, 0, drafts->tokens, 1, error);
 }
 
 /* Computes the logits behind candidates of one level from the block, which was run when the tree was begun. */
@@ -52094,8 +52099,8 @@ static specdec_result specdec__draft_block_run_level(specdec__drafter *d, const 
     (void)from;
     for (i = 0; i < count; i++)
         tokens[i] = drafts->tokens[candidates[i]];
-    return specdec__draft_block_set_rows((specdec__draft_block *)d->state, drafts->depth[candidates[0]], tokens, count,
-                                         error);
+    return specdec__draft_block_compute_level_logits((specdec__draft_block *)d->state, drafts->depth[candidates[0]],
+                                                     tokens, count, error);
 }
 
 /* Drops the drafter's keys of a sequence behind its first `length` tokens. */
@@ -52123,7 +52128,8 @@ static int specdec__draft_block_is_ready(const specdec__drafter *d, int at, int 
     return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
 }
 
-/* Returns how many of a sequence's tokens have keys of the drafter, as their hidden states were received. */
+/* Returns how many of a sequence's tokens have keys in the drafter's cache: those whose hidden states it has
+   received. */
 static int specdec__draft_block_count_received_states(const specdec__drafter *d, int at)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length;
@@ -52310,23 +52316,24 @@ static specdec_result specdec__draft_ngram_fill_tree(specdec__drafter *d, const 
 }
 
 /* Updates how much each source of n-grams is trusted, from the token that followed text[length]. */
-static void specdec__draft_ngram_learn_token(specdec__ngram *index, specdec__ngram_reader *reader,
-                                             specdec__ngram_path *place, const int32_t *text, int length)
+static void specdec__draft_ngram_update_trust(specdec__ngram *index, specdec__ngram_reader *reader,
+                                              specdec__ngram_path *place, const int32_t *text, int length)
 {
     specdec__ngram_extend_sequence(index, reader, text, length);
     place->run = specdec__ngram_longest_run(index, reader);
     place->streak = reader->streak_at == length ? reader->streak : 0;
-    reader->streak = specdec__ngram_learn_token(index, place, text[length]) ? place->streak + 1 : 0;
+    reader->streak = specdec__ngram_update_trust(index, place, text[length]) ? place->streak + 1 : 0;
     reader->streak_at = length + 1;
 }
 
 /* Stores the target's most probable tokens at a node of a verified tree, if the node's logits were computed. */
-static void specdec__draft_ngram_recycle_row(specdec__ngram *index, const specdec__ngram_path *place,
-                                             const specdec__verified_tree *j, int node)
+static void specdec__draft_ngram_store_best_tokens(specdec__ngram *index, const specdec__ngram_path *place,
+                                                   const specdec__verified_tree *j, int node)
 {
     if (j->logits)
-        specdec__recycle_store_row(&index->recycling, place->tail, place->known, j->kernels,
-                                   j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+        specdec__recycle_store_best_tokens(&index->recycling, place->tail, place->known, j->kernels,
+                                           j->logits + (size_t)node * (size_t)j->vocab, j->vocab,
+                                           j->sampling->temperature);
 }
 
 /* Learns from the tokens that a step has decoded, and stores the target's most probable tokens behind every node of the
@@ -52344,14 +52351,14 @@ static void specdec__draft_ngram_receive_logits(specdec__drafter *d, const specd
         place.root = !i;
         reached[j->path[i]] = 1;
         if (reader->length <= j->count + i)
-            specdec__draft_ngram_learn_token(index, reader, &place, j->text, j->count + i);
-        specdec__draft_ngram_recycle_row(index, &place, j, j->path[i]);
+            specdec__draft_ngram_update_trust(index, reader, &place, j->text, j->count + i);
+        specdec__draft_ngram_store_best_tokens(index, &place, j, j->path[i]);
     }
     for (node = 1; node < j->tree->n && j->whole; node++) {
         if (reached[node])
             continue;
         specdec__ngram_set_path(&place, j->tree, j->tokens, node, j->text, j->count);
-        specdec__draft_ngram_recycle_row(index, &place, j, node);
+        specdec__draft_ngram_store_best_tokens(index, &place, j, node);
     }
 }
 
@@ -52501,7 +52508,8 @@ SPECDEC__FOR_SIZE
 /* The state of a drafter on two levels (TriForce): the target with a small cache drafts, and another drafter drafts for
    that. */
 typedef struct specdec__draft_recall {
-    specdec__level_state level_state;            /* the state common to drafters that draft level by level; must be first */
+    specdec__level_state level_state;            /* the state common to drafters that draft level by level; must be
+                                                    first */
     specdec__retrieval cache;          /* the small caches of the sequences */
     specdec__drafter first_drafter;    /* proposes tokens that the small cache verifies */
     specdec__proposal first_proposal;       /* what first_drafter proposes, for one sequence after the other */
@@ -52510,7 +52518,7 @@ typedef struct specdec__draft_recall {
 } specdec__draft_recall;
 
 /* Writes the first n nodes of a fixed tree to *tree: the best tree of 8 nodes for a typical acceptance. */
-static void specdec__draft_recall_write_tree(specdec_tree *tree, int n)
+static void specdec__draft_recall_write_first_level_tree(specdec_tree *tree, int n)
 {
     static const signed char parents[SPECDEC__RECALL_TREE_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
     static const signed char ranks[SPECDEC__RECALL_TREE_NODES] = {0, 1, 2, 1, 2, 1, 1, 1};
@@ -52540,7 +52548,7 @@ static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recal
                                   &m->sampling, SPECDEC_RULE_COUPLED);
     q->request.constrained = request->constrained;
     if (m->first_drafter.kind.level_cost)
-        specdec__draft_recall_write_tree(&q->drafts.tree, m->nodes);
+        specdec__draft_recall_write_first_level_tree(&q->drafts.tree, m->nodes);
     specdec_tree_depth(&q->drafts.tree, q->drafts.depth);
     while (q->drafts.depth[q->drafts.tree.n - 1] >= q->request.max_levels)
         q->drafts.tree.n--;
@@ -52754,7 +52762,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Whether this build has each kind of drafter: 1 or 0. */
-#define SPECDEC__WITH_MODEL 1
+#define SPECDEC__WITH_MODEL 1 /* every build can draft with a draft model */
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
 #define SPECDEC__WITH_MTP SPECDEC__HEADS
 #define SPECDEC__WITH_NGRAM SPECDEC__NGRAMS
@@ -52791,7 +52799,7 @@ static int specdec__drafter_write_kind(specdec__drafter_kind *kind, specdec__dra
 
 /* Replaces the kind of drafter that the caller has named by the one that drafts with files like the model's. A kind
    that can draft without a model stays. */
-static void specdec__drafter_fit_kind(specdec__drafter_kind *kind, const specdec__model *model)
+static void specdec__drafter_set_kind_for_model(specdec__drafter_kind *kind, const specdec__model *model)
 {
     const specdec__drafter_row row = model ? specdec__drafter_state_readers[model->trait[SPECDEC__READS_STATES]] : NULL;
 
@@ -52926,7 +52934,7 @@ static void specdec__tune_add_drafter(specdec__tune *tune, double cost, int rank
 
 /* Adds a measured time to a running mean: its weight is 1, 1/2, ... 1/7, then 1/7. A time above twice the mean counts
    as twice the mean. */
-static void specdec__tune_add_time(specdec__tune_mean *mean, double seconds)
+static void specdec__tune_add_time_to_mean(specdec__tune_mean *mean, double seconds)
 {
     const double known = mean->seconds;
 
@@ -53023,8 +53031,8 @@ static void specdec__tune_set_path_probabilities(const specdec__tune_drafter *t,
 
 /* Counts which children of an accepted draft token (index `reached`) the target chose, verified or not. node: the
    accepted child in the merged tree, or -1; token: the token that the target chose. */
-static void specdec__tune_count_children(specdec__tune_drafter *t, const specdec__proposal *p, int reached, int node,
-                                         int32_t token)
+static void specdec__tune_count_accepted_children(specdec__tune_drafter *t, const specdec__proposal *p, int reached,
+                                                  int node, int32_t token)
 {
     int i, came = 0;
 
@@ -53104,7 +53112,7 @@ static int specdec__tune_best_node_count(const specdec__tree_plan *plan, const d
 
 /* Inserts a value into the falling list worth (count), of which the `most` largest values are kept. Returns the new
    count. */
-static int specdec__tune_insert_value(double *worth, int count, int most, double value)
+static int specdec__tune_insert_if_large(double *worth, int count, int most, double value)
 {
     int at = count < most ? count : most - 1;
 
@@ -53127,7 +53135,7 @@ SPECDEC__INLINE double specdec__tune_level_seconds(const specdec__tune_drafter *
 static void specdec__tune_start_mean(specdec__tune_mean *mean, double seconds)
 {
     if (!(mean->seen > 0) && seconds > 0)
-        specdec__tune_add_time(mean, seconds);
+        specdec__tune_add_time_to_mean(mean, seconds);
 }
 
 /* Adds the seconds of drafting `levels` levels to a drafter's means. behind: tokens that the drafter prefilled before;
@@ -53148,10 +53156,10 @@ static double specdec__tune_add_drafting_time(specdec__tune *tune, int drafter, 
         specdec__tune_start_mean(&t->level, level);
         if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS && over >= 0) {
             specdec__tune_start_mean(&t->token_prefill, level / 10);
-            specdec__tune_add_time(&t->token_prefill, over / behind);
+            specdec__tune_add_time_to_mean(&t->token_prefill, over / behind);
             return fresh ? over : 0;
         }
-        specdec__tune_add_time(&t->level, seconds / levels);
+        specdec__tune_add_time_to_mean(&t->level, seconds / levels);
         over = seconds - 2 * levels * t->level.seconds;
     }
     return over > 0 ? over : 0;
@@ -53203,7 +53211,7 @@ static void specdec__tune_add_step_time(specdec__tune *tune, int width, double s
         for (i = 0; i < tune->count; i++)
             tune->drafters[i].credit = SPECDEC__TUNE_FIRST_CREDIT * seconds / (1 + 0.1 * (width - 1));
     }
-    specdec__tune_add_time(step, seconds);
+    specdec__tune_add_time_to_mean(step, seconds);
 }
 
 /* How much of prompts a step may still prefill: tokens, until their costs reach the budget. */
@@ -53269,7 +53277,8 @@ static void specdec__tune_prefill_limits(specdec__tune *tune, int roots, specdec
 
 /* Returns how many of `pending` prompt tokens, behind `keys` keys, are prefilled in this step; the limits shrink by
    them. The first call of a step gets at least one token, whatever it costs: otherwise a prompt might wait for ever. */
-static int specdec__tune_admit_tokens(specdec__tune_load *load, specdec__tune_prefill *slice, int pending, int keys)
+static int specdec__tune_admit_prompt_tokens(specdec__tune_load *load, specdec__tune_prefill *slice, int pending,
+                                             int keys)
 {
     int n = 0;
 
@@ -53692,7 +53701,7 @@ static int specdec__stream_same_constraint(const specdec *t, const specdec_setti
 }
 
 /* Returns the state of a sequence's constraint; NULL: the sequence has no constraint. */
-static specdec__constrained *specdec__stream_constrained(specdec *t)
+static specdec__constrained *specdec__stream_get_constrained(specdec *t)
 {
     return specdec__constrained_is_limited(&t->constrained) ? &t->constrained : NULL;
 }
@@ -53719,7 +53728,8 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
 
 /* Copies the stop strings of a scan to stop_bytes[SPECDEC__STOP_COPY_BYTES], and points scan and settings to the
    copies. */
-static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
+static void specdec__stream_copy_stop_strings(specdec_settings *settings, specdec__stop_scan *stop,
+                                              unsigned char *stop_bytes)
 {
     int i;
 
@@ -53748,7 +53758,7 @@ static void specdec__stream_set_settings(specdec *t, const specdec_settings *set
 
     specdec__stream_set_constraint(t, settings);
     t->settings = *settings;
-    specdec__stream_copy_stops(&t->settings, stop, t->stop_bytes);
+    specdec__stream_copy_stop_strings(&t->settings, stop, t->stop_bytes);
     t->end_count = 0;
     for (i = 0; i < settings->end_token_count; i++)
         t->ends[t->end_count++] = settings->end_tokens[i];
@@ -53775,7 +53785,7 @@ SPECDEC__INLINE int specdec__stream_answer_length(const specdec *t)
 }
 
 /* Returns whether sampling by these settings depends on where the answer began. */
-static int specdec__stream_depends_on_begin(const specdec_settings *settings)
+static int specdec__stream_sampling_depends_on_begin(const specdec_settings *settings)
 {
     return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
 }
@@ -54236,7 +54246,8 @@ SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__M
 
 /* Returns an error if an integer of a configuration is out of its range. for_model 1: checks only the first row of the
    table of ranges. */
-static specdec_result specdec__engine_check_integers(const specdec_config *c, int for_model, specdec_error *error)
+static specdec_result specdec__engine_check_config_integers(const specdec_config *c, int for_model,
+                                                            specdec_error *error)
 {
     static const struct {
         const char *name;
@@ -54338,7 +54349,7 @@ static specdec_result specdec__engine_fill_config(specdec__engine *e, specdec_er
     if (kv < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "kv type \"%s\" (f16, f32 and q8_0 are known)", c->kv);
     c->kv = specdec__kv_types[kv].name;
-    if (specdec__engine_check_integers(c, 0, error))
+    if (specdec__engine_check_config_integers(c, 0, error))
         return SPECDEC_ERROR_ARGUMENT;
     if (c->vocabulary_only)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
@@ -54529,7 +54540,7 @@ static void specdec__engine_lay_out_kept_sequences(specdec__engine *e, specdec__
 }
 
 /* Points the drafters' proposals to the sequences' views of the target's cache. */
-static void specdec__engine_set_views(specdec__engine *e)
+static void specdec__engine_set_proposal_views(specdec__engine *e)
 {
     int i, k;
 
@@ -54607,7 +54618,7 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
     if (SPECDEC__HEADS && kind->nextn &&
         (result = specdec__engine_open_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    specdec__drafter_fit_kind(kind, d->model);
+    specdec__drafter_set_kind_for_model(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
@@ -54680,7 +54691,7 @@ static int specdec__engine_kept_sequence_limit(const specdec_config *c, const sp
 
 /* Computes e->room: the number of sequences, their tokens, and the nodes of a step: those of a prompt's batch, of a
    tree, or a root of each sequence, and the root that specdec_logits puts before them. */
-static void specdec__engine_set_room(specdec__engine *e)
+static void specdec__engine_set_capacity(specdec__engine *e)
 {
     const specdec_config *c = &e->config;
     specdec__kv_demand *room = &e->room;
@@ -54703,7 +54714,7 @@ static void specdec__engine_set_room(specdec__engine *e)
 
 /* Returns e->room as the target's context needs it: next to nothing on a rank that only drafts, where the target never
    runs. */
-static specdec__kv_demand specdec__engine_target_room(const specdec__engine *e)
+static specdec__kv_demand specdec__engine_target_capacity(const specdec__engine *e)
 {
     static const specdec__kv_demand none = {1, 1, 1, 1, 2, 0, 1, 0};
 
@@ -54741,8 +54752,8 @@ static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena
     if (r)
         return r;
     e->pool.threads = specdec__min_int(e->pool.threads, c->threads); /* the lane's own thread is not among them */
-    specdec__engine_set_room(e);
-    room = specdec__engine_target_room(e);
+    specdec__engine_set_capacity(e);
+    room = specdec__engine_target_capacity(e);
     specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room,
                           room.step_nodes, arena);
     e->target.checks_values = 1;
@@ -54755,7 +54766,7 @@ static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena
     specdec__engine_lay_out_masker(e, arena);
     specdec__engine_lay_out_sequences(e, arena);
     specdec__engine_lay_out_kept_sequences(e, arena);
-    specdec__engine_set_views(e);
+    specdec__engine_set_proposal_views(e);
     if (SPECDEC__PIPE && e->remote)
         e->remote->allocate(e, arena);
     return specdec__engine_make_fixed_tree(e, arena, error);
@@ -55136,7 +55147,7 @@ static void specdec__engine_discard_pending(specdec *t)
 }
 
 /* Drops a sequence's pending tokens, and the children forked behind them, but only if there are such children. */
-static void specdec__engine_discard_children(specdec *t)
+static void specdec__engine_discard_pending_if_forked(specdec *t)
 {
     if (specdec__engine_forks_behind(t, t->handed_out))
         specdec__engine_discard_pending(t);
@@ -55328,7 +55339,7 @@ static void specdec__engine_time_steps(specdec__engine *e)
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.level_cost &&
             (seconds = specdec__engine_time_trial_run(e, &e->drafters[i], 0, end)) > 0)
-            specdec__tune_add_time(&e->tune->drafters[i].level, seconds);
+            specdec__tune_add_time_to_mean(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
         if ((seconds = specdec__engine_time_trial_run(e, NULL, n, end)) > 0)
             specdec__tune_add_step_time(e->tune, n, seconds, 0);
@@ -55371,7 +55382,7 @@ static void specdec__engine_time_weight_reading(specdec__engine *e)
 }
 
 /* Writes the chat format to the log, and its tokens that count as control tokens although the file says otherwise. */
-static void specdec__engine_log_chat(const specdec__engine *e)
+static void specdec__engine_log_chat_format(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
     const specdec__chat *chat = &e->chat;
@@ -55449,12 +55460,12 @@ static void specdec__engine_log_sizes(const specdec__engine *e)
 
 /* Copies the stop strings of config.settings into the engine's block, so that the caller's are not needed after
    specdec_init. */
-static void specdec__engine_copy_settings(specdec__engine *e)
+static void specdec__engine_copy_stop_strings(specdec__engine *e)
 {
     specdec__stop_scan stop;
 
     specdec__stream_check_settings(&e->config.settings, &stop, NULL);
-    specdec__stream_copy_stops(&e->config.settings, &stop, e->stop_bytes);
+    specdec__stream_copy_stop_strings(&e->config.settings, &stop, e->stop_bytes);
 }
 
 /* Starts an engine that is laid out: connects to other ranks, and times steps. */
@@ -55463,12 +55474,12 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     const specdec__model *m = e->target_model;
     specdec_result result = SPECDEC_OK;
 
-    specdec__engine_copy_settings(e);
+    specdec__engine_copy_stop_strings(e);
     e->verify = specdec__forward;
     e->tune->load.key_ratio = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_reset_sequence(&e->sequences[0]);
     specdec__engine_log_sizes(e);
-    specdec__engine_log_chat(e);
+    specdec__engine_log_chat_format(e);
     if (SPECDEC__PIPE && e->remote)
         result = e->remote->connect(e, error);
     if (!result)
@@ -55860,7 +55871,7 @@ static int specdec__engine_node_limit(const specdec__engine *e)
 
 /* Sets e->members: sequence t, if not NULL, then all others that have something to decode or to prefill, up to the
    limit of nodes. The first one that has to be left out is asked first in the next step. */
-static void specdec__engine_choose_members(specdec__engine *e, specdec *t)
+static void specdec__engine_choose_step_sequences(specdec__engine *e, specdec *t)
 {
     const int views = e->room.max_views, first = e->first_asked;
     int i;
@@ -55918,7 +55929,8 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
         const int pending = specdec__engine_tokens_to_prefill(t);
 
         const int wanted = pending ? pending + slice.root : 0;
-        const int taken = specdec__tune_admit_tokens(load, &slice, specdec__min_int(wanted, room), t->view.length);
+        const int taken = specdec__tune_admit_prompt_tokens(load, &slice, specdec__min_int(wanted, room),
+                                                            t->view.length);
 
         t->load_count = beside ? taken : 0;
         t->prefill_count = specdec__min_int(taken, pending);
@@ -55938,7 +55950,7 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
 }
 
 /* Subtracts the nodes of a sequence that is taken out of a step from the step's totals. */
-static void specdec__engine_subtract_member(specdec__engine *e, const specdec *t)
+static void specdec__engine_subtract_from_step_totals(specdec__engine *e, const specdec *t)
 {
     int i;
 
@@ -55993,7 +56005,7 @@ static double specdec__engine_drafter_prefill_seconds(const specdec *t, int draf
 
 /* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. behind:
    tokens of the sequence that the drafter lacks. Returns 0 if the drafter is not asked in this step, else 1. */
-static int specdec__engine_shape_tree(const specdec *t, int drafter, int behind, specdec__tree_plan *plan)
+static int specdec__engine_shape_draft_tree(const specdec *t, int drafter, int behind, specdec__tree_plan *plan)
 {
     const specdec__engine *e = t->engine;
     specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
@@ -56025,7 +56037,7 @@ static int specdec__engine_best_node_count(const specdec__proposal *p, const spe
 
     for (i = 0, *held = 0; i < p->drafts.tree.n; i++)
         if (p->frontier.probability[i] > 0)
-            *held = specdec__tune_insert_value(worth, *held, plan->most, (double)p->frontier.probability[i]);
+            *held = specdec__tune_insert_if_large(worth, *held, plan->most, (double)p->frontier.probability[i]);
     return plan->fixed ? *held : specdec__tune_best_node_count(plan, worth, *held, drafting, rate);
 }
 
@@ -56046,7 +56058,7 @@ static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const spe
     specdec__tune_acceptance_by_rank(t, chance);
     for (i = p->frontier.level; i < drafts->tree.n; i++)
         for (k = 0; k < SPECDEC__TUNE_RANKS && !drafts->extended[i] && probability[i] > 0; k++)
-            held = specdec__tune_insert_value(worth, held, plan->most, (double)probability[i] * chance[k]);
+            held = specdec__tune_insert_if_large(worth, held, plan->most, (double)probability[i] * chance[k]);
     n = plan->fixed ? held : specdec__tune_best_node_count(plan, worth, held, drafting + level, &then);
     if (!plan->fixed && !(then > now * 1.01))
         return 0;
@@ -56187,8 +56199,8 @@ static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, i
         return result;
     seconds = specdec__os_seconds() - start;
     level = specdec__tune_level_seconds(known, specdec__tune_plain_seconds(e->tune));
-    specdec__tune_add_time(&known->token_prefill,
-                           (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
+    specdec__tune_add_time_to_mean(&known->token_prefill,
+                                   (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
     return SPECDEC_OK;
 }
 
@@ -56202,7 +56214,7 @@ SPECDEC__FOR_SIZE
 
 /* Inserts draft token i into the list chosen[count] of the draft tokens with the highest path probabilities, the most
    probable first, at most `most`. probability: path probability of each draft token. Returns the new count. */
-static int specdec__async_insert_token(const float *probability, int32_t *chosen, int count, int most, int i)
+static int specdec__async_insert_draft_token(const float *probability, int32_t *chosen, int count, int most, int i)
 {
     if (most < 1 || (count == most && !(probability[i] > probability[chosen[count - 1]])))
         return count;
@@ -56223,7 +56235,7 @@ static int specdec__async_can_extend(const specdec__drafter *d, const specdec__p
 /* Chooses the draft tokens that are extended next (frontier.chosen): the most probable one, and up to three that are at
    least half as probable. now 1: only those that can be extended now. Returns how many; 0: all are less probable than
    the cutoff, or the tree is full. */
-static int specdec__async_choose_tokens(const specdec__async_drafting *a, specdec__proposal *p, int now)
+static int specdec__async_choose_draft_tokens(const specdec__async_drafting *a, specdec__proposal *p, int now)
 {
     const specdec__draft_tree *drafts = &p->drafts;
     const float *probability = p->frontier.probability;
@@ -56239,7 +56251,7 @@ static int specdec__async_choose_tokens(const specdec__async_drafting *a, specde
     for (i = 1; i < drafts->tree.n; i++)
         if (!drafts->extended[i] && drafts->depth[i] < a->levels && probability[i] >= a->cutoff &&
             (!now || specdec__async_can_extend(a->drafter, p, i)))
-            count = specdec__async_insert_token(probability, chosen, count, most, i);
+            count = specdec__async_insert_draft_token(probability, chosen, count, most, i);
     while (count > 1 && 2 * probability[chosen[count - 1]] < probability[chosen[0]])
         count--;
     return count;
@@ -56247,8 +56259,9 @@ static int specdec__async_choose_tokens(const specdec__async_drafting *a, specde
 
 /* Makes a draft run: the drafter extends the `count` draft tokens p->frontier.chosen by one level. p: the proposal of
    a->sequence, or the lane's copy of it. */
-static specdec_result specdec__async_extend_tokens(specdec__async_drafting *a, specdec__proposal *p,
-                                                   const specdec__tune_drafter *known, int count, specdec_error *error)
+static specdec_result specdec__async_extend_draft_tokens(specdec__async_drafting *a, specdec__proposal *p,
+                                                         const specdec__tune_drafter *known, int count,
+                                                         specdec_error *error)
 {
     const int from = p->drafts.tree.n;
     specdec_result result;
@@ -56270,7 +56283,7 @@ static void specdec__async_lane_draft(void *argument)
     specdec__proposal *p = &a->p;
     int count;
 
-    while (a->lane.kind->goes_on(&a->lane) && (count = specdec__async_choose_tokens(a, p, 1)) > 0) {
+    while (a->lane.kind->goes_on(&a->lane) && (count = specdec__async_choose_draft_tokens(a, p, 1)) > 0) {
         const int root = p->frontier.chosen[0] == 0;
         specdec__draft_run *flight = &a->draft_runs[(a->draft_run_count + 1) % 2];
 
@@ -56280,11 +56293,11 @@ static void specdec__async_lane_draft(void *argument)
         flight->begun = specdec__os_seconds();
         SPECDEC__STORE(&a->draft_run_count, a->draft_run_count + 1);
         SPECDEC__PAUSE();
-        a->result = specdec__async_extend_tokens(a, p, &a->acceptance, count, &a->error);
+        a->result = specdec__async_extend_draft_tokens(a, p, &a->acceptance, count, &a->error);
         if (a->result)
             return;
         if (!root)
-            specdec__tune_add_time(&a->run_time, specdec__os_seconds() - flight->begun);
+            specdec__tune_add_time_to_mean(&a->run_time, specdec__os_seconds() - flight->begun);
     }
 }
 
@@ -56440,7 +56453,8 @@ static specdec_result specdec__async_make_tree(specdec *t, int drafter, specdec_
         specdec__async_stop_lane(a, e);
     stays = p->frontier.valid_at != 0;
     behind = stays ? 0 : d->kind.count_unprefilled(d, t->at, t->count);
-    if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS || (!stays && !specdec__engine_shape_tree(t, drafter, behind, plan))) {
+    if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS ||
+        (!stays && !specdec__engine_shape_draft_tree(t, drafter, behind, plan))) {
         p->drafts.tree.n = stays ? p->drafts.tree.n : 1;
         return SPECDEC_OK;
     }
@@ -56626,7 +56640,7 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
     light = specdec__engine_drafter_is_cheap(e, drafter, p->frontier.grows, behind, plan);
     if ((d->kind.is_ready && !d->kind.is_ready(d, t->at, t->count)) ||
         (!plan->fixed && specdec__tune_drafter_skips_estimate(e->tune, drafter, t->count)) ||
-        (!light && !specdec__engine_shape_tree(t, drafter, behind, plan)))
+        (!light && !specdec__engine_shape_draft_tree(t, drafter, behind, plan)))
         return SPECDEC_OK;
     p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain_seconds(e->tune) / e->member_count;
     readable = d->kind.prefill ? specdec__engine_drafter_prefill_tokens(t, drafter, behind) : behind;
@@ -56647,7 +56661,7 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
 
 /* Makes the tree that the step verifies for a sequence: asks all drafters, the last of the list first, and merges their
    trees. speculate 0: asks no drafter; the tree is the root. A drafter whose cache is full proposes nothing. */
-static specdec_result specdec__engine_make_tree(specdec *t, specdec__tree_plan *plan, int speculate)
+static specdec_result specdec__engine_make_sequence_tree(specdec *t, specdec__tree_plan *plan, int speculate)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
@@ -56657,7 +56671,7 @@ static specdec_result specdec__engine_make_tree(specdec *t, specdec__tree_plan *
     for (i = 0; i < e->drafter_count; i++) {
         specdec__draft_begin_proposal(&e->drafters[i].proposals[t->at], t->tokens, t->count, &t->settings.sampling,
                                       specdec__engine_verification_rule(e, t));
-        e->drafters[i].proposals[t->at].request.constrained = specdec__stream_constrained(t);
+        e->drafters[i].proposals[t->at].request.constrained = specdec__stream_get_constrained(t);
     }
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
         result = specdec__engine_ask_drafter(t, i, plan);
@@ -56674,7 +56688,7 @@ static specdec_result specdec__engine_make_tree(specdec *t, specdec__tree_plan *
 
 /* Returns the probability that node i of a sequence's tree is accepted, by the measured acceptance of one drafter,
    which proposed the node as draft token `candidate`. m->worth holds the probability of the node's parent. */
-static double specdec__engine_node_probability_by(const specdec *t, int i, int drafter, int candidate)
+static double specdec__engine_node_probability_by_drafter(const specdec *t, int i, int drafter, int candidate)
 {
     const specdec__engine *e = t->engine;
     const specdec__merged_tree *m = &t->merged;
@@ -56701,7 +56715,7 @@ static float specdec__engine_node_probability(const specdec *t, int i)
 
     for (k = 0; k < e->drafter_count; k++)
         if ((candidate = specdec__draft_find_candidate(&e->drafters[k].proposals[t->at].outcome, i)) > 0)
-            missed *= 1 - specdec__engine_node_probability_by(t, i, k, candidate);
+            missed *= 1 - specdec__engine_node_probability_by_drafter(t, i, k, candidate);
     if (specdec__engine_verification_rule(e, t) == SPECDEC_RULE_SEQUOIA)
         for (above = i - 1; above > parent && m->tree.parents[above] != parent;)
             above--;
@@ -56743,7 +56757,7 @@ static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, co
         m->worth[0] = 1;
         for (i = 1; i < m->tree.n; i++) {
             m->worth[i] = specdec__engine_node_probability(e->members[k], i);
-            held = specdec__tune_insert_value(worth, held, plan.most, (double)m->worth[i]);
+            held = specdec__tune_insert_if_large(worth, held, plan.most, (double)m->worth[i]);
         }
     }
     left = specdec__tune_best_node_count(&plan, worth, held, 0, &rate) - 1;
@@ -56776,10 +56790,10 @@ static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
         specdec_result result;
 
         e->pool.cancel = &t->cancel;
-        result = specdec__engine_make_tree(t, &plan, speculate);
+        result = specdec__engine_make_sequence_tree(t, &plan, speculate);
         if (result) {
             specdec__engine_fail_sequence(t, result);
-            specdec__engine_subtract_member(e, t);
+            specdec__engine_subtract_from_step_totals(e, t);
             continue;
         }
         e->members[kept++] = t;
@@ -56824,7 +56838,7 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
         specdec__engine_fail_sequence(
             t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
                              "no room in the cache, which all texts share, for %d more tokens", needed));
-        specdec__engine_subtract_member(e, t);
+        specdec__engine_subtract_from_step_totals(e, t);
     }
     e->member_count = kept;
     for (i = 0; i < e->member_count; i++) {
@@ -56897,7 +56911,7 @@ static void specdec__engine_count_children(specdec *t, int node, int child, int3
         int candidate = specdec__draft_find_candidate(&p->outcome, node);
 
         if (candidate >= 0)
-            specdec__tune_count_children(&e->tune->drafters[i], p, candidate, accepted, token);
+            specdec__tune_count_accepted_children(&e->tune->drafters[i], p, candidate, accepted, token);
     }
 }
 
@@ -56908,7 +56922,7 @@ static const specdec__chooser *specdec__engine_set_chooser(specdec *t)
     specdec__chooser *chooser = &t->engine->chooser;
 
     chooser->sampling = &t->settings.sampling;
-    chooser->constrained = specdec__stream_constrained(t);
+    chooser->constrained = specdec__stream_get_constrained(t);
     chooser->surprise = specdec__stream_answer_length(t) > 0 ? t->surprise[t->count - 1] : 0;
     return chooser;
 }
@@ -56983,7 +56997,7 @@ static void specdec__engine_append_token(specdec *t, const float *logits, int32_
     if (!specdec__constrained_is_limited(&t->constrained) || specdec__stream_is_end(t, token))
         return;
     specdec__constrained_commit_state(&t->constrained, t->tokens, t->count);
-    if (specdec__constrained_is_closed(&t->constrained, t->tokens, t->count))
+    if (specdec__constrained_only_end_may_follow(&t->constrained, t->tokens, t->count))
         t->complete_at = t->count;
 }
 
@@ -57132,7 +57146,7 @@ static int specdec__engine_bounds_can_choose(const specdec *t)
 static int specdec__engine_needs_no_logits(specdec *t)
 {
     return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
-                                 specdec__constrained_is_limited(specdec__stream_constrained(t)) &&
+                                 specdec__constrained_is_limited(specdec__stream_get_constrained(t)) &&
                                  specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) >= 0);
 }
 
@@ -57171,18 +57185,18 @@ static int specdec__engine_best_token_is_allowed(specdec *t, int column)
     const int count = specdec__choose_best_unconstrained(specdec__engine_set_chooser(t), logits,
                                                          e->target_model->vocab_size, t->tokens, t->count, 1, &best);
 
-    return specdec__constrained_keep_allowed(&t->constrained, t->tokens, t->count, count, 1, &best);
+    return specdec__constrained_keep_allowed_candidates(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
 
 /* Turns a row of upper bounds of logits, row `column` of the last run, into a row from which the sequence's next token
    is chosen: the logits that may decide are computed exactly. Nothing is done where a constraint forces that token.
    Otherwise its mask is applied first, except where noise alone chooses: then only the best token is checked, and all
    logits of the row are computed if the constraint forbids it. */
-static void specdec__engine_settle_row(specdec *t, int column)
+static void specdec__engine_settle_logit_bounds(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
-    const int obeys = specdec__constrained_is_limited(specdec__stream_constrained(t));
+    const int obeys = specdec__constrained_is_limited(specdec__stream_get_constrained(t));
     specdec__settle_need need = specdec__settle_find_needs(s, t->count);
     int32_t forks[2];
     const specdec__settle_list lists[] = {
@@ -57219,7 +57233,7 @@ static specdec_result specdec__engine_verify_node(void *text, int node, const in
     specdec__forbidden_tokens own;
 
     if (e->target.screen.computed)
-        specdec__engine_settle_row(t, t->row + node);
+        specdec__engine_settle_logit_bounds(t, t->row + node);
     result = specdec__forward_check_step(&e->target, row, row + 1, &t->error);
     if (result)
         return result;
@@ -57239,7 +57253,7 @@ static specdec_result specdec__engine_verify_node(void *text, int node, const in
 
 /* Counts a step in the statistics' table of token trees, by the numbers of nodes and levels of its tree. A new shape of
    tree replaces the rarest one where the table is full. */
-static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int levels)
+static void specdec__engine_count_tree_shape(specdec_stats *stats, int nodes, int levels)
 {
     specdec_tree_count *trees = stats->trees, *at = trees;
     int i;
@@ -57404,7 +57418,7 @@ static void specdec__engine_count_step(specdec *t, int width, double seconds, do
     for (i = 0; 1 << i < width && i < (int)SPECDEC__COUNT(t->stats.steps_by_width) - 1; i++)
         continue;
     t->stats.steps_by_width[i]++;
-    specdec__engine_count_tree(&t->stats, nodes, specdec_tree_depth(&t->merged.tree, NULL));
+    specdec__engine_count_tree_shape(&t->stats, nodes, specdec_tree_depth(&t->merged.tree, NULL));
     t->stats.drafted += nodes - 1;
     t->stats.accepted += t->length - 1;
     t->stats.draft_seconds += drafting;
@@ -57508,7 +57522,7 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
 
 /* Chooses a sequence's next token from a row of logits (vocab), without draft tokens or with coupled verification, and
    appends it to the sequence. Returns the token. */
-static int32_t specdec__engine_decode_row(specdec *t, float *logits)
+static int32_t specdec__engine_decode_from_logits(specdec *t, float *logits)
 {
     specdec__forbidden_tokens own;
     int32_t token;
@@ -57526,12 +57540,12 @@ static void specdec__engine_begin_answer(specdec *t)
 {
     double start = specdec__os_seconds();
 
-    specdec__engine_decode_row(t, t->engine->target.logits);
+    specdec__engine_decode_from_logits(t, t->engine->target.logits);
     if (specdec__engine_ends_or_forks(t) && SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     t->from_row = 0;
     t->engine->row_of = NULL;
-    specdec__engine_count_tree(&t->stats, 1, 1);
+    specdec__engine_count_tree_shape(&t->stats, 1, 1);
     t->stats.tokens++;
     t->stats.steps++;
     t->stats.seconds += specdec__os_seconds() - start;
@@ -57594,9 +57608,9 @@ static int specdec__pipe_is_possible(const specdec__engine *e)
     return e->pipe && !e->waiting_count && specdec__async_is_possible(e);
 }
 
-/* Computes times[1..SPECDEC__PIPE_NODES]: the cost of a run by its nodes, in seconds of its slowest stage. Time above
-   that of one node counts twice, as the run's rows also return later. Runs up to twice as wide as the widest measured
-   run are assumed to cost no more than that one, wider runs are ruled out. */
+/* Computes times[1..SPECDEC__PIPE_NODES]: the cost of a run by its number of nodes, in seconds of its slowest stage.
+   Time above that of one node counts twice, as the run's rows also return later. Runs up to twice as wide as the widest
+   measured run are assumed to cost no more than that one, wider runs are ruled out. */
 static void specdec__pipe_estimate_run_costs(const specdec__pipe *pipe, double *times)
 {
     int i, seen = 0;
@@ -57639,7 +57653,7 @@ static int specdec__pipe_choose_nodes(const specdec__engine *e, const specdec__p
 
     for (i = 0; i < p->drafts.tree.n && pipe->count < pipe->depth; i++)
         if (pipe->node[i] < 0 && p->frontier.probability[i] >= SPECDEC__PIPE_CUTOFF)
-            count = specdec__async_insert_token(p->frontier.probability, chosen, count, most, i);
+            count = specdec__async_insert_draft_token(p->frontier.probability, chosen, count, most, i);
     pipe->least_probability = 0;
     return count ? specdec__pipe_best_node_count(pipe, p, chosen, count) : 0;
 }
@@ -57692,11 +57706,11 @@ static void specdec__pipe_verify_run(specdec *t, const specdec__proposal *p, con
     order->first = pipe->nodes;
     while (pipe->node[at] >= run->first && pipe->node[at] < run->first + run->left) {
         const size_t row = (size_t)run->row[pipe->node[at] - run->first] * (size_t)e->target_model->vocab_size;
-        const int32_t token = specdec__engine_decode_row(t, e->target.logits + row);
+        const int32_t token = specdec__engine_decode_from_logits(t, e->target.logits + row);
         const int count = t->count - before;
 
         order->path[order->n++] = pipe->node[at];
-        specdec__tune_count_children(&e->tune->drafters[drafter], p, at, -1, token);
+        specdec__tune_count_accepted_children(&e->tune->drafters[drafter], p, at, -1, token);
         if (specdec__engine_ends_or_forks(t) || specdec__stream_end_reason(t, t->count) ||
             specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
             return;
@@ -57718,7 +57732,7 @@ static void specdec__pipe_choose_kept_nodes(const specdec__pipe *pipe, const spe
         for (at = i; at > root;)
             at = p->drafts.tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
-            specdec__draft_insert_rising(order->path + order->n, order->stay++, pipe->node[i]);
+            specdec__draft_insert_ascending(order->path + order->n, order->stay++, pipe->node[i]);
     }
 }
 
@@ -57788,10 +57802,10 @@ static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
     s->result = run.cancelled ? SPECDEC_OK : result;
     if (result || run.cancelled)
         return;
-    specdec__tune_add_time(&pipe->round_trip, specdec__os_seconds() - run.sent);
+    specdec__tune_add_time_to_mean(&pipe->round_trip, specdec__os_seconds() - run.sent);
     if (pipe->stage_seconds > 0) {
         specdec__tune_add_step_time(&pipe->stages, run.n, pipe->stage_seconds, 0);
-        specdec__tune_add_time(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
+        specdec__tune_add_time_to_mean(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
     }
     memset(p->outcome.merged_node, -1, (size_t)p->drafts.tree.n * sizeof *p->outcome.merged_node);
     specdec__pipe_verify_run(t, p, &run, &order);
@@ -57819,7 +57833,7 @@ static int specdec__pipe_choose_draft_tokens(const specdec__engine *e, specdec__
     const specdec__async_drafting *a = e->async_drafting;
     const double least = e->pipe->least_probability;
 
-    *count = specdec__async_choose_tokens(a, p, 1);
+    *count = specdec__async_choose_draft_tokens(a, p, 1);
     if (*count)
         return !p->drafts.extended[0] || (double)p->frontier.probability[p->frontier.chosen[0]] >= least;
     return a->cutoff > SPECDEC__ASYNC_CUTOFF_LEAST && (double)a->cutoff > least;
@@ -57837,9 +57851,9 @@ static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
         a->cutoff *= SPECDEC__ASYNC_CUTOFF_DECAY;
         return;
     }
-    s->result = specdec__async_extend_tokens(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts,
-                                             &s->t->error);
-    specdec__tune_add_time(&e->pipe->draft, specdec__os_seconds() - start);
+    s->result = specdec__async_extend_draft_tokens(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts,
+                                                   &s->t->error);
+    specdec__tune_add_time_to_mean(&e->pipe->draft, specdec__os_seconds() - start);
     memset(e->pipe->node + from, -1, (size_t)(s->p->drafts.tree.n - from) * sizeof *e->pipe->node);
 }
 
@@ -57882,7 +57896,7 @@ static double specdec__pipe_send_delay(const specdec__engine *e, specdec__propos
         return 0;
     for (i = 0; i < count; i++)
         brings += (double)probability[chosen[i]];
-    for (i = 0, n = specdec__async_choose_tokens(e->async_drafting, p, !remote); i < n; i++) {
+    for (i = 0, n = specdec__async_choose_draft_tokens(e->async_drafting, p, !remote); i < n; i++) {
         const double next = (double)probability[p->frontier.chosen[i]] * known->accepted[0] / known->offered[0];
 
         more += next > pipe->least_probability ? next - pipe->least_probability : 0;
@@ -58083,7 +58097,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
             return SPECDEC_OK;
         }
     }
-    specdec__engine_choose_members(e, t);
+    specdec__engine_choose_step_sequences(e, t);
     if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
         specdec__engine_divide_prefill_nodes(e);
         specdec__engine_run_step(e, t, start);
@@ -60407,7 +60421,7 @@ static void specdec__draft_rank_settle(specdec *t, int n)
 
     memset(p->outcome.merged_node, -1, (size_t)known * sizeof *p->outcome.merged_node);
     for (i = 0; i < n && i <= length; i++)
-        specdec__tune_count_children(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
+        specdec__tune_count_accepted_children(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
     specdec__tune_decay_acceptance(e->tune);
     if (e->link->draft_rank->sequence == t)
         specdec__async_move_root(t, tokens, n);
@@ -60595,11 +60609,11 @@ static int specdec__draft_rank_extend(specdec *t)
     if (expanded + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_MAX_EXPANDED, a->nodes))
         return 0;
     a->cutoff = SPECDEC__ASYNC_CUTOFF;
-    count = specdec__async_choose_tokens(a, p, 1);
+    count = specdec__async_choose_draft_tokens(a, p, 1);
     from = p->drafts.tree.n;
     if (!count)
         return 0;
-    result = specdec__async_extend_tokens(a, p, known, count, &t->error);
+    result = specdec__async_extend_draft_tokens(a, p, known, count, &t->error);
     if (result) {
         own->full_at = result == SPECDEC_ERROR_CANCELLED ? 0 : t->count;
         p->frontier.valid_at = p->request.count = 0;
@@ -60885,7 +60899,8 @@ static specdec_result specdec__engine_join_cluster(specdec__engine *e, specdec_e
 }
 
 /* Lays out all that an engine needs in an arena; e->config is set. */
-static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_lay_out_from_config(specdec__engine *e, specdec__arena *arena,
+                                                          specdec_error *error)
 {
     specdec_result result;
 
@@ -60921,7 +60936,7 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_conf
     engine.kernels = kernels;
     engine.drafters = drafters;
     SPECDEC__TAKE(&arena, specdec__engine, 1);
-    result = specdec__engine_build(&engine, &arena, error);
+    result = specdec__engine_lay_out_from_config(&engine, &arena, error);
     if (!result)
         result = specdec__counted_block_bytes(&arena, bytes, error);
     specdec__engine_close_models(&engine);
@@ -60998,7 +61013,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     e = SPECDEC__TAKE(&arena, specdec__engine, 1);
     e->config = *config;
     e->memory_bytes = needed;
-    result = specdec__engine_build(e, &arena, error);
+    result = specdec__engine_lay_out_from_config(e, &arena, error);
     if (!result)
         result = arena.used == SIZE_MAX ? specdec__fail_small_block(bytes, needed, error) /* a file has changed */
                                         : specdec__engine_start(e, error);
@@ -61045,7 +61060,8 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
         *fork = NULL;
     if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
         return result;
-    specdec__engine_discard_children(*fork); /* the copy decodes pending tokens again, for children of its own */
+    specdec__engine_discard_pending_if_forked(*fork); /* the copy decodes pending tokens again, for children of its
+                                                         own */
     return SPECDEC_OK;
 }
 
@@ -61233,7 +61249,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
                                      !specdec__stream_same_constraint(t, settings) ||
                                      !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_discard_pending(t);
-    specdec__engine_discard_children(t); /* children that fork later have the new settings */
+    specdec__engine_discard_pending_if_forked(t); /* children that fork later have the new settings */
     if (!t->stop.stopped) { /* bytes that the last call freed may begin a stop string of the new settings */
         count = t->freed;
         memcpy(held, t->piece, count);
@@ -61457,7 +61473,7 @@ static specdec_result specdec__call_cut_stop(specdec *t)
 
 /* Makes steps until a token of sequence t is pending. work 0: makes no step, and returns PENDING where one is needed.
    Returns DONE if the answer has ended. */
-static specdec_result specdec__next_token(specdec *t, int work)
+static specdec_result specdec__decode_next_token(specdec *t, int work)
 {
     specdec_result result;
     int gone;
@@ -61471,7 +61487,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
             specdec__engine_slide_sequence(t, gone);
         t->finished = specdec__stream_end_reason(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
-            specdec__engine_discard_children(t); /* the sequence ends before the forks of these children */
+            specdec__engine_discard_pending_if_forked(t); /* the sequence ends before the forks of these children */
             return SPECDEC_DONE;
         }
         if (t->handed_out < t->count)
@@ -61513,7 +61529,7 @@ static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int
     if (result)
         return result;
     t->before.count = 0;
-    result = specdec__next_token(t, 1);
+    result = specdec__decode_next_token(t, 1);
     if (result && result != SPECDEC_DONE)
         specdec__engine_undo_slide(t);
     from = t->handed_out;
@@ -61528,8 +61544,8 @@ static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int
 }
 
 /* Decodes tokens of a sequence until their text is not empty, and writes that text, *written bytes, to t->piece. work:
-   as for specdec__next_token. */
-static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
+   as for specdec__decode_next_token. */
+static specdec_result specdec__decode_next_piece(specdec *t, int work, size_t *written)
 {
     specdec_result result;
     size_t more;
@@ -61538,7 +61554,7 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
         int was_finished = t->finished;
         unsigned char rest[3];
 
-        result = specdec__next_token(t, work);
+        result = specdec__decode_next_token(t, work);
         if (result == SPECDEC_DONE && !was_finished && !t->stop.stopped) { /* what was held back */
             more = specdec__text_stream_end(&t->stream, rest);
             specdec__stop_push_bytes(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
@@ -61577,7 +61593,7 @@ static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *
     stop = t->stop;
     handed_out = t->handed_out;
     t->before.count = 0;
-    result = specdec__next_piece(t, work, &piece->length);
+    result = specdec__decode_next_piece(t, work, &piece->length);
     if (result != SPECDEC_OK && result != SPECDEC_DONE && result != SPECDEC_PENDING) {
         specdec__engine_undo_slide(t);
         t->stream = stream; /* tokens whose bytes were held back are pending again */
@@ -61633,7 +61649,7 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget_tokens(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
-    } else if ((t->handed_out < t->count && specdec__stream_depends_on_begin(&t->settings)) ||
+    } else if ((t->handed_out < t->count && specdec__stream_sampling_depends_on_begin(&t->settings)) ||
                (t->count > count && specdec__constrained_is_limited(&t->constrained))) {
         specdec__engine_discard_pending(t); /* an answer that begins here is counted, and constrained, from here */
     }
@@ -61816,7 +61832,7 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
 
 /* Tokenizes the `count` labels of specdec_score into nodes of a step: node 0 is the sequence's last token, each label
    is a chain of nodes behind it. *nodes becomes the number of nodes, node 0 included. */
-static specdec_result specdec__score_make_nodes(specdec *t, const char *const *labels, int count, int *nodes)
+static specdec_result specdec__score_tokenize_labels(specdec *t, const char *const *labels, int count, int *nodes)
 {
     const specdec__vocab *v = &t->model->vocab;
     const uint32_t last = (uint32_t)t->tokens[t->handed_out - 1];
@@ -61874,7 +61890,7 @@ static specdec_result specdec__call_score(specdec *t, const char *const *labels,
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d labels behind a text of %d tokens", count,
                              t->handed_out);
     if ((result = specdec__caller_nodes_begin(t)) != SPECDEC_OK ||
-        (result = specdec__score_make_nodes(t, labels, count, &nodes)) != SPECDEC_OK ||
+        (result = specdec__score_tokenize_labels(t, labels, count, &nodes)) != SPECDEC_OK ||
         (result = specdec__caller_nodes_run(t, nodes)) != SPECDEC_OK)
         return result;
     c = &t->engine->target;
@@ -62313,7 +62329,7 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
 
     memset(pool, 0, sizeof *pool);
     memset(m, 0, sizeof *m);
-    if ((result = specdec__engine_check_integers(config, 1, error)) != SPECDEC_OK ||
+    if ((result = specdec__engine_check_config_integers(config, 1, error)) != SPECDEC_OK ||
         (result = specdec__kernels_init(&unused, config->isa, error)) != SPECDEC_OK)
         return result;
     result = specdec__model_init(m, &config->target, config->vocabulary_only, NULL, arena, error);
@@ -63226,9 +63242,9 @@ SPECDEC__FOR_SIZE
 
 /* 1: settings and configuration can be set by name; 0: this build leaves that out. */
 #ifdef SPECDEC_NO_NAMES
-#define SPECDEC__SETTINGS_BY_NAME 0
+#define SPECDEC__SETTINGS_BY_NAME 0 /* settings cannot be set by name in this build */
 #else
-#define SPECDEC__SETTINGS_BY_NAME 1
+#define SPECDEC__SETTINGS_BY_NAME 1 /* settings can be set by name */
 #endif
 
 #define SPECDEC__FIELD(name, member, kind, low, high, words, help, settings) \
@@ -63750,7 +63766,7 @@ static uint32_t specdec__save_uses_long_rope(const specdec *t)
 }
 
 /* Stores a sequence's settings in the fields of its file. */
-static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
+static void specdec__save_settings_fields(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
     specdec_sampling others;
@@ -63781,7 +63797,7 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
 
 /* Sets a sequence's settings from the fields of its file. stops: the stop strings in the file. Biases are not changed.
    Returns 0 if the stop strings do not agree with the fields, else 1. */
-static int specdec__load_settings(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
+static int specdec__load_settings_fields(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
     const unsigned char *at = stops, *end = stops + field[SPECDEC__SAVE_STOP_BYTES];
@@ -63865,7 +63881,7 @@ static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *s
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
     if (t->slid + t->handed_out > t->answer_from)
         field[SPECDEC__SAVE_SURPRISE] = specdec__bits_from_float(t->surprise[t->handed_out - 1]);
-    specdec__save_settings(&t->settings, field);
+    specdec__save_settings_fields(&t->settings, field);
 }
 
 /* Writes the file of a sequence to data[specdec__save_file_bytes]. held: the bytes that may begin a stop string. */
@@ -64106,7 +64122,7 @@ static void specdec__load_answer_state(specdec *t, const uint32_t *field, specde
     specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
     if (t->count > t->constrained.from && specdec__constrained_is_limited(&t->constrained) &&
         !specdec__stream_is_end(t, t->tokens[t->count - 1]) &&
-        specdec__constrained_is_closed(&t->constrained, t->tokens, t->count))
+        specdec__constrained_only_end_may_follow(&t->constrained, t->tokens, t->count))
         t->complete_at = t->count;
 }
 
@@ -64129,7 +64145,7 @@ static specdec_result specdec__call_load(specdec *t, const void *data, size_t si
     settings = t->settings;
     held = (const unsigned char *)data + SPECDEC__SAVE_HEAD_BYTES + sizeof saved;
     tokens = held + saved.field[SPECDEC__SAVE_FREED] + saved.field[SPECDEC__SAVE_HELD];
-    if (!specdec__load_settings(saved.field, tokens, &settings))
+    if (!specdec__load_settings_fields(saved.field, tokens, &settings))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
     tokens += saved.field[SPECDEC__SAVE_STOP_BYTES];
     if ((result = specdec__load_check_contents(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)

@@ -325,7 +325,7 @@ static void test_share_out(void)
                     missed *= proposals[k].outcome.merged_node[n] == i ? 1 - (double)probability[k][n] : 1;
             worth[i] = (float)(1 - missed);
             worth[i] = worth[i] < worth[merged_parents[i]] ? worth[i] : worth[merged_parents[i]];
-            held = specdec__tune_insert_value(sorted, held, SPECDEC__MAX_TREE_NODES, worth[i]);
+            held = specdec__tune_insert_if_large(sorted, held, SPECDEC__MAX_TREE_NODES, worth[i]);
         }
         best = specdec__tune_best_node_count(&plan, sorted, held, 0, &rate);
         for (i = equal = kept = 0; i < merged.tree.n; i++) {

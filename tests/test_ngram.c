@@ -1018,7 +1018,7 @@ static void test_streaks(void)
     before = probability[1];
     for (i = 25; i < 33; i++) {
         specdec__ngram_set_path(&place, &tree, tokens, 0, text, i);
-        specdec__draft_ngram_learn_token(&index, index.readers, &place, text, i);
+        specdec__draft_ngram_update_trust(&index, index.readers, &place, text, i);
         specdec__ngram_extend_sequence(&index, index.readers, text, i + 1);
         hits += index.readers->streak == i - 24;
     }
@@ -1027,7 +1027,7 @@ static void test_streaks(void)
     after = probability[1];
     CHECK(tree.n == 8 && after > before + 0.2f && probability[7] > 0.5f);
     text[33] = 999;
-    specdec__draft_ngram_learn_token(&index, index.readers, &place, text, 33);
+    specdec__draft_ngram_update_trust(&index, index.readers, &place, text, 33);
     CHECK_EQUAL_INT(index.readers->streak, 0);
     text[33] = 10 + 33 % 20;
     specdec__ngram_rewind_sequence(&index, index.readers, text, 32);

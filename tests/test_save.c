@@ -207,7 +207,7 @@ static int go_on_everywhere(specdec *a, specdec *b, specdec_settings settings, i
         file saved;
 
         of_one.length = of_other.length = 0;
-        if (specdec__next_piece(a, 1, &length)) /* not specdec_next: as its text is not looked at, nothing is missed */
+        if (specdec__decode_next_piece(a, 1, &length)) /* not specdec_next: as its text is not looked at, nothing is missed */
             break;
         if (a->stop.held && i % 3 == seed % 3) {
             settings.stop[a->stop.held_string] = "~~";

@@ -295,20 +295,20 @@ static void test_choice(void)
         s.written_tokens = 100;
         s.missed_tokens = i ? 60 : 1; /* most tokens are missed: then only the whole matrix is worth its time */
         s.tree_count = 10;
-        specdec__short_choose_matrix(&s, 0.1);
+        specdec__short_vocabulary_choose_matrix(&s, 0.1);
         on[i] = s.in_use;
     }
     CHECK_EQUAL_INT(on[0], 1);
     CHECK_EQUAL_INT(on[1], 0);
     s.seconds[0] = s.seconds[1] = 0.002; /* no faster */
     s.missed_tokens = 1;
-    specdec__short_choose_matrix(&s, 0.1);
+    specdec__short_vocabulary_choose_matrix(&s, 0.1);
     CHECK_EQUAL_INT(s.in_use, 0);
     s.seconds[1] = 0; /* never seen: by the bytes of weights */
-    specdec__short_choose_matrix(&s, 0.1);
+    specdec__short_vocabulary_choose_matrix(&s, 0.1);
     CHECK_EQUAL_INT(s.in_use, 1);
     for (i = 0, on[0] = 0; i < 4 * SPECDEC__SHORT_TRIAL_TREES; i++) {
-        specdec__short_choose_matrix(&s, 0.1);
+        specdec__short_vocabulary_choose_matrix(&s, 0.1);
         on[0] += !s.in_use;
     }
     CHECK_EQUAL_INT(on[0], 4); /* the whole matrix is looked at now and then */

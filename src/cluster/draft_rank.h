@@ -103,7 +103,7 @@ static void specdec__draft_rank_settle(specdec *t, int n)
 
     memset(p->outcome.merged_node, -1, (size_t)known * sizeof *p->outcome.merged_node);
     for (i = 0; i < n && i <= length; i++)
-        specdec__tune_count_children(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
+        specdec__tune_count_accepted_children(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
     specdec__tune_decay_acceptance(e->tune);
     if (e->link->draft_rank->sequence == t)
         specdec__async_move_root(t, tokens, n);
@@ -291,11 +291,11 @@ static int specdec__draft_rank_extend(specdec *t)
     if (expanded + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_MAX_EXPANDED, a->nodes))
         return 0;
     a->cutoff = SPECDEC__ASYNC_CUTOFF;
-    count = specdec__async_choose_tokens(a, p, 1);
+    count = specdec__async_choose_draft_tokens(a, p, 1);
     from = p->drafts.tree.n;
     if (!count)
         return 0;
-    result = specdec__async_extend_tokens(a, p, known, count, &t->error);
+    result = specdec__async_extend_draft_tokens(a, p, known, count, &t->error);
     if (result) {
         own->full_at = result == SPECDEC_ERROR_CANCELLED ? 0 : t->count;
         p->frontier.valid_at = p->request.count = 0;

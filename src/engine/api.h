@@ -128,7 +128,8 @@ static specdec_result specdec__engine_join_cluster(specdec__engine *e, specdec_e
 }
 
 /* Lays out all that an engine needs in an arena; e->config is set. */
-static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_lay_out_from_config(specdec__engine *e, specdec__arena *arena,
+                                                          specdec_error *error)
 {
     specdec_result result;
 
@@ -164,7 +165,7 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_conf
     engine.kernels = kernels;
     engine.drafters = drafters;
     SPECDEC__TAKE(&arena, specdec__engine, 1);
-    result = specdec__engine_build(&engine, &arena, error);
+    result = specdec__engine_lay_out_from_config(&engine, &arena, error);
     if (!result)
         result = specdec__counted_block_bytes(&arena, bytes, error);
     specdec__engine_close_models(&engine);
@@ -241,7 +242,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     e = SPECDEC__TAKE(&arena, specdec__engine, 1);
     e->config = *config;
     e->memory_bytes = needed;
-    result = specdec__engine_build(e, &arena, error);
+    result = specdec__engine_lay_out_from_config(e, &arena, error);
     if (!result)
         result = arena.used == SIZE_MAX ? specdec__fail_small_block(bytes, needed, error) /* a file has changed */
                                         : specdec__engine_start(e, error);
@@ -288,7 +289,8 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
         *fork = NULL;
     if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
         return result;
-    specdec__engine_discard_children(*fork); /* the copy decodes pending tokens again, for children of its own */
+    specdec__engine_discard_pending_if_forked(*fork); /* the copy decodes pending tokens again, for children of its
+                                                         own */
     return SPECDEC_OK;
 }
 
@@ -476,7 +478,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
                                      !specdec__stream_same_constraint(t, settings) ||
                                      !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_discard_pending(t);
-    specdec__engine_discard_children(t); /* children that fork later have the new settings */
+    specdec__engine_discard_pending_if_forked(t); /* children that fork later have the new settings */
     if (!t->stop.stopped) { /* bytes that the last call freed may begin a stop string of the new settings */
         count = t->freed;
         memcpy(held, t->piece, count);
@@ -700,7 +702,7 @@ static specdec_result specdec__call_cut_stop(specdec *t)
 
 /* Makes steps until a token of sequence t is pending. work 0: makes no step, and returns PENDING where one is needed.
    Returns DONE if the answer has ended. */
-static specdec_result specdec__next_token(specdec *t, int work)
+static specdec_result specdec__decode_next_token(specdec *t, int work)
 {
     specdec_result result;
     int gone;
@@ -714,7 +716,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
             specdec__engine_slide_sequence(t, gone);
         t->finished = specdec__stream_end_reason(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
-            specdec__engine_discard_children(t); /* the sequence ends before the forks of these children */
+            specdec__engine_discard_pending_if_forked(t); /* the sequence ends before the forks of these children */
             return SPECDEC_DONE;
         }
         if (t->handed_out < t->count)
@@ -756,7 +758,7 @@ static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int
     if (result)
         return result;
     t->before.count = 0;
-    result = specdec__next_token(t, 1);
+    result = specdec__decode_next_token(t, 1);
     if (result && result != SPECDEC_DONE)
         specdec__engine_undo_slide(t);
     from = t->handed_out;
@@ -771,8 +773,8 @@ static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int
 }
 
 /* Decodes tokens of a sequence until their text is not empty, and writes that text, *written bytes, to t->piece. work:
-   as for specdec__next_token. */
-static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
+   as for specdec__decode_next_token. */
+static specdec_result specdec__decode_next_piece(specdec *t, int work, size_t *written)
 {
     specdec_result result;
     size_t more;
@@ -781,7 +783,7 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
         int was_finished = t->finished;
         unsigned char rest[3];
 
-        result = specdec__next_token(t, work);
+        result = specdec__decode_next_token(t, work);
         if (result == SPECDEC_DONE && !was_finished && !t->stop.stopped) { /* what was held back */
             more = specdec__text_stream_end(&t->stream, rest);
             specdec__stop_push_bytes(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
@@ -820,7 +822,7 @@ static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *
     stop = t->stop;
     handed_out = t->handed_out;
     t->before.count = 0;
-    result = specdec__next_piece(t, work, &piece->length);
+    result = specdec__decode_next_piece(t, work, &piece->length);
     if (result != SPECDEC_OK && result != SPECDEC_DONE && result != SPECDEC_PENDING) {
         specdec__engine_undo_slide(t);
         t->stream = stream; /* tokens whose bytes were held back are pending again */
@@ -876,7 +878,7 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget_tokens(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
-    } else if ((t->handed_out < t->count && specdec__stream_depends_on_begin(&t->settings)) ||
+    } else if ((t->handed_out < t->count && specdec__stream_sampling_depends_on_begin(&t->settings)) ||
                (t->count > count && specdec__constrained_is_limited(&t->constrained))) {
         specdec__engine_discard_pending(t); /* an answer that begins here is counted, and constrained, from here */
     }
@@ -1059,7 +1061,7 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
 
 /* Tokenizes the `count` labels of specdec_score into nodes of a step: node 0 is the sequence's last token, each label
    is a chain of nodes behind it. *nodes becomes the number of nodes, node 0 included. */
-static specdec_result specdec__score_make_nodes(specdec *t, const char *const *labels, int count, int *nodes)
+static specdec_result specdec__score_tokenize_labels(specdec *t, const char *const *labels, int count, int *nodes)
 {
     const specdec__vocab *v = &t->model->vocab;
     const uint32_t last = (uint32_t)t->tokens[t->handed_out - 1];
@@ -1117,7 +1119,7 @@ static specdec_result specdec__call_score(specdec *t, const char *const *labels,
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d labels behind a text of %d tokens", count,
                              t->handed_out);
     if ((result = specdec__caller_nodes_begin(t)) != SPECDEC_OK ||
-        (result = specdec__score_make_nodes(t, labels, count, &nodes)) != SPECDEC_OK ||
+        (result = specdec__score_tokenize_labels(t, labels, count, &nodes)) != SPECDEC_OK ||
         (result = specdec__caller_nodes_run(t, nodes)) != SPECDEC_OK)
         return result;
     c = &t->engine->target;

@@ -11,9 +11,9 @@ SPECDEC__FOR_SIZE
 
 /* 1: settings and configuration can be set by name; 0: this build leaves that out. */
 #ifdef SPECDEC_NO_NAMES
-#define SPECDEC__SETTINGS_BY_NAME 0
+#define SPECDEC__SETTINGS_BY_NAME 0 /* settings cannot be set by name in this build */
 #else
-#define SPECDEC__SETTINGS_BY_NAME 1
+#define SPECDEC__SETTINGS_BY_NAME 1 /* settings can be set by name */
 #endif
 
 #define SPECDEC__FIELD(name, member, kind, low, high, words, help, settings) \

@@ -48,7 +48,8 @@ SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__M
 
 /* Returns an error if an integer of a configuration is out of its range. for_model 1: checks only the first row of the
    table of ranges. */
-static specdec_result specdec__engine_check_integers(const specdec_config *c, int for_model, specdec_error *error)
+static specdec_result specdec__engine_check_config_integers(const specdec_config *c, int for_model,
+                                                            specdec_error *error)
 {
     static const struct {
         const char *name;
@@ -150,7 +151,7 @@ static specdec_result specdec__engine_fill_config(specdec__engine *e, specdec_er
     if (kv < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "kv type \"%s\" (f16, f32 and q8_0 are known)", c->kv);
     c->kv = specdec__kv_types[kv].name;
-    if (specdec__engine_check_integers(c, 0, error))
+    if (specdec__engine_check_config_integers(c, 0, error))
         return SPECDEC_ERROR_ARGUMENT;
     if (c->vocabulary_only)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
@@ -341,7 +342,7 @@ static void specdec__engine_lay_out_kept_sequences(specdec__engine *e, specdec__
 }
 
 /* Points the drafters' proposals to the sequences' views of the target's cache. */
-static void specdec__engine_set_views(specdec__engine *e)
+static void specdec__engine_set_proposal_views(specdec__engine *e)
 {
     int i, k;
 
@@ -419,7 +420,7 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
     if (SPECDEC__HEADS && kind->nextn &&
         (result = specdec__engine_open_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    specdec__drafter_fit_kind(kind, d->model);
+    specdec__drafter_set_kind_for_model(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
@@ -492,7 +493,7 @@ static int specdec__engine_kept_sequence_limit(const specdec_config *c, const sp
 
 /* Computes e->room: the number of sequences, their tokens, and the nodes of a step: those of a prompt's batch, of a
    tree, or a root of each sequence, and the root that specdec_logits puts before them. */
-static void specdec__engine_set_room(specdec__engine *e)
+static void specdec__engine_set_capacity(specdec__engine *e)
 {
     const specdec_config *c = &e->config;
     specdec__kv_demand *room = &e->room;
@@ -515,7 +516,7 @@ static void specdec__engine_set_room(specdec__engine *e)
 
 /* Returns e->room as the target's context needs it: next to nothing on a rank that only drafts, where the target never
    runs. */
-static specdec__kv_demand specdec__engine_target_room(const specdec__engine *e)
+static specdec__kv_demand specdec__engine_target_capacity(const specdec__engine *e)
 {
     static const specdec__kv_demand none = {1, 1, 1, 1, 2, 0, 1, 0};
 
@@ -553,8 +554,8 @@ static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena
     if (r)
         return r;
     e->pool.threads = specdec__min_int(e->pool.threads, c->threads); /* the lane's own thread is not among them */
-    specdec__engine_set_room(e);
-    room = specdec__engine_target_room(e);
+    specdec__engine_set_capacity(e);
+    room = specdec__engine_target_capacity(e);
     specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room,
                           room.step_nodes, arena);
     e->target.checks_values = 1;
@@ -567,7 +568,7 @@ static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena
     specdec__engine_lay_out_masker(e, arena);
     specdec__engine_lay_out_sequences(e, arena);
     specdec__engine_lay_out_kept_sequences(e, arena);
-    specdec__engine_set_views(e);
+    specdec__engine_set_proposal_views(e);
     if (SPECDEC__PIPE && e->remote)
         e->remote->allocate(e, arena);
     return specdec__engine_make_fixed_tree(e, arena, error);

@@ -182,7 +182,7 @@ static uint32_t specdec__save_uses_long_rope(const specdec *t)
 }
 
 /* Stores a sequence's settings in the fields of its file. */
-static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
+static void specdec__save_settings_fields(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
     specdec_sampling others;
@@ -213,7 +213,7 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
 
 /* Sets a sequence's settings from the fields of its file. stops: the stop strings in the file. Biases are not changed.
    Returns 0 if the stop strings do not agree with the fields, else 1. */
-static int specdec__load_settings(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
+static int specdec__load_settings_fields(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
     const unsigned char *at = stops, *end = stops + field[SPECDEC__SAVE_STOP_BYTES];
@@ -297,7 +297,7 @@ static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *s
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
     if (t->slid + t->handed_out > t->answer_from)
         field[SPECDEC__SAVE_SURPRISE] = specdec__bits_from_float(t->surprise[t->handed_out - 1]);
-    specdec__save_settings(&t->settings, field);
+    specdec__save_settings_fields(&t->settings, field);
 }
 
 /* Writes the file of a sequence to data[specdec__save_file_bytes]. held: the bytes that may begin a stop string. */
@@ -538,7 +538,7 @@ static void specdec__load_answer_state(specdec *t, const uint32_t *field, specde
     specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
     if (t->count > t->constrained.from && specdec__constrained_is_limited(&t->constrained) &&
         !specdec__stream_is_end(t, t->tokens[t->count - 1]) &&
-        specdec__constrained_is_closed(&t->constrained, t->tokens, t->count))
+        specdec__constrained_only_end_may_follow(&t->constrained, t->tokens, t->count))
         t->complete_at = t->count;
 }
 
@@ -561,7 +561,7 @@ static specdec_result specdec__call_load(specdec *t, const void *data, size_t si
     settings = t->settings;
     held = (const unsigned char *)data + SPECDEC__SAVE_HEAD_BYTES + sizeof saved;
     tokens = held + saved.field[SPECDEC__SAVE_FREED] + saved.field[SPECDEC__SAVE_HELD];
-    if (!specdec__load_settings(saved.field, tokens, &settings))
+    if (!specdec__load_settings_fields(saved.field, tokens, &settings))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
     tokens += saved.field[SPECDEC__SAVE_STOP_BYTES];
     if ((result = specdec__load_check_contents(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)

@@ -243,7 +243,7 @@ static void specdec__engine_discard_pending(specdec *t)
 }
 
 /* Drops a sequence's pending tokens, and the children forked behind them, but only if there are such children. */
-static void specdec__engine_discard_children(specdec *t)
+static void specdec__engine_discard_pending_if_forked(specdec *t)
 {
     if (specdec__engine_forks_behind(t, t->handed_out))
         specdec__engine_discard_pending(t);

@@ -90,7 +90,7 @@ static void specdec__engine_time_steps(specdec__engine *e)
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.level_cost &&
             (seconds = specdec__engine_time_trial_run(e, &e->drafters[i], 0, end)) > 0)
-            specdec__tune_add_time(&e->tune->drafters[i].level, seconds);
+            specdec__tune_add_time_to_mean(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
         if ((seconds = specdec__engine_time_trial_run(e, NULL, n, end)) > 0)
             specdec__tune_add_step_time(e->tune, n, seconds, 0);
@@ -133,7 +133,7 @@ static void specdec__engine_time_weight_reading(specdec__engine *e)
 }
 
 /* Writes the chat format to the log, and its tokens that count as control tokens although the file says otherwise. */
-static void specdec__engine_log_chat(const specdec__engine *e)
+static void specdec__engine_log_chat_format(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
     const specdec__chat *chat = &e->chat;
@@ -211,12 +211,12 @@ static void specdec__engine_log_sizes(const specdec__engine *e)
 
 /* Copies the stop strings of config.settings into the engine's block, so that the caller's are not needed after
    specdec_init. */
-static void specdec__engine_copy_settings(specdec__engine *e)
+static void specdec__engine_copy_stop_strings(specdec__engine *e)
 {
     specdec__stop_scan stop;
 
     specdec__stream_check_settings(&e->config.settings, &stop, NULL);
-    specdec__stream_copy_stops(&e->config.settings, &stop, e->stop_bytes);
+    specdec__stream_copy_stop_strings(&e->config.settings, &stop, e->stop_bytes);
 }
 
 /* Starts an engine that is laid out: connects to other ranks, and times steps. */
@@ -225,12 +225,12 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     const specdec__model *m = e->target_model;
     specdec_result result = SPECDEC_OK;
 
-    specdec__engine_copy_settings(e);
+    specdec__engine_copy_stop_strings(e);
     e->verify = specdec__forward;
     e->tune->load.key_ratio = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_reset_sequence(&e->sequences[0]);
     specdec__engine_log_sizes(e);
-    specdec__engine_log_chat(e);
+    specdec__engine_log_chat_format(e);
     if (SPECDEC__PIPE && e->remote)
         result = e->remote->connect(e, error);
     if (!result)

@@ -52,7 +52,7 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
         specdec__engine_fail_sequence(
             t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
                              "no room in the cache, which all texts share, for %d more tokens", needed));
-        specdec__engine_subtract_member(e, t);
+        specdec__engine_subtract_from_step_totals(e, t);
     }
     e->member_count = kept;
     for (i = 0; i < e->member_count; i++) {
@@ -125,7 +125,7 @@ static void specdec__engine_count_children(specdec *t, int node, int child, int3
         int candidate = specdec__draft_find_candidate(&p->outcome, node);
 
         if (candidate >= 0)
-            specdec__tune_count_children(&e->tune->drafters[i], p, candidate, accepted, token);
+            specdec__tune_count_accepted_children(&e->tune->drafters[i], p, candidate, accepted, token);
     }
 }
 
@@ -136,7 +136,7 @@ static const specdec__chooser *specdec__engine_set_chooser(specdec *t)
     specdec__chooser *chooser = &t->engine->chooser;
 
     chooser->sampling = &t->settings.sampling;
-    chooser->constrained = specdec__stream_constrained(t);
+    chooser->constrained = specdec__stream_get_constrained(t);
     chooser->surprise = specdec__stream_answer_length(t) > 0 ? t->surprise[t->count - 1] : 0;
     return chooser;
 }
@@ -211,7 +211,7 @@ static void specdec__engine_append_token(specdec *t, const float *logits, int32_
     if (!specdec__constrained_is_limited(&t->constrained) || specdec__stream_is_end(t, token))
         return;
     specdec__constrained_commit_state(&t->constrained, t->tokens, t->count);
-    if (specdec__constrained_is_closed(&t->constrained, t->tokens, t->count))
+    if (specdec__constrained_only_end_may_follow(&t->constrained, t->tokens, t->count))
         t->complete_at = t->count;
 }
 
@@ -360,7 +360,7 @@ static int specdec__engine_bounds_can_choose(const specdec *t)
 static int specdec__engine_needs_no_logits(specdec *t)
 {
     return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
-                                 specdec__constrained_is_limited(specdec__stream_constrained(t)) &&
+                                 specdec__constrained_is_limited(specdec__stream_get_constrained(t)) &&
                                  specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) >= 0);
 }
 
@@ -399,18 +399,18 @@ static int specdec__engine_best_token_is_allowed(specdec *t, int column)
     const int count = specdec__choose_best_unconstrained(specdec__engine_set_chooser(t), logits,
                                                          e->target_model->vocab_size, t->tokens, t->count, 1, &best);
 
-    return specdec__constrained_keep_allowed(&t->constrained, t->tokens, t->count, count, 1, &best);
+    return specdec__constrained_keep_allowed_candidates(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
 
 /* Turns a row of upper bounds of logits, row `column` of the last run, into a row from which the sequence's next token
    is chosen: the logits that may decide are computed exactly. Nothing is done where a constraint forces that token.
    Otherwise its mask is applied first, except where noise alone chooses: then only the best token is checked, and all
    logits of the row are computed if the constraint forbids it. */
-static void specdec__engine_settle_row(specdec *t, int column)
+static void specdec__engine_settle_logit_bounds(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
-    const int obeys = specdec__constrained_is_limited(specdec__stream_constrained(t));
+    const int obeys = specdec__constrained_is_limited(specdec__stream_get_constrained(t));
     specdec__settle_need need = specdec__settle_find_needs(s, t->count);
     int32_t forks[2];
     const specdec__settle_list lists[] = {
@@ -447,7 +447,7 @@ static specdec_result specdec__engine_verify_node(void *text, int node, const in
     specdec__forbidden_tokens own;
 
     if (e->target.screen.computed)
-        specdec__engine_settle_row(t, t->row + node);
+        specdec__engine_settle_logit_bounds(t, t->row + node);
     result = specdec__forward_check_step(&e->target, row, row + 1, &t->error);
     if (result)
         return result;
@@ -467,7 +467,7 @@ static specdec_result specdec__engine_verify_node(void *text, int node, const in
 
 /* Counts a step in the statistics' table of token trees, by the numbers of nodes and levels of its tree. A new shape of
    tree replaces the rarest one where the table is full. */
-static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int levels)
+static void specdec__engine_count_tree_shape(specdec_stats *stats, int nodes, int levels)
 {
     specdec_tree_count *trees = stats->trees, *at = trees;
     int i;
@@ -632,7 +632,7 @@ static void specdec__engine_count_step(specdec *t, int width, double seconds, do
     for (i = 0; 1 << i < width && i < (int)SPECDEC__COUNT(t->stats.steps_by_width) - 1; i++)
         continue;
     t->stats.steps_by_width[i]++;
-    specdec__engine_count_tree(&t->stats, nodes, specdec_tree_depth(&t->merged.tree, NULL));
+    specdec__engine_count_tree_shape(&t->stats, nodes, specdec_tree_depth(&t->merged.tree, NULL));
     t->stats.drafted += nodes - 1;
     t->stats.accepted += t->length - 1;
     t->stats.draft_seconds += drafting;
@@ -736,7 +736,7 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
 
 /* Chooses a sequence's next token from a row of logits (vocab), without draft tokens or with coupled verification, and
    appends it to the sequence. Returns the token. */
-static int32_t specdec__engine_decode_row(specdec *t, float *logits)
+static int32_t specdec__engine_decode_from_logits(specdec *t, float *logits)
 {
     specdec__forbidden_tokens own;
     int32_t token;
@@ -754,12 +754,12 @@ static void specdec__engine_begin_answer(specdec *t)
 {
     double start = specdec__os_seconds();
 
-    specdec__engine_decode_row(t, t->engine->target.logits);
+    specdec__engine_decode_from_logits(t, t->engine->target.logits);
     if (specdec__engine_ends_or_forks(t) && SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     t->from_row = 0;
     t->engine->row_of = NULL;
-    specdec__engine_count_tree(&t->stats, 1, 1);
+    specdec__engine_count_tree_shape(&t->stats, 1, 1);
     t->stats.tokens++;
     t->stats.steps++;
     t->stats.seconds += specdec__os_seconds() - start;

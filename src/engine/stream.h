@@ -273,7 +273,7 @@ static int specdec__stream_same_constraint(const specdec *t, const specdec_setti
 }
 
 /* Returns the state of a sequence's constraint; NULL: the sequence has no constraint. */
-static specdec__constrained *specdec__stream_constrained(specdec *t)
+static specdec__constrained *specdec__stream_get_constrained(specdec *t)
 {
     return specdec__constrained_is_limited(&t->constrained) ? &t->constrained : NULL;
 }
@@ -300,7 +300,8 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
 
 /* Copies the stop strings of a scan to stop_bytes[SPECDEC__STOP_COPY_BYTES], and points scan and settings to the
    copies. */
-static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
+static void specdec__stream_copy_stop_strings(specdec_settings *settings, specdec__stop_scan *stop,
+                                              unsigned char *stop_bytes)
 {
     int i;
 
@@ -329,7 +330,7 @@ static void specdec__stream_set_settings(specdec *t, const specdec_settings *set
 
     specdec__stream_set_constraint(t, settings);
     t->settings = *settings;
-    specdec__stream_copy_stops(&t->settings, stop, t->stop_bytes);
+    specdec__stream_copy_stop_strings(&t->settings, stop, t->stop_bytes);
     t->end_count = 0;
     for (i = 0; i < settings->end_token_count; i++)
         t->ends[t->end_count++] = settings->end_tokens[i];
@@ -356,7 +357,7 @@ SPECDEC__INLINE int specdec__stream_answer_length(const specdec *t)
 }
 
 /* Returns whether sampling by these settings depends on where the answer began. */
-static int specdec__stream_depends_on_begin(const specdec_settings *settings)
+static int specdec__stream_sampling_depends_on_begin(const specdec_settings *settings)
 {
     return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
 }

@@ -22,7 +22,7 @@ SPECDEC__FOR_SIZE
 
 /* Inserts draft token i into the list chosen[count] of the draft tokens with the highest path probabilities, the most
    probable first, at most `most`. probability: path probability of each draft token. Returns the new count. */
-static int specdec__async_insert_token(const float *probability, int32_t *chosen, int count, int most, int i)
+static int specdec__async_insert_draft_token(const float *probability, int32_t *chosen, int count, int most, int i)
 {
     if (most < 1 || (count == most && !(probability[i] > probability[chosen[count - 1]])))
         return count;
@@ -43,7 +43,7 @@ static int specdec__async_can_extend(const specdec__drafter *d, const specdec__p
 /* Chooses the draft tokens that are extended next (frontier.chosen): the most probable one, and up to three that are at
    least half as probable. now 1: only those that can be extended now. Returns how many; 0: all are less probable than
    the cutoff, or the tree is full. */
-static int specdec__async_choose_tokens(const specdec__async_drafting *a, specdec__proposal *p, int now)
+static int specdec__async_choose_draft_tokens(const specdec__async_drafting *a, specdec__proposal *p, int now)
 {
     const specdec__draft_tree *drafts = &p->drafts;
     const float *probability = p->frontier.probability;
@@ -59,7 +59,7 @@ static int specdec__async_choose_tokens(const specdec__async_drafting *a, specde
     for (i = 1; i < drafts->tree.n; i++)
         if (!drafts->extended[i] && drafts->depth[i] < a->levels && probability[i] >= a->cutoff &&
             (!now || specdec__async_can_extend(a->drafter, p, i)))
-            count = specdec__async_insert_token(probability, chosen, count, most, i);
+            count = specdec__async_insert_draft_token(probability, chosen, count, most, i);
     while (count > 1 && 2 * probability[chosen[count - 1]] < probability[chosen[0]])
         count--;
     return count;
@@ -67,8 +67,9 @@ static int specdec__async_choose_tokens(const specdec__async_drafting *a, specde
 
 /* Makes a draft run: the drafter extends the `count` draft tokens p->frontier.chosen by one level. p: the proposal of
    a->sequence, or the lane's copy of it. */
-static specdec_result specdec__async_extend_tokens(specdec__async_drafting *a, specdec__proposal *p,
-                                                   const specdec__tune_drafter *known, int count, specdec_error *error)
+static specdec_result specdec__async_extend_draft_tokens(specdec__async_drafting *a, specdec__proposal *p,
+                                                         const specdec__tune_drafter *known, int count,
+                                                         specdec_error *error)
 {
     const int from = p->drafts.tree.n;
     specdec_result result;
@@ -90,7 +91,7 @@ static void specdec__async_lane_draft(void *argument)
     specdec__proposal *p = &a->p;
     int count;
 
-    while (a->lane.kind->goes_on(&a->lane) && (count = specdec__async_choose_tokens(a, p, 1)) > 0) {
+    while (a->lane.kind->goes_on(&a->lane) && (count = specdec__async_choose_draft_tokens(a, p, 1)) > 0) {
         const int root = p->frontier.chosen[0] == 0;
         specdec__draft_run *flight = &a->draft_runs[(a->draft_run_count + 1) % 2];
 
@@ -100,11 +101,11 @@ static void specdec__async_lane_draft(void *argument)
         flight->begun = specdec__os_seconds();
         SPECDEC__STORE(&a->draft_run_count, a->draft_run_count + 1);
         SPECDEC__PAUSE();
-        a->result = specdec__async_extend_tokens(a, p, &a->acceptance, count, &a->error);
+        a->result = specdec__async_extend_draft_tokens(a, p, &a->acceptance, count, &a->error);
         if (a->result)
             return;
         if (!root)
-            specdec__tune_add_time(&a->run_time, specdec__os_seconds() - flight->begun);
+            specdec__tune_add_time_to_mean(&a->run_time, specdec__os_seconds() - flight->begun);
     }
 }
 
@@ -260,7 +261,8 @@ static specdec_result specdec__async_make_tree(specdec *t, int drafter, specdec_
         specdec__async_stop_lane(a, e);
     stays = p->frontier.valid_at != 0;
     behind = stays ? 0 : d->kind.count_unprefilled(d, t->at, t->count);
-    if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS || (!stays && !specdec__engine_shape_tree(t, drafter, behind, plan))) {
+    if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS ||
+        (!stays && !specdec__engine_shape_draft_tree(t, drafter, behind, plan))) {
         p->drafts.tree.n = stays ? p->drafts.tree.n : 1;
         return SPECDEC_OK;
     }

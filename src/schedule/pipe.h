@@ -32,9 +32,9 @@ static int specdec__pipe_is_possible(const specdec__engine *e)
     return e->pipe && !e->waiting_count && specdec__async_is_possible(e);
 }
 
-/* Computes times[1..SPECDEC__PIPE_NODES]: the cost of a run by its nodes, in seconds of its slowest stage. Time above
-   that of one node counts twice, as the run's rows also return later. Runs up to twice as wide as the widest measured
-   run are assumed to cost no more than that one, wider runs are ruled out. */
+/* Computes times[1..SPECDEC__PIPE_NODES]: the cost of a run by its number of nodes, in seconds of its slowest stage.
+   Time above that of one node counts twice, as the run's rows also return later. Runs up to twice as wide as the widest
+   measured run are assumed to cost no more than that one, wider runs are ruled out. */
 static void specdec__pipe_estimate_run_costs(const specdec__pipe *pipe, double *times)
 {
     int i, seen = 0;
@@ -77,7 +77,7 @@ static int specdec__pipe_choose_nodes(const specdec__engine *e, const specdec__p
 
     for (i = 0; i < p->drafts.tree.n && pipe->count < pipe->depth; i++)
         if (pipe->node[i] < 0 && p->frontier.probability[i] >= SPECDEC__PIPE_CUTOFF)
-            count = specdec__async_insert_token(p->frontier.probability, chosen, count, most, i);
+            count = specdec__async_insert_draft_token(p->frontier.probability, chosen, count, most, i);
     pipe->least_probability = 0;
     return count ? specdec__pipe_best_node_count(pipe, p, chosen, count) : 0;
 }
@@ -130,11 +130,11 @@ static void specdec__pipe_verify_run(specdec *t, const specdec__proposal *p, con
     order->first = pipe->nodes;
     while (pipe->node[at] >= run->first && pipe->node[at] < run->first + run->left) {
         const size_t row = (size_t)run->row[pipe->node[at] - run->first] * (size_t)e->target_model->vocab_size;
-        const int32_t token = specdec__engine_decode_row(t, e->target.logits + row);
+        const int32_t token = specdec__engine_decode_from_logits(t, e->target.logits + row);
         const int count = t->count - before;
 
         order->path[order->n++] = pipe->node[at];
-        specdec__tune_count_children(&e->tune->drafters[drafter], p, at, -1, token);
+        specdec__tune_count_accepted_children(&e->tune->drafters[drafter], p, at, -1, token);
         if (specdec__engine_ends_or_forks(t) || specdec__stream_end_reason(t, t->count) ||
             specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
             return;
@@ -156,7 +156,7 @@ static void specdec__pipe_choose_kept_nodes(const specdec__pipe *pipe, const spe
         for (at = i; at > root;)
             at = p->drafts.tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
-            specdec__draft_insert_rising(order->path + order->n, order->stay++, pipe->node[i]);
+            specdec__draft_insert_ascending(order->path + order->n, order->stay++, pipe->node[i]);
     }
 }
 
@@ -226,10 +226,10 @@ static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
     s->result = run.cancelled ? SPECDEC_OK : result;
     if (result || run.cancelled)
         return;
-    specdec__tune_add_time(&pipe->round_trip, specdec__os_seconds() - run.sent);
+    specdec__tune_add_time_to_mean(&pipe->round_trip, specdec__os_seconds() - run.sent);
     if (pipe->stage_seconds > 0) {
         specdec__tune_add_step_time(&pipe->stages, run.n, pipe->stage_seconds, 0);
-        specdec__tune_add_time(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
+        specdec__tune_add_time_to_mean(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
     }
     memset(p->outcome.merged_node, -1, (size_t)p->drafts.tree.n * sizeof *p->outcome.merged_node);
     specdec__pipe_verify_run(t, p, &run, &order);
@@ -257,7 +257,7 @@ static int specdec__pipe_choose_draft_tokens(const specdec__engine *e, specdec__
     const specdec__async_drafting *a = e->async_drafting;
     const double least = e->pipe->least_probability;
 
-    *count = specdec__async_choose_tokens(a, p, 1);
+    *count = specdec__async_choose_draft_tokens(a, p, 1);
     if (*count)
         return !p->drafts.extended[0] || (double)p->frontier.probability[p->frontier.chosen[0]] >= least;
     return a->cutoff > SPECDEC__ASYNC_CUTOFF_LEAST && (double)a->cutoff > least;
@@ -275,9 +275,9 @@ static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
         a->cutoff *= SPECDEC__ASYNC_CUTOFF_DECAY;
         return;
     }
-    s->result = specdec__async_extend_tokens(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts,
-                                             &s->t->error);
-    specdec__tune_add_time(&e->pipe->draft, specdec__os_seconds() - start);
+    s->result = specdec__async_extend_draft_tokens(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts,
+                                                   &s->t->error);
+    specdec__tune_add_time_to_mean(&e->pipe->draft, specdec__os_seconds() - start);
     memset(e->pipe->node + from, -1, (size_t)(s->p->drafts.tree.n - from) * sizeof *e->pipe->node);
 }
 
@@ -320,7 +320,7 @@ static double specdec__pipe_send_delay(const specdec__engine *e, specdec__propos
         return 0;
     for (i = 0; i < count; i++)
         brings += (double)probability[chosen[i]];
-    for (i = 0, n = specdec__async_choose_tokens(e->async_drafting, p, !remote); i < n; i++) {
+    for (i = 0, n = specdec__async_choose_draft_tokens(e->async_drafting, p, !remote); i < n; i++) {
         const double next = (double)probability[p->frontier.chosen[i]] * known->accepted[0] / known->offered[0];
 
         more += next > pipe->least_probability ? next - pipe->least_probability : 0;

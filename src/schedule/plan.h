@@ -67,7 +67,7 @@ static int specdec__engine_node_limit(const specdec__engine *e)
 
 /* Sets e->members: sequence t, if not NULL, then all others that have something to decode or to prefill, up to the
    limit of nodes. The first one that has to be left out is asked first in the next step. */
-static void specdec__engine_choose_members(specdec__engine *e, specdec *t)
+static void specdec__engine_choose_step_sequences(specdec__engine *e, specdec *t)
 {
     const int views = e->room.max_views, first = e->first_asked;
     int i;
@@ -125,7 +125,8 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
         const int pending = specdec__engine_tokens_to_prefill(t);
 
         const int wanted = pending ? pending + slice.root : 0;
-        const int taken = specdec__tune_admit_tokens(load, &slice, specdec__min_int(wanted, room), t->view.length);
+        const int taken = specdec__tune_admit_prompt_tokens(load, &slice, specdec__min_int(wanted, room),
+                                                            t->view.length);
 
         t->load_count = beside ? taken : 0;
         t->prefill_count = specdec__min_int(taken, pending);
@@ -145,7 +146,7 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
 }
 
 /* Subtracts the nodes of a sequence that is taken out of a step from the step's totals. */
-static void specdec__engine_subtract_member(specdec__engine *e, const specdec *t)
+static void specdec__engine_subtract_from_step_totals(specdec__engine *e, const specdec *t)
 {
     int i;
 

@@ -50,7 +50,7 @@ static double specdec__engine_drafter_prefill_seconds(const specdec *t, int draf
 
 /* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. behind:
    tokens of the sequence that the drafter lacks. Returns 0 if the drafter is not asked in this step, else 1. */
-static int specdec__engine_shape_tree(const specdec *t, int drafter, int behind, specdec__tree_plan *plan)
+static int specdec__engine_shape_draft_tree(const specdec *t, int drafter, int behind, specdec__tree_plan *plan)
 {
     const specdec__engine *e = t->engine;
     specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
@@ -82,7 +82,7 @@ static int specdec__engine_best_node_count(const specdec__proposal *p, const spe
 
     for (i = 0, *held = 0; i < p->drafts.tree.n; i++)
         if (p->frontier.probability[i] > 0)
-            *held = specdec__tune_insert_value(worth, *held, plan->most, (double)p->frontier.probability[i]);
+            *held = specdec__tune_insert_if_large(worth, *held, plan->most, (double)p->frontier.probability[i]);
     return plan->fixed ? *held : specdec__tune_best_node_count(plan, worth, *held, drafting, rate);
 }
 
@@ -103,7 +103,7 @@ static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const spe
     specdec__tune_acceptance_by_rank(t, chance);
     for (i = p->frontier.level; i < drafts->tree.n; i++)
         for (k = 0; k < SPECDEC__TUNE_RANKS && !drafts->extended[i] && probability[i] > 0; k++)
-            held = specdec__tune_insert_value(worth, held, plan->most, (double)probability[i] * chance[k]);
+            held = specdec__tune_insert_if_large(worth, held, plan->most, (double)probability[i] * chance[k]);
     n = plan->fixed ? held : specdec__tune_best_node_count(plan, worth, held, drafting + level, &then);
     if (!plan->fixed && !(then > now * 1.01))
         return 0;
@@ -244,8 +244,8 @@ static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, i
         return result;
     seconds = specdec__os_seconds() - start;
     level = specdec__tune_level_seconds(known, specdec__tune_plain_seconds(e->tune));
-    specdec__tune_add_time(&known->token_prefill,
-                           (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
+    specdec__tune_add_time_to_mean(&known->token_prefill,
+                                   (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
     return SPECDEC_OK;
 }
 

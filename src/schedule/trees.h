@@ -51,7 +51,7 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
     light = specdec__engine_drafter_is_cheap(e, drafter, p->frontier.grows, behind, plan);
     if ((d->kind.is_ready && !d->kind.is_ready(d, t->at, t->count)) ||
         (!plan->fixed && specdec__tune_drafter_skips_estimate(e->tune, drafter, t->count)) ||
-        (!light && !specdec__engine_shape_tree(t, drafter, behind, plan)))
+        (!light && !specdec__engine_shape_draft_tree(t, drafter, behind, plan)))
         return SPECDEC_OK;
     p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain_seconds(e->tune) / e->member_count;
     readable = d->kind.prefill ? specdec__engine_drafter_prefill_tokens(t, drafter, behind) : behind;
@@ -72,7 +72,7 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
 
 /* Makes the tree that the step verifies for a sequence: asks all drafters, the last of the list first, and merges their
    trees. speculate 0: asks no drafter; the tree is the root. A drafter whose cache is full proposes nothing. */
-static specdec_result specdec__engine_make_tree(specdec *t, specdec__tree_plan *plan, int speculate)
+static specdec_result specdec__engine_make_sequence_tree(specdec *t, specdec__tree_plan *plan, int speculate)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
@@ -82,7 +82,7 @@ static specdec_result specdec__engine_make_tree(specdec *t, specdec__tree_plan *
     for (i = 0; i < e->drafter_count; i++) {
         specdec__draft_begin_proposal(&e->drafters[i].proposals[t->at], t->tokens, t->count, &t->settings.sampling,
                                       specdec__engine_verification_rule(e, t));
-        e->drafters[i].proposals[t->at].request.constrained = specdec__stream_constrained(t);
+        e->drafters[i].proposals[t->at].request.constrained = specdec__stream_get_constrained(t);
     }
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
         result = specdec__engine_ask_drafter(t, i, plan);
@@ -99,7 +99,7 @@ static specdec_result specdec__engine_make_tree(specdec *t, specdec__tree_plan *
 
 /* Returns the probability that node i of a sequence's tree is accepted, by the measured acceptance of one drafter,
    which proposed the node as draft token `candidate`. m->worth holds the probability of the node's parent. */
-static double specdec__engine_node_probability_by(const specdec *t, int i, int drafter, int candidate)
+static double specdec__engine_node_probability_by_drafter(const specdec *t, int i, int drafter, int candidate)
 {
     const specdec__engine *e = t->engine;
     const specdec__merged_tree *m = &t->merged;
@@ -126,7 +126,7 @@ static float specdec__engine_node_probability(const specdec *t, int i)
 
     for (k = 0; k < e->drafter_count; k++)
         if ((candidate = specdec__draft_find_candidate(&e->drafters[k].proposals[t->at].outcome, i)) > 0)
-            missed *= 1 - specdec__engine_node_probability_by(t, i, k, candidate);
+            missed *= 1 - specdec__engine_node_probability_by_drafter(t, i, k, candidate);
     if (specdec__engine_verification_rule(e, t) == SPECDEC_RULE_SEQUOIA)
         for (above = i - 1; above > parent && m->tree.parents[above] != parent;)
             above--;
@@ -168,7 +168,7 @@ static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, co
         m->worth[0] = 1;
         for (i = 1; i < m->tree.n; i++) {
             m->worth[i] = specdec__engine_node_probability(e->members[k], i);
-            held = specdec__tune_insert_value(worth, held, plan.most, (double)m->worth[i]);
+            held = specdec__tune_insert_if_large(worth, held, plan.most, (double)m->worth[i]);
         }
     }
     left = specdec__tune_best_node_count(&plan, worth, held, 0, &rate) - 1;
@@ -201,10 +201,10 @@ static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
         specdec_result result;
 
         e->pool.cancel = &t->cancel;
-        result = specdec__engine_make_tree(t, &plan, speculate);
+        result = specdec__engine_make_sequence_tree(t, &plan, speculate);
         if (result) {
             specdec__engine_fail_sequence(t, result);
-            specdec__engine_subtract_member(e, t);
+            specdec__engine_subtract_from_step_totals(e, t);
             continue;
         }
         e->members[kept++] = t;

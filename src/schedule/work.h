@@ -87,7 +87,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
             return SPECDEC_OK;
         }
     }
-    specdec__engine_choose_members(e, t);
+    specdec__engine_choose_step_sequences(e, t);
     if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
         specdec__engine_divide_prefill_nodes(e);
         specdec__engine_run_step(e, t, start);

@@ -153,7 +153,7 @@ static int specdec__constrained_drops_space(const specdec__constrained *c, int32
 }
 
 /* Returns whether a token is a control token that marks tool calls and counts as the text it is spelled with. */
-static int specdec__constrained_is_mark(const specdec__constrained *c, int32_t token)
+static int specdec__constrained_is_call_mark(const specdec__constrained *c, int32_t token)
 {
     int i;
 
@@ -171,7 +171,7 @@ static specdec__bytes specdec__constrained_token_bytes(const specdec__constraine
 
     if (token < 0 || (uint32_t)token >= c->masker->vocab->count)
         return bytes;
-    if (specdec__constrained_is_mark(c, token))
+    if (specdec__constrained_is_call_mark(c, token))
         return specdec__vocab_token_text(c->masker->vocab, (uint32_t)token);
     bytes.data = trie->text + trie->offset[token];
     bytes.size = trie->offset[token + 1] - trie->offset[token];
@@ -275,7 +275,7 @@ static const specdec_constraint_state *specdec__constrained_state_behind(specdec
 }
 
 /* Returns whether the first `count` tokens satisfy the constraint, and no token may follow them but an end token. */
-static int specdec__constrained_is_closed(specdec__constrained *c, const int32_t *text, int count)
+static int specdec__constrained_only_end_may_follow(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state;
 
@@ -290,8 +290,8 @@ static int specdec__constrained_is_closed(specdec__constrained *c, const int32_t
 /* Returns whether the constraint may allow a token that is longer than `size` bytes and begins with these bytes, which
    must follow. behind: the constraint's state behind the bytes. The result may be 1 where only the first byte behind
    them is allowed. */
-static int specdec__constrained_allows_longer(const specdec__constrained *c, const unsigned char *bytes, size_t size,
-                                              const specdec_constraint_state *behind)
+static int specdec__constrained_allows_longer_token(const specdec__constrained *c, const unsigned char *bytes,
+                                                    size_t size, const specdec_constraint_state *behind)
 {
     const specdec__trie_tree *tree = &c->masker->trie->all;
     uint32_t next[8], i = 1, end = tree->count;
@@ -350,7 +350,7 @@ static int32_t specdec__constrained_forced_token(specdec__constrained *c, const 
     first = specdec__constrained_token_bytes(c, previous, tokens[0]);
     if (!first.size || first.size > size || memcmp(first.data, bytes, first.size) != 0 ||
         tokens[0] >= c->masker->vocab_size || specdec__constrained_is_end(c, tokens[0]) ||
-        (first.size == size && specdec__constrained_allows_longer(c, bytes, size, state)))
+        (first.size == size && specdec__constrained_allows_longer_token(c, bytes, size, state)))
         return -1;
     return tokens[0];
 }
@@ -434,8 +434,8 @@ static int32_t specdec__constrained_compute_mask(specdec__constrained *c, const 
 
 /* Returns a copy of a row of logits (vocab) in which all forbidden tokens are -infinity. *lowest becomes the lowest
    allowed token. */
-static const float *specdec__constrained_mask_row(specdec__constrained *c, const float *logits, int vocab,
-                                                  const int32_t *text, int count, int32_t *lowest)
+static const float *specdec__constrained_mask_logits(specdec__constrained *c, const float *logits, int vocab,
+                                                     const int32_t *text, int count, int32_t *lowest)
 {
     specdec__masker *m = c->masker;
     const float none = specdec__float_from_bits(0xff800000u);
@@ -473,8 +473,8 @@ static int specdec__constrained_allows_token(specdec__constrained *c, const int3
 
 /* Removes forbidden tokens from candidates (found), and keeps the first k allowed ones at most. Returns how many are
    left. */
-static int specdec__constrained_keep_allowed(specdec__constrained *c, const int32_t *text, int count, int found, int k,
-                                             specdec_candidate *candidates)
+static int specdec__constrained_keep_allowed_candidates(specdec__constrained *c, const int32_t *text, int count,
+                                                        int found, int k, specdec_candidate *candidates)
 {
     const specdec_constraint_state *state = specdec__constrained_state_behind(c, text, count);
     int i, kept = 0;

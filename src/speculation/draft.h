@@ -189,9 +189,8 @@ typedef struct specdec__drafter_kind {
     int (*count_unprefilled)(const specdec__drafter *drafter, int at, int count);
     /* Prefills the first `count` tokens of the request's sequence. NULL: prefilling is part of drafting. */
     specdec_result (*prefill)(specdec__drafter *drafter, const specdec__draft_request *request, int count,
-                              specdec_error *error);  /* Returns whether the drafter can draft behind the sequence's
-                                                         first `count` tokens. NULL: it always can. */
-    /* Whether it can draft behind the sequence's first `count` tokens. NULL: always. */
+                              specdec_error *error);
+    /* Returns whether the drafter can draft behind the sequence's first `count` tokens. NULL: it always can. */
     int (*is_ready)(const specdec__drafter *drafter, int at, int count);
     /* Gives the drafter tokens that the target has committed, in order, some repeatedly, with the hidden states of
        drafter->taps. NULL: it uses no hidden states. */

@@ -76,7 +76,8 @@ static float specdec__draft_assistant_dot_product(const float *a, const float *b
 
 /* Computes the logits of row i for the tokens of the centroid that is k-th nearest to its hidden state. keep 0: sets
    these logits back to -infinity instead. */
-static void specdec__draft_assistant_score_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
+static void specdec__draft_assistant_score_centroid_tokens(specdec__draft_assistant *m, int thread, int i, int k,
+                                                           int keep)
 {
     const specdec__context *c = &m->context;
     const specdec__model *model = c->model;
@@ -108,7 +109,7 @@ static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, 
 
     for (i = thread; i < m->n; i += specdec__pool_active(c->pool)) {
         for (k = 0; k < nearest; k++)
-            specdec__draft_assistant_score_cluster(m, thread, i, k, 0);
+            specdec__draft_assistant_score_centroid_tokens(m, thread, i, k, 0);
         specdec__sample_best_tokens(c->kernels, c->logits + (size_t)i * (size_t)c->output->rows, c->output->rows,
                                     nearest,
                                     m->nearest + i * nearest);
@@ -117,7 +118,7 @@ static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, 
         return;
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
-            specdec__draft_assistant_score_cluster(m, thread, from / nearest, from % nearest, 1);
+            specdec__draft_assistant_score_centroid_tokens(m, thread, from / nearest, from % nearest, 1);
 }
 
 /* Computes one thread's part of a level: the hidden states behind the assistant's last norm, and the logits of the

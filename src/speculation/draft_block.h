@@ -54,14 +54,14 @@ typedef struct specdec__draft_block {
 } specdec__draft_block;
 
 /* Returns the logits of row i of the block, which belong to one level of the tree. The tokens of the level before may
-   still change them (specdec__draft_block_set_rows). */
+   still change them (specdec__draft_block_compute_level_logits). */
 static const float *specdec__draft_block_logits_row(const specdec__draft_block *m, int i)
 {
     return m->context.logits + (size_t)i * (size_t)m->context.output->rows;
 }
 
 /* Dequantises row number `row` of a table of weights to out (columns of the table). */
-static void specdec__draft_block_read_row(const specdec__matrix *table, int row, float *out)
+static void specdec__draft_block_dequantise_row(const specdec__matrix *table, int row, float *out)
 {
     specdec__quant_to_float(table->type, table->file + (size_t)row * table->row_bytes, (size_t)table->columns, out);
 }
@@ -119,7 +119,7 @@ static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i
     const int width = c->model->embedding;
     float sum;
 
-    specdec__draft_block_read_row(&b->confidence, 0, m->row);
+    specdec__draft_block_dequantise_row(&b->confidence, 0, m->row);
     sum = specdec__draft_block_dot_product(m->row, c->h + (size_t)i * (size_t)c->e, width) +
           specdec__draft_block_dot_product(m->row + width, before, b->markov_in.columns) + b->confidence_bias;
     return 1 / (1 + specdec__exp(-sum));
@@ -140,7 +140,7 @@ static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, i
     for (k = 0; k < n; k++) {
         at = specdec__draft_block_find_row(m, &b->markov_in, tokens[k]);
         if (at >= 0)
-            specdec__draft_block_read_row(&b->markov_in, at, m->ranks + (size_t)k * stride);
+            specdec__draft_block_dequantise_row(&b->markov_in, at, m->ranks + (size_t)k * stride);
         if (m->trust)
             m->trust[k] = specdec__draft_block_row_trust(m, i, m->ranks + (size_t)k * stride);
     }
@@ -207,7 +207,7 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
         at = specdec__draft_block_find_row(m, &b->predecessor, tokens[k]);
         memset(before, 0, (size_t)rank * sizeof *before);
         if (at >= 0)
-            specdec__draft_block_read_row(&b->predecessor, at, before);
+            specdec__draft_block_dequantise_row(&b->predecessor, at, before);
         for (r = 0; r < rank; r++)
             before[r] *= hidden[r];
         for (j = 0; j < b->candidates; j++) {
@@ -221,7 +221,7 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
 
             m->set[k * b->candidates + j] = out;
             at = model->ids && b->successor.rows != model->id_count ? model->ids[out] : out;
-            specdec__draft_block_read_row(&b->successor, at, after);
+            specdec__draft_block_dequantise_row(&b->successor, at, after);
             row[out] = own[out] + specdec__draft_block_dot_product(before, after, rank);
         }
     }
@@ -229,10 +229,10 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
 
 /* --- the drafter -------------------------------------------------------------------------------------------------- */
 
-/* Computes the logits of one level behind each of tokens[n], the tokens of the level before, from row i of the
-   block. */
-static specdec_result specdec__draft_block_set_rows(specdec__draft_block *m, int i, const int32_t *tokens, int n,
-                                                    specdec_error *error)
+/* Computes the logits of the level that row i of the block predicts, behind each of tokens[n], which are tokens of the
+   level before. */
+static specdec_result specdec__draft_block_compute_level_logits(specdec__draft_block *m, int i, const int32_t *tokens,
+                                                                int n, specdec_error *error)
 {
     if (!m->rows) { /* the same behind all */
         m->level_state.logits = specdec__draft_block_logits_row(m, i);
@@ -281,7 +281,7 @@ static specdec_result specdec__draft_block_begin_tree(specdec__drafter *d, const
     if (view->length > request->count - 1)
         specdec__view_truncate(view, &m->context.kv, request->count - 1);
     result = specdec__draft_block_run_block(m, request, drafts, error);
-    return result ? result : specdec__draft_block_set_rows(m, 0, drafts->tokens, 1, error);
+    return result ? result : specdec__draft_block_compute_level_logits(m, 0, drafts->tokens, 1, error);
 }
 
 /* Computes the logits behind candidates of one level from the block, which was run when the tree was begun. */
@@ -297,8 +297,8 @@ static specdec_result specdec__draft_block_run_level(specdec__drafter *d, const 
     (void)from;
     for (i = 0; i < count; i++)
         tokens[i] = drafts->tokens[candidates[i]];
-    return specdec__draft_block_set_rows((specdec__draft_block *)d->state, drafts->depth[candidates[0]], tokens, count,
-                                         error);
+    return specdec__draft_block_compute_level_logits((specdec__draft_block *)d->state, drafts->depth[candidates[0]],
+                                                     tokens, count, error);
 }
 
 /* Drops the drafter's keys of a sequence behind its first `length` tokens. */
@@ -326,7 +326,8 @@ static int specdec__draft_block_is_ready(const specdec__drafter *d, int at, int 
     return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
 }
 
-/* Returns how many of a sequence's tokens have keys of the drafter, as their hidden states were received. */
+/* Returns how many of a sequence's tokens have keys in the drafter's cache: those whose hidden states it has
+   received. */
 static int specdec__draft_block_count_received_states(const specdec__drafter *d, int at)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length;

@@ -36,7 +36,8 @@ typedef struct specdec__draft_pairs {
 
 /* The state of a drafter that is a layer which reads the target's hidden states (EAGLE-3, NextN). */
 typedef struct specdec__draft_layer {
-    specdec__level_state level_state;          /* the state common to drafters that draft level by level; must be first */
+    specdec__level_state level_state;          /* the state common to drafters that draft level by level; must be
+                                                  first */
     specdec__draft_pairs *sequences; /* (sequences, then kept sequences): the pairs of each */
     float *own_states;  /* (1 + tree size, embedding): the layer's hidden states behind the root, then behind each
                            candidate */
@@ -73,7 +74,7 @@ static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, s
 
 /* Stores the layer's hidden states of the last `count` nodes of its run, whose logits were computed, in own_states from
    index `place` on. */
-static void specdec__draft_layer_keep_states(const specdec__draft_layer *m, int place, int count)
+static void specdec__draft_layer_store_own_states(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
     const float *from = m->reads ? c->h + (size_t)(c->row_count - count) * (size_t)c->e
@@ -115,7 +116,7 @@ static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const
         specdec__view_truncate(view, &m->context.kv, root);
     result = specdec__draft_layer_run_pairs(m, request->at, request->text, root + 1, 1, error);
     if (!result)
-        specdec__draft_layer_keep_states(m, 0, 1);
+        specdec__draft_layer_store_own_states(m, 0, 1);
     return result;
 }
 
@@ -134,7 +135,7 @@ static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const 
     specdec_result result;
     int i;
 
-    specdec__levels_put_nodes(&m->level_state, c, request->at, drafts, candidates, from, count);
+    specdec__levels_put_candidates_into_step(&m->level_state, c, request->at, drafts, candidates, from, count);
     for (i = 0; i < count; i++)
         memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_own_state(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
@@ -143,7 +144,7 @@ static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const 
     result = specdec__forward(c, &batch, error);
     c->reads = NULL;
     if (!result)
-        specdec__draft_layer_keep_states(m, 1 + from, count);
+        specdec__draft_layer_store_own_states(m, 1 + from, count);
     return result;
 }
 

@@ -86,7 +86,7 @@ static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const 
     specdec__context *c = &m->context;
     specdec__batch batch;
 
-    specdec__levels_put_nodes(&m->level_state, c, request->at, drafts, candidates, from, count);
+    specdec__levels_put_candidates_into_step(&m->level_state, c, request->at, drafts, candidates, from, count);
     batch = specdec__forward_make_view_batch(c, &m->views[request->at], from, from + count);
     return specdec__forward(c, &batch, error);
 }
@@ -105,7 +105,7 @@ static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const 
 }
 
 /* Inserts a number into path[n], whose numbers are in ascending order. */
-static void specdec__draft_insert_rising(int *path, int n, int number)
+static void specdec__draft_insert_ascending(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
         path[n] = path[n - 1];
@@ -127,7 +127,7 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
     specdec__levels_reroot_tree(&m->level_state, at, drafts, root);
     for (i = 1; i < drafts->tree.n && !all; i++)
         if (nodes[i] >= 0)
-            specdec__draft_insert_rising(c->path + count, stay++, nodes[i]);
+            specdec__draft_insert_ascending(c->path + count, stay++, nodes[i]);
     for (i = 1; i < drafts->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);
@@ -248,7 +248,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-/* Returns the context of the draft model that a drafter is. */
+/* Returns the context of a drafter that is a draft model. */
 static specdec__context *specdec__draft_model_context(specdec__drafter *d)
 {
     return &((specdec__draft_model *)d->state)->context;

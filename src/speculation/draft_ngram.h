@@ -62,23 +62,24 @@ static specdec_result specdec__draft_ngram_fill_tree(specdec__drafter *d, const 
 }
 
 /* Updates how much each source of n-grams is trusted, from the token that followed text[length]. */
-static void specdec__draft_ngram_learn_token(specdec__ngram *index, specdec__ngram_reader *reader,
-                                             specdec__ngram_path *place, const int32_t *text, int length)
+static void specdec__draft_ngram_update_trust(specdec__ngram *index, specdec__ngram_reader *reader,
+                                              specdec__ngram_path *place, const int32_t *text, int length)
 {
     specdec__ngram_extend_sequence(index, reader, text, length);
     place->run = specdec__ngram_longest_run(index, reader);
     place->streak = reader->streak_at == length ? reader->streak : 0;
-    reader->streak = specdec__ngram_learn_token(index, place, text[length]) ? place->streak + 1 : 0;
+    reader->streak = specdec__ngram_update_trust(index, place, text[length]) ? place->streak + 1 : 0;
     reader->streak_at = length + 1;
 }
 
 /* Stores the target's most probable tokens at a node of a verified tree, if the node's logits were computed. */
-static void specdec__draft_ngram_recycle_row(specdec__ngram *index, const specdec__ngram_path *place,
-                                             const specdec__verified_tree *j, int node)
+static void specdec__draft_ngram_store_best_tokens(specdec__ngram *index, const specdec__ngram_path *place,
+                                                   const specdec__verified_tree *j, int node)
 {
     if (j->logits)
-        specdec__recycle_store_row(&index->recycling, place->tail, place->known, j->kernels,
-                                   j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+        specdec__recycle_store_best_tokens(&index->recycling, place->tail, place->known, j->kernels,
+                                           j->logits + (size_t)node * (size_t)j->vocab, j->vocab,
+                                           j->sampling->temperature);
 }
 
 /* Learns from the tokens that a step has decoded, and stores the target's most probable tokens behind every node of the
@@ -96,14 +97,14 @@ static void specdec__draft_ngram_receive_logits(specdec__drafter *d, const specd
         place.root = !i;
         reached[j->path[i]] = 1;
         if (reader->length <= j->count + i)
-            specdec__draft_ngram_learn_token(index, reader, &place, j->text, j->count + i);
-        specdec__draft_ngram_recycle_row(index, &place, j, j->path[i]);
+            specdec__draft_ngram_update_trust(index, reader, &place, j->text, j->count + i);
+        specdec__draft_ngram_store_best_tokens(index, &place, j, j->path[i]);
     }
     for (node = 1; node < j->tree->n && j->whole; node++) {
         if (reached[node])
             continue;
         specdec__ngram_set_path(&place, j->tree, j->tokens, node, j->text, j->count);
-        specdec__draft_ngram_recycle_row(index, &place, j, node);
+        specdec__draft_ngram_store_best_tokens(index, &place, j, node);
     }
 }
 

@@ -32,7 +32,8 @@ SPECDEC__FOR_SIZE
 /* The state of a drafter on two levels (TriForce): the target with a small cache drafts, and another drafter drafts for
    that. */
 typedef struct specdec__draft_recall {
-    specdec__level_state level_state;            /* the state common to drafters that draft level by level; must be first */
+    specdec__level_state level_state;            /* the state common to drafters that draft level by level; must be
+                                                    first */
     specdec__retrieval cache;          /* the small caches of the sequences */
     specdec__drafter first_drafter;    /* proposes tokens that the small cache verifies */
     specdec__proposal first_proposal;       /* what first_drafter proposes, for one sequence after the other */
@@ -41,7 +42,7 @@ typedef struct specdec__draft_recall {
 } specdec__draft_recall;
 
 /* Writes the first n nodes of a fixed tree to *tree: the best tree of 8 nodes for a typical acceptance. */
-static void specdec__draft_recall_write_tree(specdec_tree *tree, int n)
+static void specdec__draft_recall_write_first_level_tree(specdec_tree *tree, int n)
 {
     static const signed char parents[SPECDEC__RECALL_TREE_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
     static const signed char ranks[SPECDEC__RECALL_TREE_NODES] = {0, 1, 2, 1, 2, 1, 1, 1};
@@ -71,7 +72,7 @@ static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recal
                                   &m->sampling, SPECDEC_RULE_COUPLED);
     q->request.constrained = request->constrained;
     if (m->first_drafter.kind.level_cost)
-        specdec__draft_recall_write_tree(&q->drafts.tree, m->nodes);
+        specdec__draft_recall_write_first_level_tree(&q->drafts.tree, m->nodes);
     specdec_tree_depth(&q->drafts.tree, q->drafts.depth);
     while (q->drafts.depth[q->drafts.tree.n - 1] >= q->request.max_levels)
         q->drafts.tree.n--;

@@ -17,7 +17,7 @@
 SPECDEC__FOR_SIZE
 
 /* Whether this build has each kind of drafter: 1 or 0. */
-#define SPECDEC__WITH_MODEL 1
+#define SPECDEC__WITH_MODEL 1 /* every build can draft with a draft model */
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
 #define SPECDEC__WITH_MTP SPECDEC__HEADS
 #define SPECDEC__WITH_NGRAM SPECDEC__NGRAMS
@@ -54,7 +54,7 @@ static int specdec__drafter_write_kind(specdec__drafter_kind *kind, specdec__dra
 
 /* Replaces the kind of drafter that the caller has named by the one that drafts with files like the model's. A kind
    that can draft without a model stays. */
-static void specdec__drafter_fit_kind(specdec__drafter_kind *kind, const specdec__model *model)
+static void specdec__drafter_set_kind_for_model(specdec__drafter_kind *kind, const specdec__model *model)
 {
     const specdec__drafter_row row = model ? specdec__drafter_state_readers[model->trait[SPECDEC__READS_STATES]] : NULL;
 

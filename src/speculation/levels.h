@@ -59,7 +59,7 @@ static void specdec__chooser_prepare_row(const specdec__chooser *chooser, specde
     int32_t lowest = 0;
 
     if (limited)
-        logits = specdec__constrained_mask_row(chooser->constrained, logits, vocab, text, count, &lowest);
+        logits = specdec__constrained_mask_logits(chooser->constrained, logits, vocab, text, count, &lowest);
     specdec__row_init(row, chooser, logits, vocab, text, count);
     if (limited && !(row->temperature > 0) && row->candidates.count == 1 &&
         !specdec__masker_has_token(chooser->constrained->masker, row->candidates.items[0].token))
@@ -101,7 +101,7 @@ static int specdec__choose_best_allowed(const specdec__chooser *chooser, const f
     }
     if (!c->allow && !specdec__sample_drops_candidates(s)) {
         found = specdec__choose_best_unconstrained(chooser, logits, vocab, text, count, asked, candidates);
-        found = specdec__constrained_keep_allowed(c, text, count, found, k, candidates);
+        found = specdec__constrained_keep_allowed_candidates(c, text, count, found, k, candidates);
         memcpy(best, candidates, (size_t)found * sizeof *best);
         if (found == k)
             return found;
@@ -213,7 +213,8 @@ static int specdec__draft_likeliest_children(specdec__level_state *m, const spec
     int32_t lowest;
 
     if (specdec__constrained_is_limited(request->constrained))
-        logits = specdec__constrained_mask_row(request->constrained, logits, m->vocab, request->text, length, &lowest);
+        logits = specdec__constrained_mask_logits(request->constrained, logits, m->vocab, request->text, length,
+                                                  &lowest);
     candidates.items = m->chooser.items;
     if (specdec_sample_filter(&candidates, m->chooser.sampling, logits, m->vocab, request->text, length, NULL))
         return 0;
@@ -306,7 +307,7 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
     start = m->short_rows ? specdec__os_seconds() : 0;
     result = m->run(d, request, drafts, candidates, from, count, error);
     if (m->short_rows && !result) {
-        specdec__short_add_time(m->short_rows, specdec__os_seconds() - start);
+        specdec__short_vocabulary_add_time(m->short_rows, specdec__os_seconds() - start);
         m->runs++;
     }
     for (i = 0; result && i < count; i++)
@@ -320,12 +321,12 @@ static void specdec__levels_choose_vocabulary(specdec__level_state *m, const spe
 {
     specdec__short_vocabulary *s = m->short_rows;
 
-    specdec__short_note_sequence(s, request->at, request->text, request->count, m->vocab, m->whole);
+    specdec__short_vocabulary_note_sequence(s, request->at, request->text, request->count, m->vocab, m->whole);
     s->mean_levels += (m->runs + 1 - s->mean_levels) / (s->mean_levels > 0 ? 8 : 1);
     m->runs = 0;
-    specdec__short_choose_matrix(s, 4 * request->wait_seconds);
+    specdec__short_vocabulary_choose_matrix(s, 4 * request->wait_seconds);
     if (s->in_use)
-        specdec__short_copy_rows(s);
+        specdec__short_vocabulary_copy_rows(s);
     m->ids = s->in_use ? s->ids : NULL;
     m->id_count = s->in_use ? s->matrix.rows : 0;
     m->context->output = s->in_use ? &s->matrix : s->full_matrix;
@@ -440,8 +441,9 @@ static void specdec__levels_reroot_tree(specdec__level_state *m, int at, specdec
 
 /* Makes candidates[count] nodes of the run that a drafter's context makes next, with their tokens and parents, from
    node number `from` on. */
-static void specdec__levels_put_nodes(const specdec__level_state *m, specdec__context *c, int at,
-                                      const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count)
+static void specdec__levels_put_candidates_into_step(const specdec__level_state *m, specdec__context *c, int at,
+                                                     const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                     int from, int count)
 {
     int i;
 
@@ -467,8 +469,8 @@ static specdec_result specdec__levels_check_vocabulary(const specdec__drafter *d
 }
 
 /* Takes the memory of the state common to drafters that draft level by level from an arena. model: the drafter's. */
-static void specdec__levels_init(specdec__level_state *m, const specdec__model *model, const specdec__draft_setup *setup,
-                                 specdec__arena *arena)
+static void specdec__levels_init(specdec__level_state *m, const specdec__model *model,
+                                 const specdec__draft_setup *setup, specdec__arena *arena)
 {
     const specdec__model *target = setup->target->model;
     int i;
@@ -524,7 +526,9 @@ static void specdec__levels_allocate_short_vocabulary(specdec__level_state *m, s
 {
     const specdec__model *target = setup->target->model;
     const size_t level = specdec__levels_weight_bytes(c->model, target);
-    const int rows = m->id_count ? 0 : specdec__short_count_rows(c->output, setup->config->draft_vocabulary, level);
+    const int rows = m->id_count
+                         ? 0
+                         : specdec__short_vocabulary_count_rows(c->output, setup->config->draft_vocabulary, level);
     specdec__short_vocabulary counted, *s;
     int i;
 
@@ -534,7 +538,8 @@ static void specdec__levels_allocate_short_vocabulary(specdec__level_state *m, s
     s = SPECDEC__TAKE(arena, specdec__short_vocabulary, 1);
     m->short_rows = s;
     memset(&counted, 0, sizeof counted);
-    specdec__short_init(s ? s : &counted, c->output, rows, setup->room->max_views, level, &target->vocab, arena);
+    specdec__short_vocabulary_init(s ? s : &counted, c->output, rows, setup->room->max_views, level, &target->vocab,
+                                   arena);
     if (s)
         s->always_in_use = setup->config->draft_vocabulary > 0;
     m->context = c;

@@ -77,7 +77,7 @@ typedef struct specdec__ngram_path {
    stage add up to 1 if all its tokens are listed. probability: estimated, after the stages before. */
 typedef struct specdec__ngram_item {
     int32_t token;             /* the token that may follow */
-    float share, probability;  /* its part of its stage; its estimated probability */
+    float share, probability;  /* the part of its stage that it makes up, 0 to 1; its estimated probability */
 } specdec__ngram_item;
 
 /* A list of the tokens that may follow a path, in stages: the tokens of one source after those of another. */
@@ -234,7 +234,7 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
 /* --- counting ----------------------------------------------------------------------------------------------------- */
 
 /* Returns the bucket of the hash table for the run that continues run `parent` by a token. */
-SPECDEC__INLINE int32_t *specdec__ngram_bucket(const specdec__ngram *index, int32_t parent, int32_t token)
+SPECDEC__INLINE int32_t *specdec__ngram_find_bucket(const specdec__ngram *index, int32_t parent, int32_t token)
 {
     uint64_t key = ((uint64_t)(uint32_t)parent << 32 | (uint32_t)token) * 0x9e3779b97f4a7c15u;
 
@@ -244,7 +244,7 @@ SPECDEC__INLINE int32_t *specdec__ngram_bucket(const specdec__ngram *index, int3
 /* Returns the index of the run that continues run `parent` by a token; -1: the n-gram index has no such run. */
 static int32_t specdec__ngram_find_run(const specdec__ngram *index, int32_t parent, int32_t token)
 {
-    int32_t run = *specdec__ngram_bucket(index, parent, token);
+    int32_t run = *specdec__ngram_find_bucket(index, parent, token);
 
     while (run >= 0 && (index->runs[run].parent != parent || index->runs[run].token != token))
         run = index->runs[run].next_in_bucket;
@@ -265,7 +265,7 @@ static int32_t specdec__ngram_locate_run(const specdec__ngram *index, const int3
    first token. Returns the new run's index. */
 static int32_t specdec__ngram_add_run(specdec__ngram *index, int32_t parent, int32_t token, int32_t suffix)
 {
-    int32_t *bucket = specdec__ngram_bucket(index, parent, token), at = index->count++;
+    int32_t *bucket = specdec__ngram_find_bucket(index, parent, token), at = index->count++;
     specdec__ngram_run *run = &index->runs[at];
 
     memset(run, 0, sizeof *run);
@@ -287,7 +287,7 @@ static void specdec__ngram_remove_uncounted_runs(specdec__ngram *index)
     while (index->count > 1 && index->runs[index->count - 1].count <= 0) {
         const specdec__ngram_run *run = &index->runs[--index->count];
 
-        *specdec__ngram_bucket(index, run->parent, run->token) = run->next_in_bucket;
+        *specdec__ngram_find_bucket(index, run->parent, run->token) = run->next_in_bucket;
         index->runs[run->parent].child = run->sibling;
     }
 }
@@ -669,7 +669,7 @@ static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ng
 
 /* Updates the trust in the sources of a path's continuations from the token that followed the path. Returns 1 if that
    was the most probable token, else 0. */
-static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngram_path *place, int32_t token)
+static int specdec__ngram_update_trust(specdec__ngram *index, const specdec__ngram_path *place, int32_t token)
 {
     specdec__ngram_list list;
     int k, at, best = 0, right = 0;

@@ -76,8 +76,9 @@ static const specdec__recycle_entry *specdec__recycle_find_entry(const specdec__
 
 /* Stores the target's most probable tokens of a row of logits (vocab) behind a context, tail (known tokens, newest
    first). Logits that were not computed are -infinity or NaN. heat: the temperature; 0: greedy. */
-static void specdec__recycle_store_row(specdec__recycle_table *r, const int32_t *tail, int known,
-                                       const specdec__kernels *kernels, const float *logits, int vocab, float heat)
+static void specdec__recycle_store_best_tokens(specdec__recycle_table *r, const int32_t *tail, int known,
+                                               const specdec__kernels *kernels, const float *logits, int vocab,
+                                               float heat)
 {
     specdec_candidate best[SPECDEC__RECYCLE_TOKENS];
     const float scale = heat > 0.05f ? 1 / heat : 1;

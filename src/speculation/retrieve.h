@@ -92,7 +92,7 @@ static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int he
 }
 
 /* Returns how many of the `dim` dimensions of keys scores are computed from; 0: all, as keys are stored in tiles. */
-static int specdec__retrieve_few_dimensions(const specdec__retrieval *r, int dim)
+static int specdec__retrieve_count_few_dimensions(const specdec__retrieval *r, int dim)
 {
     return r->few_dimensions ? specdec__max_int(dim / 4, 16) : 0;
 }
@@ -100,8 +100,8 @@ static int specdec__retrieve_few_dimensions(const specdec__retrieval *r, int dim
 /* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their absolute values;
    largest first, of equal ones the earlier. Scores computed from these alone find nearly the same keys (SparQ, Ribar et
    al. 2024, arXiv 2312.04985) for a quarter of the memory traffic. */
-static void specdec__retrieve_find_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread,
-                                              const specdec__layer *layer, int head)
+static void specdec__retrieve_find_largest_dimensions(const specdec__context *c, const specdec__retrieval *r,
+                                                      int thread, const specdec__layer *layer, int head)
 {
     const int group = layer->shape.heads / layer->shape.kv_heads, dim = specdec__context_kv_layer(c, layer)->dim;
     const float *queries = c->rotated + (size_t)head * (size_t)group * (size_t)dim;
@@ -112,7 +112,7 @@ static void specdec__retrieve_find_dimensions(const specdec__context *c, const s
     for (q = 0; q < group; q++)
         for (d = 0; d < dim; d++)
             sizes[d] += queries[q * dim + d] < 0 ? -queries[q * dim + d] : queries[q * dim + d];
-    specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_few_dimensions(r, dim),
+    specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_count_few_dimensions(r, dim),
                                 r->largest + (size_t)thread * (size_t)r->few_dimensions);
 }
 
@@ -195,10 +195,10 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
     memset(scores, 0, row);
     t.scratch = &c->scratch[thread];
     t.layer = layer;
-    t.few_dimensions = specdec__retrieve_few_dimensions(r, keys->dim);
+    t.few_dimensions = specdec__retrieve_count_few_dimensions(r, keys->dim);
     t.largest = r->largest + (size_t)thread * (size_t)r->few_dimensions;
     t.chunks = scores + r->candidates;
-    specdec__retrieve_find_dimensions(c, r, thread, layer, head);
+    specdec__retrieve_find_largest_dimensions(c, r, thread, layer, head);
     for (t.query = head * group; t.query < (head + 1) * group; t.query += 4) {
         t.count = specdec__min_int(4, (head + 1) * group - t.query);
         memset(t.sums, 0, sizeof t.sums);

@@ -209,7 +209,7 @@ SPECDEC__INLINE int specdec__row_sums_equal(double sum, double wanted, double al
 
 /* Makes a list of the row's top-p set from the blocks with the largest logits. Returns how many candidates; 0: the set
    has tokens of other blocks, or rounding decides whether it has. */
-static int specdec__row_list_nucleus_of_blocks(const specdec__row *row)
+static int specdec__row_list_top_p_set_of_blocks(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
     const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS_BLOCKS, row->size / SPECDEC__ROW_BLOCK_TOKENS / 8);
@@ -236,11 +236,11 @@ static int specdec__row_list_nucleus_of_blocks(const specdec__row *row)
 }
 
 /* Makes a list of the row's top-p set, with logits divided by the temperature. */
-static void specdec__row_list_nucleus(specdec__row *row)
+static void specdec__row_list_top_p_set(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
     float *all = specdec__sampler_logits_row(items, row->size);
-    int i, count = specdec__row_list_nucleus_of_blocks(row);
+    int i, count = specdec__row_list_top_p_set_of_blocks(row);
 
     if (!count) {
         for (i = 0; row->logits != all && i < row->size; i++)
@@ -278,7 +278,7 @@ static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row,
                 (limit && !specdec__sample_comes_before(candidate, *limit)))
                 continue;
             candidate.logit = candidate.logit / row->temperature;
-            held = specdec__sample_try_candidate(best, held, k, candidate, noise_row);
+            held = specdec__sample_insert_with_noise(best, held, k, candidate, noise_row);
         }
     }
     return held;
@@ -329,7 +329,7 @@ static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t p
         (held = specdec__row_best_of_top_p(row, noise_row, k, best)) > 0)
         return held;
     if (row->temperature > 0)
-        specdec__row_list_nucleus(row);
+        specdec__row_list_top_p_set(row);
     return specdec_sample_top(&row->candidates, seed, position, k, best);
 }
 
@@ -337,7 +337,7 @@ static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t p
 static void specdec__row_write_weights(specdec__row *row, float *p)
 {
     if (row->temperature > 0 && row->top_p > 0)
-        specdec__row_list_nucleus(row);
+        specdec__row_list_top_p_set(row);
     if (row->temperature > 0)
         row->kernels->token_weights(row->logits, row->size, row->highest, row->temperature, p);
     else

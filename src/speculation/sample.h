@@ -171,8 +171,8 @@ SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
 /* Adds Gumbel noise to a candidate's logit and puts the candidate into best[held], the list of the k best. row: the
    position's row of noise. A candidate is passed over only where no noise, or none that its leading random bits allow,
    could lift it to the k best: so the result is exact. Returns the new number of candidates in the list. */
-static int specdec__sample_try_candidate(specdec_candidate *best, int held, int k, specdec_candidate candidate,
-                                         uint64_t row)
+static int specdec__sample_insert_with_noise(specdec_candidate *best, int held, int k, specdec_candidate candidate,
+                                             uint64_t row)
 {
     float worst = held == k ? best[k - 1].logit : specdec__float_from_bits(0xff800000u);
     uint32_t bits;
@@ -195,7 +195,7 @@ int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint
     if (!candidates || !candidates->items || !best || k < 1)
         return 0;
     for (i = 0; i < candidates->count && !candidates->greedy; i++)
-        held = specdec__sample_try_candidate(best, held, k, candidates->items[i], row);
+        held = specdec__sample_insert_with_noise(best, held, k, candidates->items[i], row);
     for (i = 0; i < candidates->count && candidates->greedy; i++)
         if (held < k || candidates->items[i].logit >= best[k - 1].logit)
             held = specdec__sample_insert_best(best, held, k, candidates->items[i]);

@@ -494,7 +494,7 @@ static specdec_result specdec__sample_check_biases(const specdec_sampling *sampl
     return SPECDEC_OK;
 }
 
-/* Returns an error for a list of samplers with an unknown one, or with one twice. */
+/* Returns an error if a list of samplers has an unknown sampler, or the same sampler twice. */
 static specdec_result specdec__sample_check_samplers(const specdec_sampling *s, specdec_error *error)
 {
     int i, j;

@@ -232,7 +232,7 @@ static int specdec__settle_find_by_noise(specdec__settling *w, float heat, uint6
         candidate = w->found[i];
         candidate.logit = candidate.logit - highest;
         candidate.logit = candidate.logit / heat;
-        held = specdec__sample_try_candidate(&best, held, 1, candidate, noise);
+        held = specdec__sample_insert_with_noise(&best, held, 1, candidate, noise);
     }
     for (i = 0; i < w->vocab; i = end) {
         i += w->context->kernels->count_unreachable(w->row + i, w->vocab - i, highest, 1.0f / heat, best.logit, noise,
@@ -246,7 +246,7 @@ static int specdec__settle_find_by_noise(specdec__settling *w, float heat, uint6
             candidate.logit = candidate.logit / heat;
             lifted.token = w->vocab; /* so that a token with as much noise as the best one takes its place, too */
             if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST_FLOAT) ||
-                !specdec__sample_try_candidate(&lifted, 1, 1, candidate, noise) || lifted.token != i)
+                !specdec__sample_insert_with_noise(&lifted, 1, 1, candidate, noise) || lifted.token != i)
                 continue;
             if (w->count == w->most)
                 return 0;

@@ -57,7 +57,7 @@ typedef struct specdec__short_vocabulary {
 
 /* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the number
    that the caller asks for (0: as many as pay, -1: none); level: bytes of weights that a level reads. */
-static int specdec__short_count_rows(const specdec__matrix *full, int wanted, size_t level)
+static int specdec__short_vocabulary_count_rows(const specdec__matrix *full, int wanted, size_t level)
 {
     const int usual = specdec__max_int(SPECDEC__SHORT_LEAST_ROWS, full->rows / SPECDEC__SHORT_ROWS_DIVISOR);
     const int rows = specdec__round_up(wanted > 0 ? specdec__min_int(wanted, full->rows) : usual, SPECDEC__TILE_ROWS);
@@ -70,7 +70,7 @@ static int specdec__short_count_rows(const specdec__matrix *full, int wanted, si
 
 /* Gives copied row `row` to a token. worth: how often the clock passes over the row at first. Returns the token that
    had the row. */
-static int32_t specdec__short_set_row_token(specdec__short_vocabulary *s, int row, int32_t token, int worth)
+static int32_t specdec__short_vocabulary_set_row_token(specdec__short_vocabulary *s, int row, int32_t token, int worth)
 {
     const int32_t before = s->ids[row];
 
@@ -83,7 +83,7 @@ static int32_t specdec__short_set_row_token(specdec__short_vocabulary *s, int ro
 }
 
 /* Returns whether a token ends an answer. */
-static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
+static int specdec__short_vocabulary_is_end(const specdec__vocab *vocab, int32_t token)
 {
     int i = 0;
 
@@ -94,8 +94,8 @@ static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
 
 /* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences, from an arena. level: bytes of
    weights that a level reads with all rows. */
-static void specdec__short_init(specdec__short_vocabulary *s, const specdec__matrix *full, int rows, int texts,
-                                size_t level, const specdec__vocab *vocab, specdec__arena *arena)
+static void specdec__short_vocabulary_init(specdec__short_vocabulary *s, const specdec__matrix *full, int rows,
+                                           int texts, size_t level, const specdec__vocab *vocab, specdec__arena *arena)
 {
     const size_t tile_bytes = specdec__matrix_tile_bytes(full), bytes = full->row_bytes * (size_t)full->rows;
     int i;
@@ -124,13 +124,13 @@ static void specdec__short_init(specdec__short_vocabulary *s, const specdec__mat
     }
     for (i = rows; s->noted_tokens && i < full->rows && i < (int)vocab->count; i++)
         if (s->clock_hand > rows / 2 &&
-            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_is_end(vocab, i)))
-            specdec__short_set_row_token(s, s->clock_hand--, i, SPECDEC__SHORT_MOST_PASSES);
+            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_vocabulary_is_end(vocab, i)))
+            specdec__short_vocabulary_set_row_token(s, s->clock_hand--, i, SPECDEC__SHORT_MOST_PASSES);
 }
 
 /* Notes that a token has occurred in a sequence, and gives it a copied row if it has none. Returns the token that lost
    its row; -1: no token did. */
-static int32_t specdec__short_note_token(specdec__short_vocabulary *s, int32_t token)
+static int32_t specdec__short_vocabulary_note_token(specdec__short_vocabulary *s, int32_t token)
 {
     const int row = s->row_of_token[token];
 
@@ -140,13 +140,13 @@ static int32_t specdec__short_note_token(specdec__short_vocabulary *s, int32_t t
     }
     for (; s->passes_left[s->clock_hand]; s->clock_hand = s->clock_hand ? s->clock_hand - 1 : s->matrix.rows - 1)
         s->passes_left[s->clock_hand]--;
-    return specdec__short_set_row_token(s, s->clock_hand, token, 1);
+    return specdec__short_vocabulary_set_row_token(s, s->clock_hand, token, 1);
 }
 
 /* Notes the new tokens of sequence `at`, up to text[count]. Tokens from id `vocab` on get no rows. whole (vocab): a row
    of logits, in which tokens that lose their rows become -infinity. */
-static void specdec__short_note_sequence(specdec__short_vocabulary *s, int at, const int32_t *text, int count,
-                                         int vocab, float *whole)
+static void specdec__short_vocabulary_note_sequence(specdec__short_vocabulary *s, int at, const int32_t *text,
+                                                    int count, int vocab, float *whole)
 {
     int i = specdec__min_int(s->noted_tokens[at], count);
     const int writes = i && count - i <= SPECDEC_TREE_MAX_DEPTH; /* else it is a prompt */
@@ -160,7 +160,7 @@ static void specdec__short_note_sequence(specdec__short_vocabulary *s, int at, c
             s->written_tokens = SPECDEC__SHORT_DECAY * s->written_tokens + 1;
             s->missed_tokens = SPECDEC__SHORT_DECAY * s->missed_tokens + (s->row_of_token[text[i]] < 0);
         }
-        lost = specdec__short_note_token(s, text[i]);
+        lost = specdec__short_vocabulary_note_token(s, text[i]);
         if (lost >= 0 && lost < vocab)
             whole[lost] = specdec__float_from_bits(0xff800000u);
     }
@@ -168,7 +168,7 @@ static void specdec__short_note_sequence(specdec__short_vocabulary *s, int at, c
 }
 
 /* Copies the rows of all stale tiles from the file's matrix into the tiles. */
-static void specdec__short_copy_rows(specdec__short_vocabulary *s)
+static void specdec__short_vocabulary_copy_rows(specdec__short_vocabulary *s)
 {
     const specdec__matrix *m = &s->matrix;
     const size_t tile_bytes = specdec__matrix_tile_bytes(m), blocks = (size_t)m->columns / m->type->block;
@@ -188,7 +188,7 @@ static void specdec__short_copy_rows(specdec__short_vocabulary *s)
 
 /* Returns the seconds of a level with the copied rows (on 1) or with the whole matrix (on 0): measured, or in
    proportion to bytes. */
-static double specdec__short_level_seconds(const specdec__short_vocabulary *s, int on)
+static double specdec__short_vocabulary_level_seconds(const specdec__short_vocabulary *s, int on)
 {
     const double row = (double)s->full_matrix->row_bytes;
     const double bytes[2] = {s->rest_bytes + row * s->full_matrix->rows, s->rest_bytes + row * s->matrix.rows};
@@ -198,7 +198,8 @@ static double specdec__short_level_seconds(const specdec__short_vocabulary *s, i
 
 /* Returns the expected tokens a second of a step with a draft tree. level: seconds of a level; share: the part of all
    tokens that have copied rows; step: seconds of the target's step. */
-static double specdec__short_token_rate(const specdec__short_vocabulary *s, double level, double share, double step)
+static double specdec__short_vocabulary_token_rate(const specdec__short_vocabulary *s, double level, double share,
+                                                   double step)
 {
     const double depth = s->mean_levels > 1 ? s->mean_levels : 1;
     double tokens = 1, path = 1, i;
@@ -210,7 +211,7 @@ static double specdec__short_token_rate(const specdec__short_vocabulary *s, doub
 
 /* Chooses whether the next tree is drafted with the copied rows or with the whole matrix. step: seconds of the target's
    step; 0: unknown. */
-static void specdec__short_choose_matrix(specdec__short_vocabulary *s, double step)
+static void specdec__short_vocabulary_choose_matrix(specdec__short_vocabulary *s, double step)
 {
     const double share = s->written_tokens > 0 ? 1 - s->missed_tokens / s->written_tokens : 1;
     int on = 1;
@@ -218,15 +219,15 @@ static void specdec__short_choose_matrix(specdec__short_vocabulary *s, double st
     if (s->always_in_use)
         return;
     if (s->seconds[0] > 0 || s->seconds[1] > 0)
-        on = specdec__short_token_rate(s, specdec__short_level_seconds(s, 1), share, step) >=
-             specdec__short_token_rate(s, specdec__short_level_seconds(s, 0), 1, step);
+        on = specdec__short_vocabulary_token_rate(s, specdec__short_vocabulary_level_seconds(s, 1), share, step) >=
+             specdec__short_vocabulary_token_rate(s, specdec__short_vocabulary_level_seconds(s, 0), 1, step);
     if (++s->tree_count % SPECDEC__SHORT_TRIAL_TREES == 8) /* so that both are known */
         on = !on;
     s->in_use = on;
 }
 
 /* Adds the measured seconds of a level to the mean of the matrix in use. */
-static void specdec__short_add_time(specdec__short_vocabulary *s, double seconds)
+static void specdec__short_vocabulary_add_time(specdec__short_vocabulary *s, double seconds)
 {
     double *mean = &s->seconds[s->in_use];
 

@@ -197,7 +197,7 @@ typedef struct specdec__tree_tables {
 } specdec__tree_tables;
 
 /* Takes the memory of the tables from an arena. */
-static specdec_result specdec__tree_lay_out(specdec__tree_tables *tables, specdec__arena *arena)
+static specdec_result specdec__tree_lay_out_tables(specdec__tree_tables *tables, specdec__arena *arena)
 {
     tables->stride = (size_t)tables->n + 1;
     tables->best = SPECDEC__TAKE(arena, double, ((size_t)tables->d + 1) * tables->stride);
@@ -219,7 +219,7 @@ size_t specdec_tree_memory(int n, int d, int width)
     tables.n = n;
     tables.d = d;
     tables.width = width;
-    specdec__tree_lay_out(&tables, &arena);
+    specdec__tree_lay_out_tables(&tables, &arena);
     return arena.used + sizeof(double) - 1;
 }
 
@@ -309,7 +309,7 @@ static specdec_result specdec__tree_solve_tables(specdec__tree_tables *tables, c
     arena.base = (unsigned char *)memory + skip;
     arena.size = bytes - skip;
     arena.used = 0;
-    if (specdec__tree_lay_out(tables, &arena))
+    if (specdec__tree_lay_out_tables(tables, &arena))
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the best tree needs %zu bytes of memory", needed);
     specdec__tree_fill_scores(tables);
     return SPECDEC_OK;
@@ -407,10 +407,7 @@ specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n
 }
 
 /* Returns whether a cost is a number that expected tokens can be divided by. */
-SPECDEC__INLINE int specdec__tree_is_cost(double cost)
-{
-    return cost > 0.0 && cost <= 1e30;
-}
+SPECDEC__INLINE int specdec__tree_is_valid_cost(double cost) { return cost > 0.0 && cost <= 1e30; }
 
 specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, const double *grid, int n, int d,
                                    const int32_t *widths, const double *times, int count, double draft_time,
@@ -425,7 +422,7 @@ specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, 
     if (!(draft_time >= 0.0 && draft_time <= 1e30))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the time of a draft pass must be 0 or more");
     for (i = 0; i < count; i++) {
-        if (widths[i] < 1 || widths[i] > n || !specdec__tree_is_cost(times[i]))
+        if (widths[i] < 1 || widths[i] > n || !specdec__tree_is_valid_cost(times[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                                  "width %d must be within 1 and %d and its time positive", (int)widths[i], n);
         for (l = 1; l <= d; l++) {
@@ -626,7 +623,7 @@ static const specdec__tree_default specdec__tree_defaults[] = {
 SPECDEC__FOR_SPEED
 
 /* Reads from the digits of a default tree how many children the next node has, and moves *at to the next digit. */
-SPECDEC__INLINE int specdec__tree_read_digit(const char **at)
+SPECDEC__INLINE int specdec__tree_read_child_count(const char **at)
 {
     char digit = **at;
 
@@ -645,7 +642,7 @@ static double specdec__tree_score_default(const specdec__tree_default *shape, co
 
     f[0] = 1.0;
     for (i = 0; i < shape->n; i++) {
-        int children = specdec__tree_read_digit(&at);
+        int children = specdec__tree_read_child_count(&at);
 
         score += f[i];
         for (k = 0; k < children && next < shape->n; k++)
@@ -662,7 +659,7 @@ static void specdec__tree_write_default(const specdec__tree_default *shape, spec
 
     specdec__tree_put_node(tree, 0, -1, 0);
     for (i = 0; i < shape->n; i++) {
-        int children = specdec__tree_read_digit(&at);
+        int children = specdec__tree_read_child_count(&at);
 
         for (k = 0; k < children && next < shape->n; k++)
             specdec__tree_put_node(tree, next++, i, k + 1);
@@ -697,7 +694,7 @@ static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, 
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "picking a tree needs the times of steps of 1 to n nodes and of a draft pass");
     for (i = 1; i <= (size_t)n; i++)
-        if (!specdec__tree_is_cost(times[i]))
+        if (!specdec__tree_is_valid_cost(times[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the time of a step of %d nodes is not positive",
                                  (int)i);
     highest = (1.0 + step->others) / times[1];

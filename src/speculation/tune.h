@@ -121,7 +121,7 @@ static void specdec__tune_add_drafter(specdec__tune *tune, double cost, int rank
 
 /* Adds a measured time to a running mean: its weight is 1, 1/2, ... 1/7, then 1/7. A time above twice the mean counts
    as twice the mean. */
-static void specdec__tune_add_time(specdec__tune_mean *mean, double seconds)
+static void specdec__tune_add_time_to_mean(specdec__tune_mean *mean, double seconds)
 {
     const double known = mean->seconds;
 
@@ -218,8 +218,8 @@ static void specdec__tune_set_path_probabilities(const specdec__tune_drafter *t,
 
 /* Counts which children of an accepted draft token (index `reached`) the target chose, verified or not. node: the
    accepted child in the merged tree, or -1; token: the token that the target chose. */
-static void specdec__tune_count_children(specdec__tune_drafter *t, const specdec__proposal *p, int reached, int node,
-                                         int32_t token)
+static void specdec__tune_count_accepted_children(specdec__tune_drafter *t, const specdec__proposal *p, int reached,
+                                                  int node, int32_t token)
 {
     int i, came = 0;
 
@@ -299,7 +299,7 @@ static int specdec__tune_best_node_count(const specdec__tree_plan *plan, const d
 
 /* Inserts a value into the falling list worth (count), of which the `most` largest values are kept. Returns the new
    count. */
-static int specdec__tune_insert_value(double *worth, int count, int most, double value)
+static int specdec__tune_insert_if_large(double *worth, int count, int most, double value)
 {
     int at = count < most ? count : most - 1;
 
@@ -322,7 +322,7 @@ SPECDEC__INLINE double specdec__tune_level_seconds(const specdec__tune_drafter *
 static void specdec__tune_start_mean(specdec__tune_mean *mean, double seconds)
 {
     if (!(mean->seen > 0) && seconds > 0)
-        specdec__tune_add_time(mean, seconds);
+        specdec__tune_add_time_to_mean(mean, seconds);
 }
 
 /* Adds the seconds of drafting `levels` levels to a drafter's means. behind: tokens that the drafter prefilled before;
@@ -343,10 +343,10 @@ static double specdec__tune_add_drafting_time(specdec__tune *tune, int drafter, 
         specdec__tune_start_mean(&t->level, level);
         if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS && over >= 0) {
             specdec__tune_start_mean(&t->token_prefill, level / 10);
-            specdec__tune_add_time(&t->token_prefill, over / behind);
+            specdec__tune_add_time_to_mean(&t->token_prefill, over / behind);
             return fresh ? over : 0;
         }
-        specdec__tune_add_time(&t->level, seconds / levels);
+        specdec__tune_add_time_to_mean(&t->level, seconds / levels);
         over = seconds - 2 * levels * t->level.seconds;
     }
     return over > 0 ? over : 0;
@@ -398,7 +398,7 @@ static void specdec__tune_add_step_time(specdec__tune *tune, int width, double s
         for (i = 0; i < tune->count; i++)
             tune->drafters[i].credit = SPECDEC__TUNE_FIRST_CREDIT * seconds / (1 + 0.1 * (width - 1));
     }
-    specdec__tune_add_time(step, seconds);
+    specdec__tune_add_time_to_mean(step, seconds);
 }
 
 /* How much of prompts a step may still prefill: tokens, until their costs reach the budget. */
@@ -464,7 +464,8 @@ static void specdec__tune_prefill_limits(specdec__tune *tune, int roots, specdec
 
 /* Returns how many of `pending` prompt tokens, behind `keys` keys, are prefilled in this step; the limits shrink by
    them. The first call of a step gets at least one token, whatever it costs: otherwise a prompt might wait for ever. */
-static int specdec__tune_admit_tokens(specdec__tune_load *load, specdec__tune_prefill *slice, int pending, int keys)
+static int specdec__tune_admit_prompt_tokens(specdec__tune_load *load, specdec__tune_prefill *slice, int pending,
+                                             int keys)
 {
     int n = 0;
 
