@@ -45986,9 +45986,8 @@ SPECDEC__INLINE void specdec__tree_put_node(specdec_tree *tree, int i, int paren
     tree->ranks[i] = rank;
 }
 
-/* Returns the first child of a node at or behind index i of the tree, or n where there is none. All children of a node,
-   in order of rank: for (i = specdec__tree_next_child(tree, node, node + 1); i < tree->n; i =
-   specdec__tree_next_child(tree, node, i + 1)) */
+/* Returns the first child of a node at or behind index i of the tree, or n where there is none. The children of a node
+   come in order of rank: a loop over them begins at i = node + 1 and goes on at one more than each child's index. */
 SPECDEC__INLINE int specdec__tree_next_child(const specdec_tree *tree, int node, int i)
 {
     while (i < tree->n && tree->parents[i] != node)
@@ -46198,7 +46197,8 @@ static int specdec__tree_weigh_subtrees(double *weights, const double *below, do
     return j - 1;
 }
 
-/* Fills rows[b][m] for m <= most, where the children's subtrees score below[]:
+/* Computes rows[b][m], the best scores with exactly b children, for m <= most, where the children's subtrees score
+   below[]:
    T[m][l][b] = max_y T[y][l][b-1] + p_b * best[m-y][l-1] (Chen et al. 2024, arXiv 2402.12374, section 4.1). */
 static void specdec__tree_fill_child_scores(const specdec__tree_tables *tables, const double *below, int most)
 {
@@ -47477,7 +47477,7 @@ static void specdec__ngram_clear_runs(specdec__ngram *index)
 }
 
 /* Sets the trust in all sources of continuations to a prior, which weighs as much as a few uses. */
-static void specdec__ngram_set_priors(specdec__ngram *index)
+static void specdec__ngram_set_trust_priors(specdec__ngram *index)
 {
     static const float right[SPECDEC__NGRAM_EVIDENCE_KINDS] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
     static const float doubt[SPECDEC__NGRAM_STREAK_CLASSES] = {1, 0.5f, 0.25f};
@@ -47527,7 +47527,7 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     index->readers = SPECDEC__TAKE(arena, specdec__ngram_reader, size->readers);
     index->history = SPECDEC__TAKE(arena, int32_t, size->history);
     specdec__recycle_lay_out(&index->recycling, arena, size->recycled);
-    specdec__ngram_set_priors(index);
+    specdec__ngram_set_trust_priors(index);
     if (arena->used == SIZE_MAX)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "no memory left for an n-gram index of %d runs",
                              size->capacity);
@@ -47769,7 +47769,7 @@ SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
 /* --- sequences ---------------------------------------------------------------------------------------------------- */
 
 /* Begins a sequence in an empty reader. Its first `shared` tokens were counted in another sequence, of which it is a
-   fork. So only the last `context` of them are used, as context. */
+   fork, so they are not counted again. */
 static void specdec__ngram_begin_sequence(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
 {
     specdec__ngram_start_reader(reader, specdec__max_int(shared - index->size.context, 0));
@@ -49736,7 +49736,7 @@ typedef struct specdec__drafter_kind {
     specdec_result (*prefill)(specdec__drafter *drafter, const specdec__draft_request *request, int count,
                               specdec_error *error);
     /* Returns whether the drafter can draft behind the sequence's first `count` tokens. NULL: it always can. */
-    int (*is_ready)(const specdec__drafter *drafter, int at, int count);
+    int (*can_draft)(const specdec__drafter *drafter, int at, int count);
     /* Gives the drafter tokens that the target has committed, in order, some repeatedly, with the hidden states of
        drafter->taps. NULL: it uses no hidden states. */
     specdec_result (*receive_states)(specdec__drafter *drafter, const specdec__committed_tokens *committed,
@@ -50115,7 +50115,7 @@ static void specdec__short_vocabulary_note_sequence(specdec__short_vocabulary *s
     s->noted_tokens[at] = count;
 }
 
-/* Copies the rows of all stale tiles from the file's matrix into the tiles. */
+/* Copies the rows of all tiles that are marked in stale_tiles from the file's matrix into these tiles. */
 static void specdec__short_vocabulary_copy_rows(specdec__short_vocabulary *s)
 {
     const specdec__matrix *m = &s->matrix;
@@ -50995,32 +50995,32 @@ SPECDEC__FOR_SIZE
 
 /* The state common to drafters that need no cache, but the target's hidden state of the token before the root. It is
    the first member of their own state. */
-typedef struct specdec__draft_last_hidden {
+typedef struct specdec__draft_stored_state {
     specdec__level_state level_state;  /* the state common to drafters that draft level by level; must be first */
     int width;    /* floats of a hidden state */
     float *state; /* (sequences, width): the target's hidden state of the last token that it ran */
     int *known;   /* (sequences): the index of that token in its sequence; -1: no hidden state is stored */
-} specdec__draft_last_hidden;
+} specdec__draft_stored_state;
 
 /* The state of a drafter that is a file of heads (MLP speculator, Medusa). */
 typedef struct specdec__draft_heads {
-    specdec__draft_last_hidden last; /* must be first */
+    specdec__draft_stored_state last; /* must be first */
     specdec__heads heads;     /* the heads, with the buffers of a level */
     float *inner; /* (1 + tree size, stride of the heads' states): the heads' states behind the root, then behind each
                      candidate */
 } specdec__draft_heads;
 
 /* Returns the stored hidden state (width) of sequence `at`. */
-static float *specdec__draft_last_hidden_state(const specdec__draft_last_hidden *m, int at)
+static float *specdec__draft_get_stored_state(const specdec__draft_stored_state *m, int at)
 {
     return m->state + (size_t)at * (size_t)m->width;
 }
 
 /* Drops the hidden state of a sequence that is cut to its first `length` tokens, if the state is that of a dropped
    token. */
-static void specdec__draft_last_hidden_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
+static void specdec__draft_stored_state_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
-    specdec__draft_last_hidden *m = (specdec__draft_last_hidden *)d->state;
+    specdec__draft_stored_state *m = (specdec__draft_stored_state *)d->state;
 
     (void)text;
     if (m->known[at] >= length)
@@ -51029,42 +51029,42 @@ static void specdec__draft_last_hidden_truncate_sequence(specdec__drafter *d, in
 
 /* Makes sequence `at` begin as sequence `of`: copies the stored hidden state if it is that of one of the first `length`
    tokens. */
-static void specdec__draft_last_hidden_share_prefix(specdec__drafter *d, int at, int of, int length)
+static void specdec__draft_stored_state_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
-    specdec__draft_last_hidden *m = (specdec__draft_last_hidden *)d->state;
+    specdec__draft_stored_state *m = (specdec__draft_stored_state *)d->state;
 
     m->known[at] = m->known[of] < length ? m->known[of] : -1;
-    memcpy(specdec__draft_last_hidden_state(m, at), specdec__draft_last_hidden_state(m, of),
+    memcpy(specdec__draft_get_stored_state(m, at), specdec__draft_get_stored_state(m, of),
            (size_t)m->width * sizeof(float));
 }
 
 /* Returns whether the target's hidden state of the token before the root is stored. */
-static int specdec__draft_last_hidden_is_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_stored_state_can_draft(const specdec__drafter *d, int at, int count)
 {
-    const specdec__draft_last_hidden *m = (const specdec__draft_last_hidden *)d->state;
+    const specdec__draft_stored_state *m = (const specdec__draft_stored_state *)d->state;
 
     return m->known[at] >= 0 && m->known[at] == count - 2;
 }
 
 /* Stores the target's hidden state of the last committed token, if it was computed. */
-static specdec_result specdec__draft_last_hidden_receive_states(specdec__drafter *d,
-                                                                const specdec__committed_tokens *committed,
-                                                                specdec_error *error)
+static specdec_result specdec__draft_stored_state_receive_states(specdec__drafter *d,
+                                                                 const specdec__committed_tokens *committed,
+                                                                 specdec_error *error)
 {
-    specdec__draft_last_hidden *m = (specdec__draft_last_hidden *)d->state;
+    specdec__draft_stored_state *m = (specdec__draft_stored_state *)d->state;
 
     (void)error;
     if (!committed->state)
         return SPECDEC_OK;
     m->known[committed->at] = committed->from + committed->n - 1;
-    memcpy(specdec__draft_last_hidden_state(m, committed->at), committed->state, (size_t)m->width * sizeof(float));
+    memcpy(specdec__draft_get_stored_state(m, committed->at), committed->state, (size_t)m->width * sizeof(float));
     return SPECDEC_OK;
 }
 
 /* Takes the memory for hidden states, and that common to drafters that draft level by level, from an arena. model: the
    drafter's. */
-static void specdec__draft_last_hidden_init(specdec__draft_last_hidden *m, const specdec__model *model, int width,
-                                            const specdec__draft_setup *setup, specdec__arena *arena)
+static void specdec__draft_stored_state_init(specdec__draft_stored_state *m, const specdec__model *model, int width,
+                                             const specdec__draft_setup *setup, specdec__arena *arena)
 {
     const int views = setup->room->max_views;
     int i;
@@ -51096,7 +51096,7 @@ static specdec_result specdec__draft_heads_compute_level(specdec__draft_heads *m
 /* Copies the target's hidden state of sequence `at` to the input of the first level, which has one row. */
 static void specdec__draft_heads_set_first_input(specdec__draft_heads *m, int at)
 {
-    memcpy(m->heads.input, specdec__draft_last_hidden_state(&m->last, at),
+    memcpy(m->heads.input, specdec__draft_get_stored_state(&m->last, at),
            (size_t)m->heads.context.model->embedding * sizeof(float));
 }
 
@@ -51161,7 +51161,7 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
                              "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",
                              model->embedding, model->vocab_size, target->embedding, target->vocab_size);
     d->levels = model->head_count;
-    specdec__draft_last_hidden_init(&m->last, model, model->embedding, setup, arena);
+    specdec__draft_stored_state_init(&m->last, model, model->embedding, setup, arena);
     specdec__heads_init(&m->heads, model, setup->target, setup->threads, size, arena);
     m->inner = SPECDEC__TAKE(arena, float,
                              ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
@@ -51179,11 +51179,11 @@ static void specdec__draft_heads_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 4;
     kind->init = specdec__draft_heads_init;
-    kind->truncate_sequence = specdec__draft_last_hidden_truncate_sequence;
-    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_hidden_share_prefix);
+    kind->truncate_sequence = specdec__draft_stored_state_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_stored_state_share_prefix);
     kind->level_cost = specdec__draft_heads_level_cost;
-    kind->is_ready = specdec__draft_last_hidden_is_ready;
-    kind->receive_states = specdec__draft_last_hidden_receive_states;
+    kind->can_draft = specdec__draft_stored_state_can_draft;
+    kind->receive_states = specdec__draft_stored_state_receive_states;
 }
 
 SPECDEC__FOR_SPEED
@@ -51200,8 +51200,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* hidden states of a sequence that are stored until the layer runs their pairs, at most */
-#define SPECDEC__DRAFT_STORED_STATES 32
+#define SPECDEC__DRAFT_STORED_STATES 32 /* hidden states of a sequence that wait for the layer to run their pairs, at
+                                           most */
 
 /* The pairs of a sequence, each a hidden state of the target and the next token: which of them the layer has run, and
    the hidden states of the newest. */
@@ -51210,7 +51210,8 @@ typedef struct specdec__draft_pairs {
     /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of `count` pairs from
        index `from` on; NULL: none are stored, as the sequence is a kept one */
     float *states;
-    int from, count;    /* from <= view.length <= from + count: the number of pairs whose hidden states were received */
+    int from, count;    /* index of the pair of the first stored hidden state; number of these states. from <= view.length
+                           <= from + count: the number of pairs whose hidden states were received */
 } specdec__draft_pairs;
 
 /* The state of a drafter that is a layer which reads the target's hidden states (EAGLE-3, NextN). */
@@ -51362,7 +51363,7 @@ static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int o
 }
 
 /* Returns whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
-static int specdec__draft_layer_is_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_layer_can_draft(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
     const specdec__draft_pairs *t = &m->sequences[at];
@@ -51371,7 +51372,7 @@ static int specdec__draft_layer_is_ready(const specdec__drafter *d, int at, int 
     return count >= 2 - m->leading_pairs && t->from <= root && t->from + t->count > root;
 }
 
-/* Returns of how many of a sequence's tokens the hidden states were received. */
+/* Returns how many of a sequence's tokens have hidden states that the drafter has received. */
 static int specdec__draft_layer_count_received_states(const specdec__drafter *d, int at)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
@@ -51509,7 +51510,7 @@ static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
     kind->init = specdec__draft_layer_init;
     kind->truncate_sequence = specdec__draft_layer_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_layer_share_prefix);
-    kind->is_ready = specdec__draft_layer_is_ready;
+    kind->can_draft = specdec__draft_layer_can_draft;
     kind->receive_states = specdec__draft_layer_receive_states;
     kind->count_received_states = specdec__draft_layer_count_received_states;
     kind->keeps_ended_sequences = 1;
@@ -51539,7 +51540,7 @@ SPECDEC__FOR_SIZE
 
 /* The state of a drafter that is an assistant: layers that attend to the target's own keys and values (Gemma 4). */
 typedef struct specdec__draft_assistant {
-    specdec__draft_last_hidden last; /* the target's last hidden state of each sequence; must be first */
+    specdec__draft_stored_state last; /* the target's last hidden state of each sequence; must be first */
     const specdec__context *target;  /* the target's context, whose cache the assistant reads */
     float *own_states;   /* (1 + tree size, stride of states): the assistant's hidden states behind the root, then
                             behind each candidate */
@@ -51554,7 +51555,7 @@ typedef struct specdec__draft_assistant {
 } specdec__draft_assistant;
 
 /* Returns how many floats lie between the beginnings of two rows of own_states. */
-static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
+static size_t specdec__draft_assistant_state_stride(const specdec__draft_assistant *m)
 {
     return (size_t)specdec__forward_stride(m->context.model->reads.width);
 }
@@ -51644,7 +51645,7 @@ static void specdec__draft_assistant_level_worker(void *argument, int thread)
 
     t.matrix = &c->model->reads.next_state;
     t.bias = NULL;
-    t.stride = specdec__draft_assistant_stride(m);
+    t.stride = specdec__draft_assistant_state_stride(m);
     t.rows_out = m->own_states + (size_t)m->place * t.stride;
     if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
         specdec__draft_assistant_score_nearest(m, thread);
@@ -51687,8 +51688,7 @@ static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, c
 
     if (!request->view || request->view->length < 1 || request->view->length != request->count - 1)
         return SPECDEC_ERROR_FULL;
-    specdec__draft_assistant_put_input(m, 0, drafts->tokens[0],
-                                       specdec__draft_last_hidden_state(&m->last, request->at));
+    specdec__draft_assistant_put_input(m, 0, drafts->tokens[0], specdec__draft_get_stored_state(&m->last, request->at));
     return specdec__draft_assistant_run_rows(m, request, 0, 1, error);
 }
 
@@ -51704,17 +51704,17 @@ static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, co
         const int place = specdec__draft_parent_row(&m->last.level_state, request->at, drafts, candidates[i]);
 
         specdec__draft_assistant_put_input(m, i, drafts->tokens[candidates[i]],
-                                           m->own_states + (size_t)place * specdec__draft_assistant_stride(m));
+                                           m->own_states + (size_t)place * specdec__draft_assistant_state_stride(m));
     }
     return specdec__draft_assistant_run_rows(m, request, 1 + from, count, error);
 }
 
 /* Returns whether the target's hidden state of the token before the root, and its keys before the root, are there. */
-static int specdec__draft_assistant_is_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_assistant_can_draft(const specdec__drafter *d, int at, int count)
 {
     const specdec__view *view = d->proposals[at].request.view;
 
-    return view && view->length == count - 1 && specdec__draft_last_hidden_is_ready(d, at, count);
+    return view && view->length == count - 1 && specdec__draft_stored_state_can_draft(d, at, count);
 }
 
 /* Checks that an assistant can read the target's keys: the numbers of heads, their sizes, and the layers agree. */
@@ -51789,10 +51789,10 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
         return result;
     room.step_nodes = size;
     m->target = target;
-    specdec__draft_last_hidden_init(&m->last, d->model, d->model->reads.width, setup, arena);
+    specdec__draft_stored_state_init(&m->last, d->model, d->model->reads.width, setup, arena);
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, size, arena);
-    m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
+    m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_state_stride(m));
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_states_stride(d->model));
     m->last.level_state.logits = m->context.logits;
     m->last.level_state.stride = (size_t)m->context.output->rows;
@@ -51812,10 +51812,10 @@ static void specdec__draft_assistant_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_assistant_init;
-    kind->truncate_sequence = specdec__draft_last_hidden_truncate_sequence;
-    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_hidden_share_prefix);
-    kind->is_ready = specdec__draft_assistant_is_ready;
-    kind->receive_states = specdec__draft_last_hidden_receive_states;
+    kind->truncate_sequence = specdec__draft_stored_state_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_stored_state_share_prefix);
+    kind->can_draft = specdec__draft_assistant_can_draft;
+    kind->receive_states = specdec__draft_stored_state_receive_states;
 }
 
 SPECDEC__FOR_SPEED
@@ -52123,7 +52123,7 @@ static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int o
 }
 
 /* Returns whether the drafter's keys of all tokens before the root were computed. */
-static int specdec__draft_block_is_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_block_can_draft(const specdec__drafter *d, int at, int count)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
 }
@@ -52253,7 +52253,7 @@ static void specdec__draft_block_kind(specdec__drafter_kind *kind)
     kind->init = specdec__draft_block_init;
     kind->truncate_sequence = specdec__draft_block_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_block_share_prefix);
-    kind->is_ready = specdec__draft_block_is_ready;
+    kind->can_draft = specdec__draft_block_can_draft;
     kind->receive_states = specdec__draft_block_receive_states;
     kind->count_received_states = specdec__draft_block_count_received_states;
     kind->keeps_ended_sequences = 1;
@@ -52667,7 +52667,7 @@ static double specdec__draft_recall_level_cost(const specdec__drafter *d, const 
 }
 
 /* Returns whether a sequence is long enough for the small cache to leave tokens out. */
-static int specdec__draft_recall_is_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_recall_can_draft(const specdec__drafter *d, int at, int count)
 {
     (void)at;
     return specdec__retrieve_is_long_enough(&((const specdec__draft_recall *)d->state)->cache, count - 1);
@@ -52750,7 +52750,7 @@ static void specdec__draft_recall_kind(specdec__drafter_kind *kind)
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_recall_share_prefix);
     kind->end_sequence = specdec__draft_recall_end_sequence;
     kind->level_cost = specdec__draft_recall_level_cost;
-    kind->is_ready = specdec__draft_recall_is_ready;
+    kind->can_draft = specdec__draft_recall_can_draft;
 }
 
 SPECDEC__FOR_SPEED
@@ -56154,7 +56154,7 @@ static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const s
     return specdec__engine_keep_best_nodes(t, p, plan, 0, rate);
 }
 
-/* Returns how many of the `behind` tokens of a sequence that a drafter lacks the drafter may prefill in this step, so
+/* Returns how many tokens a drafter may prefill in this step, of the `behind` tokens of a sequence that it lacks, so
    that other sequences do not wait long. */
 static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int behind)
 {
@@ -56275,8 +56275,8 @@ static specdec_result specdec__async_extend_draft_tokens(specdec__async_drafting
     return SPECDEC_OK;
 }
 
-/* What the drafter's lane executes during a run of the target: extends the most probable draft tokens, a few at a time,
-   until it is stopped. */
+/* The function that the drafter's lane executes during a run of the target: extends the most probable draft tokens, a
+   few at a time, until it is stopped. */
 static void specdec__async_lane_draft(void *argument)
 {
     specdec__async_drafting *a = (specdec__async_drafting *)argument;
@@ -56301,7 +56301,7 @@ static void specdec__async_lane_draft(void *argument)
     }
 }
 
-/* What the drafter's lane executes where the drafter lacks many tokens of the sequence: prefills these. */
+/* The function that the drafter's lane executes where the drafter lacks many tokens of the sequence: prefills these. */
 static void specdec__async_lane_prefill(void *argument)
 {
     specdec__async_drafting *a = (specdec__async_drafting *)argument;
@@ -56638,7 +56638,7 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
     behind = d->kind.count_unprefilled ? d->kind.count_unprefilled(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
     light = specdec__engine_drafter_is_cheap(e, drafter, p->frontier.grows, behind, plan);
-    if ((d->kind.is_ready && !d->kind.is_ready(d, t->at, t->count)) ||
+    if ((d->kind.can_draft && !d->kind.can_draft(d, t->at, t->count)) ||
         (!plan->fixed && specdec__tune_drafter_skips_estimate(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape_draft_tree(t, drafter, behind, plan)))
         return SPECDEC_OK;
@@ -60944,10 +60944,10 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_conf
 }
 
 /* As specdec__count_memory; the kernels lie in the stack frame of this function. */
-static SPECDEC__NOINLINE specdec_result specdec__count_memory_kernels(const specdec_config *config,
-                                                                      specdec__model **own,
-                                                                      specdec__drafter *drafters, size_t *bytes,
-                                                                      specdec_error *error)
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_with_kernels_on_stack(const specdec_config *config,
+                                                                                    specdec__model **own,
+                                                                                    specdec__drafter *drafters,
+                                                                                    size_t *bytes, specdec_error *error)
 {
     specdec__kernels kernels;
 
@@ -60955,27 +60955,29 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory_kernels(const spec
 }
 
 /* As specdec__count_memory; the drafters lie in the stack frame of this function. */
-static SPECDEC__NOINLINE specdec_result specdec__count_memory_drafters(const specdec_config *config,
-                                                                       specdec__model **own, size_t *bytes,
-                                                                       specdec_error *error)
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_with_drafters_on_stack(const specdec_config *config,
+                                                                                     specdec__model **own,
+                                                                                     size_t *bytes,
+                                                                                     specdec_error *error)
 {
     specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
 
     memset(drafters, 0, sizeof drafters);
-    return specdec__count_memory_kernels(config, own, drafters, bytes, error);
+    return specdec__count_memory_with_kernels_on_stack(config, own, drafters, bytes, error);
 }
 
 /* As specdec__count_memory. One of the models that the engine opens lies in the stack frame of this function, which
    calls itself for the `left` - 1 other models. own (SPECDEC__MAX_MODELS): receives the addresses of the models. */
-static SPECDEC__NOINLINE specdec_result specdec__count_memory_models(const specdec_config *config, specdec__model **own,
-                                                                     int left, size_t *bytes, specdec_error *error)
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_with_models_on_stack(const specdec_config *config,
+                                                                                   specdec__model **own, int left,
+                                                                                   size_t *bytes, specdec_error *error)
 {
     specdec__model model;
 
     memset(&model, 0, sizeof model);
     own[left - 1] = &model;
-    return left > 1 ? specdec__count_memory_models(config, own, left - 1, bytes, error)
-                    : specdec__count_memory_drafters(config, own, bytes, error);
+    return left > 1 ? specdec__count_memory_with_models_on_stack(config, own, left - 1, bytes, error)
+                    : specdec__count_memory_with_drafters_on_stack(config, own, bytes, error);
 }
 
 /* Returns whether the engine itself opens the model of a source: the source is given and has no prepared model. */
@@ -60990,7 +60992,7 @@ specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes
         return specdec__fail_missing_argument(error);
     models += specdec__source_is_opened(&config->draft) + specdec__source_is_opened(&config->heads);
     models += SPECDEC__HEADS && (config->drafting == SPECDEC_DRAFT_AUTO || config->drafting == SPECDEC_DRAFT_MTP);
-    return specdec__count_memory_models(config, own, models, bytes, error);
+    return specdec__count_memory_with_models_on_stack(config, own, models, bytes, error);
 }
 
 specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,

@@ -152,7 +152,7 @@ static int ask(specdec *t, const int32_t *text, int count, const specdec_samplin
 
     memset(g, 0, sizeof *g);
     t->engine->pool.cancel = &t->engine->never_cancelled;
-    if (!d->kind.is_ready(d, t->at, count))
+    if (!d->kind.can_draft(d, t->at, count))
         return 0;
     memcpy(copy, text, (size_t)count * sizeof *copy);
     specdec__draft_begin_proposal(p, copy, count, sampling, SPECDEC_RULE_COUPLED);

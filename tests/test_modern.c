@@ -386,7 +386,7 @@ static specdec__level_state *ask_drafter(specdec *t)
     specdec__proposal *p = &d->proposals[0];
 
     t->engine->pool.cancel = &t->engine->never_cancelled;
-    CHECK(d->kind.is_ready(d, 0, t->count));
+    CHECK(d->kind.can_draft(d, 0, t->count));
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     CHECK_EQUAL_INT(m->begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     return m;
@@ -535,7 +535,7 @@ static int ask_chain(asked *a, int count, int levels)
     CHECK_EQUAL_INT(specdec_rewind(a->t, 0), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec_prompt_tokens(a->t, a->text, count), SPECDEC_OK);
     a->e->pool.cancel = &a->e->never_cancelled;
-    CHECK(a->drafter->kind.is_ready(a->drafter, 0, count + 1));
+    CHECK(a->drafter->kind.can_draft(a->drafter, 0, count + 1));
     specdec__draft_begin_proposal(p, a->text, count + 1, &a->t->settings.sampling, SPECDEC_RULE_COUPLED);
     CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, levels, NULL), SPECDEC_OK);
     for (i = 0; i <= levels; i++)

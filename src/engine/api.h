@@ -173,10 +173,10 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_conf
 }
 
 /* As specdec__count_memory; the kernels lie in the stack frame of this function. */
-static SPECDEC__NOINLINE specdec_result specdec__count_memory_kernels(const specdec_config *config,
-                                                                      specdec__model **own,
-                                                                      specdec__drafter *drafters, size_t *bytes,
-                                                                      specdec_error *error)
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_with_kernels_on_stack(const specdec_config *config,
+                                                                                    specdec__model **own,
+                                                                                    specdec__drafter *drafters,
+                                                                                    size_t *bytes, specdec_error *error)
 {
     specdec__kernels kernels;
 
@@ -184,27 +184,29 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory_kernels(const spec
 }
 
 /* As specdec__count_memory; the drafters lie in the stack frame of this function. */
-static SPECDEC__NOINLINE specdec_result specdec__count_memory_drafters(const specdec_config *config,
-                                                                       specdec__model **own, size_t *bytes,
-                                                                       specdec_error *error)
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_with_drafters_on_stack(const specdec_config *config,
+                                                                                     specdec__model **own,
+                                                                                     size_t *bytes,
+                                                                                     specdec_error *error)
 {
     specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
 
     memset(drafters, 0, sizeof drafters);
-    return specdec__count_memory_kernels(config, own, drafters, bytes, error);
+    return specdec__count_memory_with_kernels_on_stack(config, own, drafters, bytes, error);
 }
 
 /* As specdec__count_memory. One of the models that the engine opens lies in the stack frame of this function, which
    calls itself for the `left` - 1 other models. own (SPECDEC__MAX_MODELS): receives the addresses of the models. */
-static SPECDEC__NOINLINE specdec_result specdec__count_memory_models(const specdec_config *config, specdec__model **own,
-                                                                     int left, size_t *bytes, specdec_error *error)
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_with_models_on_stack(const specdec_config *config,
+                                                                                   specdec__model **own, int left,
+                                                                                   size_t *bytes, specdec_error *error)
 {
     specdec__model model;
 
     memset(&model, 0, sizeof model);
     own[left - 1] = &model;
-    return left > 1 ? specdec__count_memory_models(config, own, left - 1, bytes, error)
-                    : specdec__count_memory_drafters(config, own, bytes, error);
+    return left > 1 ? specdec__count_memory_with_models_on_stack(config, own, left - 1, bytes, error)
+                    : specdec__count_memory_with_drafters_on_stack(config, own, bytes, error);
 }
 
 /* Returns whether the engine itself opens the model of a source: the source is given and has no prepared model. */
@@ -219,7 +221,7 @@ specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes
         return specdec__fail_missing_argument(error);
     models += specdec__source_is_opened(&config->draft) + specdec__source_is_opened(&config->heads);
     models += SPECDEC__HEADS && (config->drafting == SPECDEC_DRAFT_AUTO || config->drafting == SPECDEC_DRAFT_MTP);
-    return specdec__count_memory_models(config, own, models, bytes, error);
+    return specdec__count_memory_with_models_on_stack(config, own, models, bytes, error);
 }
 
 specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,

@@ -83,8 +83,8 @@ static specdec_result specdec__async_extend_draft_tokens(specdec__async_drafting
     return SPECDEC_OK;
 }
 
-/* What the drafter's lane executes during a run of the target: extends the most probable draft tokens, a few at a time,
-   until it is stopped. */
+/* The function that the drafter's lane executes during a run of the target: extends the most probable draft tokens, a
+   few at a time, until it is stopped. */
 static void specdec__async_lane_draft(void *argument)
 {
     specdec__async_drafting *a = (specdec__async_drafting *)argument;
@@ -109,7 +109,7 @@ static void specdec__async_lane_draft(void *argument)
     }
 }
 
-/* What the drafter's lane executes where the drafter lacks many tokens of the sequence: prefills these. */
+/* The function that the drafter's lane executes where the drafter lacks many tokens of the sequence: prefills these. */
 static void specdec__async_lane_prefill(void *argument)
 {
     specdec__async_drafting *a = (specdec__async_drafting *)argument;

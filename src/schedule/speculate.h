@@ -199,7 +199,7 @@ static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const s
     return specdec__engine_keep_best_nodes(t, p, plan, 0, rate);
 }
 
-/* Returns how many of the `behind` tokens of a sequence that a drafter lacks the drafter may prefill in this step, so
+/* Returns how many tokens a drafter may prefill in this step, of the `behind` tokens of a sequence that it lacks, so
    that other sequences do not wait long. */
 static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int behind)
 {

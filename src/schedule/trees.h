@@ -49,7 +49,7 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
     behind = d->kind.count_unprefilled ? d->kind.count_unprefilled(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
     light = specdec__engine_drafter_is_cheap(e, drafter, p->frontier.grows, behind, plan);
-    if ((d->kind.is_ready && !d->kind.is_ready(d, t->at, t->count)) ||
+    if ((d->kind.can_draft && !d->kind.can_draft(d, t->at, t->count)) ||
         (!plan->fixed && specdec__tune_drafter_skips_estimate(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape_draft_tree(t, drafter, behind, plan)))
         return SPECDEC_OK;

@@ -191,7 +191,7 @@ typedef struct specdec__drafter_kind {
     specdec_result (*prefill)(specdec__drafter *drafter, const specdec__draft_request *request, int count,
                               specdec_error *error);
     /* Returns whether the drafter can draft behind the sequence's first `count` tokens. NULL: it always can. */
-    int (*is_ready)(const specdec__drafter *drafter, int at, int count);
+    int (*can_draft)(const specdec__drafter *drafter, int at, int count);
     /* Gives the drafter tokens that the target has committed, in order, some repeatedly, with the hidden states of
        drafter->taps. NULL: it uses no hidden states. */
     specdec_result (*receive_states)(specdec__drafter *drafter, const specdec__committed_tokens *committed,

@@ -27,7 +27,7 @@ SPECDEC__FOR_SIZE
 
 /* The state of a drafter that is an assistant: layers that attend to the target's own keys and values (Gemma 4). */
 typedef struct specdec__draft_assistant {
-    specdec__draft_last_hidden last; /* the target's last hidden state of each sequence; must be first */
+    specdec__draft_stored_state last; /* the target's last hidden state of each sequence; must be first */
     const specdec__context *target;  /* the target's context, whose cache the assistant reads */
     float *own_states;   /* (1 + tree size, stride of states): the assistant's hidden states behind the root, then
                             behind each candidate */
@@ -42,7 +42,7 @@ typedef struct specdec__draft_assistant {
 } specdec__draft_assistant;
 
 /* Returns how many floats lie between the beginnings of two rows of own_states. */
-static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
+static size_t specdec__draft_assistant_state_stride(const specdec__draft_assistant *m)
 {
     return (size_t)specdec__forward_stride(m->context.model->reads.width);
 }
@@ -132,7 +132,7 @@ static void specdec__draft_assistant_level_worker(void *argument, int thread)
 
     t.matrix = &c->model->reads.next_state;
     t.bias = NULL;
-    t.stride = specdec__draft_assistant_stride(m);
+    t.stride = specdec__draft_assistant_state_stride(m);
     t.rows_out = m->own_states + (size_t)m->place * t.stride;
     if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
         specdec__draft_assistant_score_nearest(m, thread);
@@ -175,8 +175,7 @@ static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, c
 
     if (!request->view || request->view->length < 1 || request->view->length != request->count - 1)
         return SPECDEC_ERROR_FULL;
-    specdec__draft_assistant_put_input(m, 0, drafts->tokens[0],
-                                       specdec__draft_last_hidden_state(&m->last, request->at));
+    specdec__draft_assistant_put_input(m, 0, drafts->tokens[0], specdec__draft_get_stored_state(&m->last, request->at));
     return specdec__draft_assistant_run_rows(m, request, 0, 1, error);
 }
 
@@ -192,17 +191,17 @@ static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, co
         const int place = specdec__draft_parent_row(&m->last.level_state, request->at, drafts, candidates[i]);
 
         specdec__draft_assistant_put_input(m, i, drafts->tokens[candidates[i]],
-                                           m->own_states + (size_t)place * specdec__draft_assistant_stride(m));
+                                           m->own_states + (size_t)place * specdec__draft_assistant_state_stride(m));
     }
     return specdec__draft_assistant_run_rows(m, request, 1 + from, count, error);
 }
 
 /* Returns whether the target's hidden state of the token before the root, and its keys before the root, are there. */
-static int specdec__draft_assistant_is_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_assistant_can_draft(const specdec__drafter *d, int at, int count)
 {
     const specdec__view *view = d->proposals[at].request.view;
 
-    return view && view->length == count - 1 && specdec__draft_last_hidden_is_ready(d, at, count);
+    return view && view->length == count - 1 && specdec__draft_stored_state_can_draft(d, at, count);
 }
 
 /* Checks that an assistant can read the target's keys: the numbers of heads, their sizes, and the layers agree. */
@@ -277,10 +276,10 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
         return result;
     room.step_nodes = size;
     m->target = target;
-    specdec__draft_last_hidden_init(&m->last, d->model, d->model->reads.width, setup, arena);
+    specdec__draft_stored_state_init(&m->last, d->model, d->model->reads.width, setup, arena);
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, size, arena);
-    m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
+    m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_state_stride(m));
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_states_stride(d->model));
     m->last.level_state.logits = m->context.logits;
     m->last.level_state.stride = (size_t)m->context.output->rows;
@@ -300,10 +299,10 @@ static void specdec__draft_assistant_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_assistant_init;
-    kind->truncate_sequence = specdec__draft_last_hidden_truncate_sequence;
-    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_hidden_share_prefix);
-    kind->is_ready = specdec__draft_assistant_is_ready;
-    kind->receive_states = specdec__draft_last_hidden_receive_states;
+    kind->truncate_sequence = specdec__draft_stored_state_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_stored_state_share_prefix);
+    kind->can_draft = specdec__draft_assistant_can_draft;
+    kind->receive_states = specdec__draft_stored_state_receive_states;
 }
 
 SPECDEC__FOR_SPEED

@@ -321,7 +321,7 @@ static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int o
 }
 
 /* Returns whether the drafter's keys of all tokens before the root were computed. */
-static int specdec__draft_block_is_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_block_can_draft(const specdec__drafter *d, int at, int count)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
 }
@@ -451,7 +451,7 @@ static void specdec__draft_block_kind(specdec__drafter_kind *kind)
     kind->init = specdec__draft_block_init;
     kind->truncate_sequence = specdec__draft_block_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_block_share_prefix);
-    kind->is_ready = specdec__draft_block_is_ready;
+    kind->can_draft = specdec__draft_block_can_draft;
     kind->receive_states = specdec__draft_block_receive_states;
     kind->count_received_states = specdec__draft_block_count_received_states;
     kind->keeps_ended_sequences = 1;

@@ -15,32 +15,32 @@ SPECDEC__FOR_SIZE
 
 /* The state common to drafters that need no cache, but the target's hidden state of the token before the root. It is
    the first member of their own state. */
-typedef struct specdec__draft_last_hidden {
+typedef struct specdec__draft_stored_state {
     specdec__level_state level_state;  /* the state common to drafters that draft level by level; must be first */
     int width;    /* floats of a hidden state */
     float *state; /* (sequences, width): the target's hidden state of the last token that it ran */
     int *known;   /* (sequences): the index of that token in its sequence; -1: no hidden state is stored */
-} specdec__draft_last_hidden;
+} specdec__draft_stored_state;
 
 /* The state of a drafter that is a file of heads (MLP speculator, Medusa). */
 typedef struct specdec__draft_heads {
-    specdec__draft_last_hidden last; /* must be first */
+    specdec__draft_stored_state last; /* must be first */
     specdec__heads heads;     /* the heads, with the buffers of a level */
     float *inner; /* (1 + tree size, stride of the heads' states): the heads' states behind the root, then behind each
                      candidate */
 } specdec__draft_heads;
 
 /* Returns the stored hidden state (width) of sequence `at`. */
-static float *specdec__draft_last_hidden_state(const specdec__draft_last_hidden *m, int at)
+static float *specdec__draft_get_stored_state(const specdec__draft_stored_state *m, int at)
 {
     return m->state + (size_t)at * (size_t)m->width;
 }
 
 /* Drops the hidden state of a sequence that is cut to its first `length` tokens, if the state is that of a dropped
    token. */
-static void specdec__draft_last_hidden_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
+static void specdec__draft_stored_state_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
-    specdec__draft_last_hidden *m = (specdec__draft_last_hidden *)d->state;
+    specdec__draft_stored_state *m = (specdec__draft_stored_state *)d->state;
 
     (void)text;
     if (m->known[at] >= length)
@@ -49,42 +49,42 @@ static void specdec__draft_last_hidden_truncate_sequence(specdec__drafter *d, in
 
 /* Makes sequence `at` begin as sequence `of`: copies the stored hidden state if it is that of one of the first `length`
    tokens. */
-static void specdec__draft_last_hidden_share_prefix(specdec__drafter *d, int at, int of, int length)
+static void specdec__draft_stored_state_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
-    specdec__draft_last_hidden *m = (specdec__draft_last_hidden *)d->state;
+    specdec__draft_stored_state *m = (specdec__draft_stored_state *)d->state;
 
     m->known[at] = m->known[of] < length ? m->known[of] : -1;
-    memcpy(specdec__draft_last_hidden_state(m, at), specdec__draft_last_hidden_state(m, of),
+    memcpy(specdec__draft_get_stored_state(m, at), specdec__draft_get_stored_state(m, of),
            (size_t)m->width * sizeof(float));
 }
 
 /* Returns whether the target's hidden state of the token before the root is stored. */
-static int specdec__draft_last_hidden_is_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_stored_state_can_draft(const specdec__drafter *d, int at, int count)
 {
-    const specdec__draft_last_hidden *m = (const specdec__draft_last_hidden *)d->state;
+    const specdec__draft_stored_state *m = (const specdec__draft_stored_state *)d->state;
 
     return m->known[at] >= 0 && m->known[at] == count - 2;
 }
 
 /* Stores the target's hidden state of the last committed token, if it was computed. */
-static specdec_result specdec__draft_last_hidden_receive_states(specdec__drafter *d,
-                                                                const specdec__committed_tokens *committed,
-                                                                specdec_error *error)
+static specdec_result specdec__draft_stored_state_receive_states(specdec__drafter *d,
+                                                                 const specdec__committed_tokens *committed,
+                                                                 specdec_error *error)
 {
-    specdec__draft_last_hidden *m = (specdec__draft_last_hidden *)d->state;
+    specdec__draft_stored_state *m = (specdec__draft_stored_state *)d->state;
 
     (void)error;
     if (!committed->state)
         return SPECDEC_OK;
     m->known[committed->at] = committed->from + committed->n - 1;
-    memcpy(specdec__draft_last_hidden_state(m, committed->at), committed->state, (size_t)m->width * sizeof(float));
+    memcpy(specdec__draft_get_stored_state(m, committed->at), committed->state, (size_t)m->width * sizeof(float));
     return SPECDEC_OK;
 }
 
 /* Takes the memory for hidden states, and that common to drafters that draft level by level, from an arena. model: the
    drafter's. */
-static void specdec__draft_last_hidden_init(specdec__draft_last_hidden *m, const specdec__model *model, int width,
-                                            const specdec__draft_setup *setup, specdec__arena *arena)
+static void specdec__draft_stored_state_init(specdec__draft_stored_state *m, const specdec__model *model, int width,
+                                             const specdec__draft_setup *setup, specdec__arena *arena)
 {
     const int views = setup->room->max_views;
     int i;
@@ -116,7 +116,7 @@ static specdec_result specdec__draft_heads_compute_level(specdec__draft_heads *m
 /* Copies the target's hidden state of sequence `at` to the input of the first level, which has one row. */
 static void specdec__draft_heads_set_first_input(specdec__draft_heads *m, int at)
 {
-    memcpy(m->heads.input, specdec__draft_last_hidden_state(&m->last, at),
+    memcpy(m->heads.input, specdec__draft_get_stored_state(&m->last, at),
            (size_t)m->heads.context.model->embedding * sizeof(float));
 }
 
@@ -181,7 +181,7 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
                              "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",
                              model->embedding, model->vocab_size, target->embedding, target->vocab_size);
     d->levels = model->head_count;
-    specdec__draft_last_hidden_init(&m->last, model, model->embedding, setup, arena);
+    specdec__draft_stored_state_init(&m->last, model, model->embedding, setup, arena);
     specdec__heads_init(&m->heads, model, setup->target, setup->threads, size, arena);
     m->inner = SPECDEC__TAKE(arena, float,
                              ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
@@ -199,11 +199,11 @@ static void specdec__draft_heads_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 4;
     kind->init = specdec__draft_heads_init;
-    kind->truncate_sequence = specdec__draft_last_hidden_truncate_sequence;
-    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_hidden_share_prefix);
+    kind->truncate_sequence = specdec__draft_stored_state_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_stored_state_share_prefix);
     kind->level_cost = specdec__draft_heads_level_cost;
-    kind->is_ready = specdec__draft_last_hidden_is_ready;
-    kind->receive_states = specdec__draft_last_hidden_receive_states;
+    kind->can_draft = specdec__draft_stored_state_can_draft;
+    kind->receive_states = specdec__draft_stored_state_receive_states;
 }
 
 SPECDEC__FOR_SPEED

@@ -21,8 +21,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* hidden states of a sequence that are stored until the layer runs their pairs, at most */
-#define SPECDEC__DRAFT_STORED_STATES 32
+#define SPECDEC__DRAFT_STORED_STATES 32 /* hidden states of a sequence that wait for the layer to run their pairs, at
+                                           most */
 
 /* The pairs of a sequence, each a hidden state of the target and the next token: which of them the layer has run, and
    the hidden states of the newest. */
@@ -31,7 +31,8 @@ typedef struct specdec__draft_pairs {
     /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of `count` pairs from
        index `from` on; NULL: none are stored, as the sequence is a kept one */
     float *states;
-    int from, count;    /* from <= view.length <= from + count: the number of pairs whose hidden states were received */
+    int from, count;    /* index of the pair of the first stored hidden state; number of these states. from <= view.length
+                           <= from + count: the number of pairs whose hidden states were received */
 } specdec__draft_pairs;
 
 /* The state of a drafter that is a layer which reads the target's hidden states (EAGLE-3, NextN). */
@@ -183,7 +184,7 @@ static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int o
 }
 
 /* Returns whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
-static int specdec__draft_layer_is_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_layer_can_draft(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
     const specdec__draft_pairs *t = &m->sequences[at];
@@ -192,7 +193,7 @@ static int specdec__draft_layer_is_ready(const specdec__drafter *d, int at, int 
     return count >= 2 - m->leading_pairs && t->from <= root && t->from + t->count > root;
 }
 
-/* Returns of how many of a sequence's tokens the hidden states were received. */
+/* Returns how many of a sequence's tokens have hidden states that the drafter has received. */
 static int specdec__draft_layer_count_received_states(const specdec__drafter *d, int at)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
@@ -330,7 +331,7 @@ static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
     kind->init = specdec__draft_layer_init;
     kind->truncate_sequence = specdec__draft_layer_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_layer_share_prefix);
-    kind->is_ready = specdec__draft_layer_is_ready;
+    kind->can_draft = specdec__draft_layer_can_draft;
     kind->receive_states = specdec__draft_layer_receive_states;
     kind->count_received_states = specdec__draft_layer_count_received_states;
     kind->keeps_ended_sequences = 1;

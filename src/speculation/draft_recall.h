@@ -191,7 +191,7 @@ static double specdec__draft_recall_level_cost(const specdec__drafter *d, const 
 }
 
 /* Returns whether a sequence is long enough for the small cache to leave tokens out. */
-static int specdec__draft_recall_is_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_recall_can_draft(const specdec__drafter *d, int at, int count)
 {
     (void)at;
     return specdec__retrieve_is_long_enough(&((const specdec__draft_recall *)d->state)->cache, count - 1);
@@ -274,7 +274,7 @@ static void specdec__draft_recall_kind(specdec__drafter_kind *kind)
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_recall_share_prefix);
     kind->end_sequence = specdec__draft_recall_end_sequence;
     kind->level_cost = specdec__draft_recall_level_cost;
-    kind->is_ready = specdec__draft_recall_is_ready;
+    kind->can_draft = specdec__draft_recall_can_draft;
 }
 
 SPECDEC__FOR_SPEED

@@ -168,7 +168,7 @@ static void specdec__ngram_clear_runs(specdec__ngram *index)
 }
 
 /* Sets the trust in all sources of continuations to a prior, which weighs as much as a few uses. */
-static void specdec__ngram_set_priors(specdec__ngram *index)
+static void specdec__ngram_set_trust_priors(specdec__ngram *index)
 {
     static const float right[SPECDEC__NGRAM_EVIDENCE_KINDS] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
     static const float doubt[SPECDEC__NGRAM_STREAK_CLASSES] = {1, 0.5f, 0.25f};
@@ -218,7 +218,7 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     index->readers = SPECDEC__TAKE(arena, specdec__ngram_reader, size->readers);
     index->history = SPECDEC__TAKE(arena, int32_t, size->history);
     specdec__recycle_lay_out(&index->recycling, arena, size->recycled);
-    specdec__ngram_set_priors(index);
+    specdec__ngram_set_trust_priors(index);
     if (arena->used == SIZE_MAX)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "no memory left for an n-gram index of %d runs",
                              size->capacity);
@@ -460,7 +460,7 @@ SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
 /* --- sequences ---------------------------------------------------------------------------------------------------- */
 
 /* Begins a sequence in an empty reader. Its first `shared` tokens were counted in another sequence, of which it is a
-   fork. So only the last `context` of them are used, as context. */
+   fork, so they are not counted again. */
 static void specdec__ngram_begin_sequence(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
 {
     specdec__ngram_start_reader(reader, specdec__max_int(shared - index->size.context, 0));

@@ -167,7 +167,7 @@ static void specdec__short_vocabulary_note_sequence(specdec__short_vocabulary *s
     s->noted_tokens[at] = count;
 }
 
-/* Copies the rows of all stale tiles from the file's matrix into the tiles. */
+/* Copies the rows of all tiles that are marked in stale_tiles from the file's matrix into these tiles. */
 static void specdec__short_vocabulary_copy_rows(specdec__short_vocabulary *s)
 {
     const specdec__matrix *m = &s->matrix;

@@ -22,9 +22,8 @@ SPECDEC__INLINE void specdec__tree_put_node(specdec_tree *tree, int i, int paren
     tree->ranks[i] = rank;
 }
 
-/* Returns the first child of a node at or behind index i of the tree, or n where there is none. All children of a node,
-   in order of rank: for (i = specdec__tree_next_child(tree, node, node + 1); i < tree->n; i =
-   specdec__tree_next_child(tree, node, i + 1)) */
+/* Returns the first child of a node at or behind index i of the tree, or n where there is none. The children of a node
+   come in order of rank: a loop over them begins at i = node + 1 and goes on at one more than each child's index. */
 SPECDEC__INLINE int specdec__tree_next_child(const specdec_tree *tree, int node, int i)
 {
     while (i < tree->n && tree->parents[i] != node)
@@ -234,7 +233,8 @@ static int specdec__tree_weigh_subtrees(double *weights, const double *below, do
     return j - 1;
 }
 
-/* Fills rows[b][m] for m <= most, where the children's subtrees score below[]:
+/* Computes rows[b][m], the best scores with exactly b children, for m <= most, where the children's subtrees score
+   below[]:
    T[m][l][b] = max_y T[y][l][b-1] + p_b * best[m-y][l-1] (Chen et al. 2024, arXiv 2402.12374, section 4.1). */
 static void specdec__tree_fill_child_scores(const specdec__tree_tables *tables, const double *below, int most)
 {
