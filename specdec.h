@@ -6223,6 +6223,9 @@ typedef struct specdec__state_update {
     X(isa, float_to_codes, float, (const float *values, int count, int8_t *codes)) \
     /* Softmax of several queries over a block of keys, with 8-bit weights: see specdec__softmax_block. */ \
     X(isa, softmax_codes, void, (const specdec__softmax_block *s)) \
+    /* largest (groups) = the largest of each group of 64 numbers of x (groups, 64). Returns whether all of them are \
+       below 1e30 in magnitude, and none is NaN. */ \
+    X(isa, find_largest, int, (const float *x, int groups, float *largest)) \
     /* The largest of x (count > 0); NaNs are ignored; -infinity if all are NaN. */ \
     X(isa, largest, float, (const float *x, int count)) \
     /* Counts tokens from the first one on (all `count`, or a multiple of 64) whose (logit - best) * inverse plus \
@@ -40645,6 +40648,8 @@ typedef struct specdec__mix_rows {
    be read. */
 enum { SPECDEC__SCREEN_LOGITS, SPECDEC__SCREEN_BOUNDS, SPECDEC__SCREEN_NOTHING };
 
+#define SPECDEC__SCREEN_GROUP 64 /* rows of the output matrix that are passed over together by their largest bound */
+
 /* Whether and how steps screen the output matrix (>>forward/screen), and statistics of it. */
 typedef struct specdec__screen {
     int needed;      /* SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING: the least that all readers of the next step's
@@ -40652,6 +40657,8 @@ typedef struct specdec__screen {
     int computed;    /* what the last step has computed: SPECDEC__SCREEN_LOGITS (0), ... */
     float *norms;    /* (max_rows, SPECDEC__PLANE_PARTS) norms of the columns that the output matrix was multiplied
                         by */
+    float *largest;  /* (max_rows, specdec__screen_groups): the largest bound of each group of 64 rows of the matrix */
+    int too_large;   /* 1: some bound of the last step is no number, or so large that it cannot be relied on */
     int pause_steps, pause_left; /* steps without screening after a step whose bounds excluded too few rows; how many of
                                     them are left */
     uint64_t rows, rows_read, rows_whole;  /* rows of logits that were bounds first; rows of the matrix read for them;
@@ -40753,6 +40760,12 @@ typedef struct specdec__context {
     void *hooks_argument;                /* argument of the hooks: the cluster's link */
     specdec__kv kv;                      /* the cache of keys, values and recurrent states */
 } specdec__context;
+
+/* Returns how many groups of 64 rows, of which one has a common bound, an output matrix has. */
+SPECDEC__INLINE int specdec__screen_groups(const specdec__matrix *output)
+{
+    return (output->rows + SPECDEC__SCREEN_GROUP - 1) / SPECDEC__SCREEN_GROUP;
+}
 
 SPECDEC__FOR_SIZE
 
@@ -41031,6 +41044,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                               specdec__size_add(specdec__size_multiply((size_t)c->max_rows, (size_t)c->output->rows),
                                                 15));
     c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows, SPECDEC__PLANE_PARTS));
+    c->screen.largest = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows,
+                                                                           (size_t)specdec__screen_groups(c->output)));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
     c->wants_logits = SPECDEC__TAKE(arena, unsigned char, n);
@@ -41145,6 +41160,28 @@ SPECDEC__INLINE void specdec__screen_compute_bounds(const specdec__context *c, c
         c->kernels->scale(sums, factor, count * SPECDEC__ROWS);
     if (cap > 0)
         specdec__screen_cap_bounds(c->kernels, cap, sums, count * SPECDEC__ROWS);
+}
+
+/* Computes a thread's share of c->screen.largest, once all bounds are there. */
+static void specdec__screen_find_largest(specdec__context *c, int thread)
+{
+    const int rows = c->output->rows, groups = specdec__screen_groups(c->output);
+    const int threads = specdec__pool_active(c->pool);
+    const int from = groups / threads * thread, end = thread == threads - 1 ? groups : from + groups / threads;
+    const int whole = specdec__min_int(end, rows / SPECDEC__SCREEN_GROUP); /* groups before it have 64 rows */
+    int column, i;
+
+    for (column = 0; column < c->columns.n; column++) {
+        float *row = c->logits + (size_t)column * (size_t)rows, *largest = c->screen.largest + (size_t)column * groups;
+
+        if (!c->kernels->find_largest(row + from * SPECDEC__SCREEN_GROUP, whole - from, largest + from))
+            SPECDEC__STORE(&c->screen.too_large, 1);
+        for (i = whole * SPECDEC__SCREEN_GROUP; end == groups && i < rows; i++) {
+            if (!(row[i] > -1e30f && row[i] < 1e30f))
+                SPECDEC__STORE(&c->screen.too_large, 1);
+            largest[whole] = i % SPECDEC__SCREEN_GROUP && largest[whole] > row[i] ? largest[whole] : row[i];
+        }
+    }
 }
 
 /* Computes the exact logits of the tokens items[count] for one row of the last step, which has computed bounds only. */
@@ -44194,8 +44231,10 @@ static void specdec__forward_compute_logits(void *argument, int thread)
     t.stride = (size_t)c->output->rows;
     in.source_rows = c->rows;
     c->scratch[thread].current_half = 2 * m->layers;
-    if (thread == 0)
+    if (thread == 0) {
         c->screen.computed = specdec__screen_kind_of_step(c);
+        c->screen.too_large = 0;
+    }
     if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_LOGITS) {
         if (!specdec__forward_project(c, thread, &in, &t, 1))
             specdec__forward_finish_logits(c, thread);
@@ -44205,8 +44244,11 @@ static void specdec__forward_compute_logits(void *argument, int thread)
     if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
         return;
     specdec__screen_compute_norms(c, thread);
+    if (specdec__pool_barrier(c->pool))
+        return;
+    specdec__forward_multiply(c, thread, &t, 1);
     if (!specdec__pool_barrier(c->pool))
-        specdec__forward_multiply(c, thread, &t, 1);
+        specdec__screen_find_largest(c, thread);
 }
 
 /* Computes the keys and values of all layers of a model that drafts blocks from the target's states, which reads.matrix
@@ -45659,7 +45701,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__SETTLE_LEADERS 16 /* tokens with the highest upper bounds, whose logits are computed first */
 #define SPECDEC__SETTLE_PAUSE_STEPS 128  /* steps without bounds after one whose bounds did not help, at most */
 #define SPECDEC__SETTLE_MOST_TOP_K 128    /* the largest top_k: above it all logits are computed */
-#define SPECDEC__SETTLE_SKIPPED_BOUNDS 256    /* tokens that are skipped together by their largest bound */
+#define SPECDEC__SETTLE_SKIPPED_GROUPS 16 /* groups of tokens that are passed over together */
 #define SPECDEC__SETTLE_MOST_SHARE 8 /* if more than one token in so many can be chosen, all logits are computed */
 
 /* A list of tokens whose logits are always computed, as the sampler alters them. */
@@ -45682,7 +45724,9 @@ static int32_t specdec__settle_list_token(const specdec__settle_list *list, int 
 typedef struct specdec__settling {
     specdec__context *context;
     float *row;               /* (vocab): an upper bound of each token's logit; -infinity once the token is found */
-    int vocab;                /* tokens of the row */
+    const float *largest;     /* (groups): no bound of a group of 64 tokens is larger */
+    const uint32_t *allowed;  /* a bit for each token that may be found; NULL: all may */
+    int vocab, groups;        /* tokens of the row, and groups of 64 tokens */
     int column;               /* index of the row in the step */
     specdec_candidate *found; /* (vocab): tokens that may be chosen, with their logits once these are computed */
     int count, most;          /* of found tokens; for more than `most` it is faster to compute all logits */
@@ -45743,52 +45787,54 @@ static void specdec__settle_compute_found(specdec__settling *w, int from)
     specdec__screen_read_rows(w->context, w->column, w->found + from, w->count - from);
 }
 
-/* Whether the bounds of tokens [from, end) are numbers below 1e30 in magnitude. */
-static int specdec__settle_are_sound(const specdec__settling *w, int from, int end)
+/* Whether a token may be found: it is allowed, and was not found before. */
+SPECDEC__INLINE int specdec__settle_may_find(const specdec__settling *w, int32_t token)
 {
-    int i, sound = 1;
-
-    if (end - from == SPECDEC__SETTLE_SKIPPED_BOUNDS)
-        return w->context->kernels->all_finite(w->row + from, 1e8f, SPECDEC__SETTLE_SKIPPED_BOUNDS);
-    for (i = from; i < end; i++)
-        sound &= w->row[i] > -1e30f && w->row[i] < 1e30f;
-    return sound;
+    return w->row[token] >= -SPECDEC__SAMPLE_LARGEST_FLOAT &&
+           (!w->allowed || (w->allowed[token / 32] >> token % 32 & 1));
 }
 
-/* Sets the bounds of those tokens of [from, end) to -infinity that `allowed` (a bit for each token) forbids. */
-static void specdec__settle_forbid_tokens(specdec__settling *w, const uint32_t *allowed, int from, int end)
+/* Returns the first group from `group` on that may hold a bound of at least `least`; w->groups if there is none. */
+static int specdec__settle_next_group(const specdec__settling *w, int group, float least)
 {
-    int i;
+    const int together = SPECDEC__SETTLE_SKIPPED_GROUPS;
 
-    for (i = from; i < end; i++)
-        if (!(allowed[i / 32] >> i % 32 & 1))
-            w->row[i] = specdec__float_from_bits(0xff800000u);
+    while (group < w->groups)
+        if (group % together == 0 && group + together <= w->groups &&
+            !(w->context->kernels->largest(w->largest + group, together) >= least))
+            group += together;
+        else if (w->largest[group] >= least)
+            break;
+        else
+            group++;
+    return group;
 }
 
-/* Finds the `leaders` allowed tokens with the highest bounds of their logits, best first: found[count]. allowed: a bit
-   for each token; NULL: all are. Returns 0 if a bound is no number, or too large, or no token is allowed; else 1. */
-static int specdec__settle_find_leaders(specdec__settling *w, int leaders, const uint32_t *allowed)
+/* Returns the token behind the last one of a group. */
+SPECDEC__INLINE int specdec__settle_group_end(const specdec__settling *w, int group)
 {
+    return specdec__min_int((group + 1) * SPECDEC__SCREEN_GROUP, w->vocab);
+}
+
+/* Finds the `leaders` allowed tokens with the highest bounds of their logits, best first: found[count]. Returns whether
+   there is any. */
+static int specdec__settle_find_leaders(specdec__settling *w, int leaders)
+{
+    float least = -SPECDEC__SAMPLE_LARGEST_FLOAT;
     specdec_candidate candidate;
-    int i = 0, end;
+    int group = 0, end;
 
-    for (w->count = 0; i < w->vocab; i = end) {
-        end = specdec__min_int(i + SPECDEC__SETTLE_SKIPPED_BOUNDS, w->vocab);
-        if (!specdec__settle_are_sound(w, i, end))
-            return 0;
-        if (allowed)
-            specdec__settle_forbid_tokens(w, allowed, i, end);
-        if (w->count == leaders &&
-            !(w->context->kernels->largest(w->row + i, end - i) > w->found[leaders - 1].logit))
-            continue;
-        for (; i < end; i++) {
-            candidate.token = i;
-            candidate.logit = w->row[i];
+    for (; (group = specdec__settle_next_group(w, group, least)) < w->groups; group++) {
+        end = specdec__settle_group_end(w, group);
+        for (candidate.token = group * SPECDEC__SCREEN_GROUP; candidate.token < end; candidate.token++) {
+            candidate.logit = w->row[candidate.token];
+            if (!(candidate.logit >= least) || !specdec__settle_may_find(w, candidate.token))
+                continue;
             w->count = specdec__sample_insert_best(w->found, w->count, leaders, candidate);
+            if (w->count == leaders)
+                least = w->found[leaders - 1].logit;
         }
     }
-    while (w->count && !(w->found[w->count - 1].logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
-        w->count--;
     return w->count > 0;
 }
 
@@ -45828,8 +45874,8 @@ static int specdec__settle_add_lists(specdec__settling *w, const specdec__settle
         for (i = 0; i < lists[l].count; i++) {
             const int32_t token = specdec__settle_list_token(&lists[l], i);
 
-            if (token < 0 || token >= w->vocab || !(w->row[token] >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
-                continue; /* the last: it was found already */
+            if (token < 0 || token >= w->vocab || !specdec__settle_may_find(w, token))
+                continue;
             if (w->count == w->most)
                 return 0;
             w->found[w->count++].token = token;
@@ -45838,17 +45884,16 @@ static int specdec__settle_add_lists(specdec__settling *w, const specdec__settle
     return 1;
 }
 
-/* Adds all tokens whose bounds are at least `least` to the found ones. Returns 0 if there are too many; else 1. */
+/* Adds all allowed tokens whose bounds are at least `least` to the found ones. Returns 0 if there are too many; else
+   1. */
 static int specdec__settle_find_above(specdec__settling *w, float least)
 {
-    int i = 0, end;
+    int group = 0, i, end;
 
-    for (; i < w->vocab; i = end) {
-        end = specdec__min_int(i + SPECDEC__SETTLE_SKIPPED_BOUNDS, w->vocab);
-        if (!(w->context->kernels->largest(w->row + i, end - i) >= least))
-            continue;
-        for (; i < end; i++)
-            if (w->row[i] >= least) {
+    for (; (group = specdec__settle_next_group(w, group, least)) < w->groups; group++) {
+        end = specdec__settle_group_end(w, group);
+        for (i = group * SPECDEC__SCREEN_GROUP; i < end; i++)
+            if (w->row[i] >= least && specdec__settle_may_find(w, i)) {
                 if (w->count == w->most)
                     return 0;
                 w->found[w->count++].token = i;
@@ -45905,7 +45950,7 @@ static int specdec__settle_find_tokens(specdec__settling *w, const specdec__sett
     float least;
     int known;
 
-    if (!need->k || w->most < leaders || !specdec__settle_find_leaders(w, leaders, need->allowed))
+    if (!need->k || w->most < leaders || !specdec__settle_find_leaders(w, leaders))
         return 0;
     least = w->found[0].logit;
     specdec__settle_compute_found(w, 0);
@@ -45946,11 +45991,14 @@ static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column,
     w.vocab = c->output->rows;
     w.row = c->logits + (size_t)column * (size_t)w.vocab;
     w.column = column;
+    w.groups = specdec__screen_groups(c->output);
+    w.largest = c->screen.largest + (size_t)column * (size_t)w.groups;
+    w.allowed = need->allowed;
     w.found = found;
     w.count = 0;
     w.most = w.vocab / SPECDEC__SETTLE_MOST_SHARE;
     c->screen.rows++;
-    if (specdec__settle_find_tokens(&w, need, noise, lists, list_count)) {
+    if (!c->screen.too_large && specdec__settle_find_tokens(&w, need, noise, lists, list_count)) {
         for (i = 0; i < w.vocab; i++)
             w.row[i] = specdec__float_from_bits(0xff800000u);
         for (i = 0; i < w.count; i++)
@@ -51210,8 +51258,8 @@ typedef struct specdec__draft_pairs {
     /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of `count` pairs from
        index `from` on; NULL: none are stored, as the sequence is a kept one */
     float *states;
-    int from, count;    /* index of the pair of the first stored hidden state; number of these states. from <= view.length
-                           <= from + count: the number of pairs whose hidden states were received */
+    int from, count;    /* index of the pair of the first stored hidden state; number of these states. With from <=
+                           view.length <= from + count: the number of pairs whose hidden states were received */
 } specdec__draft_pairs;
 
 /* The state of a drafter that is a layer which reads the target's hidden states (EAGLE-3, NextN). */
@@ -65117,6 +65165,28 @@ SPECDEC__LANE int X(all_finite)(const float *x, float factor, int count)
             parts[p] = X(add)(parts[p], X(mul)(X(mul)(X(load)(x + i), X(set)(factor)), X(set)(0)));
     }
     return X(sum)(parts) == 0;
+}
+
+/* largest (groups) = the largest of each 64 numbers of x (groups, 64). Returns whether all of them are below 1e30 in
+   magnitude, and none is NaN. */
+SPECDEC__LANE int X(find_largest)(const float *x, int groups, float *largest)
+{
+    V zeros[SPECDEC__PARTS], part[SPECDEC__PARTS];
+    int i, k, p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++)
+        zeros[p] = X(set)(0);
+    for (i = 0; i < groups; i++, x += 64) {
+        for (p = 0; p < SPECDEC__PARTS; p++)
+            for (k = 0; k < 64; k += 16) {
+                const V some = X(load)(x + k + p * SPECDEC__LANES);
+
+                zeros[p] = X(madd)(X(mul)(some, X(set)(1e8f)), X(set)(0), zeros[p]); /* NaN where it is too large */
+                part[p] = k ? X(max)(some, part[p]) : some;
+            }
+        largest[i] = X(highest)(part);
+    }
+    return X(sum)(zeros) == 0;
 }
 
 /* x = a * x, elementwise. */

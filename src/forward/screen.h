@@ -104,6 +104,28 @@ SPECDEC__INLINE void specdec__screen_compute_bounds(const specdec__context *c, c
         specdec__screen_cap_bounds(c->kernels, cap, sums, count * SPECDEC__ROWS);
 }
 
+/* Computes a thread's share of c->screen.largest, once all bounds are there. */
+static void specdec__screen_find_largest(specdec__context *c, int thread)
+{
+    const int rows = c->output->rows, groups = specdec__screen_groups(c->output);
+    const int threads = specdec__pool_active(c->pool);
+    const int from = groups / threads * thread, end = thread == threads - 1 ? groups : from + groups / threads;
+    const int whole = specdec__min_int(end, rows / SPECDEC__SCREEN_GROUP); /* groups before it have 64 rows */
+    int column, i;
+
+    for (column = 0; column < c->columns.n; column++) {
+        float *row = c->logits + (size_t)column * (size_t)rows, *largest = c->screen.largest + (size_t)column * groups;
+
+        if (!c->kernels->find_largest(row + from * SPECDEC__SCREEN_GROUP, whole - from, largest + from))
+            SPECDEC__STORE(&c->screen.too_large, 1);
+        for (i = whole * SPECDEC__SCREEN_GROUP; end == groups && i < rows; i++) {
+            if (!(row[i] > -1e30f && row[i] < 1e30f))
+                SPECDEC__STORE(&c->screen.too_large, 1);
+            largest[whole] = i % SPECDEC__SCREEN_GROUP && largest[whole] > row[i] ? largest[whole] : row[i];
+        }
+    }
+}
+
 /* Computes the exact logits of the tokens items[count] for one row of the last step, which has computed bounds only. */
 static SPECDEC__UNUSED void specdec__screen_read_rows(specdec__context *c, int column, specdec_candidate *items,
                                                       int count)

@@ -689,6 +689,28 @@ SPECDEC__LANE int X(all_finite)(const float *x, float factor, int count)
     return X(sum)(parts) == 0;
 }
 
+/* largest (groups) = the largest of each 64 numbers of x (groups, 64). Returns whether all of them are below 1e30 in
+   magnitude, and none is NaN. */
+SPECDEC__LANE int X(find_largest)(const float *x, int groups, float *largest)
+{
+    V zeros[SPECDEC__PARTS], part[SPECDEC__PARTS];
+    int i, k, p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++)
+        zeros[p] = X(set)(0);
+    for (i = 0; i < groups; i++, x += 64) {
+        for (p = 0; p < SPECDEC__PARTS; p++)
+            for (k = 0; k < 64; k += 16) {
+                const V some = X(load)(x + k + p * SPECDEC__LANES);
+
+                zeros[p] = X(madd)(X(mul)(some, X(set)(1e8f)), X(set)(0), zeros[p]); /* NaN where it is too large */
+                part[p] = k ? X(max)(some, part[p]) : some;
+            }
+        largest[i] = X(highest)(part);
+    }
+    return X(sum)(zeros) == 0;
+}
+
 /* x = a * x, elementwise. */
 SPECDEC__LANE void X(scale)(float *x, float a, int count)
 {

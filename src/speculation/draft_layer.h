@@ -31,8 +31,8 @@ typedef struct specdec__draft_pairs {
     /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of `count` pairs from
        index `from` on; NULL: none are stored, as the sequence is a kept one */
     float *states;
-    int from, count;    /* index of the pair of the first stored hidden state; number of these states. from <= view.length
-                           <= from + count: the number of pairs whose hidden states were received */
+    int from, count;    /* index of the pair of the first stored hidden state; number of these states. With from <=
+                           view.length <= from + count: the number of pairs whose hidden states were received */
 } specdec__draft_pairs;
 
 /* The state of a drafter that is a layer which reads the target's hidden states (EAGLE-3, NextN). */
