@@ -46276,7 +46276,7 @@ static void specdec__tree_fill_child_scores(const specdec__tree_tables *tables, 
     }
 }
 
-/* Computes best[l][m] for every number of levels l <= d and every number of nodes m <= n. */
+/* Computes best[l][m], the best score of a tree with at most l levels and m nodes, for every l <= d and m <= n. */
 static void specdec__tree_fill_scores(const specdec__tree_tables *tables)
 {
     int b, l, m;
@@ -48507,7 +48507,8 @@ static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int he
     }
 }
 
-/* Returns how many of the `dim` dimensions of keys scores are computed from; 0: all, as keys are stored in tiles. */
+/* Returns from how many of a key's `dim` dimensions the scores of chunks are computed; 0: from all, as keys are stored
+   in tiles. */
 static int specdec__retrieve_count_few_dimensions(const specdec__retrieval *r, int dim)
 {
     return r->few_dimensions ? specdec__max_int(dim / 4, 16) : 0;
@@ -51975,7 +51976,8 @@ static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i
     return 1 / (1 + specdec__exp(-sum));
 }
 
-/* DSpark: computes m->rows, the logits of row i of the block behind each of tokens[n]. */
+/* DSpark: computes m->rows: row k becomes the logits of row i of the block, changed by token k of tokens[n], the one
+   before. */
 static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                       specdec_error *error)
 {
@@ -52215,7 +52217,7 @@ static specdec_result specdec__draft_block_receive_states(specdec__drafter *d,
     return result;
 }
 
-/* Takes the memory for rows of logits behind tokens of a level from an arena. */
+/* Takes from an arena the memory for rows of logits behind the tokens of a level. */
 static void specdec__draft_block_allocate_rows(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
@@ -52683,8 +52685,8 @@ static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at,
         m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, length);
 }
 
-/* Makes sequence `at` begin with the first `length` tokens of sequence `of` for the first drafter, if that one shares
-   beginnings. */
+/* Tells the first drafter that sequence `at` begins with the first `length` tokens of sequence `of`, if it can share
+   what it has stored of them. */
 static void specdec__draft_recall_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
@@ -53510,7 +53512,7 @@ struct specdec {
     int at;                      /* index of the sequence in the engine */
     int open;                    /* 1: the sequence is open; 0: its entry in the table of sequences is free */
     int cancel;                  /* 1: specdec_cancel was called, and no call has ended because of it yet */
-    int late;                    /* 1: specdec_cancel was called before the current call, which appends a prompt */
+    int cancelled_before_prompt; /* 1: specdec_cancel was called before the current call, which appends a prompt */
     specdec_result failed;       /* error of a step that was made for another sequence: the next call on this sequence
                                     returns it */
 
@@ -53542,7 +53544,7 @@ struct specdec {
     int parts;                   /* 1: the caller takes the answer in parts; 2: the splitter has received all of it; 0:
                                     neither */
     int in_call;                 /* 1: a tool call is being decoded, which settings.calls constrains */
-    size_t freed;                /* bytes of `piece` that were held back for stop strings which new settings have
+    size_t released_bytes;       /* bytes of `piece` that were held back for stop strings which new settings have
                                     replaced */
 
     float *logprobs;             /* (room): log-probability of each token; 1: the token was prompted */
@@ -53856,8 +53858,8 @@ static void specdec__stream_rescan_held_bytes(specdec *t, specdec__stop_scan *st
     stop->stopped = t->stop.stopped;
     stop->taken_bytes = t->stop.taken_bytes;
     t->stop = *stop;
-    specdec__stop_push_bytes(&t->stop, held, count, t->piece + t->freed, 2 * t->text_room, &freed, NULL);
-    t->freed += freed;
+    specdec__stop_push_bytes(&t->stop, held, count, t->piece + t->released_bytes, 2 * t->text_room, &freed, NULL);
+    t->released_bytes += freed;
 }
 
 /* Begins a sequence's answer behind the tokens that were returned. */
@@ -53875,7 +53877,7 @@ static void specdec__stream_begin_answer(specdec *t)
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
     t->stop.held = t->stop.taken_bytes = 0;
-    t->freed = 0;
+    t->released_bytes = 0;
     specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
                                t->settings.show_special);
 }
@@ -54023,7 +54025,7 @@ typedef struct specdec__async_drafting {
     int32_t *tokens;           /* (context + levels): the lane's copy of the sequence's tokens, of which the first
                                   `copied` are valid */
     int copied;                /* number of the sequence's tokens that are copied */
-    specdec__proposal p;       /* the lane's copy of the sequence's proposal */
+    specdec__proposal proposal; /* the lane's copy of the sequence's proposal */
     specdec__tune_drafter acceptance; /* the lane's copy of the measured acceptance of the drafter */
     int levels;                /* levels of the draft tree, at most */
     int nodes, width;          /* draft tokens that are extended in a step, and in one draft run, at most */
@@ -54143,14 +54145,14 @@ enum { SPECDEC__STEP_DRAFT, SPECDEC__STEP_SEND, SPECDEC__STEP_TAKE, SPECDEC__STE
 
 /* The current step of the engine: it drafts, sends runs to the target's lane and verifies the runs that return. */
 typedef struct specdec__step {
-    int several;    /* 1: several runs of one sequence are on their way; 0: the trees of all members are one run */
-    int act;        /* with one run: the action done last, SPECDEC__STEP_... */
+    int several_runs; /* 1: several runs of one sequence are on their way; 0: the trees of all members are one run */
+    int last_action; /* with one run: the action done last, SPECDEC__STEP_... */
     double start;   /* clock in seconds when the step began */
     specdec_result result; /* result of the step's last action */
     /* a step with one run */
     int nodes;      /* nodes of the run, prompt tokens included */
     double drafted; /* clock in seconds when the trees were complete */
-    double promise; /* expected tokens of the first member's tree; 0: not computed */
+    double expected_tokens; /* expected tokens of the first member's tree; 0: not computed */
     specdec_error error; /* error of the run */
     /* a step with several runs */
     specdec *t;     /* the sequence that decodes */
@@ -54226,7 +54228,8 @@ typedef struct specdec__engine {
                                                            opened */
     int opened_count;  /* number of models that the engine has opened */
     const specdec__model *target_model;  /* the target's model */
-    specdec_result (*verify)(specdec__context *, const specdec__batch *, specdec_error *); /* makes the target's runs */
+    /* makes the target's runs */
+    specdec_result (*run_target)(specdec__context *, const specdec__batch *, specdec_error *);
     specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS): the engine's drafters */
     int drafter_count;           /* number of drafters */
     specdec__tune *tune;         /* measured times and acceptance; NULL while memory is only counted */
@@ -54244,7 +54247,7 @@ typedef struct specdec__engine {
     specdec *sequences;          /* (room.max_views): the table of sequences; the entries of sequences that are not open
                                     are free */
     specdec__kept_sequence *kept;         /* (room.kept_views): the table of kept sequences; some entries are empty */
-    const specdec *row_of;       /* the sequence whose last token has row 0 of the target's logits; NULL: none */
+    const specdec *row_0_sequence; /* the sequence whose last token has row 0 of the target's logits; NULL: none */
     specdec_tree fixed_tree;     /* the token tree of every step, where the configuration fixes it */
     specdec **members;           /* (member_count, at most room.max_views): the sequences in the current step */
     int member_count;            /* number of sequences in the current step */
@@ -54975,8 +54978,8 @@ static void specdec__engine_drop_root_keys(specdec *t, int count)
     specdec__pipe_cancel_all_runs(e);
     specdec__view_truncate(&t->view, &e->target.kv,
                            specdec__min_int(t->view.length, specdec__max_int(count - 1, 0)));
-    if (e->row_of == t)
-        e->row_of = NULL;
+    if (e->row_0_sequence == t)
+        e->row_0_sequence = NULL;
 }
 
 /* Drops all that was computed for a sequence's tokens behind the first `count`: keys, values, drafts, states of
@@ -55257,7 +55260,7 @@ static specdec *specdec__engine_fork_sequence(specdec *of)
     t->stream = of->stream;
     t->stop = of->stop;
     specdec__stream_set_settings(t, &of->settings, &t->stop);
-    t->freed = of->freed;
+    t->released_bytes = of->released_bytes;
     t->count = of->count;
     t->handed_out = of->handed_out;
     t->answer_from = of->answer_from;
@@ -55270,7 +55273,7 @@ static specdec *specdec__engine_fork_sequence(specdec *of)
         memcpy(t->fork_places, of->fork_places, (size_t)t->placed * sizeof *t->fork_places);
     t->forced_count = of->forced_count;
     memcpy(t->forced, of->forced, sizeof t->forced);
-    memcpy(t->piece, of->piece, of->freed);
+    memcpy(t->piece, of->piece, of->released_bytes);
     t->prompt_in_thought = of->prompt_in_thought;
     t->parts = of->parts;
     t->in_call = of->in_call;
@@ -55523,7 +55526,7 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     specdec_result result = SPECDEC_OK;
 
     specdec__engine_copy_stop_strings(e);
-    e->verify = specdec__forward;
+    e->run_target = specdec__forward;
     e->tune->load.key_ratio = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_reset_sequence(&e->sequences[0]);
     specdec__engine_log_sizes(e);
@@ -55603,7 +55606,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     specdec__engine_prepare_drafters(t);
     committed.batch_done = specdec__engine_report_batch;
     committed.listener = t;
-    e->row_of = NULL;
+    e->row_0_sequence = NULL;
     e->pool.cancel = &t->cancel;
     result = specdec__forward_prefill(&e->target, &t->view, t->tokens, count, e->config.batch, &committed,
                                       &e->config.hooks,
@@ -55612,7 +55615,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     if (result)
         specdec__view_free_reserved(&t->view, &e->target.kv);
     else if (rows->logits_from < count)
-        e->row_of = t;
+        e->row_0_sequence = t;
     return result;
 }
 
@@ -55963,7 +55966,7 @@ static void specdec__engine_prefill_limits(specdec__engine *e, specdec__tune_pre
 }
 
 /* Shares out the nodes that prefill prompts. A prompt that is prefilled to its end has its root in the same step if a
-   node is left. Members that get no node wait for the next step. */
+   node is left. Sequences that get no node wait for the next step. */
 static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
 {
     const int beside = e->roots; /* sequences that decode, and wait for the prompts */
@@ -55997,7 +56000,7 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
         load->rows = load->keys = 0;
 }
 
-/* Subtracts the nodes of a sequence that is taken out of a step from the step's totals. */
+/* Takes a sequence out of the totals of a step: subtracts the sequence's nodes from them. */
 static void specdec__engine_subtract_from_step_totals(specdec__engine *e, const specdec *t)
 {
     int i;
@@ -56328,7 +56331,7 @@ static specdec_result specdec__async_extend_draft_tokens(specdec__async_drafting
 static void specdec__async_lane_draft(void *argument)
 {
     specdec__async_drafting *a = (specdec__async_drafting *)argument;
-    specdec__proposal *p = &a->p;
+    specdec__proposal *p = &a->proposal;
     int count;
 
     while (a->lane.kind->goes_on(&a->lane) && (count = specdec__async_choose_draft_tokens(a, p, 1)) > 0) {
@@ -56354,7 +56357,7 @@ static void specdec__async_lane_prefill(void *argument)
 {
     specdec__async_drafting *a = (specdec__async_drafting *)argument;
 
-    a->result = a->drafter->kind.prefill(a->drafter, &a->p.request, a->p.request.count, &a->error);
+    a->result = a->drafter->kind.prefill(a->drafter, &a->proposal.request, a->proposal.request.count, &a->error);
 }
 
 /* Starts the drafter's lane for a sequence, while the target runs: the lane extends the sequence's draft tree, or, if
@@ -56372,10 +56375,10 @@ static void specdec__async_start_lane(specdec *t)
     a->sequence = t;
     memcpy(a->tokens + a->copied, t->tokens + a->copied, (size_t)(t->count - a->copied) * sizeof *a->tokens);
     a->copied = t->count;
-    a->p = *p;
-    a->p.request.text = a->tokens;
+    a->proposal = *p;
+    a->proposal.request.text = a->tokens;
     a->acceptance = e->tune->drafters[a->drafter - e->drafters];
-    specdec__tune_set_path_probabilities(&a->acceptance, &a->p.drafts, &a->p.frontier, 1, a->levels);
+    specdec__tune_set_path_probabilities(&a->acceptance, &a->proposal.drafts, &a->proposal.frontier, 1, a->levels);
     a->cutoff = a->first_cutoff;
     a->result = SPECDEC_OK;
     a->draft_run_count = 0;
@@ -56478,7 +56481,7 @@ static void specdec__async_finish_lane(specdec *t, const int32_t *tokens, int co
     p->frontier.valid_at = 0;
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
         return;
-    p->drafts = a->p.drafts;
+    p->drafts = a->proposal.drafts;
     specdec__async_move_root(t, tokens, count);
 }
 
@@ -57204,7 +57207,7 @@ static int specdec__engine_needed_logits(specdec__engine *e)
 {
     int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
 
-    if (e->verify != specdec__forward || e->target.hooks)
+    if (e->run_target != specdec__forward || e->target.hooks)
         return SPECDEC__SCREEN_LOGITS;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
@@ -57520,16 +57523,16 @@ static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
     specdec__batch batch;
 
     s->drafted = specdec__os_seconds();
-    s->promise = specdec__async_may_choose_mode(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
+    s->expected_tokens = specdec__async_may_choose_mode(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
     batch = specdec__engine_make_batch(e);
     s->nodes = batch.n;
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->never_cancelled;
-    e->row_of = NULL;
+    e->row_0_sequence = NULL;
     e->target.threads = e->config.threads - (specdec__async_is_drafting(e, NULL) ? e->async_drafting->threads : 0);
     if (specdec__async_is_drafting(e, NULL))
         specdec__async_start_lane(e->members[0]);
     e->target.screen.needed = specdec__engine_needed_logits(e);
-    s->result = e->verify(&e->target, &batch, &s->error);
+    s->result = e->run_target(&e->target, &batch, &s->error);
     if (e->target.screen.needed == SPECDEC__SCREEN_NOTHING && e->target.row_count)
         e->target.screen.saved += (int64_t)e->target.output->rows * (int64_t)e->target.output->row_bytes;
     else if (e->target.screen.needed == SPECDEC__SCREEN_BOUNDS && e->target.screen.computed)
@@ -57557,7 +57560,7 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
     now = specdec__os_seconds();
     if (SPECDEC__OS_THREADS && e->async_drafting->drafter)
         specdec__async_record_step(e, now - s->start, s->drafted - s->start,
-                                   0.5 * (s->promise + e->members[0]->length));
+                                   0.5 * (s->expected_tokens + e->members[0]->length));
     e->tune->async = 0;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
@@ -57592,7 +57595,7 @@ static void specdec__engine_begin_answer(specdec *t)
     if (specdec__engine_ends_or_forks(t) && SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     t->from_row = 0;
-    t->engine->row_of = NULL;
+    t->engine->row_0_sequence = NULL;
     specdec__engine_count_tree_shape(&t->stats, 1, 1);
     t->stats.tokens++;
     t->stats.steps++;
@@ -57977,7 +57980,7 @@ static void specdec__pipe_wait_for_lane(specdec__pipe *pipe, const specdec__step
     pipe->wake_at = 0;
 }
 
-/* Begins a step with several runs of its only sequence. Draft tokens kept from earlier steps stay in the tree. */
+/* Begins a step that makes several runs of one sequence. Draft tokens kept from earlier steps stay in the tree. */
 static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
 {
     specdec *t = e->members[0];
@@ -57998,7 +58001,7 @@ static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
     a->sequence = t;
     a->active = 0;
     e->pool.cancel = &t->cancel;
-    e->row_of = NULL;
+    e->row_0_sequence = NULL;
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     if (pipe->sequence != t) {
         specdec__pipe_cancel_all_runs(e);
@@ -58022,8 +58025,8 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
         s->p->frontier.valid_at = 0;
     if (s->result == SPECDEC_ERROR_FULL) {
         specdec__pipe_cancel_all_runs(e);
-        s->several = 0;
-        return s->act = SPECDEC__STEP_DRAFT;
+        s->several_runs = 0;
+        return s->last_action = SPECDEC__STEP_DRAFT;
     }
     if (s->result)
         specdec__engine_fail_sequence(t, s->result);
@@ -58079,7 +58082,7 @@ SPECDEC__FOR_SIZE
 /* Returns the next action of a step with one run, SPECDEC__STEP_...: draft, send, take, end, in this order. */
 static int specdec__engine_next_action(const specdec__engine *e, specdec__step *s)
 {
-    return e->member_count ? ++s->act : SPECDEC__STEP_END;
+    return e->member_count ? ++s->last_action : SPECDEC__STEP_END;
 }
 
 /* Drafts the trees of all sequences in a step and reserves slots of the cache for their nodes. */
@@ -58096,24 +58099,24 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
     specdec__step s;
     int act;
 
-    s.several = SPECDEC__PIPE && specdec__pipe_is_possible(e);
-    s.act = SPECDEC__STEP_DRAFT - 1;
+    s.several_runs = SPECDEC__PIPE && specdec__pipe_is_possible(e);
+    s.last_action = SPECDEC__STEP_DRAFT - 1;
     s.start = start;
     s.result = SPECDEC_OK;
     if (SPECDEC__PIPE && e->remote)
         e->remote->set_cancel_flag(e, t ? &t->cancel : NULL);
-    if (SPECDEC__PIPE && s.several)
+    if (SPECDEC__PIPE && s.several_runs)
         specdec__pipe_begin_step(e, &s);
     else
         specdec__pipe_cancel_all_runs(e);
     do {
-        act = SPECDEC__PIPE && s.several ? specdec__pipe_next_action(e, &s) : specdec__engine_next_action(e, &s);
+        act = SPECDEC__PIPE && s.several_runs ? specdec__pipe_next_action(e, &s) : specdec__engine_next_action(e, &s);
         if (act == SPECDEC__STEP_DRAFT)
-            SPECDEC__PIPE && s.several ? specdec__pipe_extend_drafts(e, &s) : specdec__engine_make_trees(e);
+            SPECDEC__PIPE && s.several_runs ? specdec__pipe_extend_drafts(e, &s) : specdec__engine_make_trees(e);
         else if (act == SPECDEC__STEP_SEND)
-            SPECDEC__PIPE && s.several ? specdec__pipe_send_run(e->pipe, &s) : specdec__engine_run_trees(e, &s);
+            SPECDEC__PIPE && s.several_runs ? specdec__pipe_send_run(e->pipe, &s) : specdec__engine_run_trees(e, &s);
         else if (act == SPECDEC__STEP_TAKE)
-            SPECDEC__PIPE && s.several ? specdec__pipe_take_run(e, &s) : specdec__engine_verify_trees(e, &s);
+            SPECDEC__PIPE && s.several_runs ? specdec__pipe_take_run(e, &s) : specdec__engine_verify_trees(e, &s);
         else if (SPECDEC__PIPE && act == SPECDEC__STEP_WAIT)
             specdec__pipe_wait_for_lane(e->pipe, &s);
     } while (act != SPECDEC__STEP_END);
@@ -58129,7 +58132,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     double start = specdec__os_seconds();
     specdec_result result = SPECDEC_OK;
 
-    if (t && t->from_row && e->row_of == t) {
+    if (t && t->from_row && e->row_0_sequence == t) {
         specdec__engine_begin_answer(t);
         return SPECDEC_OK;
     }
@@ -61234,7 +61237,7 @@ static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t r
     if (result)
         return result;
     *length = 0;
-    specdec__join_forks(t, t->piece + t->freed, bytes, room, length);
+    specdec__join_forks(t, t->piece + t->released_bytes, bytes, room, length);
     return *length <= room ? SPECDEC_OK
                            : specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "the answer has %zu bytes, there is room "
                                            "for %zu", *length, room);
@@ -61301,9 +61304,9 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         specdec__engine_discard_pending(t);
     specdec__engine_discard_pending_if_forked(t); /* children that fork later have the new settings */
     if (!t->stop.stopped) { /* bytes that the last call freed may begin a stop string of the new settings */
-        count = t->freed;
+        count = t->released_bytes;
         memcpy(held, t->piece, count);
-        t->freed = 0;
+        t->released_bytes = 0;
     }
     count += specdec__stop_end_text(&t->stop, held + count);
     specdec__async_drop_drafts(t, t->count);
@@ -61635,8 +61638,8 @@ static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *
     if (result)
         return result;
     piece->bytes = (const char *)t->piece;
-    piece->length = t->freed;
-    t->freed = 0;
+    piece->length = t->released_bytes;
+    t->released_bytes = 0;
     if (piece->length)
         return SPECDEC_OK;
     stream = t->stream;
@@ -61842,7 +61845,7 @@ static specdec_result specdec__caller_nodes_run(specdec *t, int n)
     specdec_result result;
 
     t->engine->pool.cancel = &t->cancel;
-    t->engine->row_of = NULL;
+    t->engine->row_0_sequence = NULL;
     result = specdec__engine_clear_cancellation(t, specdec__forward(c, &batch, &t->error));
     if (!result)
         result = specdec__forward_check_step(c, 0, n, &t->error);
@@ -62209,7 +62212,7 @@ static specdec_result specdec__engine_replace_conversation(specdec *t, const spe
     t->prompt_in_thought = inside;
     if (begun)
         memcpy(t->piece, out.text + out.needed - begun, begun);
-    t->freed = begun;
+    t->released_bytes = begun;
     return SPECDEC_OK;
 }
 
@@ -63923,7 +63926,7 @@ static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *s
     field[SPECDEC__SAVE_HALF] = (uint32_t)t->stream.held_count;
     for (i = 0; i < t->stream.held_count; i++)
         field[SPECDEC__SAVE_HALF_BYTES] |= (uint32_t)t->stream.held[i] << 8 * i;
-    field[SPECDEC__SAVE_FREED] = (uint32_t)t->freed;
+    field[SPECDEC__SAVE_FREED] = (uint32_t)t->released_bytes;
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
     field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.taken_bytes;
     field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end_text(&stop, held);
@@ -63951,8 +63954,8 @@ static void specdec__save_write_file(const specdec *t, const specdec__saved_fiel
     file.loads = 0;
     for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++, file.next_byte += 4)
         specdec__store_u32(file.next_byte, field[i]);
-    memcpy(file.next_byte, t->piece, t->freed);
-    file.next_byte += t->freed;
+    memcpy(file.next_byte, t->piece, t->released_bytes);
+    file.next_byte += t->released_bytes;
     memcpy(file.next_byte, held, field[SPECDEC__SAVE_HELD]);
     file.next_byte += field[SPECDEC__SAVE_HELD];
     memcpy(file.next_byte, t->stop_bytes, field[SPECDEC__SAVE_STOP_BYTES]);
@@ -64160,11 +64163,11 @@ static void specdec__load_answer_state(specdec *t, const uint32_t *field, specde
     t->stream.held_count = (int)field[SPECDEC__SAVE_HALF];
     for (i = 0; i < 3; i++)
         t->stream.held[i] = (unsigned char)(field[SPECDEC__SAVE_HALF_BYTES] >> 8 * i);
-    t->freed = field[SPECDEC__SAVE_FREED];
-    memcpy(t->piece, held, t->freed);
+    t->released_bytes = field[SPECDEC__SAVE_FREED];
+    memcpy(t->piece, held, t->released_bytes);
     t->stop.stopped = (int)field[SPECDEC__SAVE_STOPPED];
     t->stop.taken_bytes = field[SPECDEC__SAVE_CUT];
-    specdec__stream_rescan_held_bytes(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
+    specdec__stream_rescan_held_bytes(t, stop, held + t->released_bytes, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
     t->prompt_in_thought = t->parts = t->in_call = 0;
     t->failed = SPECDEC_OK;
@@ -64240,8 +64243,8 @@ static SPECDEC__NOINLINE int specdec__enter_prompt_call(specdec *t)
 {
     if (!specdec__enter_call(t))
         return 0;
-    t->late = SPECDEC__LOAD(&t->cancel);
-    if (t->late)
+    t->cancelled_before_prompt = SPECDEC__LOAD(&t->cancel);
+    if (t->cancelled_before_prompt)
         SPECDEC__STORE(&t->cancel, 0);
     return 1;
 }
@@ -64249,7 +64252,7 @@ static SPECDEC__NOINLINE int specdec__enter_prompt_call(specdec *t)
 /* Ends a call of the API that appends a prompt. result: that of the call. Returns `result`. */
 static SPECDEC__NOINLINE specdec_result specdec__leave_prompt_call(specdec *t, specdec_result result)
 {
-    if (t->late && result && result != SPECDEC_ERROR_CANCELLED)
+    if (t->cancelled_before_prompt && result && result != SPECDEC_ERROR_CANCELLED)
         SPECDEC__STORE(&t->cancel, 1);
     return specdec__leave_call(t, result);
 }

@@ -1024,7 +1024,7 @@ static void wild_act(world *w)
         check_answer(t);
         specdec_rewind(t, dice(w, t->handed_out + 1));
     } else if (what < 5) {
-        if (t->freed || t->answer_from < t->handed_out)
+        if (t->released_bytes || t->answer_from < t->handed_out)
             return;
         specdec_get_settings(t, &settings);
         settings.sampling.seed++;

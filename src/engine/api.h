@@ -415,7 +415,7 @@ static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t r
     if (result)
         return result;
     *length = 0;
-    specdec__join_forks(t, t->piece + t->freed, bytes, room, length);
+    specdec__join_forks(t, t->piece + t->released_bytes, bytes, room, length);
     return *length <= room ? SPECDEC_OK
                            : specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "the answer has %zu bytes, there is room "
                                            "for %zu", *length, room);
@@ -482,9 +482,9 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         specdec__engine_discard_pending(t);
     specdec__engine_discard_pending_if_forked(t); /* children that fork later have the new settings */
     if (!t->stop.stopped) { /* bytes that the last call freed may begin a stop string of the new settings */
-        count = t->freed;
+        count = t->released_bytes;
         memcpy(held, t->piece, count);
-        t->freed = 0;
+        t->released_bytes = 0;
     }
     count += specdec__stop_end_text(&t->stop, held + count);
     specdec__async_drop_drafts(t, t->count);
@@ -816,8 +816,8 @@ static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *
     if (result)
         return result;
     piece->bytes = (const char *)t->piece;
-    piece->length = t->freed;
-    t->freed = 0;
+    piece->length = t->released_bytes;
+    t->released_bytes = 0;
     if (piece->length)
         return SPECDEC_OK;
     stream = t->stream;
@@ -1023,7 +1023,7 @@ static specdec_result specdec__caller_nodes_run(specdec *t, int n)
     specdec_result result;
 
     t->engine->pool.cancel = &t->cancel;
-    t->engine->row_of = NULL;
+    t->engine->row_0_sequence = NULL;
     result = specdec__engine_clear_cancellation(t, specdec__forward(c, &batch, &t->error));
     if (!result)
         result = specdec__forward_check_step(c, 0, n, &t->error);

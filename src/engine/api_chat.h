@@ -273,7 +273,7 @@ static specdec_result specdec__engine_replace_conversation(specdec *t, const spe
     t->prompt_in_thought = inside;
     if (begun)
         memcpy(t->piece, out.text + out.needed - begun, begun);
-    t->freed = begun;
+    t->released_bytes = begun;
     return SPECDEC_OK;
 }
 

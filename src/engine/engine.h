@@ -50,7 +50,8 @@ typedef struct specdec__engine {
                                                            opened */
     int opened_count;  /* number of models that the engine has opened */
     const specdec__model *target_model;  /* the target's model */
-    specdec_result (*verify)(specdec__context *, const specdec__batch *, specdec_error *); /* makes the target's runs */
+    /* makes the target's runs */
+    specdec_result (*run_target)(specdec__context *, const specdec__batch *, specdec_error *);
     specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS): the engine's drafters */
     int drafter_count;           /* number of drafters */
     specdec__tune *tune;         /* measured times and acceptance; NULL while memory is only counted */
@@ -68,7 +69,7 @@ typedef struct specdec__engine {
     specdec *sequences;          /* (room.max_views): the table of sequences; the entries of sequences that are not open
                                     are free */
     specdec__kept_sequence *kept;         /* (room.kept_views): the table of kept sequences; some entries are empty */
-    const specdec *row_of;       /* the sequence whose last token has row 0 of the target's logits; NULL: none */
+    const specdec *row_0_sequence; /* the sequence whose last token has row 0 of the target's logits; NULL: none */
     specdec_tree fixed_tree;     /* the token tree of every step, where the configuration fixes it */
     specdec **members;           /* (member_count, at most room.max_views): the sequences in the current step */
     int member_count;            /* number of sequences in the current step */

@@ -39,8 +39,8 @@ static SPECDEC__NOINLINE int specdec__enter_prompt_call(specdec *t)
 {
     if (!specdec__enter_call(t))
         return 0;
-    t->late = SPECDEC__LOAD(&t->cancel);
-    if (t->late)
+    t->cancelled_before_prompt = SPECDEC__LOAD(&t->cancel);
+    if (t->cancelled_before_prompt)
         SPECDEC__STORE(&t->cancel, 0);
     return 1;
 }
@@ -48,7 +48,7 @@ static SPECDEC__NOINLINE int specdec__enter_prompt_call(specdec *t)
 /* Ends a call of the API that appends a prompt. result: that of the call. Returns `result`. */
 static SPECDEC__NOINLINE specdec_result specdec__leave_prompt_call(specdec *t, specdec_result result)
 {
-    if (t->late && result && result != SPECDEC_ERROR_CANCELLED)
+    if (t->cancelled_before_prompt && result && result != SPECDEC_ERROR_CANCELLED)
         SPECDEC__STORE(&t->cancel, 1);
     return specdec__leave_call(t, result);
 }

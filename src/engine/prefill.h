@@ -76,7 +76,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     specdec__engine_prepare_drafters(t);
     committed.batch_done = specdec__engine_report_batch;
     committed.listener = t;
-    e->row_of = NULL;
+    e->row_0_sequence = NULL;
     e->pool.cancel = &t->cancel;
     result = specdec__forward_prefill(&e->target, &t->view, t->tokens, count, e->config.batch, &committed,
                                       &e->config.hooks,
@@ -85,7 +85,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     if (result)
         specdec__view_free_reserved(&t->view, &e->target.kv);
     else if (rows->logits_from < count)
-        e->row_of = t;
+        e->row_0_sequence = t;
     return result;
 }
 

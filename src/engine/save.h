@@ -289,7 +289,7 @@ static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *s
     field[SPECDEC__SAVE_HALF] = (uint32_t)t->stream.held_count;
     for (i = 0; i < t->stream.held_count; i++)
         field[SPECDEC__SAVE_HALF_BYTES] |= (uint32_t)t->stream.held[i] << 8 * i;
-    field[SPECDEC__SAVE_FREED] = (uint32_t)t->freed;
+    field[SPECDEC__SAVE_FREED] = (uint32_t)t->released_bytes;
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
     field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.taken_bytes;
     field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end_text(&stop, held);
@@ -317,8 +317,8 @@ static void specdec__save_write_file(const specdec *t, const specdec__saved_fiel
     file.loads = 0;
     for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++, file.next_byte += 4)
         specdec__store_u32(file.next_byte, field[i]);
-    memcpy(file.next_byte, t->piece, t->freed);
-    file.next_byte += t->freed;
+    memcpy(file.next_byte, t->piece, t->released_bytes);
+    file.next_byte += t->released_bytes;
     memcpy(file.next_byte, held, field[SPECDEC__SAVE_HELD]);
     file.next_byte += field[SPECDEC__SAVE_HELD];
     memcpy(file.next_byte, t->stop_bytes, field[SPECDEC__SAVE_STOP_BYTES]);
@@ -526,11 +526,11 @@ static void specdec__load_answer_state(specdec *t, const uint32_t *field, specde
     t->stream.held_count = (int)field[SPECDEC__SAVE_HALF];
     for (i = 0; i < 3; i++)
         t->stream.held[i] = (unsigned char)(field[SPECDEC__SAVE_HALF_BYTES] >> 8 * i);
-    t->freed = field[SPECDEC__SAVE_FREED];
-    memcpy(t->piece, held, t->freed);
+    t->released_bytes = field[SPECDEC__SAVE_FREED];
+    memcpy(t->piece, held, t->released_bytes);
     t->stop.stopped = (int)field[SPECDEC__SAVE_STOPPED];
     t->stop.taken_bytes = field[SPECDEC__SAVE_CUT];
-    specdec__stream_rescan_held_bytes(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
+    specdec__stream_rescan_held_bytes(t, stop, held + t->released_bytes, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
     t->prompt_in_thought = t->parts = t->in_call = 0;
     t->failed = SPECDEC_OK;

@@ -23,8 +23,8 @@ static void specdec__engine_drop_root_keys(specdec *t, int count)
     specdec__pipe_cancel_all_runs(e);
     specdec__view_truncate(&t->view, &e->target.kv,
                            specdec__min_int(t->view.length, specdec__max_int(count - 1, 0)));
-    if (e->row_of == t)
-        e->row_of = NULL;
+    if (e->row_0_sequence == t)
+        e->row_0_sequence = NULL;
 }
 
 /* Drops all that was computed for a sequence's tokens behind the first `count`: keys, values, drafts, states of
@@ -305,7 +305,7 @@ static specdec *specdec__engine_fork_sequence(specdec *of)
     t->stream = of->stream;
     t->stop = of->stop;
     specdec__stream_set_settings(t, &of->settings, &t->stop);
-    t->freed = of->freed;
+    t->released_bytes = of->released_bytes;
     t->count = of->count;
     t->handed_out = of->handed_out;
     t->answer_from = of->answer_from;
@@ -318,7 +318,7 @@ static specdec *specdec__engine_fork_sequence(specdec *of)
         memcpy(t->fork_places, of->fork_places, (size_t)t->placed * sizeof *t->fork_places);
     t->forced_count = of->forced_count;
     memcpy(t->forced, of->forced, sizeof t->forced);
-    memcpy(t->piece, of->piece, of->freed);
+    memcpy(t->piece, of->piece, of->released_bytes);
     t->prompt_in_thought = of->prompt_in_thought;
     t->parts = of->parts;
     t->in_call = of->in_call;

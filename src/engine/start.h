@@ -226,7 +226,7 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     specdec_result result = SPECDEC_OK;
 
     specdec__engine_copy_stop_strings(e);
-    e->verify = specdec__forward;
+    e->run_target = specdec__forward;
     e->tune->load.key_ratio = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_reset_sequence(&e->sequences[0]);
     specdec__engine_log_sizes(e);

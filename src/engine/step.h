@@ -370,7 +370,7 @@ static int specdec__engine_needed_logits(specdec__engine *e)
 {
     int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
 
-    if (e->verify != specdec__forward || e->target.hooks)
+    if (e->run_target != specdec__forward || e->target.hooks)
         return SPECDEC__SCREEN_LOGITS;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
@@ -686,16 +686,16 @@ static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
     specdec__batch batch;
 
     s->drafted = specdec__os_seconds();
-    s->promise = specdec__async_may_choose_mode(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
+    s->expected_tokens = specdec__async_may_choose_mode(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
     batch = specdec__engine_make_batch(e);
     s->nodes = batch.n;
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->never_cancelled;
-    e->row_of = NULL;
+    e->row_0_sequence = NULL;
     e->target.threads = e->config.threads - (specdec__async_is_drafting(e, NULL) ? e->async_drafting->threads : 0);
     if (specdec__async_is_drafting(e, NULL))
         specdec__async_start_lane(e->members[0]);
     e->target.screen.needed = specdec__engine_needed_logits(e);
-    s->result = e->verify(&e->target, &batch, &s->error);
+    s->result = e->run_target(&e->target, &batch, &s->error);
     if (e->target.screen.needed == SPECDEC__SCREEN_NOTHING && e->target.row_count)
         e->target.screen.saved += (int64_t)e->target.output->rows * (int64_t)e->target.output->row_bytes;
     else if (e->target.screen.needed == SPECDEC__SCREEN_BOUNDS && e->target.screen.computed)
@@ -723,7 +723,7 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
     now = specdec__os_seconds();
     if (SPECDEC__OS_THREADS && e->async_drafting->drafter)
         specdec__async_record_step(e, now - s->start, s->drafted - s->start,
-                                   0.5 * (s->promise + e->members[0]->length));
+                                   0.5 * (s->expected_tokens + e->members[0]->length));
     e->tune->async = 0;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
@@ -758,7 +758,7 @@ static void specdec__engine_begin_answer(specdec *t)
     if (specdec__engine_ends_or_forks(t) && SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     t->from_row = 0;
-    t->engine->row_of = NULL;
+    t->engine->row_0_sequence = NULL;
     specdec__engine_count_tree_shape(&t->stats, 1, 1);
     t->stats.tokens++;
     t->stats.steps++;

@@ -34,7 +34,7 @@ struct specdec {
     int at;                      /* index of the sequence in the engine */
     int open;                    /* 1: the sequence is open; 0: its entry in the table of sequences is free */
     int cancel;                  /* 1: specdec_cancel was called, and no call has ended because of it yet */
-    int late;                    /* 1: specdec_cancel was called before the current call, which appends a prompt */
+    int cancelled_before_prompt; /* 1: specdec_cancel was called before the current call, which appends a prompt */
     specdec_result failed;       /* error of a step that was made for another sequence: the next call on this sequence
                                     returns it */
 
@@ -66,7 +66,7 @@ struct specdec {
     int parts;                   /* 1: the caller takes the answer in parts; 2: the splitter has received all of it; 0:
                                     neither */
     int in_call;                 /* 1: a tool call is being decoded, which settings.calls constrains */
-    size_t freed;                /* bytes of `piece` that were held back for stop strings which new settings have
+    size_t released_bytes;       /* bytes of `piece` that were held back for stop strings which new settings have
                                     replaced */
 
     float *logprobs;             /* (room): log-probability of each token; 1: the token was prompted */
@@ -380,8 +380,8 @@ static void specdec__stream_rescan_held_bytes(specdec *t, specdec__stop_scan *st
     stop->stopped = t->stop.stopped;
     stop->taken_bytes = t->stop.taken_bytes;
     t->stop = *stop;
-    specdec__stop_push_bytes(&t->stop, held, count, t->piece + t->freed, 2 * t->text_room, &freed, NULL);
-    t->freed += freed;
+    specdec__stop_push_bytes(&t->stop, held, count, t->piece + t->released_bytes, 2 * t->text_room, &freed, NULL);
+    t->released_bytes += freed;
 }
 
 /* Begins a sequence's answer behind the tokens that were returned. */
@@ -399,7 +399,7 @@ static void specdec__stream_begin_answer(specdec *t)
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
     t->stop.held = t->stop.taken_bytes = 0;
-    t->freed = 0;
+    t->released_bytes = 0;
     specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
                                t->settings.show_special);
 }

@@ -88,7 +88,7 @@ static specdec_result specdec__async_extend_draft_tokens(specdec__async_drafting
 static void specdec__async_lane_draft(void *argument)
 {
     specdec__async_drafting *a = (specdec__async_drafting *)argument;
-    specdec__proposal *p = &a->p;
+    specdec__proposal *p = &a->proposal;
     int count;
 
     while (a->lane.kind->goes_on(&a->lane) && (count = specdec__async_choose_draft_tokens(a, p, 1)) > 0) {
@@ -114,7 +114,7 @@ static void specdec__async_lane_prefill(void *argument)
 {
     specdec__async_drafting *a = (specdec__async_drafting *)argument;
 
-    a->result = a->drafter->kind.prefill(a->drafter, &a->p.request, a->p.request.count, &a->error);
+    a->result = a->drafter->kind.prefill(a->drafter, &a->proposal.request, a->proposal.request.count, &a->error);
 }
 
 /* Starts the drafter's lane for a sequence, while the target runs: the lane extends the sequence's draft tree, or, if
@@ -132,10 +132,10 @@ static void specdec__async_start_lane(specdec *t)
     a->sequence = t;
     memcpy(a->tokens + a->copied, t->tokens + a->copied, (size_t)(t->count - a->copied) * sizeof *a->tokens);
     a->copied = t->count;
-    a->p = *p;
-    a->p.request.text = a->tokens;
+    a->proposal = *p;
+    a->proposal.request.text = a->tokens;
     a->acceptance = e->tune->drafters[a->drafter - e->drafters];
-    specdec__tune_set_path_probabilities(&a->acceptance, &a->p.drafts, &a->p.frontier, 1, a->levels);
+    specdec__tune_set_path_probabilities(&a->acceptance, &a->proposal.drafts, &a->proposal.frontier, 1, a->levels);
     a->cutoff = a->first_cutoff;
     a->result = SPECDEC_OK;
     a->draft_run_count = 0;
@@ -238,7 +238,7 @@ static void specdec__async_finish_lane(specdec *t, const int32_t *tokens, int co
     p->frontier.valid_at = 0;
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
         return;
-    p->drafts = a->p.drafts;
+    p->drafts = a->proposal.drafts;
     specdec__async_move_root(t, tokens, count);
 }
 

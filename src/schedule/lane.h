@@ -50,7 +50,7 @@ typedef struct specdec__async_drafting {
     int32_t *tokens;           /* (context + levels): the lane's copy of the sequence's tokens, of which the first
                                   `copied` are valid */
     int copied;                /* number of the sequence's tokens that are copied */
-    specdec__proposal p;       /* the lane's copy of the sequence's proposal */
+    specdec__proposal proposal; /* the lane's copy of the sequence's proposal */
     specdec__tune_drafter acceptance; /* the lane's copy of the measured acceptance of the drafter */
     int levels;                /* levels of the draft tree, at most */
     int nodes, width;          /* draft tokens that are extended in a step, and in one draft run, at most */
@@ -170,14 +170,14 @@ enum { SPECDEC__STEP_DRAFT, SPECDEC__STEP_SEND, SPECDEC__STEP_TAKE, SPECDEC__STE
 
 /* The current step of the engine: it drafts, sends runs to the target's lane and verifies the runs that return. */
 typedef struct specdec__step {
-    int several;    /* 1: several runs of one sequence are on their way; 0: the trees of all members are one run */
-    int act;        /* with one run: the action done last, SPECDEC__STEP_... */
+    int several_runs; /* 1: several runs of one sequence are on their way; 0: the trees of all members are one run */
+    int last_action; /* with one run: the action done last, SPECDEC__STEP_... */
     double start;   /* clock in seconds when the step began */
     specdec_result result; /* result of the step's last action */
     /* a step with one run */
     int nodes;      /* nodes of the run, prompt tokens included */
     double drafted; /* clock in seconds when the trees were complete */
-    double promise; /* expected tokens of the first member's tree; 0: not computed */
+    double expected_tokens; /* expected tokens of the first member's tree; 0: not computed */
     specdec_error error; /* error of the run */
     /* a step with several runs */
     specdec *t;     /* the sequence that decodes */

@@ -353,7 +353,7 @@ static void specdec__pipe_wait_for_lane(specdec__pipe *pipe, const specdec__step
     pipe->wake_at = 0;
 }
 
-/* Begins a step with several runs of its only sequence. Draft tokens kept from earlier steps stay in the tree. */
+/* Begins a step that makes several runs of one sequence. Draft tokens kept from earlier steps stay in the tree. */
 static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
 {
     specdec *t = e->members[0];
@@ -374,7 +374,7 @@ static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
     a->sequence = t;
     a->active = 0;
     e->pool.cancel = &t->cancel;
-    e->row_of = NULL;
+    e->row_0_sequence = NULL;
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     if (pipe->sequence != t) {
         specdec__pipe_cancel_all_runs(e);
@@ -398,8 +398,8 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
         s->p->frontier.valid_at = 0;
     if (s->result == SPECDEC_ERROR_FULL) {
         specdec__pipe_cancel_all_runs(e);
-        s->several = 0;
-        return s->act = SPECDEC__STEP_DRAFT;
+        s->several_runs = 0;
+        return s->last_action = SPECDEC__STEP_DRAFT;
     }
     if (s->result)
         specdec__engine_fail_sequence(t, s->result);

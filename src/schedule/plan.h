@@ -111,7 +111,7 @@ static void specdec__engine_prefill_limits(specdec__engine *e, specdec__tune_pre
 }
 
 /* Shares out the nodes that prefill prompts. A prompt that is prefilled to its end has its root in the same step if a
-   node is left. Members that get no node wait for the next step. */
+   node is left. Sequences that get no node wait for the next step. */
 static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
 {
     const int beside = e->roots; /* sequences that decode, and wait for the prompts */
@@ -145,7 +145,7 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
         load->rows = load->keys = 0;
 }
 
-/* Subtracts the nodes of a sequence that is taken out of a step from the step's totals. */
+/* Takes a sequence out of the totals of a step: subtracts the sequence's nodes from them. */
 static void specdec__engine_subtract_from_step_totals(specdec__engine *e, const specdec *t)
 {
     int i;

@@ -21,7 +21,7 @@ SPECDEC__FOR_SIZE
 /* Returns the next action of a step with one run, SPECDEC__STEP_...: draft, send, take, end, in this order. */
 static int specdec__engine_next_action(const specdec__engine *e, specdec__step *s)
 {
-    return e->member_count ? ++s->act : SPECDEC__STEP_END;
+    return e->member_count ? ++s->last_action : SPECDEC__STEP_END;
 }
 
 /* Drafts the trees of all sequences in a step and reserves slots of the cache for their nodes. */
@@ -38,24 +38,24 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
     specdec__step s;
     int act;
 
-    s.several = SPECDEC__PIPE && specdec__pipe_is_possible(e);
-    s.act = SPECDEC__STEP_DRAFT - 1;
+    s.several_runs = SPECDEC__PIPE && specdec__pipe_is_possible(e);
+    s.last_action = SPECDEC__STEP_DRAFT - 1;
     s.start = start;
     s.result = SPECDEC_OK;
     if (SPECDEC__PIPE && e->remote)
         e->remote->set_cancel_flag(e, t ? &t->cancel : NULL);
-    if (SPECDEC__PIPE && s.several)
+    if (SPECDEC__PIPE && s.several_runs)
         specdec__pipe_begin_step(e, &s);
     else
         specdec__pipe_cancel_all_runs(e);
     do {
-        act = SPECDEC__PIPE && s.several ? specdec__pipe_next_action(e, &s) : specdec__engine_next_action(e, &s);
+        act = SPECDEC__PIPE && s.several_runs ? specdec__pipe_next_action(e, &s) : specdec__engine_next_action(e, &s);
         if (act == SPECDEC__STEP_DRAFT)
-            SPECDEC__PIPE && s.several ? specdec__pipe_extend_drafts(e, &s) : specdec__engine_make_trees(e);
+            SPECDEC__PIPE && s.several_runs ? specdec__pipe_extend_drafts(e, &s) : specdec__engine_make_trees(e);
         else if (act == SPECDEC__STEP_SEND)
-            SPECDEC__PIPE && s.several ? specdec__pipe_send_run(e->pipe, &s) : specdec__engine_run_trees(e, &s);
+            SPECDEC__PIPE && s.several_runs ? specdec__pipe_send_run(e->pipe, &s) : specdec__engine_run_trees(e, &s);
         else if (act == SPECDEC__STEP_TAKE)
-            SPECDEC__PIPE && s.several ? specdec__pipe_take_run(e, &s) : specdec__engine_verify_trees(e, &s);
+            SPECDEC__PIPE && s.several_runs ? specdec__pipe_take_run(e, &s) : specdec__engine_verify_trees(e, &s);
         else if (SPECDEC__PIPE && act == SPECDEC__STEP_WAIT)
             specdec__pipe_wait_for_lane(e->pipe, &s);
     } while (act != SPECDEC__STEP_END);
@@ -71,7 +71,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     double start = specdec__os_seconds();
     specdec_result result = SPECDEC_OK;
 
-    if (t && t->from_row && e->row_of == t) {
+    if (t && t->from_row && e->row_0_sequence == t) {
         specdec__engine_begin_answer(t);
         return SPECDEC_OK;
     }

@@ -125,7 +125,8 @@ static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i
     return 1 / (1 + specdec__exp(-sum));
 }
 
-/* DSpark: computes m->rows, the logits of row i of the block behind each of tokens[n]. */
+/* DSpark: computes m->rows: row k becomes the logits of row i of the block, changed by token k of tokens[n], the one
+   before. */
 static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                       specdec_error *error)
 {
@@ -365,7 +366,7 @@ static specdec_result specdec__draft_block_receive_states(specdec__drafter *d,
     return result;
 }
 
-/* Takes the memory for rows of logits behind tokens of a level from an arena. */
+/* Takes from an arena the memory for rows of logits behind the tokens of a level. */
 static void specdec__draft_block_allocate_rows(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;

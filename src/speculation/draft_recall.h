@@ -159,8 +159,8 @@ static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at,
         m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, length);
 }
 
-/* Makes sequence `at` begin with the first `length` tokens of sequence `of` for the first drafter, if that one shares
-   beginnings. */
+/* Tells the first drafter that sequence `at` begins with the first `length` tokens of sequence `of`, if it can share
+   what it has stored of them. */
 static void specdec__draft_recall_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;

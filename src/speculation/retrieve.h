@@ -91,7 +91,8 @@ static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int he
     }
 }
 
-/* Returns how many of the `dim` dimensions of keys scores are computed from; 0: all, as keys are stored in tiles. */
+/* Returns from how many of a key's `dim` dimensions the scores of chunks are computed; 0: from all, as keys are stored
+   in tiles. */
 static int specdec__retrieve_count_few_dimensions(const specdec__retrieval *r, int dim)
 {
     return r->few_dimensions ? specdec__max_int(dim / 4, 16) : 0;

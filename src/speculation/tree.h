@@ -264,7 +264,7 @@ static void specdec__tree_fill_child_scores(const specdec__tree_tables *tables, 
     }
 }
 
-/* Computes best[l][m] for every number of levels l <= d and every number of nodes m <= n. */
+/* Computes best[l][m], the best score of a tree with at most l levels and m nodes, for every l <= d and m <= n. */
 static void specdec__tree_fill_scores(const specdec__tree_tables *tables)
 {
     int b, l, m;

@@ -777,7 +777,7 @@ static void *virtual_engine(specdec **t, int mode, const specdec_bytes *model)
         specdec_init(t, &c, block, bytes, &error))
         exit(program_failed(error.text, ""));
     e = (*t)->engine;
-    e->verify = virtual_verify;
+    e->run_target = virtual_verify;
     e->async_drafting->lane.kind = &virtual_lane;
     if (mode) { /* the draft model alone: the traces' texts are made, n-grams would know them by heart */
         e->drafter_count = e->tune->count = 1;
