@@ -217,7 +217,8 @@ static void specdec__constrained_begin(specdec__constrained *c, int from)
         c->masker->owner = NULL;
 }
 
-/* Drops the stored states of the constraint behind more than the first `count` tokens of its sequence. */
+/* Drops the stored states of the constraint, unless they are those behind at most the first `count` tokens of its
+   sequence. */
 static void specdec__constrained_forget_states(specdec__constrained *c, int count)
 {
     if (c->length > count)

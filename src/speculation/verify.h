@@ -204,8 +204,8 @@ static int specdec__verify_accepts_child(const specdec__verify_state *state, int
     return uniform * weight * state->target_total < specdec__verify_residual(state, token) * state->draft_total;
 }
 
-/* Sequoia's rule for children drawn without replacement: Chen et al. 2024, arXiv 2402.12374, algorithm 1. Children that
-   the draft could not have drawn are passed over. */
+/* Verifies a node's children by Sequoia's rule, for children drawn without replacement: Chen et al. 2024, arXiv
+   2402.12374, algorithm 1. Children that the draft could not have drawn are passed over. */
 static void specdec__verify_sequoia(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                     specdec_verdict *verdict)
 {
@@ -234,7 +234,8 @@ static void specdec__verify_sequoia(specdec__add_residuals_function *residuals, 
     specdec__verify_draw_bonus(&state, verdict);
 }
 
-/* SpecInfer's rule for children drawn with replacement: Miao et al. 2024, arXiv 2305.09781. */
+/* Verifies a node's children by SpecInfer's rule, for children drawn with replacement: Miao et al. 2024, arXiv
+   2305.09781. */
 static void specdec__verify_specinfer(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                       specdec_verdict *verdict)
 {
@@ -333,7 +334,8 @@ static int32_t specdec__verify_spectr_draw_token(const specdec__verify_state *st
     return total > 0.0 ? last : specdec__verify_draw_token(state, specdec_uniform_next(state->choice->random));
 }
 
-/* SpecTr's k-sequential selection, for children drawn with replacement: Sun et al. 2023, arXiv 2310.15141. */
+/* Verifies a node's children by SpecTr's k-sequential selection, for children drawn with replacement: Sun et al. 2023,
+   arXiv 2310.15141. */
 static void specdec__verify_spectr(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                    specdec_verdict *verdict)
 {
@@ -363,7 +365,8 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
         &state, rho, beta > 0.0 ? specdec__verify_any_accepted(beta, choice->child_count) / beta : 0.0);
 }
 
-/* Top-k: the target draws its token by itself; a child that equals that token is accepted. */
+/* Verifies a node's children by the top-k rule: the target draws its token by itself; a child that equals that token is
+   accepted. */
 static void specdec__verify_top_k(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                   specdec_verdict *verdict)
 {
@@ -382,7 +385,8 @@ static void specdec__verify_top_k(specdec__add_residuals_function *residuals, co
 #define SPECDEC__VERIFIER(name) NULL /* left out */
 #endif
 
-/* Greedy: a child that equals the target's most probable token (of equals the lowest) is accepted. */
+/* Verifies a node's children greedily: a child that equals the target's most probable token (of equals the lowest) is
+   accepted. */
 static void specdec__verify_greedy(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                    specdec_verdict *verdict)
 {
