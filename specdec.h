@@ -47902,7 +47902,7 @@ static int32_t specdec__ngram_longest_run_after_token(const specdec__ngram *inde
 }
 
 /* Returns the index of a token in a list of continuations; -1: it is not listed. */
-static int specdec__ngram_find_item(const specdec__ngram_list *list, int32_t token)
+static int specdec__ngram_find_listed_token(const specdec__ngram_list *list, int32_t token)
 {
     int at = list->count - 1;
 
@@ -47913,7 +47913,7 @@ static int specdec__ngram_find_item(const specdec__ngram_list *list, int32_t tok
 
 /* Inserts a token into the newest stage of a list of continuations, which begins at item `from`, unless an earlier
    stage has the token. A stage keeps its SPECDEC__NGRAM_CHILDREN tokens of the largest weights, the largest first. */
-static void specdec__ngram_insert_item(specdec__ngram_list *list, int from, int32_t token, float weight)
+static void specdec__ngram_insert_listed_token(specdec__ngram_list *list, int from, int32_t token, float weight)
 {
     int at = list->count;
 
@@ -47953,14 +47953,14 @@ static void specdec__ngram_list_run_continuations(specdec__ngram *index, specdec
 
     for (; child >= 0 && scanned < SPECDEC__NGRAM_SCANNED_RUNS; child = index->runs[child].sibling, scanned++) {
         const specdec__ngram_run *next = &index->runs[child];
-        const int known = specdec__ngram_find_item(list, next->token);
+        const int known = specdec__ngram_find_listed_token(list, next->token);
 
         if (next->count <= 0 || (known >= 0 && known < from))
             continue;
         total += next->count;
         kinds++;
         most = specdec__max_int(most, next->count);
-        specdec__ngram_insert_item(list, from, next->token, (float)next->count);
+        specdec__ngram_insert_listed_token(list, from, next->token, (float)next->count);
     }
     if (from)
         evidence = SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT;
@@ -47981,11 +47981,11 @@ static void specdec__ngram_list_recycled_tokens(specdec__ngram_list *list, const
     int i, known;
 
     for (i = 0; i < SPECDEC__RECYCLE_TOKENS && row->share[i]; i++) {
-        known = specdec__ngram_find_item(list, row->tokens[i]);
+        known = specdec__ngram_find_listed_token(list, row->tokens[i]);
         if (row->tokens[i] == but || (known >= 0 && known < from))
             continue;
         sum += (float)row->share[i];
-        specdec__ngram_insert_item(list, from, row->tokens[i], (float)row->share[i]);
+        specdec__ngram_insert_listed_token(list, from, row->tokens[i], (float)row->share[i]);
     }
     specdec__ngram_end_stage(list, from, sum, trust + (from ? SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT : 0));
 }
@@ -48036,7 +48036,7 @@ static int specdec__ngram_update_trust(specdec__ngram *index, const specdec__ngr
     int k, at, best = 0, right = 0;
 
     specdec__ngram_list_continuations(index, &list, place);
-    at = specdec__ngram_find_item(&list, token);
+    at = specdec__ngram_find_listed_token(&list, token);
     for (k = 0; k < list.stage_count && !right; k++) {
         specdec__ngram_trust *trust = list.stages[k].trust;
 
@@ -49456,7 +49456,7 @@ SPECDEC__INLINE int specdec__row_sums_equal(double sum, double wanted, double al
 
 /* Makes a list of the row's top-p set from the blocks with the largest logits. Returns how many candidates; 0: the set
    has tokens of other blocks, or rounding decides whether it has. */
-static int specdec__row_list_top_p_set_of_blocks(const specdec__row *row)
+static int specdec__row_list_top_p_set_from_best_blocks(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
     const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS_BLOCKS, row->size / SPECDEC__ROW_BLOCK_TOKENS / 8);
@@ -49487,7 +49487,7 @@ static void specdec__row_list_top_p_set(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
     float *all = specdec__sampler_logits_row(items, row->size);
-    int i, count = specdec__row_list_top_p_set_of_blocks(row);
+    int i, count = specdec__row_list_top_p_set_from_best_blocks(row);
 
     if (!count) {
         for (i = 0; row->logits != all && i < row->size; i++)
@@ -49737,10 +49737,10 @@ typedef struct specdec__verified_tree {
                                 can be chosen, the others being -infinity */
 } specdec__verified_tree;
 
-/* A kind of drafter: a row of facts and functions. specdec__draft_NAME_kind writes the row of a kind into a struct of
-   zeros: the columns in which the kind differs from 0 and NULL. All functions but fill_tree may be NULL; the comment's
-   "NULL:" says what that means. Adding a kind takes a line in SPECDEC_DRAFTERS, its functions, and
-   specdec__draft_NAME_kind. In all functions `at` is the index of a sequence in the engine. */
+/* A kind of drafter: a row of facts and functions. specdec__draft_NAME_write_kind writes the row of a kind into a
+   struct of zeros: the columns in which the kind differs from 0 and NULL. All functions but fill_tree may be NULL; the
+   comment's "NULL:" says what that means. Adding a kind takes a line in SPECDEC_DRAFTERS, its functions, and
+   specdec__draft_NAME_write_kind. In all functions `at` is the index of a sequence in the engine. */
 typedef struct specdec__drafter_kind {
     size_t source;   /* offset in specdec_config of the specdec_source of its model; 0: it has no model */
     int optional;    /* 1: the kind can draft without that model, too */
@@ -50739,7 +50739,7 @@ static double specdec__levels_level_cost(const specdec__drafter *d, const specde
 }
 
 /* Sets the columns that all kinds of drafters have in common which draft level by level. */
-static void specdec__levels_kind(specdec__drafter_kind *kind)
+static void specdec__levels_write_kind(specdec__drafter_kind *kind)
 {
     kind->draws = 1;
     kind->fill_tree = specdec__levels_fill_tree;
@@ -51022,9 +51022,9 @@ static specdec__context *specdec__draft_model_context(specdec__drafter *d)
 }
 
 /* Writes the row of the kind of drafter that is a draft model: a model of its own, with a cache of its own. */
-static void specdec__draft_model_kind(specdec__drafter_kind *kind)
+static void specdec__draft_model_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, draft);
     kind->size = 8;
     kind->depth = 5;
@@ -51226,9 +51226,9 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
 }
 
 /* Writes the row of the kind of drafter that is a file of heads on the target's last hidden state. */
-static void specdec__draft_heads_kind(specdec__drafter_kind *kind)
+static void specdec__draft_heads_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, heads);
     kind->size = 8;
     kind->depth = 4;
@@ -51289,7 +51289,7 @@ static float *specdec__draft_layer_own_state(const specdec__draft_layer *m, int 
 }
 
 /* Returns the index of the pair that predicts the token behind the first `count` tokens of a sequence. */
-static int specdec__draft_layer_root_pair(const specdec__draft_layer *m, int count)
+static int specdec__draft_layer_index_of_root_pair(const specdec__draft_layer *m, int count)
 {
     return specdec__max_int(count - 2 + m->leading_pairs, 0);
 }
@@ -51342,7 +51342,7 @@ static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__view *view = &m->sequences[request->at].view;
-    const int root = specdec__draft_layer_root_pair(m, request->count);
+    const int root = specdec__draft_layer_index_of_root_pair(m, request->count);
     specdec_result result;
 
     (void)drafts;
@@ -51421,7 +51421,7 @@ static int specdec__draft_layer_can_draft(const specdec__drafter *d, int at, int
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
     const specdec__draft_pairs *t = &m->sequences[at];
-    const int root = specdec__draft_layer_root_pair(m, count);
+    const int root = specdec__draft_layer_index_of_root_pair(m, count);
 
     return count >= 2 - m->leading_pairs && t->from <= root && t->from + t->count > root;
 }
@@ -51555,9 +51555,9 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 
 /* Writes the row of the kind of drafter that is one layer with a cache of its own, which reads hidden states of the
    target (EAGLE-3). */
-static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
+static void specdec__draft_layer_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, heads);
     kind->size = 8;
     kind->depth = 4;
@@ -51571,10 +51571,10 @@ static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
 }
 
 /* Writes the row of the kind of drafter whose layer is the NextN block in the target's files; otherwise as
-   specdec__draft_layer_kind. */
-static void specdec__draft_mtp_kind(specdec__drafter_kind *kind)
+   specdec__draft_layer_write_kind. */
+static void specdec__draft_mtp_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__draft_layer_kind(kind);
+    specdec__draft_layer_write_kind(kind);
     kind->source = 0;
     kind->nextn = 1;
 }
@@ -51859,9 +51859,9 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
 }
 
 /* Writes the row of the kind of drafter that is an assistant: layers that read the target's cache. */
-static void specdec__draft_assistant_kind(specdec__drafter_kind *kind)
+static void specdec__draft_assistant_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, draft);
     kind->size = 8;
     kind->depth = 5;
@@ -52299,9 +52299,9 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
 }
 
 /* Writes the row of the kind of drafter that drafts the tokens of all levels in one forward pass. */
-static void specdec__draft_block_kind(specdec__drafter_kind *kind)
+static void specdec__draft_block_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, draft);
     kind->size = 16;
     kind->depth = 8;
@@ -52487,7 +52487,7 @@ static uint64_t specdec__draft_ngram_hash_vocabulary(const specdec__vocab *vocab
 }
 
 /* Writes the row of the kind of drafter that uses n-grams of the sequences and most probable tokens of the target. */
-static void specdec__draft_ngram_kind(specdec__drafter_kind *kind)
+static void specdec__draft_ngram_write_kind(specdec__drafter_kind *kind)
 {
     kind->size = 32;
     kind->depth = 12;
@@ -52531,7 +52531,7 @@ static specdec_result specdec__draft_forced_fill_tree(specdec__drafter *d, const
 }
 
 /* Writes the row of the kind of drafter that proposes the tokens which a constraint forces. */
-static void specdec__draft_forced_kind(specdec__drafter_kind *kind)
+static void specdec__draft_forced_write_kind(specdec__drafter_kind *kind)
 {
     kind->enabled_by = offsetof(specdec_config, constraints);
     kind->certain = 1;
@@ -52746,9 +52746,9 @@ static specdec_result specdec__draft_recall_init_first_level(specdec__draft_reca
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
     memset(&m->first_drafter.kind, 0, sizeof m->first_drafter.kind);
     if (model)
-        specdec__draft_model_kind(&m->first_drafter.kind);
+        specdec__draft_model_write_kind(&m->first_drafter.kind);
     else if (SPECDEC__NGRAMS)
-        specdec__draft_ngram_kind(&m->first_drafter.kind);
+        specdec__draft_ngram_write_kind(&m->first_drafter.kind);
     m->first_drafter.model = model;
     m->first_drafter.levels = SPECDEC_TREE_MAX_DEPTH;
     inner.capacity = size;
@@ -52790,7 +52790,7 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
 
 /* Writes the row of the kind of drafter on two levels: the target with a small cache drafts, and another drafter drafts
    for that. */
-static void specdec__draft_recall_kind(specdec__drafter_kind *kind)
+static void specdec__draft_recall_write_kind(specdec__drafter_kind *kind)
 {
     kind->source = offsetof(specdec_config, draft);
     kind->optional = 1;
@@ -52824,7 +52824,8 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__WITH_FORCED SPECDEC__CONSTRAINTS
 #define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
 
-/* A function specdec__draft_NAME_kind, which writes the columns of a drafter kind's row that differ from 0 and NULL. */
+/* A function specdec__draft_NAME_write_kind, which writes the columns of a drafter kind's row that differ from 0 and
+   NULL. */
 typedef void (*specdec__drafter_row)(specdec__drafter_kind *kind);
 
 /* The table of drafter kinds, in the order of specdec_drafting. A kind earlier in the list gets room in the tree first,
@@ -52833,15 +52834,16 @@ static const struct {
     const char *name; /* the name by which callers choose the kind */
     specdec__drafter_row row; /* writes the row of the kind; NULL: the kind is left out of this build */
 } specdec__drafter_list[SPECDEC__DRAFTER_KINDS] = {
-#define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? specdec__draft_##kind##_kind : NULL},
+#define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? specdec__draft_##kind##_write_kind : NULL},
     SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
 #undef SPECDEC__DRAFTER
 };
 
 /* The kinds of drafters whose models read the target's hidden states, by the way in which a model reads them. */
 static const specdec__drafter_row specdec__drafter_state_readers[] = {
-    NULL, SPECDEC__HEADS ? specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? specdec__draft_assistant_kind : NULL,
-    SPECDEC__HEADS ? specdec__draft_block_kind : NULL};
+    NULL, SPECDEC__HEADS ? specdec__draft_layer_write_kind : NULL,
+    SPECDEC__HEADS ? specdec__draft_assistant_write_kind : NULL,
+    SPECDEC__HEADS ? specdec__draft_block_write_kind : NULL};
 
 /* Writes the row of a kind of drafter to *kind. Returns 0 if there is none, else 1. */
 static int specdec__drafter_write_kind(specdec__drafter_kind *kind, specdec__drafter_row row)
@@ -55556,7 +55558,8 @@ SPECDEC__FOR_SIZE
 /* Reports tokens [from, from + n) of a sequence, which the last run has committed, to the drafters that need hidden
    states of the target. path (n): the tokens' nodes, counted from node `first`; row: index of the last token's hidden
    state among the rows of the run; -1: it is not there. A drafter whose cache is full may miss tokens. */
-static specdec_result specdec__engine_report_tokens(specdec *t, int from, int n, int first, const int *path, int row)
+static specdec_result specdec__engine_report_committed_tokens(specdec *t, int from, int n, int first, const int *path,
+                                                              int row)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
@@ -55577,14 +55580,14 @@ static specdec_result specdec__engine_report_tokens(specdec *t, int from, int n,
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
-/* Reports tokens [at, at + n) of the sequence `text` to the drafters, as specdec__engine_report_tokens does, once a
-   batch of the sequence's prompt is prefilled. */
-static specdec_result specdec__engine_report_batch(void *text, int at, int n)
+/* Reports tokens [at, at + n) of the sequence `text` to the drafters, as specdec__engine_report_committed_tokens does,
+   once a batch of the sequence's prompt is prefilled. */
+static specdec_result specdec__engine_report_prefilled_batch(void *text, int at, int n)
 {
     specdec *t = (specdec *)text;
     const specdec__context *c = &t->engine->target;
 
-    return specdec__engine_report_tokens(t, at, n, 0, NULL, c->wants_logits[n - 1] ? c->row_count - 1 : -1);
+    return specdec__engine_report_committed_tokens(t, at, n, 0, NULL, c->wants_logits[n - 1] ? c->row_count - 1 : -1);
 }
 
 /* Tells all drafters that a sequence is part of the next step. */
@@ -55609,7 +55612,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
 
     specdec__pipe_cancel_all_runs(e);
     specdec__engine_prepare_drafters(t);
-    committed.batch_done = specdec__engine_report_batch;
+    committed.batch_done = specdec__engine_report_prefilled_batch;
     committed.listener = t;
     e->row_0_sequence = NULL;
     e->pool.cancel = &t->cancel;
@@ -57397,8 +57400,8 @@ static void specdec__engine_verify_tree(specdec *t)
         else
             specdec__draft_commit_path(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
     specdec__engine_pass_logits_to_drafters(t, before);
-    specdec__engine_report_tokens(t, from, t->prefill_count + t->length, t->first, e->target.path,
-                                  t->length ? t->row + t->path[t->length - 1] : -1);
+    specdec__engine_report_committed_tokens(t, from, t->prefill_count + t->length, t->first, e->target.path,
+                                            t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
     t->stats.prefilled_tokens += t->prefill_count;
 }
@@ -57462,7 +57465,8 @@ static SPECDEC__NOINLINE void specdec__engine_record_costs(specdec__engine *e, i
 
 /* Counts a step in the statistics of a sequence in it. width: nodes of the run; seconds: time of the step; drafting,
    verifying: the parts of it before the run, and of the run. */
-static void specdec__engine_count_step(specdec *t, int width, double seconds, double drafting, double verifying)
+static void specdec__engine_count_step_in_statistics(specdec *t, int width, double seconds, double drafting,
+                                                     double verifying)
 {
     const int nodes = t->merged.tree.n;
     int i;
@@ -57570,7 +57574,8 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        specdec__engine_count_step(t, s->nodes, now - s->start, s->drafted - s->start, verified - s->drafted);
+        specdec__engine_count_step_in_statistics(t, s->nodes, now - s->start, s->drafted - s->start,
+                                                 verified - s->drafted);
         t->stats.steps_beside += e->async_drafting->active;
         specdec__engine_finish_step(t, now);
     }
@@ -60366,7 +60371,7 @@ static specdec_result specdec__draft_remote_init(specdec__drafter *d, const spec
 }
 
 /* A draft model on another rank. */
-static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
+static void specdec__draft_remote_write_kind(specdec__drafter_kind *kind)
 {
     kind->size = 8;
     kind->depth = 5;
@@ -60754,7 +60759,7 @@ static void specdec__cluster_drafter_kind(const specdec_config *c, specdec_draft
                                           specdec__drafter_kind *kind)
 {
     if (drafting == SPECDEC_DRAFT_MODEL && !c->cluster->rank && specdec__cluster_draft_rank(c->cluster))
-        specdec__drafter_write_kind(kind, specdec__draft_remote_kind);
+        specdec__drafter_write_kind(kind, specdec__draft_remote_write_kind);
 }
 
 /* Takes the memory of this rank's link and of rank 0's lane from the arena, and sets both up. */

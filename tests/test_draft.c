@@ -354,7 +354,7 @@ static void test_share_out(void)
 /* --- engines with lists of ours ------------------------------------------------------------------------------------- */
 
 enum { MODEL, NGRAM, ORACLE, LIAR, KINDS };
-static const specdec__drafter_row kinds[KINDS] = {specdec__draft_model_kind, specdec__draft_ngram_kind, oracle_kind, liar_kind};
+static const specdec__drafter_row kinds[KINDS] = {specdec__draft_model_write_kind, specdec__draft_ngram_write_kind, oracle_kind, liar_kind};
 
 static unsigned char *files[2];
 static size_t sizes[2];

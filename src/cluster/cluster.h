@@ -28,7 +28,7 @@ static void specdec__cluster_drafter_kind(const specdec_config *c, specdec_draft
                                           specdec__drafter_kind *kind)
 {
     if (drafting == SPECDEC_DRAFT_MODEL && !c->cluster->rank && specdec__cluster_draft_rank(c->cluster))
-        specdec__drafter_write_kind(kind, specdec__draft_remote_kind);
+        specdec__drafter_write_kind(kind, specdec__draft_remote_write_kind);
 }
 
 /* Takes the memory of this rank's link and of rank 0's lane from the arena, and sets both up. */

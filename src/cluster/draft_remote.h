@@ -271,7 +271,7 @@ static specdec_result specdec__draft_remote_init(specdec__drafter *d, const spec
 }
 
 /* A draft model on another rank. */
-static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
+static void specdec__draft_remote_write_kind(specdec__drafter_kind *kind)
 {
     kind->size = 8;
     kind->depth = 5;

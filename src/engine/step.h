@@ -555,8 +555,8 @@ static void specdec__engine_verify_tree(specdec *t)
         else
             specdec__draft_commit_path(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
     specdec__engine_pass_logits_to_drafters(t, before);
-    specdec__engine_report_tokens(t, from, t->prefill_count + t->length, t->first, e->target.path,
-                                  t->length ? t->row + t->path[t->length - 1] : -1);
+    specdec__engine_report_committed_tokens(t, from, t->prefill_count + t->length, t->first, e->target.path,
+                                            t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
     t->stats.prefilled_tokens += t->prefill_count;
 }
@@ -620,7 +620,8 @@ static SPECDEC__NOINLINE void specdec__engine_record_costs(specdec__engine *e, i
 
 /* Counts a step in the statistics of a sequence in it. width: nodes of the run; seconds: time of the step; drafting,
    verifying: the parts of it before the run, and of the run. */
-static void specdec__engine_count_step(specdec *t, int width, double seconds, double drafting, double verifying)
+static void specdec__engine_count_step_in_statistics(specdec *t, int width, double seconds, double drafting,
+                                                     double verifying)
 {
     const int nodes = t->merged.tree.n;
     int i;
@@ -728,7 +729,8 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        specdec__engine_count_step(t, s->nodes, now - s->start, s->drafted - s->start, verified - s->drafted);
+        specdec__engine_count_step_in_statistics(t, s->nodes, now - s->start, s->drafted - s->start,
+                                                 verified - s->drafted);
         t->stats.steps_beside += e->async_drafting->active;
         specdec__engine_finish_step(t, now);
     }

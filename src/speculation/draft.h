@@ -138,10 +138,10 @@ typedef struct specdec__verified_tree {
                                 can be chosen, the others being -infinity */
 } specdec__verified_tree;
 
-/* A kind of drafter: a row of facts and functions. specdec__draft_NAME_kind writes the row of a kind into a struct of
-   zeros: the columns in which the kind differs from 0 and NULL. All functions but fill_tree may be NULL; the comment's
-   "NULL:" says what that means. Adding a kind takes a line in SPECDEC_DRAFTERS, its functions, and
-   specdec__draft_NAME_kind. In all functions `at` is the index of a sequence in the engine. */
+/* A kind of drafter: a row of facts and functions. specdec__draft_NAME_write_kind writes the row of a kind into a
+   struct of zeros: the columns in which the kind differs from 0 and NULL. All functions but fill_tree may be NULL; the
+   comment's "NULL:" says what that means. Adding a kind takes a line in SPECDEC_DRAFTERS, its functions, and
+   specdec__draft_NAME_write_kind. In all functions `at` is the index of a sequence in the engine. */
 typedef struct specdec__drafter_kind {
     size_t source;   /* offset in specdec_config of the specdec_source of its model; 0: it has no model */
     int optional;    /* 1: the kind can draft without that model, too */

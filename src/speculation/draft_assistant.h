@@ -292,9 +292,9 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
 }
 
 /* Writes the row of the kind of drafter that is an assistant: layers that read the target's cache. */
-static void specdec__draft_assistant_kind(specdec__drafter_kind *kind)
+static void specdec__draft_assistant_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, draft);
     kind->size = 8;
     kind->depth = 5;

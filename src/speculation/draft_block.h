@@ -443,9 +443,9 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
 }
 
 /* Writes the row of the kind of drafter that drafts the tokens of all levels in one forward pass. */
-static void specdec__draft_block_kind(specdec__drafter_kind *kind)
+static void specdec__draft_block_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, draft);
     kind->size = 16;
     kind->depth = 8;

@@ -33,7 +33,7 @@ static specdec_result specdec__draft_forced_fill_tree(specdec__drafter *d, const
 }
 
 /* Writes the row of the kind of drafter that proposes the tokens which a constraint forces. */
-static void specdec__draft_forced_kind(specdec__drafter_kind *kind)
+static void specdec__draft_forced_write_kind(specdec__drafter_kind *kind)
 {
     kind->enabled_by = offsetof(specdec_config, constraints);
     kind->certain = 1;

@@ -192,9 +192,9 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
 }
 
 /* Writes the row of the kind of drafter that is a file of heads on the target's last hidden state. */
-static void specdec__draft_heads_kind(specdec__drafter_kind *kind)
+static void specdec__draft_heads_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, heads);
     kind->size = 8;
     kind->depth = 4;

@@ -56,7 +56,7 @@ static float *specdec__draft_layer_own_state(const specdec__draft_layer *m, int 
 }
 
 /* Returns the index of the pair that predicts the token behind the first `count` tokens of a sequence. */
-static int specdec__draft_layer_root_pair(const specdec__draft_layer *m, int count)
+static int specdec__draft_layer_index_of_root_pair(const specdec__draft_layer *m, int count)
 {
     return specdec__max_int(count - 2 + m->leading_pairs, 0);
 }
@@ -109,7 +109,7 @@ static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__view *view = &m->sequences[request->at].view;
-    const int root = specdec__draft_layer_root_pair(m, request->count);
+    const int root = specdec__draft_layer_index_of_root_pair(m, request->count);
     specdec_result result;
 
     (void)drafts;
@@ -188,7 +188,7 @@ static int specdec__draft_layer_can_draft(const specdec__drafter *d, int at, int
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
     const specdec__draft_pairs *t = &m->sequences[at];
-    const int root = specdec__draft_layer_root_pair(m, count);
+    const int root = specdec__draft_layer_index_of_root_pair(m, count);
 
     return count >= 2 - m->leading_pairs && t->from <= root && t->from + t->count > root;
 }
@@ -322,9 +322,9 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 
 /* Writes the row of the kind of drafter that is one layer with a cache of its own, which reads hidden states of the
    target (EAGLE-3). */
-static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
+static void specdec__draft_layer_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, heads);
     kind->size = 8;
     kind->depth = 4;
@@ -338,10 +338,10 @@ static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
 }
 
 /* Writes the row of the kind of drafter whose layer is the NextN block in the target's files; otherwise as
-   specdec__draft_layer_kind. */
-static void specdec__draft_mtp_kind(specdec__drafter_kind *kind)
+   specdec__draft_layer_write_kind. */
+static void specdec__draft_mtp_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__draft_layer_kind(kind);
+    specdec__draft_layer_write_kind(kind);
     kind->source = 0;
     kind->nextn = 1;
 }

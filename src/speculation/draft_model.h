@@ -255,9 +255,9 @@ static specdec__context *specdec__draft_model_context(specdec__drafter *d)
 }
 
 /* Writes the row of the kind of drafter that is a draft model: a model of its own, with a cache of its own. */
-static void specdec__draft_model_kind(specdec__drafter_kind *kind)
+static void specdec__draft_model_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, draft);
     kind->size = 8;
     kind->depth = 5;

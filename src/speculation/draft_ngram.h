@@ -178,7 +178,7 @@ static uint64_t specdec__draft_ngram_hash_vocabulary(const specdec__vocab *vocab
 }
 
 /* Writes the row of the kind of drafter that uses n-grams of the sequences and most probable tokens of the target. */
-static void specdec__draft_ngram_kind(specdec__drafter_kind *kind)
+static void specdec__draft_ngram_write_kind(specdec__drafter_kind *kind)
 {
     kind->size = 32;
     kind->depth = 12;

@@ -215,9 +215,9 @@ static specdec_result specdec__draft_recall_init_first_level(specdec__draft_reca
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
     memset(&m->first_drafter.kind, 0, sizeof m->first_drafter.kind);
     if (model)
-        specdec__draft_model_kind(&m->first_drafter.kind);
+        specdec__draft_model_write_kind(&m->first_drafter.kind);
     else if (SPECDEC__NGRAMS)
-        specdec__draft_ngram_kind(&m->first_drafter.kind);
+        specdec__draft_ngram_write_kind(&m->first_drafter.kind);
     m->first_drafter.model = model;
     m->first_drafter.levels = SPECDEC_TREE_MAX_DEPTH;
     inner.capacity = size;
@@ -259,7 +259,7 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
 
 /* Writes the row of the kind of drafter on two levels: the target with a small cache drafts, and another drafter drafts
    for that. */
-static void specdec__draft_recall_kind(specdec__drafter_kind *kind)
+static void specdec__draft_recall_write_kind(specdec__drafter_kind *kind)
 {
     kind->source = offsetof(specdec_config, draft);
     kind->optional = 1;

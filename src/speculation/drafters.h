@@ -24,7 +24,8 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__WITH_FORCED SPECDEC__CONSTRAINTS
 #define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
 
-/* A function specdec__draft_NAME_kind, which writes the columns of a drafter kind's row that differ from 0 and NULL. */
+/* A function specdec__draft_NAME_write_kind, which writes the columns of a drafter kind's row that differ from 0 and
+   NULL. */
 typedef void (*specdec__drafter_row)(specdec__drafter_kind *kind);
 
 /* The table of drafter kinds, in the order of specdec_drafting. A kind earlier in the list gets room in the tree first,
@@ -33,15 +34,16 @@ static const struct {
     const char *name; /* the name by which callers choose the kind */
     specdec__drafter_row row; /* writes the row of the kind; NULL: the kind is left out of this build */
 } specdec__drafter_list[SPECDEC__DRAFTER_KINDS] = {
-#define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? specdec__draft_##kind##_kind : NULL},
+#define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? specdec__draft_##kind##_write_kind : NULL},
     SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
 #undef SPECDEC__DRAFTER
 };
 
 /* The kinds of drafters whose models read the target's hidden states, by the way in which a model reads them. */
 static const specdec__drafter_row specdec__drafter_state_readers[] = {
-    NULL, SPECDEC__HEADS ? specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? specdec__draft_assistant_kind : NULL,
-    SPECDEC__HEADS ? specdec__draft_block_kind : NULL};
+    NULL, SPECDEC__HEADS ? specdec__draft_layer_write_kind : NULL,
+    SPECDEC__HEADS ? specdec__draft_assistant_write_kind : NULL,
+    SPECDEC__HEADS ? specdec__draft_block_write_kind : NULL};
 
 /* Writes the row of a kind of drafter to *kind. Returns 0 if there is none, else 1. */
 static int specdec__drafter_write_kind(specdec__drafter_kind *kind, specdec__drafter_row row)

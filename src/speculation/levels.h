@@ -512,7 +512,7 @@ static double specdec__levels_level_cost(const specdec__drafter *d, const specde
 }
 
 /* Sets the columns that all kinds of drafters have in common which draft level by level. */
-static void specdec__levels_kind(specdec__drafter_kind *kind)
+static void specdec__levels_write_kind(specdec__drafter_kind *kind)
 {
     kind->draws = 1;
     kind->fill_tree = specdec__levels_fill_tree;

@@ -541,7 +541,7 @@ static int32_t specdec__ngram_longest_run_after_token(const specdec__ngram *inde
 }
 
 /* Returns the index of a token in a list of continuations; -1: it is not listed. */
-static int specdec__ngram_find_item(const specdec__ngram_list *list, int32_t token)
+static int specdec__ngram_find_listed_token(const specdec__ngram_list *list, int32_t token)
 {
     int at = list->count - 1;
 
@@ -552,7 +552,7 @@ static int specdec__ngram_find_item(const specdec__ngram_list *list, int32_t tok
 
 /* Inserts a token into the newest stage of a list of continuations, which begins at item `from`, unless an earlier
    stage has the token. A stage keeps its SPECDEC__NGRAM_CHILDREN tokens of the largest weights, the largest first. */
-static void specdec__ngram_insert_item(specdec__ngram_list *list, int from, int32_t token, float weight)
+static void specdec__ngram_insert_listed_token(specdec__ngram_list *list, int from, int32_t token, float weight)
 {
     int at = list->count;
 
@@ -592,14 +592,14 @@ static void specdec__ngram_list_run_continuations(specdec__ngram *index, specdec
 
     for (; child >= 0 && scanned < SPECDEC__NGRAM_SCANNED_RUNS; child = index->runs[child].sibling, scanned++) {
         const specdec__ngram_run *next = &index->runs[child];
-        const int known = specdec__ngram_find_item(list, next->token);
+        const int known = specdec__ngram_find_listed_token(list, next->token);
 
         if (next->count <= 0 || (known >= 0 && known < from))
             continue;
         total += next->count;
         kinds++;
         most = specdec__max_int(most, next->count);
-        specdec__ngram_insert_item(list, from, next->token, (float)next->count);
+        specdec__ngram_insert_listed_token(list, from, next->token, (float)next->count);
     }
     if (from)
         evidence = SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT;
@@ -620,11 +620,11 @@ static void specdec__ngram_list_recycled_tokens(specdec__ngram_list *list, const
     int i, known;
 
     for (i = 0; i < SPECDEC__RECYCLE_TOKENS && row->share[i]; i++) {
-        known = specdec__ngram_find_item(list, row->tokens[i]);
+        known = specdec__ngram_find_listed_token(list, row->tokens[i]);
         if (row->tokens[i] == but || (known >= 0 && known < from))
             continue;
         sum += (float)row->share[i];
-        specdec__ngram_insert_item(list, from, row->tokens[i], (float)row->share[i]);
+        specdec__ngram_insert_listed_token(list, from, row->tokens[i], (float)row->share[i]);
     }
     specdec__ngram_end_stage(list, from, sum, trust + (from ? SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT : 0));
 }
@@ -675,7 +675,7 @@ static int specdec__ngram_update_trust(specdec__ngram *index, const specdec__ngr
     int k, at, best = 0, right = 0;
 
     specdec__ngram_list_continuations(index, &list, place);
-    at = specdec__ngram_find_item(&list, token);
+    at = specdec__ngram_find_listed_token(&list, token);
     for (k = 0; k < list.stage_count && !right; k++) {
         specdec__ngram_trust *trust = list.stages[k].trust;
 

@@ -209,7 +209,7 @@ SPECDEC__INLINE int specdec__row_sums_equal(double sum, double wanted, double al
 
 /* Makes a list of the row's top-p set from the blocks with the largest logits. Returns how many candidates; 0: the set
    has tokens of other blocks, or rounding decides whether it has. */
-static int specdec__row_list_top_p_set_of_blocks(const specdec__row *row)
+static int specdec__row_list_top_p_set_from_best_blocks(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
     const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS_BLOCKS, row->size / SPECDEC__ROW_BLOCK_TOKENS / 8);
@@ -240,7 +240,7 @@ static void specdec__row_list_top_p_set(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
     float *all = specdec__sampler_logits_row(items, row->size);
-    int i, count = specdec__row_list_top_p_set_of_blocks(row);
+    int i, count = specdec__row_list_top_p_set_from_best_blocks(row);
 
     if (!count) {
         for (i = 0; row->logits != all && i < row->size; i++)
