@@ -44845,26 +44845,27 @@ SPECDEC__FOR_SPEED
  * >>speculation/heads: runs heads that predict the next tokens from a hidden state of the target, level by level.
  * ================================================================================================================== */
 
-/* A file of heads, with the buffers of a level of a tree. */
+/* A file of heads, which predict the next tokens from a hidden state of the target, with the buffers of one level of a
+   tree. */
 typedef struct specdec__heads {
-    float blend;              /* factor of a token's table row that is added to a state */
-    float *input;             /* (most, stride of the wider of embedding and states): the input rows of a level */
-    float *inner;             /* (most, stride of states): the states that the level computes */
-    float *table;             /* (threads, inner): scratch: a row of the table of tokens */
+    float blend;              /* factor of a token's row of the table that is added to a hidden state */
+    float *input;             /* (most, stride of the wider of embedding and states): the input rows of the level */
+    float *inner;             /* (most, stride of states): the states that the head of the level computes */
+    float *table;             /* (threads, inner): scratch: one unpacked row of the table of tokens */
     float *ones;              /* (inner): 1 each, as the other factor of gated activations */
-    float *logits;            /* (most, output rows) */
-    /* the level under way */
-    int level, n;             /* its number, which is that of its head; its rows */
-    const int32_t *tokens;    /* (n): the token behind which each row predicts */
-    specdec__context context; /* of this, only what products with matrices need */
+    float *logits;            /* (most, output rows): the logits of each row */
+    /* the level that is being run */
+    int level, n;             /* number of the level, which is that of its head; number of its rows */
+    const int32_t *tokens;    /* (n): the tokens behind which the rows predict */
+    specdec__context context; /* a context of which only what products with matrices need is set */
 } specdec__heads;
 
 SPECDEC__FOR_SIZE
 
-/* Logits of a row, one a token; the same number for all heads. */
+/* Returns how many logits a row has, one a token. All heads have the same number. */
 static int specdec__heads_output_rows(const specdec__model *m) { return m->id_count ? m->id_count : m->vocab_size; }
 
-/* Takes the buffers for levels of at most `most` rows from an arena. */
+/* Takes the buffers of a level of at most `most` rows from an arena. */
 static void specdec__heads_init(specdec__heads *h, const specdec__model *model, const specdec__context *target,
                                 int threads, int most, specdec__arena *arena)
 {
@@ -44892,13 +44893,13 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
         h->ones[i] = 1;
 }
 
-/* Floats of a row of a level's input. */
+/* Returns how many floats an input row of a level has. */
 static int specdec__heads_input_width(const specdec__model *m, int level)
 {
     return level && m->speculator->chained ? m->feed_forward : m->embedding;
 }
 
-/* A thread's part of turning products into a level's states. */
+/* Computes one thread's part of a level's states from the products with the head's matrices. */
 static void specdec__heads_compute_states(specdec__heads *h, int thread)
 {
     const specdec__context *c = &h->context;
@@ -44925,7 +44926,7 @@ static void specdec__heads_compute_states(specdec__heads *h, int thread)
     }
 }
 
-/* A thread's part of a level: products, states, logits. */
+/* Computes one thread's part of a level: products, states and logits. */
 static void specdec__heads_worker(void *argument, int thread)
 {
     specdec__heads *h = (specdec__heads *)argument;
@@ -44955,8 +44956,8 @@ static void specdec__heads_worker(void *argument, int thread)
 
 SPECDEC__FOR_SPEED
 
-/* Runs head number `level` on n rows of h->input behind tokens[n]: writes states to h->inner, logits to h->logits. The
-   input of level 0 is normalised first where the file says so. */
+/* Runs the head number `level` on the n rows of h->input, behind tokens[n]. States go to h->inner, logits to h->logits.
+   Where the file says so, the input of level 0 is normalised first. */
 static specdec_result specdec__heads_run_level(specdec__heads *h, int level, const int32_t *tokens, int n,
                                                specdec_error *error)
 {
@@ -44982,9 +44983,9 @@ static specdec_result specdec__heads_run_level(specdec__heads *h, int level, con
  *     function of (seed, position, token).
  * ================================================================================================================== */
 
-#define SPECDEC__SAMPLE_LARGEST 3.40282347e38f /* the largest float */
+#define SPECDEC__SAMPLE_LARGEST_FLOAT 3.40282347e38f /* the largest float */
 
-/* Members of specdec_sampling that files and messages hold as words of 32 bits: X(member, words). */
+/* Members of specdec_sampling that files and messages of a cluster hold as words of 32 bits: X(member, words). */
 #define SPECDEC__SAMPLE_MEMBERS(X) \
     X(frequency_penalty, 1) X(presence_penalty, 1) X(dry_multiplier, 1) X(dry_base, 1) X(dry_allowed_length, 1) \
     X(dry_window, 1) X(dry_breakers, 4) X(top_n_sigma, 1) X(typical_p, 1) X(xtc_probability, 1) X(xtc_threshold, 1) \
@@ -44995,8 +44996,8 @@ enum { SPECDEC__SAMPLE_WORDS = SPECDEC__SAMPLE_MEMBERS(SPECDEC__SAMPLE_MEMBER) }
 
 SPECDEC__FOR_SIZE
 
-/* Copies the listed members of *s to word[SPECDEC__SAMPLE_WORDS], or back (loads 1). Strings become little-endian
-   words, so that their bytes are the same on all machines. */
+/* Copies the listed members of *s to word[SPECDEC__SAMPLE_WORDS], or, loads 1, from there to *s. Strings become
+   little-endian words, so that their bytes are the same on all machines. */
 static SPECDEC__UNUSED void specdec__sample_convert_words(specdec_sampling *s, uint32_t *word, int loads)
 {
     static const struct {
@@ -45025,7 +45026,8 @@ static SPECDEC__UNUSED void specdec__sample_convert_words(specdec_sampling *s, u
 
 SPECDEC__FOR_SPEED
 
-/* The part of the noise that depends on seed and position only; the same for all tokens of a row. */
+/* Returns the part of the noise that depends on seed and position only: it is the same for all tokens of a row of
+   logits. */
 SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
 {
     uint64_t key = specdec__mix_bits(seed + 0x9e3779b97f4a7c15u);
@@ -45033,14 +45035,15 @@ SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t posit
     return specdec__mix_bits(key ^ specdec__mix_bits(position * 0xd1342543de82ef95u + 0x632be59bd9b4e019u));
 }
 
-/* 32 random bits, a function of (seed, position, token) that is the same on all machines. Token ids are below 2^31;
-   uniform numbers use the ids above. */
-static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position, uint32_t token)
+/* Returns 32 random bits, a function of (seed, position, token) that is the same on all machines. Token ids are below
+   2^31; uniform random numbers use the ids above. */
+static SPECDEC__UNUSED uint32_t specdec__noise_bits(uint64_t seed, uint64_t position, uint32_t token)
 {
     return (uint32_t)(specdec__noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
 }
 
-/* -log(-log(u)) with u = (bits + 1) / (2^32 + 1): in [-3.1, SPECDEC__NOISE_MAXIMUM]. Works on 1 - u near 1. */
+/* Turns 32 random bits into Gumbel noise: -log(-log(u)) with u = (bits + 1) / (2^32 + 1), in [-3.1,
+   SPECDEC__NOISE_MAXIMUM]. Near u = 1 it is computed from 1 - u. */
 static float specdec__sample_gumbel_of_bits(uint32_t bits)
 {
     const float unit = 2.32830644e-10f; /* 2^-32 */
@@ -45065,14 +45068,14 @@ double specdec_uniform_next(specdec_uniform *source)
     return ((double)(bits >> 12) + 0.5) * (1.0 / 4503599627370496.0); /* 2^52 */
 }
 
-/* Whether candidate a comes before b: the higher logit first, then the lower token. */
+/* Returns whether candidate a comes before b: the higher logit comes first, of equal logits the lower token. */
 SPECDEC__INLINE int specdec__sample_comes_before(specdec_candidate a, specdec_candidate b)
 {
     return a.logit > b.logit || (!(a.logit < b.logit) && a.token < b.token);
 }
 
-/* Whether candidate a comes before b: as specdec__sample_comes_before, or, with a center, the logit nearer to it first.
-   */
+/* Returns whether candidate a comes before b: as specdec__sample_comes_before, or, with a center, the logit nearer to
+   it comes first. */
 SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidate a, specdec_candidate b)
 {
     float from_a, from_b;
@@ -45086,8 +45089,8 @@ SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidat
 
 SPECDEC__HEAP(specdec__sample_sink, specdec_candidate, float, specdec__sample_nearer)
 
-/* Brings the first k of items (count) by specdec__sample_nearer to the front, sorted; 0 < k <= count. O(count) for
-   small k. */
+/* Moves the first k of items (count), in the order of specdec__sample_nearer, to the front, sorted; 0 < k <= count.
+   O(count) for small k. */
 static void specdec__sample_select_first(const float *center, specdec_candidate *items, int count, int k)
 {
     specdec_candidate moving;
@@ -45111,15 +45114,16 @@ static void specdec__sample_select_first(const float *center, specdec_candidate 
     }
 }
 
-/* A logit that can be compared: NaN becomes -infinity, +infinity the largest float. */
+/* Returns a logit that can be compared: NaN becomes -infinity, +infinity the largest float. */
 SPECDEC__INLINE float specdec__sample_clean_logit(float logit)
 {
-    if (!(logit >= -SPECDEC__SAMPLE_LARGEST))
+    if (!(logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
         return specdec__float_from_bits(0xff800000u);
-    return logit > SPECDEC__SAMPLE_LARGEST ? SPECDEC__SAMPLE_LARGEST : logit;
+    return logit > SPECDEC__SAMPLE_LARGEST_FLOAT ? SPECDEC__SAMPLE_LARGEST_FLOAT : logit;
 }
 
-/* Inserts a candidate into the sorted list best[held], of which the k best are kept. Returns the new count. */
+/* Inserts a candidate into the sorted list best[held], of which the k best candidates are kept. Returns the new number
+   of candidates. */
 static int specdec__sample_insert_best(specdec_candidate *best, int held, int k, specdec_candidate candidate)
 {
     int at = held < k ? held : k - 1;
@@ -45132,18 +45136,18 @@ static int specdec__sample_insert_best(specdec_candidate *best, int held, int k,
     return held < k ? held + 1 : held;
 }
 
-/* The most Gumbel noise that numbers beginning with these random bits can give: ln 2 (rounded up to 710/1024, so that
-   the product is exact) for each leading 1 bit, and once more. */
+/* Returns the largest Gumbel noise that 32 random bits which begin with these bits can give: ln 2 (rounded up to
+   710/1024, so that the product is exact) for each leading 1 bit, and once more. */
 SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
 {
     return (float)((__builtin_clz(~bits | 1u) + 1) * 710) * 0.0009765625f;
 }
 
-/* Adds Gumbel noise to a candidate and puts it into best[held], the list of the k best. row: the position's row of
-   noise. A candidate is passed over only when no noise, or none that its leading random bits allow, could lift it to
-   the k-th best: so the result is exact. Returns how many are held. */
-static int specdec__sample_try_candidate(specdec_candidate *best, int held, int k, specdec_candidate candidate,
-                                         uint64_t row)
+/* Adds Gumbel noise to a candidate's logit and puts the candidate into best[held], the list of the k best. row: the
+   position's row of noise. A candidate is passed over only where no noise, or none that its leading random bits allow,
+   could lift it to the k best: so the result is exact. Returns the new number of candidates in the list. */
+static int specdec__sample_insert_with_noise(specdec_candidate *best, int held, int k, specdec_candidate candidate,
+                                             uint64_t row)
 {
     float worst = held == k ? best[k - 1].logit : specdec__float_from_bits(0xff800000u);
     uint32_t bits;
@@ -45166,14 +45170,15 @@ int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint
     if (!candidates || !candidates->items || !best || k < 1)
         return 0;
     for (i = 0; i < candidates->count && !candidates->greedy; i++)
-        held = specdec__sample_try_candidate(best, held, k, candidates->items[i], row);
+        held = specdec__sample_insert_with_noise(best, held, k, candidates->items[i], row);
     for (i = 0; i < candidates->count && candidates->greedy; i++)
         if (held < k || candidates->items[i].logit >= best[k - 1].logit)
             held = specdec__sample_insert_best(best, held, k, candidates->items[i]);
     return held;
 }
 
-/* The token that (seed, position) chooses among candidates; the best one if they are greedy. */
+/* Returns the token that the noise of (seed, position) chooses among candidates; the best candidate if they are
+   greedy. */
 static SPECDEC__UNUSED int32_t specdec__sample_choose_token(const specdec_candidates *candidates, uint64_t seed,
                                                             uint64_t position)
 {
@@ -45185,8 +45190,8 @@ static SPECDEC__UNUSED int32_t specdec__sample_choose_token(const specdec_candid
 }
 
 /* Writes the k best tokens of a row of logits (vocab) to `best`, best first, without memory for a list: as samplers at
-   temperature 0 without penalties, but logits are not shifted. Groups of tokens that cannot be among them are skipped.
-   Returns how many. */
+   temperature 0 without penalties, but logits are not shifted. Blocks of tokens that cannot be among the best are
+   skipped. Returns how many it writes. */
 static SPECDEC__UNUSED int specdec__sample_best_tokens(const specdec__kernels *kernels, const float *logits, int vocab,
                                                        int k, specdec_candidate *best)
 {
@@ -45246,26 +45251,30 @@ specdec_result specdec_sample_distribution(const specdec_candidates *candidates,
  * the order of the list.
  * ================================================================================================================== */
 
-#define SPECDEC__SAMPLE_PENALTY_WINDOW   64   /* tokens of repetition_window when the caller leaves it 0 */
-#define SPECDEC__SAMPLE_SORTED_FIRST  64   /* candidates sorted first for a top-p set; then 8 times more, and so on */
-#define SPECDEC__SAMPLE_DRY_LONGEST   1024 /* DRY: tokens of a repetition that are counted, at most */
-#define SPECDEC__SAMPLE_XTC_DECISION 0x7fffffffu /* XTC's index among the uniform numbers of a position */
-#define SPECDEC__SAMPLER_CHAIN_LENGTH   16   /* samplers of a chain, at most */
+#define SPECDEC__SAMPLE_PENALTY_WINDOW   64   /* tokens that penalties look back on when the caller leaves
+                                                 repetition_window 0 */
+#define SPECDEC__SAMPLE_SORTED_FIRST  64   /* candidates that are sorted first for a top-p set; then 8 times as many,
+                                              and so on */
+#define SPECDEC__SAMPLE_DRY_MAX_TOKENS   1024 /* DRY: tokens of a repetition that raise the penalty, at most */
+#define SPECDEC__SAMPLE_XTC_NUMBER_INDEX 0x7fffffffu /* index of XTC's random number among the uniform numbers of a
+                                                    position */
+#define SPECDEC__SAMPLER_CHAIN_LENGTH   16   /* samplers that a sampler chain has, at most */
 #define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* mirostat's index in specdec__samplers */
 
-/* The arguments of samplers, besides the candidates. */
+/* The arguments of a sampler, besides the candidates or logits. */
 typedef struct specdec__sampler_input {
-    const specdec_sampling *sampling;
-    const specdec__vocab *vocab; /* for the characters of tokens, which end repetitions; NULL: none end them */
+    const specdec_sampling *sampling;  /* the settings of sampling */
+    const specdec__vocab *vocab; /* the vocabulary, for DRY: some characters in tokens end repetitions; NULL: none do */
     int size;                    /* logits of a row: tokens of the vocabulary */
-    const int32_t *recent;       /* (recent_count): the sequence before the row */
-    int recent_count;
-    float surprise;              /* mirostat: bits of surprise that a kept token has, at most; 0: as at the beginning */
+    const int32_t *recent;       /* (recent_count): the tokens of the sequence before the row */
+    int recent_count;            /* number of these tokens */
+    float surprise;              /* mirostat: bits of surprise that a kept token has, at most; 0: the limit at an
+                                    answer's begin */
 } specdec__sampler_input;
 
 SPECDEC__FOR_SIZE
 
-/* The value of a setting, or `otherwise` (its default) where it is not above 0. */
+/* Returns the value of a setting, or `otherwise`, its default, if the setting is not above 0. */
 SPECDEC__INLINE float specdec__sampler_or_default(float value, float otherwise)
 {
     return value > 0.0f ? value : otherwise;
@@ -45273,7 +45282,7 @@ SPECDEC__INLINE float specdec__sampler_or_default(float value, float otherwise)
 
 /* --- samplers that change a row (size) of logits ----------------------------------------------------------------- */
 
-/* Whether the settings switch repetition, frequency or presence penalties on. */
+/* Returns whether the settings switch repetition, frequency or presence penalties on. */
 static int specdec__sampler_penalties_on(const specdec_sampling *s)
 {
     return (s->repetition_penalty > 0.0f && (s->repetition_penalty < 1.0f || s->repetition_penalty > 1.0f)) ||
@@ -45281,7 +45290,7 @@ static int specdec__sampler_penalties_on(const specdec_sampling *s)
            s->presence_penalty > 0.0f;
 }
 
-/* A token's logit after the penalties for `times` occurrences of it in the window. */
+/* Returns a token's logit after the penalties for `times` occurrences of the token in the window. */
 static float specdec__sampler_penalise_logit(const specdec_sampling *s, float logit, int32_t times)
 {
     const float penalty = specdec__sampler_or_default(s->repetition_penalty, 1.0f);
@@ -45291,8 +45300,8 @@ static float specdec__sampler_penalise_logit(const specdec_sampling *s, float lo
     return taken < 0.0f || taken > 0.0f ? specdec__sample_clean_logit(logit - taken) : logit;
 }
 
-/* Subtracts repetition, frequency and presence penalties from the row's logits of tokens in the window. marks (size):
-   counters of tokens, scratch. */
+/* Subtracts repetition, frequency and presence penalties from the logits, in a row (size), of tokens that occur in the
+   window. marks (size): scratch for counting tokens. */
 static void specdec__sampler_alter_by_penalties(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const int window = in->sampling->repetition_window ? in->sampling->repetition_window
@@ -45317,10 +45326,10 @@ static void specdec__sampler_alter_by_penalties(const specdec__sampler_input *in
         }
 }
 
-/* Whether the settings switch DRY on. */
+/* Returns whether the settings switch DRY on. */
 static int specdec__sampler_dry_on(const specdec_sampling *s) { return s->dry_multiplier > 0.0f; }
 
-/* Whether a token has one of the characters that end a repetition. */
+/* DRY: returns whether a token has one of the characters that end a repetition. */
 static int specdec__sampler_breaks_repetition(const specdec__sampler_input *in, int32_t token)
 {
     const char *breakers = in->sampling->dry_breakers[0] ? in->sampling->dry_breakers : "\n:\"*";
@@ -45340,19 +45349,20 @@ static int specdec__sampler_breaks_repetition(const specdec__sampler_input *in, 
     return 0;
 }
 
-/* DRY: tokens of the longest repetition whose penalty is finite. allowed: tokens of a repetition without penalty. */
-static int specdec__sampler_dry_longest(const specdec_sampling *s, int allowed)
+/* DRY: returns the number of tokens of the longest repetition whose penalty is a finite float. allowed: tokens of a
+   repetition without penalty. */
+static int specdec__sampler_dry_max_length(const specdec_sampling *s, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or_default(s->dry_base, 1.75f));
     const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f;
 
-    return most > 0.0f && most < (float)(SPECDEC__SAMPLE_DRY_LONGEST - 1)
-               ? specdec__min_int(allowed, SPECDEC__SAMPLE_DRY_LONGEST) + 1 + (int)most
-               : specdec__max_int(allowed, SPECDEC__SAMPLE_DRY_LONGEST);
+    return most > 0.0f && most < (float)(SPECDEC__SAMPLE_DRY_MAX_TOKENS - 1)
+               ? specdec__min_int(allowed, SPECDEC__SAMPLE_DRY_MAX_TOKENS) + 1 + (int)most
+               : specdec__max_int(allowed, SPECDEC__SAMPLE_DRY_MAX_TOKENS);
 }
 
-/* DRY: what is subtracted from the logit of a token that would lengthen a repetition of `length` tokens. allowed:
-   tokens of a repetition without penalty. */
+/* DRY: returns what is subtracted from the logit of a token that would lengthen a repetition of `length` tokens.
+   allowed: tokens of a repetition without penalty. */
 static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or_default(s->dry_base, 1.75f));
@@ -45361,15 +45371,15 @@ static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length,
     return s->dry_multiplier * specdec__exp(grows * (most > 0.0f && over > most ? most : over));
 }
 
-/* DRY (https://github.com/oobabooga/text-generation-webui/pull/5677): subtracts penalties from tokens that would
-   lengthen a repetition. marks (size): scratch. */
+/* DRY (https://github.com/oobabooga/text-generation-webui/pull/5677): subtracts penalties from the logits, in a row
+   (size), of tokens that would lengthen a repetition. marks (size): scratch. */
 static void specdec__sampler_alter_by_dry(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const specdec_sampling *s = in->sampling;
     const int count = s->dry_window ? specdec__min_int(s->dry_window, in->recent_count) : in->recent_count;
     const int allowed = s->dry_allowed_length ? s->dry_allowed_length : 2;
     const int32_t *last = in->recent + in->recent_count - 1; /* last[-i]: the i-th from the end */
-    int most = specdec__min_int(count, specdec__sampler_dry_longest(s, allowed)), back, length, i;
+    int most = specdec__min_int(count, specdec__sampler_dry_max_length(s, allowed)), back, length, i;
 
     for (i = 0; i < most; i++)
         if (specdec__sampler_breaks_repetition(in, last[-i]))
@@ -45410,13 +45420,13 @@ static int specdec__sampler_xtc_on(const specdec_sampling *s) { return s->xtc_pr
 static int specdec__sampler_mirostat_on(const specdec_sampling *s) { return s->mirostat_tau > 0.0f; }
 SPECDEC__FOR_SPEED
 
-/* Whether the temperature is not 1. */
+/* Returns whether the settings give a temperature that is not 1, or a range of temperatures. */
 static int specdec__sampler_temperature_on(const specdec_sampling *s)
 {
     return s->temperature < 1.0f || s->temperature > 1.0f || s->temperature_range > 0.0f;
 }
 
-/* The highest logit of items (count). */
+/* Returns the highest logit of items (count). */
 static float specdec__sampler_best_logit(const specdec_candidate *items, int count)
 {
     float best = items[0].logit;
@@ -45427,8 +45437,8 @@ static float specdec__sampler_best_logit(const specdec_candidate *items, int cou
     return best;
 }
 
-/* The sum of e^(logit - best) over items (count). *mean: the mean of logit - best under the distribution of these
-   weights. */
+/* Returns the sum of e^(logit - best) over items (count). *mean becomes the mean of logit - best under the distribution
+   of these weights. */
 static double specdec__sampler_sum_weights(const specdec_candidate *items, int count, float best, double *mean)
 {
     double total = 0.0, sum = 0.0;
@@ -45444,8 +45454,9 @@ static double specdec__sampler_sum_weights(const specdec_candidate *items, int c
     return total;
 }
 
-/* Keeps the candidates whose logit is at least the best logit plus `least` (which is below 0). Returns how many. */
-static int specdec__sampler_keep_above(specdec_candidate *items, int count, float least)
+/* Keeps the candidates whose logits are at least the best logit plus `least`, which is below 0. Returns how many are
+   left. */
+static int specdec__sampler_keep_logits_above(specdec_candidate *items, int count, float least)
 {
     const float best = specdec__sampler_best_logit(items, count);
     int i, kept = 0;
@@ -45456,10 +45467,10 @@ static int specdec__sampler_keep_above(specdec_candidate *items, int count, floa
     return kept;
 }
 
-/* Keeps the first candidates, by distance of their logits from *center or (center NULL) by logit, until their sum of
-   e^(logit - best) reaches `wanted` (more 1: exceeds it), and leaves them sorted. Returns how many. */
-static int specdec__sampler_keep_share(specdec_candidate *items, int count, const float *center, double wanted,
-                                       int more)
+/* Keeps the first candidates, sorted by the distance of their logits from *center or (center NULL) by logit, until
+   their sum of e^(logit - best) reaches `wanted` (more 1: exceeds it). Returns how many are left. */
+static int specdec__sampler_keep_probability_share(specdec_candidate *items, int count, const float *center,
+                                                   double wanted, int more)
 {
     const float best = specdec__sampler_best_logit(items, count);
     int i = 0, ready = specdec__min_int(SPECDEC__SAMPLE_SORTED_FIRST, count);
@@ -45479,8 +45490,8 @@ static int specdec__sampler_keep_share(specdec_candidate *items, int count, cons
     }
 }
 
-/* Top-n-sigma: keeps the candidates whose logit is within n standard deviations of the best logit: Tang et al. 2024,
-   arXiv 2411.07641. */
+/* Top-n-sigma: keeps the candidates whose logits are within n standard deviations of the best logit: Tang et al. 2024,
+   arXiv 2411.07641. Returns how many are left. */
 static int specdec__sampler_top_n_sigma(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best_logit(items, count);
@@ -45506,7 +45517,7 @@ static int specdec__sampler_top_n_sigma(const specdec__sampler_input *in, specde
     return kept;
 }
 
-/* Top-k: keeps the top_k candidates of the highest logits. */
+/* Top-k: keeps the top_k candidates of the highest logits. Returns how many are left. */
 static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     if (in->sampling->top_k >= count)
@@ -45515,8 +45526,8 @@ static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_cand
     return in->sampling->top_k;
 }
 
-/* Keeps the candidates of typical surprise: Meister et al. 2022, arXiv 2202.00666. With the mean m of x = log p, -x is
-   nearest to the entropy where x is nearest to m. */
+/* Locally typical sampling: keeps the candidates of typical surprise: Meister et al. 2022, arXiv 2202.00666. With the
+   mean m of x = log p, -x is nearest to the entropy where x is nearest to m. Returns how many are left. */
 static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best_logit(items, count);
@@ -45524,11 +45535,11 @@ static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_ca
     const double total = specdec__sampler_sum_weights(items, count, best, &mean);
     const float center = (float)(mean + (double)best);
 
-    return specdec__sampler_keep_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
+    return specdec__sampler_keep_probability_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
 }
 
 /* Top-p: keeps the most probable candidates until their probabilities add up to top_p: Holtzman et al. 2019, arXiv
-   1904.09751. Returns how many. */
+   1904.09751. Returns how many are left. */
 static int specdec__sampler_keep_top_p(specdec_candidate *items, int count, float top_p)
 {
     const float best = specdec__sampler_best_logit(items, count);
@@ -45537,23 +45548,24 @@ static int specdec__sampler_keep_top_p(specdec_candidate *items, int count, floa
 
     for (i = 0; i < count; i++)
         total += (double)specdec__exp(items[i].logit - best);
-    return specdec__sampler_keep_share(items, count, NULL, total * (double)top_p, 0);
+    return specdec__sampler_keep_probability_share(items, count, NULL, total * (double)top_p, 0);
 }
 
-/* Top-p, with the share of the settings. */
+/* Top-p, with the top_p of the settings. Returns how many candidates are left. */
 static int specdec__sampler_top_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     return specdec__sampler_keep_top_p(items, count, in->sampling->top_p);
 }
 
-/* Keeps the candidates of at least min_p times the best one's probability: Nguyen et al. 2024, arXiv 2407.01082. */
+/* Min-p: keeps the candidates of at least min_p times the best candidate's probability: Nguyen et al. 2024, arXiv
+   2407.01082. Returns how many are left. */
 static int specdec__sampler_min_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    return specdec__sampler_keep_above(items, count, specdec__log(in->sampling->min_p));
+    return specdec__sampler_keep_logits_above(items, count, specdec__log(in->sampling->min_p));
 }
 
 /* XTC (https://github.com/oobabooga/text-generation-webui/pull/6335): with some probability removes all candidates
-   above the threshold except the least probable of them. */
+   above the threshold except the least probable of them. Returns how many are left. */
 static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const double threshold = (double)specdec__sampler_or_default(in->sampling->xtc_threshold, 0.1f);
@@ -45564,7 +45576,7 @@ static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candid
 
     chance.seed = in->sampling->seed;
     chance.position = (uint64_t)in->recent_count;
-    chance.decision = SPECDEC__SAMPLE_XTC_DECISION;
+    chance.decision = SPECDEC__SAMPLE_XTC_NUMBER_INDEX;
     if (threshold > 0.5 || specdec_uniform_next(&chance) > (double)in->sampling->xtc_probability)
         return count;
     total = specdec__sampler_sum_weights(items, count, best, &mean);
@@ -45584,8 +45596,8 @@ static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candid
     return kept;
 }
 
-/* The temperature of a list of candidates; where the settings give a range, it depends on the list's entropy: Zhang et
-   al. 2024, arXiv 2403.14541. */
+/* Returns the temperature for a list of candidates. Where the settings give a range, it depends on the list's entropy:
+   Zhang et al. 2024, arXiv 2403.14541. */
 static float specdec__sampler_get_temperature(const specdec_sampling *s, const specdec_candidate *items, int count)
 {
     const float low = s->temperature > s->temperature_range ? s->temperature - s->temperature_range : 0.0f;
@@ -45605,7 +45617,7 @@ static float specdec__sampler_get_temperature(const specdec_sampling *s, const s
                                                                          1.0f) * specdec__log(share));
 }
 
-/* Divides all logits by the temperature; at 0 keeps the best candidate alone. */
+/* Divides all logits by the temperature; at temperature 0 keeps the best candidate alone. Returns how many are left. */
 static int specdec__sampler_temperature(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     float heat;
@@ -45624,7 +45636,7 @@ static int specdec__sampler_temperature(const specdec__sampler_input *in, specde
 }
 
 /* Mirostat 2 (Basu et al. 2020, arXiv 2007.14966): keeps the best candidate, and those whose surprise is within the
-   limit. */
+   limit. Returns how many are left. */
 static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best_logit(items, count);
@@ -45634,16 +45646,16 @@ static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_c
 
     least = specdec__log_double(specdec__sampler_sum_weights(items, count, best, &mean)) - most * 0.69314718055994531;
     if (least < 0.0)
-        return specdec__sampler_keep_above(items, count, (float)least);
+        return specdec__sampler_keep_logits_above(items, count, (float)least);
     specdec__sample_select_first(NULL, items, count, 1);
     return 1;
 }
 
 /* --- the table, and lists of it ---------------------------------------------------------------------------------- */
 
-/* The samplers, in the order of specdec_sampler. */
+/* The table of samplers, in the order of specdec_sampler. */
 static const struct specdec__sampler {
-    int (*is_on)(const specdec_sampling *s); /* whether the settings switch it on */
+    int (*is_on)(const specdec_sampling *s); /* returns whether the settings switch the sampler on */
     /* Either it keeps some of a list of candidates and returns how many, or it alters a row (size) of logits; marks
        (size): scratch. The other function is NULL. */
     int (*keep_candidates)(const specdec__sampler_input *in, specdec_candidate *items, int count);
@@ -45682,7 +45694,7 @@ static int specdec__sampler_write_chain(const specdec_sampling *s, unsigned char
     return count;
 }
 
-/* Whether biases, or the first sampler of the chain, change logits of a row before candidates are left out. */
+/* Returns whether biases, or the first sampler of the chain, change logits of a row before candidates are left out. */
 static int specdec__sample_alters_logits(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
@@ -45690,8 +45702,8 @@ static int specdec__sample_alters_logits(const specdec_sampling *s)
     return s->bias_count > 0 || (specdec__sampler_write_chain(s, chain) && specdec__samplers[chain[0]].alter_row);
 }
 
-/* Whether a sampler of the chain leaves out candidates, or the temperature depends on them: then a constraint has to be
-   applied before the samplers. */
+/* Returns whether a sampler of the chain leaves out candidates, or the temperature depends on them: then a constraint
+   has to be applied before the samplers. */
 static int specdec__sample_drops_candidates(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
@@ -45705,7 +45717,7 @@ static int specdec__sample_drops_candidates(const specdec_sampling *s)
 
 /* --- settings ---------------------------------------------------------------------------------------------------- */
 
-/* Checks the biases of settings: their count, and that each is a number. */
+/* Checks the biases of settings: their number, and that each bias is a number. */
 static specdec_result specdec__sample_check_biases(const specdec_sampling *sampling, specdec_error *error)
 {
     int i;
@@ -45720,7 +45732,7 @@ static specdec_result specdec__sample_check_biases(const specdec_sampling *sampl
     return SPECDEC_OK;
 }
 
-/* Returns an error for a list of samplers with an unknown one, or with one twice. */
+/* Returns an error if a list of samplers has an unknown sampler, or the same sampler twice. */
 static specdec_result specdec__sample_check_samplers(const specdec_sampling *s, specdec_error *error)
 {
     int i, j;
@@ -45778,20 +45790,20 @@ SPECDEC__FOR_SPEED
 
 /* --- a list of candidates in place of a row ---------------------------------------------------------------------- */
 
-/* A row of floats in the second half of items (size). A list that is written from the first item on never overwrites a
-   float before it was used. The first half has memory for `size` integers. */
-SPECDEC__INLINE float *specdec__sampler_row(specdec_candidate *items, int size)
+/* Returns a row of floats in the second half of items (size). A list that is written from the first item on never
+   overwrites a float before it was used. The first half has memory for `size` integers. */
+SPECDEC__INLINE float *specdec__sampler_logits_row(specdec_candidate *items, int size)
 {
     return (float *)(void *)items + size;
 }
 
-/* Copies a row of logits to specdec__sampler_row, adds biases, and applies the samplers at the beginning of
-   chain[length] that change rows. Returns how many samplers these are. */
-static int specdec__sampler_alter_row(const specdec__sampler_input *in, const float *logits, specdec_candidate *items,
-                                      const unsigned char *chain, int length)
+/* Copies a row of logits to specdec__sampler_logits_row, adds biases, and applies the samplers at the beginning of
+   chain[length] that change logits. Returns how many samplers it has applied. */
+static int specdec__sampler_alter_logits(const specdec__sampler_input *in, const float *logits,
+                                         specdec_candidate *items, const unsigned char *chain, int length)
 {
     const specdec_sampling *s = in->sampling;
-    float *row = specdec__sampler_row(items, in->size);
+    float *row = specdec__sampler_logits_row(items, in->size);
     int i;
 
     for (i = 0; i < in->size; i++)
@@ -45807,11 +45819,11 @@ static int specdec__sampler_alter_row(const specdec__sampler_input *in, const fl
     return i;
 }
 
-/* Turns specdec__sampler_row into a list of candidates, without tokens of probability 0, shifted so that the best logit
-   is 0. Returns how many candidates, >= 1. */
-static int specdec__sampler_list_row(specdec_candidate *items, int size)
+/* Turns the row at specdec__sampler_logits_row into a list of candidates, without tokens of probability 0, shifted so
+   that the best logit is 0. Returns how many candidates, at least 1. */
+static int specdec__sampler_row_to_list(specdec_candidate *items, int size)
 {
-    const float *row = specdec__sampler_row(items, size);
+    const float *row = specdec__sampler_logits_row(items, size);
     float best = specdec__float_from_bits(0xff800000u);
     int i, count = 0;
 
@@ -45820,7 +45832,7 @@ static int specdec__sampler_list_row(specdec_candidate *items, int size)
     for (i = 0; i < size; i++) {
         float logit = row[i] - best;
 
-        if (logit >= -SPECDEC__SAMPLE_LARGEST) {
+        if (logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT) {
             items[count].token = i;
             items[count++].logit = logit;
         }
@@ -45836,11 +45848,11 @@ static int specdec__sampler_list_row(specdec_candidate *items, int size)
 #define SPECDEC__SAMPLER_TOKENS(key, a, b) ((a).token < (b).token)
 SPECDEC__HEAP(specdec__sampler_sink, specdec_candidate, void, SPECDEC__SAMPLER_TOKENS)
 
-/* Turns a list of candidates into specdec__sampler_row again, for samplers that change rows behind others that leave
-   out candidates. */
-static void specdec__sampler_unlist_row(specdec_candidate *items, int count, int size)
+/* Turns a list of candidates into the row at specdec__sampler_logits_row again, for samplers that change logits and
+   come behind samplers that leave out candidates. */
+static void specdec__sampler_list_to_row(specdec_candidate *items, int count, int size)
 {
-    float *row = specdec__sampler_row(items, size);
+    float *row = specdec__sampler_logits_row(items, size);
     int i, token = size - 1;
 
     for (i = count / 2 - 1; i >= 0; i--)
@@ -45863,7 +45875,7 @@ static void specdec__sampler_unlist_row(specdec_candidate *items, int count, int
 }
 
 /* Applies the samplers chain[length], one after the other, to items (count). Returns how many candidates are left; the
-   best has logit 0. */
+   best of them has logit 0. */
 static int specdec__sampler_run_chain(const specdec__sampler_input *in, const unsigned char *chain, int length,
                                       specdec_candidate *items, int count)
 {
@@ -45877,9 +45889,9 @@ static int specdec__sampler_run_chain(const specdec__sampler_input *in, const un
             count = sampler->keep_candidates(in, items, count);
             continue;
         }
-        specdec__sampler_unlist_row(items, count, in->size);
-        sampler->alter_row(in, specdec__sampler_row(items, in->size), (int32_t *)(void *)items);
-        count = specdec__sampler_list_row(items, in->size);
+        specdec__sampler_list_to_row(items, count, in->size);
+        sampler->alter_row(in, specdec__sampler_logits_row(items, in->size), (int32_t *)(void *)items);
+        count = specdec__sampler_row_to_list(items, in->size);
     }
     best = specdec__sampler_best_logit(items, count);
     for (i = 0; best < 0.0f && i < count; i++)
@@ -45887,15 +45899,16 @@ static int specdec__sampler_run_chain(const specdec__sampler_input *in, const un
     return count;
 }
 
-/* Turns a row of logits into the candidates that all samplers of the settings leave. */
-static void specdec__sample_list_row(specdec_candidates *out, const specdec__sampler_input *in, const float *logits)
+/* Turns a row of logits into the list of candidates that all samplers of the settings leave. */
+static void specdec__sample_apply_samplers(specdec_candidates *out, const specdec__sampler_input *in,
+                                           const float *logits)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
     const int length = specdec__sampler_write_chain(in->sampling, chain);
-    const int first = specdec__sampler_alter_row(in, logits, out->items, chain, length);
+    const int first = specdec__sampler_alter_logits(in, logits, out->items, chain, length);
 
     out->greedy = !(in->sampling->temperature > 0.0f);
-    out->count = specdec__sampler_list_row(out->items, in->size);
+    out->count = specdec__sampler_row_to_list(out->items, in->size);
     out->count = specdec__sampler_run_chain(in, chain + first, length - first, out->items, out->count);
 }
 
@@ -45916,7 +45929,7 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
     in.size = vocab;
     in.recent = recent;
     in.recent_count = recent_count;
-    specdec__sample_list_row(out, &in, logits);
+    specdec__sample_apply_samplers(out, &in, logits);
     return SPECDEC_OK;
 }
 
@@ -46019,7 +46032,7 @@ static void specdec__settle_compute_found(specdec__settling *w, int from)
 /* Whether a token may be found: it is allowed, and was not found before. */
 SPECDEC__INLINE int specdec__settle_may_find(const specdec__settling *w, int32_t token)
 {
-    return w->row[token] >= -SPECDEC__SAMPLE_LARGEST &&
+    return w->row[token] >= -SPECDEC__SAMPLE_LARGEST_FLOAT &&
            (!w->allowed || (w->allowed[token / 32] >> token % 32 & 1));
 }
 
@@ -46049,7 +46062,7 @@ SPECDEC__INLINE int specdec__settle_group_end(const specdec__settling *w, int gr
    there is any. */
 static int specdec__settle_find_leaders(specdec__settling *w, int leaders)
 {
-    float least = -SPECDEC__SAMPLE_LARGEST;
+    float least = -SPECDEC__SAMPLE_LARGEST_FLOAT;
     specdec_candidate candidate;
     int group = 0, end;
 
@@ -46090,7 +46103,7 @@ static float specdec__settle_lowest_bound(const specdec__settling *w, const spec
             held = specdec__sample_insert_best(best, held, k, w->found[i]);
     }
     if (held < k)
-        return -SPECDEC__SAMPLE_LARGEST;
+        return -SPECDEC__SAMPLE_LARGEST_FLOAT;
     return best[k - 1].logit - (largest * need->factor + need->reach) * 4.8e-7f;
 }
 
@@ -46146,7 +46159,7 @@ static int specdec__settle_find_by_noise(specdec__settling *w, float heat, uint6
         candidate = w->found[i];
         candidate.logit = candidate.logit - highest;
         candidate.logit = candidate.logit / heat;
-        held = specdec__sample_try_candidate(&best, held, 1, candidate, noise);
+        held = specdec__sample_insert_with_noise(&best, held, 1, candidate, noise);
     }
     for (i = 0; i < w->vocab; i = end) {
         i += w->context->kernels->count_unreachable(w->row + i, w->vocab - i, highest, 1.0f / heat, best.logit, noise,
@@ -46159,9 +46172,8 @@ static int specdec__settle_find_by_noise(specdec__settling *w, float heat, uint6
             candidate.logit = w->row[i] - highest;
             candidate.logit = candidate.logit / heat;
             lifted.token = w->vocab; /* so that a token with as much noise as the best one takes its place, too */
-            if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST) || !specdec__sample_try_candidate(&lifted, 1, 1, candidate,
-                                                                                           noise) ||
-                lifted.token != i)
+            if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST_FLOAT) ||
+                !specdec__sample_insert_with_noise(&lifted, 1, 1, candidate, noise) || lifted.token != i)
                 continue;
             if (w->count == w->most)
                 return 0;
@@ -46250,29 +46262,31 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__MAX_TREE  64       /* nodes of the engine's trees */
-#define SPECDEC__GROWN_CHILDREN    8        /* children that a node gets while a tree grows, at most */
+#define SPECDEC__MAX_TREE_NODES  64       /* nodes of a token tree of the engine, at most */
+#define SPECDEC__GROWN_CHILDREN    8        /* children that a node of a growing tree gets, at most */
 #define SPECDEC__TREE_NO_SCORE (-1e300) /* the score (expected tokens a step) of a tree that does not exist */
-#define SPECDEC__TREE_SCORE_TIE  1e-12    /* the relative difference up to which two rates count as equal */
+#define SPECDEC__TREE_SCORE_TIE  1e-12    /* relative difference of two rates of trees up to which they count as
+                                             equal */
 
-/* Writes node i of a tree: a child of `parent` of rank `rank`, one more than its last sibling's. Parents come first,
-   siblings in order of rank. */
+/* Writes node i of a token tree: the child of `parent` whose rank is `rank`, one more than its last sibling's. Parents
+   come before children, siblings in order of rank. */
 SPECDEC__INLINE void specdec__tree_put_node(specdec_tree *tree, int i, int parent, int rank)
 {
     tree->parents[i] = parent;
     tree->ranks[i] = rank;
 }
 
-/* The first child of a node at or behind place i, or n where there is none. All children of a node, in order of rank:
-   for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) */
-SPECDEC__INLINE int specdec__tree_child(const specdec_tree *tree, int node, int i)
+/* Returns the first child of a node at or behind index i of the tree, or n where there is none. The children of a node
+   come in order of rank: a loop over them begins at i = node + 1 and goes on at one more than each child's index. */
+SPECDEC__INLINE int specdec__tree_next_child(const specdec_tree *tree, int node, int i)
 {
     while (i < tree->n && tree->parents[i] != node)
         i++;
     return i;
 }
 
-/* The rank of a child of parent that comes right behind the first i nodes: one more than its last sibling's. */
+/* Returns the rank of a child of `parent` that comes right behind the first i nodes: one more than its last
+   sibling's. */
 SPECDEC__INLINE int specdec__tree_next_rank(const specdec_tree *tree, int i, int parent)
 {
     int sibling = i - 1;
@@ -46282,8 +46296,8 @@ SPECDEC__INLINE int specdec__tree_next_rank(const specdec_tree *tree, int i, int
     return sibling > 0 ? tree->ranks[sibling] + 1 : 1;
 }
 
-/* Checks that there is room for n nodes, and sets tree->n; when there is not, too: SPECDEC_ERROR_BUFFER and the needed
-   count. */
+/* Checks that the arrays of a tree have room for n nodes, and sets tree->n in any case. Without room:
+   SPECDEC_ERROR_BUFFER; tree->n is the needed number. */
 static specdec_result specdec__tree_reserve(specdec_tree *tree, size_t n, specdec_error *error)
 {
     if (!tree || !tree->parents || !tree->ranks)
@@ -46379,7 +46393,8 @@ specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, specdec_error
     return SPECDEC_OK;
 }
 
-/* Is p[width] an acceptance vector? */
+/* Returns an error unless p[width] is an acceptance vector: probabilities, of children by rank, that add up to at most
+   1. */
 static specdec_result specdec__tree_check_acceptance(const double *p, int width, specdec_error *error)
 {
     double sum = 0.0;
@@ -46421,20 +46436,21 @@ specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const
     return SPECDEC_OK;
 }
 
-/* The tables of the dynamic programme that finds the best tree. A row has a place for every subtree size, 0..n; a score
-   is the expected number of tokens a step. */
+/* The tables of the dynamic programme that finds the best tree. A row has a place for every number of nodes of a
+   subtree, 0..n; a score is the expected number of tokens a step. */
 typedef struct specdec__tree_tables {
     const double *p; /* (width): the acceptance vector */
     int width, n, d; /* children of a node, nodes and levels of a tree, at most */
     size_t stride;   /* places of a row: n + 1 */
-    double *best;    /* [d + 1][stride]: the best score of a tree with m nodes and at most l levels */
-    double *rows;    /* [width + 1][stride]: for one l: the same, with exactly b children of the root */
-    double *weights; /* [stride]: what a b-th child with a subtree of j nodes adds */
-    int32_t *sizes;  /* [n]: nodes below and including each node of the tree being written */
+    double *best;    /* [d + 1][stride]: [l][m]: the best score of a tree with m nodes and at most l levels */
+    double *rows;    /* [width + 1][stride]: [b][m]: for one number of levels, the same with exactly b children of the
+                        root */
+    double *weights; /* [stride]: [j]: what a child with a subtree of j nodes adds to the score */
+    int32_t *sizes;  /* [n]: number of nodes of the subtree of each node of the tree being written */
 } specdec__tree_tables;
 
-/* Takes the tables from an arena. */
-static specdec_result specdec__tree_lay_out(specdec__tree_tables *tables, specdec__arena *arena)
+/* Takes the memory of the tables from an arena. */
+static specdec_result specdec__tree_lay_out_tables(specdec__tree_tables *tables, specdec__arena *arena)
 {
     tables->stride = (size_t)tables->n + 1;
     tables->best = SPECDEC__TAKE(arena, double, ((size_t)tables->d + 1) * tables->stride);
@@ -46456,12 +46472,12 @@ size_t specdec_tree_memory(int n, int d, int width)
     tables.n = n;
     tables.d = d;
     tables.width = width;
-    specdec__tree_lay_out(&tables, &arena);
+    specdec__tree_lay_out_tables(&tables, &arena);
     return arena.used + sizeof(double) - 1;
 }
 
-/* Fills weights[j], j >= 1: p times below[j], the best score of a subtree of j nodes. Returns the largest such j for
-   which a tree exists, at most `most`. */
+/* Computes weights[j], j >= 1: p times below[j], the best score of a subtree of j nodes. Returns the largest j, at most
+   `most`, for which such a subtree exists. */
 static int specdec__tree_weigh_subtrees(double *weights, const double *below, double p, int most)
 {
     int j;
@@ -46471,7 +46487,8 @@ static int specdec__tree_weigh_subtrees(double *weights, const double *below, do
     return j - 1;
 }
 
-/* Fills rows[b][m] for m <= most, where the children's subtrees score below[]:
+/* Computes rows[b][m], the best scores with exactly b children, for m <= most, where the children's subtrees score
+   below[]:
    T[m][l][b] = max_y T[y][l][b-1] + p_b * best[m-y][l-1] (Chen et al. 2024, arXiv 2402.12374, section 4.1). */
 static void specdec__tree_fill_child_scores(const specdec__tree_tables *tables, const double *below, int most)
 {
@@ -46501,7 +46518,7 @@ static void specdec__tree_fill_child_scores(const specdec__tree_tables *tables, 
     }
 }
 
-/* Fills best[l][m] for every l <= d and m <= n. */
+/* Computes best[l][m], the best score of a tree with at most l levels and m nodes, for every l <= d and m <= n. */
 static void specdec__tree_fill_scores(const specdec__tree_tables *tables)
 {
     int b, l, m;
@@ -46522,7 +46539,7 @@ static void specdec__tree_fill_scores(const specdec__tree_tables *tables)
     }
 }
 
-/* Checks the arguments of a search for the best tree, lays out the tables in memory and fills them. */
+/* Checks the arguments of a search for the best tree, takes the tables from `memory` (bytes) and computes them. */
 static specdec_result specdec__tree_solve_tables(specdec__tree_tables *tables, const double *p, int width, int n, int d,
                                                  void *memory, size_t bytes, specdec_error *error)
 {
@@ -46546,14 +46563,14 @@ static specdec_result specdec__tree_solve_tables(specdec__tree_tables *tables, c
     arena.base = (unsigned char *)memory + skip;
     arena.size = bytes - skip;
     arena.used = 0;
-    if (specdec__tree_lay_out(tables, &arena))
+    if (specdec__tree_lay_out_tables(tables, &arena))
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the best tree needs %zu bytes of memory", needed);
     specdec__tree_fill_scores(tables);
     return SPECDEC_OK;
 }
 
-/* Splits the m nodes of a subtree between its root and the root's children, by the rows of its level. Writes the sizes
-   of the children's subtrees, in order of rank, and returns how many there are. */
+/* Splits the m nodes of a subtree between its root and the subtrees of the root's children, by the rows of its level.
+   Writes the numbers of nodes of these subtrees to `sizes`, in order of rank, and returns how many there are. */
 static int specdec__tree_split_nodes(const specdec__tree_tables *tables, const double *below, int m, int32_t *sizes)
 {
     int b = 0, k, y, children;
@@ -46579,7 +46596,7 @@ static int specdec__tree_split_nodes(const specdec__tree_tables *tables, const d
     return children;
 }
 
-/* Writes one best tree, level by level, from filled tables. */
+/* Writes one best tree to *tree, level by level, from the computed tables. */
 static void specdec__tree_write_best(const specdec__tree_tables *tables, specdec_tree *tree)
 {
     int from = 0, end = 1, next = 1, l, i, k, most;
@@ -46643,11 +46660,8 @@ specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n
     return SPECDEC_OK;
 }
 
-/* Whether a cost is a number that a rate can be divided by. */
-SPECDEC__INLINE int specdec__tree_is_cost(double cost)
-{
-    return cost > 0.0 && cost <= 1e30;
-}
+/* Returns whether a cost is a number that expected tokens can be divided by. */
+SPECDEC__INLINE int specdec__tree_is_valid_cost(double cost) { return cost > 0.0 && cost <= 1e30; }
 
 specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, const double *grid, int n, int d,
                                    const int32_t *widths, const double *times, int count, double draft_time,
@@ -46662,7 +46676,7 @@ specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, 
     if (!(draft_time >= 0.0 && draft_time <= 1e30))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the time of a draft pass must be 0 or more");
     for (i = 0; i < count; i++) {
-        if (widths[i] < 1 || widths[i] > n || !specdec__tree_is_cost(times[i]))
+        if (widths[i] < 1 || widths[i] > n || !specdec__tree_is_valid_cost(times[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                                  "width %d must be within 1 and %d and its time positive", (int)widths[i], n);
         for (l = 1; l <= d; l++) {
@@ -46682,7 +46696,7 @@ specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, 
     return SPECDEC_OK;
 }
 
-/* Does candidate a come before b: more probable, or as probable and earlier? */
+/* Returns whether draft token a comes before b: it is more probable, or as probable and earlier. */
 SPECDEC__INLINE int specdec__tree_candidate_before(const float *probability, int32_t a, int32_t b)
 {
     return probability[a] > probability[b] || (!(probability[a] < probability[b]) && a < b);
@@ -46690,11 +46704,11 @@ SPECDEC__INLINE int specdec__tree_candidate_before(const float *probability, int
 
 SPECDEC__HEAP(specdec__tree_sink, int32_t, float, specdec__tree_candidate_before)
 
-/* Candidates in the order of their indices. */
+/* The order of draft tokens by their indices. */
 #define SPECDEC__TREE_ORDER(key, a, b) ((a) < (b))
 SPECDEC__HEAP(specdec__tree_sink_index, int32_t, void, SPECDEC__TREE_ORDER)
 
-/* Sorts candidates by index: children come behind their parents again. */
+/* Sorts draft tokens by index, so that children come behind their parents again. */
 static void specdec__tree_sort_candidates(int32_t *kept, int count)
 {
     int i;
@@ -46710,7 +46724,7 @@ static void specdec__tree_sort_candidates(int32_t *kept, int count)
     }
 }
 
-/* The index of a candidate in the sorted list kept[count]. */
+/* Returns the index of a draft token in the sorted list kept[count]. */
 static int specdec__tree_find_candidate(const int32_t *kept, int count, int32_t candidate)
 {
     int low = 0, high = count - 1;
@@ -46726,7 +46740,7 @@ static int specdec__tree_find_candidate(const int32_t *kept, int count, int32_t 
     return low;
 }
 
-/* Are these candidates a tree whose probabilities do not rise from parent to child? */
+/* Returns an error unless these draft tokens are a tree whose probabilities do not rise from parent to child. */
 static specdec_result specdec__tree_check_candidates(const int32_t *parents, const float *probability, int count,
                                                      specdec_error *error)
 {
@@ -46782,14 +46796,14 @@ specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_
     return SPECDEC_OK;
 }
 
-/* A tree of the default family, which is a table of good trees for typical machines and acceptances. children: the
-   number of children of each node, level by level, as a digit in base 36; nodes behind its end have none. */
+/* A tree of the default family, a table of good trees for typical machines and acceptances. children: the number of
+   children of each node, level by level, as a digit in base 36; nodes behind its end have none. */
 typedef struct specdec__tree_default {
-    unsigned char n, d; /* nodes and levels */
-    const char *children;
+    unsigned char n, d; /* number of nodes; number of levels */
+    const char *children;  /* a digit a node: its number of children */
 } specdec__tree_default;
 
-#define SPECDEC__TREE_DEFAULT_NODES 64 /* no tree of the family has more */
+#define SPECDEC__TREE_DEFAULT_NODES 64 /* nodes of a tree of the default family, at most */
 
 static const specdec__tree_default specdec__tree_defaults[] = {
     /* BEGIN GENERATED TREES */
@@ -46862,8 +46876,8 @@ static const specdec__tree_default specdec__tree_defaults[] = {
 
 SPECDEC__FOR_SPEED
 
-/* Reads how many children the next node has, from a row's digits, and moves on to the next digit. */
-SPECDEC__INLINE int specdec__tree_read_digit(const char **at)
+/* Reads from the digits of a default tree how many children the next node has, and moves *at to the next digit. */
+SPECDEC__INLINE int specdec__tree_read_child_count(const char **at)
 {
     char digit = **at;
 
@@ -46873,7 +46887,7 @@ SPECDEC__INLINE int specdec__tree_read_digit(const char **at)
     return digit <= '9' ? digit - '0' : digit - 'a' + 10;
 }
 
-/* The expected tokens a step of a tree of the default family, by the acceptance vector p[width]. */
+/* Returns the expected tokens a step of a tree of the default family, by the acceptance vector p[width]. */
 static double specdec__tree_score_default(const specdec__tree_default *shape, const double *p, int width)
 {
     double f[SPECDEC__TREE_DEFAULT_NODES], score = 0.0;
@@ -46882,7 +46896,7 @@ static double specdec__tree_score_default(const specdec__tree_default *shape, co
 
     f[0] = 1.0;
     for (i = 0; i < shape->n; i++) {
-        int children = specdec__tree_read_digit(&at);
+        int children = specdec__tree_read_child_count(&at);
 
         score += f[i];
         for (k = 0; k < children && next < shape->n; k++)
@@ -46891,7 +46905,7 @@ static double specdec__tree_score_default(const specdec__tree_default *shape, co
     return score;
 }
 
-/* Writes a tree of the default family as parents and ranks. */
+/* Writes a tree of the default family to *tree, as parents and ranks. */
 static void specdec__tree_write_default(const specdec__tree_default *shape, specdec_tree *tree)
 {
     const char *at = shape->children;
@@ -46899,23 +46913,24 @@ static void specdec__tree_write_default(const specdec__tree_default *shape, spec
 
     specdec__tree_put_node(tree, 0, -1, 0);
     for (i = 0; i < shape->n; i++) {
-        int children = specdec__tree_read_digit(&at);
+        int children = specdec__tree_read_child_count(&at);
 
         for (k = 0; k < children && next < shape->n; k++)
             specdec__tree_put_node(tree, next++, i, k + 1);
     }
 }
 
-/* The step for which a tree of the default family is picked. */
+/* What a step costs, by the size of its tree: the data by which a tree of the default family is picked. */
 typedef struct specdec__tree_step {
-    const double *times; /* (n + 1): seconds of a step, by its nodes; the first is not used */
+    const double *times; /* (n + 1): seconds of a step by the number of its nodes; the first is not used */
     int n, levels;       /* nodes and levels of the tree, at most */
-    int undrafted;       /* levels that take no draft pass: 0, or 1: the root */
-    double draft_time;   /* seconds of the draft pass of a level */
-    double others;       /* expected tokens of the step besides those of the tree */
+    int undrafted;       /* levels that take no draft pass: 0; or 1: the root */
+    double draft_time;   /* seconds of the draft pass of one level */
+    double others;       /* expected tokens of the step besides those of this tree */
 } specdec__tree_step;
 
-/* As specdec_tree_pick, for a step that also has nodes of other trees. */
+/* Picks the tree of the default family with the most tokens a second, as specdec_tree_pick does, for a step that may
+   also have nodes of other trees. */
 static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width,
                                          const specdec__tree_step *step, specdec_error *error)
 {
@@ -46933,7 +46948,7 @@ static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, 
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "picking a tree needs the times of steps of 1 to n nodes and of a draft pass");
     for (i = 1; i <= (size_t)n; i++)
-        if (!specdec__tree_is_cost(times[i]))
+        if (!specdec__tree_is_valid_cost(times[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the time of a step of %d nodes is not positive",
                                  (int)i);
     highest = (1.0 + step->others) / times[1];
@@ -46977,7 +46992,8 @@ specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const do
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
-/* Sets a verdict: child: index of the accepted child, -1: none is; token: the next token. */
+/* Writes a verdict on a node's children: child: index of the accepted child, -1: none is accepted; token: the next
+   token. */
 static void specdec__verify_set_verdict(specdec_verdict *verdict, int child, int32_t token)
 {
     verdict->child = child;
@@ -46997,22 +47013,23 @@ void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int
 }
 
 #if SPECDEC__VERIFIERS
-/* What is left of target P and draft Q after some children were rejected. Nothing is ever written back: the residual of
-   token x is max(P[x] - draft_share * Q[x] - uniform_share, 0), since max(max(a - b, 0) - c, 0) = max(a - b - c, 0) for
-   b, c >= 0. */
+/* What is left of the target's distribution P and the draft's distribution Q after some children were rejected. Neither
+   is ever overwritten: the residual of token x is max(P[x] - draft_share * Q[x] - uniform_share, 0), since max(max(a -
+   b, 0) - c, 0) = max(a - b - c, 0) for b, c >= 0. */
 typedef struct specdec__verify_state {
-    specdec__add_residuals_function *residuals;
-    const specdec_choice *choice;
-    float share_high, share_low; /* their sum is draft_share: products with a float are then exact in double */
-    double draft_share; /* how often Q was subtracted from P, as a factor */
-    double uniform_share; /* what uniform draws have subtracted from each token */
-    double target_total; /* sum of the residuals */
-    double draft_total;  /* sum of the draft's weights that are left */
-    int excluded;        /* children before this one are used up, if the draft draws without replacement */
-    int uniform_from;    /* children from here on are uniform draws, Q being used up; INT32_MAX: none */
+    specdec__add_residuals_function *residuals;  /* adds up residuals; of the instruction set in use */
+    const specdec_choice *choice;  /* P, Q, the node's children and the random numbers */
+    float share_high, share_low; /* draft_share as a sum of two numbers, so that products with a float are exact in
+                                    double */
+    double draft_share; /* factor with which Q has been subtracted from P so far */
+    double uniform_share; /* what rejected uniform draws have subtracted from each token's probability */
+    double target_total; /* sum of the residuals of all tokens */
+    double draft_total;  /* sum of the draft's weights of the tokens that are left */
+    int excluded;        /* children before this one are used up, where the draft draws without replacement */
+    int uniform_from;    /* children from this one on are uniform draws, as Q is used up; INT32_MAX: none is */
 } specdec__verify_state;
 
-/* The residual of one token, unnormalised. */
+/* Returns the residual of one token, which is not normalised. */
 SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *state, int token)
 {
     double q = state->choice->draft ? (double)state->choice->draft[token] : 0.0;
@@ -47023,13 +47040,13 @@ SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *sta
     return rest > 0.0 ? rest : 0.0;
 }
 
-/* Whether rejecting child i uses up a token: whether the draft could have drawn it. */
+/* Returns whether rejecting child i uses up its token, that is whether the draft could have drawn it. */
 SPECDEC__INLINE int specdec__verify_uses_up_token(const specdec__verify_state *state, int i)
 {
     return i >= state->uniform_from || state->choice->draft[state->choice->children[i]] > 0.0f;
 }
 
-/* The smallest used-up token that is not below `from`; the size of the vocabulary when there is none. */
+/* Returns the smallest used-up token that is not below `from`; the size of the vocabulary if there is none. */
 static int specdec__verify_next_used_token(const specdec__verify_state *state, int from)
 {
     int i, next = state->choice->vocab;
@@ -47043,52 +47060,54 @@ static int specdec__verify_next_used_token(const specdec__verify_state *state, i
     return next;
 }
 
-#define SPECDEC__VERIFY_LANES 16 /* partial sums: token t belongs to sum t % 16 */
-#define SPECDEC__VERIFY_RUN_TOKENS 512  /* tokens that are summed before the sum is compared */
+#define SPECDEC__VERIFY_PARTIAL_SUMS 16 /* partial sums over the vocabulary: token t belongs to sum t % 16 */
+#define SPECDEC__VERIFY_SUMMED_TOKENS 512  /* tokens whose residuals are added before their sum is compared */
 
-/* Adds the residuals and the draft's weights of tokens [from, to) to partial sums. Without a draft its share is 0 and
-   the target's probabilities stand in for the draft's; the weights are not used then. */
-static void specdec__verify_add_to_lanes(const specdec__verify_state *state, int from, int to, double *residuals,
-                                         double *weights)
+/* Adds the residuals and the draft's weights of tokens [from, to) to their partial sums. Without a draft its share is 0
+   and the target's probabilities stand in for the draft's; the weights are not used then. */
+static void specdec__verify_add_partial_sums(const specdec__verify_state *state, int from, int to, double *residuals,
+                                             double *weights)
 {
     const float *target = state->choice->target, *draft = state->choice->draft ? state->choice->draft : target;
 
-    for (; from < to && (from % SPECDEC__VERIFY_LANES || to - from < SPECDEC__VERIFY_LANES); from++) {
-        residuals[from % SPECDEC__VERIFY_LANES] += specdec__verify_residual(state, from);
-        weights[from % SPECDEC__VERIFY_LANES] += (double)draft[from];
+    for (; from < to && (from % SPECDEC__VERIFY_PARTIAL_SUMS || to - from < SPECDEC__VERIFY_PARTIAL_SUMS); from++) {
+        residuals[from % SPECDEC__VERIFY_PARTIAL_SUMS] += specdec__verify_residual(state, from);
+        weights[from % SPECDEC__VERIFY_PARTIAL_SUMS] += (double)draft[from];
     }
     if (from < to)
         state->residuals(target + from, draft + from, to - from, (double)state->share_high, (double)state->share_low,
                          state->uniform_share, residuals, weights);
 }
 
-/* The sum of the partial sums, in order. */
-static double specdec__verify_sum_lanes(const double *lanes)
+/* Returns the sum of the partial sums, added in order. */
+static double specdec__verify_total_partial_sums(const double *lanes)
 {
     double total = 0.0;
     int i;
 
-    for (i = 0; i < SPECDEC__VERIFY_LANES; i++)
+    for (i = 0; i < SPECDEC__VERIFY_PARTIAL_SUMS; i++)
         total += lanes[i];
     return total;
 }
 
-/* Computes target_total and draft_total: the residuals and the draft's weights of all tokens that are left. */
+/* Computes target_total and draft_total: the sums of the residuals and of the draft's weights of all tokens that are
+   left. */
 static void specdec__verify_sum_residuals(specdec__verify_state *state)
 {
-    double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0};
+    double residuals[SPECDEC__VERIFY_PARTIAL_SUMS] = {0}, weights[SPECDEC__VERIFY_PARTIAL_SUMS] = {0};
     int from, end, left = 0;
 
     for (from = 0; from < state->choice->vocab; from = end + 1) {
         end = specdec__verify_next_used_token(state, from);
         left += end - from;
-        specdec__verify_add_to_lanes(state, from, end, residuals, weights);
+        specdec__verify_add_partial_sums(state, from, end, residuals, weights);
     }
-    state->target_total = specdec__verify_sum_lanes(residuals);
-    state->draft_total = state->uniform_from < INT32_MAX ? (double)left : specdec__verify_sum_lanes(weights);
+    state->target_total = specdec__verify_total_partial_sums(residuals);
+    state->draft_total = state->uniform_from < INT32_MAX ? (double)left : specdec__verify_total_partial_sums(weights);
 }
 
-/* Draws a token with a probability in proportion to its residual. uniform: a random number in (0, 1). */
+/* Draws a token with a probability in proportion to its residual, and returns it. uniform: a random number in (0,
+   1). */
 static int32_t specdec__verify_draw_token(const specdec__verify_state *state, double uniform)
 {
     double wanted = uniform * state->target_total, reached = 0.0;
@@ -47096,16 +47115,16 @@ static int32_t specdec__verify_draw_token(const specdec__verify_state *state, do
     int32_t last = 0;
 
     for (from = 0; from < state->choice->vocab; from = end) {
-        double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0}, run;
+        double residuals[SPECDEC__VERIFY_PARTIAL_SUMS] = {0}, weights[SPECDEC__VERIFY_PARTIAL_SUMS] = {0}, run;
         int used = specdec__verify_next_used_token(state, from);
 
         if (used == from) {
             end = from + 1;
             continue;
         }
-        end = specdec__min_int(used, from + SPECDEC__VERIFY_RUN_TOKENS);
-        specdec__verify_add_to_lanes(state, from, end, residuals, weights);
-        run = specdec__verify_sum_lanes(residuals);
+        end = specdec__min_int(used, from + SPECDEC__VERIFY_SUMMED_TOKENS);
+        specdec__verify_add_partial_sums(state, from, end, residuals, weights);
+        run = specdec__verify_total_partial_sums(residuals);
         if (run > 0.0 && (reached + run > wanted || end >= state->choice->vocab)) {
             double within = reached;
 
@@ -47127,7 +47146,7 @@ static int32_t specdec__verify_draw_token(const specdec__verify_state *state, do
     return last;
 }
 
-/* Begins a choice, or begins it again, with the whole of target P and draft Q. */
+/* Begins the verification of a node's children, or begins it again, with the whole of target P and draft Q. */
 static void specdec__verify_start_choice(specdec__verify_state *state, specdec__add_residuals_function *residuals,
                                          const specdec_choice *choice)
 {
@@ -47150,7 +47169,7 @@ static void specdec__verify_subtract_draft(specdec__verify_state *state)
     state->share_low = (float)(state->draft_share - (double)state->share_high);
 }
 
-/* No child is accepted: the bonus token comes from the residual, or from P when nothing is left of that. */
+/* Draws the bonus token, as no child is accepted: from the residual, or from P if nothing is left of that. */
 static void specdec__verify_draw_bonus(specdec__verify_state *state, specdec_verdict *verdict)
 {
     if (!(state->target_total > 0.0))
@@ -47159,7 +47178,8 @@ static void specdec__verify_draw_bonus(specdec__verify_state *state, specdec_ver
     verdict->token = specdec__verify_draw_token(state, specdec_uniform_next(state->choice->random));
 }
 
-/* Whether a child is accepted, which has probability min(1, R[x] / D[x]), where D[x] = weight / draft_total. */
+/* Returns whether a child is accepted, with probability min(1, R[x] / D[x]), where R is the residual and D[x] = weight
+   / draft_total. */
 static int specdec__verify_accepts_child(const specdec__verify_state *state, int32_t token, double weight)
 {
     double uniform = specdec_uniform_next(state->choice->random);
@@ -47167,8 +47187,8 @@ static int specdec__verify_accepts_child(const specdec__verify_state *state, int
     return uniform * weight * state->target_total < specdec__verify_residual(state, token) * state->draft_total;
 }
 
-/* Sequoia's rule for children drawn without replacement: Chen et al. 2024, arXiv 2402.12374, algorithm 1. Children that
-   the draft could not have drawn are passed over. */
+/* Verifies a node's children by Sequoia's rule, for children drawn without replacement: Chen et al. 2024, arXiv
+   2402.12374, algorithm 1. Children that the draft could not have drawn are passed over. */
 static void specdec__verify_sequoia(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                     specdec_verdict *verdict)
 {
@@ -47197,7 +47217,8 @@ static void specdec__verify_sequoia(specdec__add_residuals_function *residuals, 
     specdec__verify_draw_bonus(&state, verdict);
 }
 
-/* SpecInfer's rule for children drawn with replacement: Miao et al. 2024, arXiv 2305.09781. */
+/* Verifies a node's children by SpecInfer's rule, for children drawn with replacement: Miao et al. 2024, arXiv
+   2305.09781. */
 static void specdec__verify_specinfer(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                       specdec_verdict *verdict)
 {
@@ -47221,7 +47242,7 @@ static void specdec__verify_specinfer(specdec__add_residuals_function *residuals
     specdec__verify_draw_bonus(&state, verdict);
 }
 
-/* One minus the probability that none of k draws is accepted, each being accepted with probability beta. */
+/* Returns one minus the probability that none of k draws is accepted, each being accepted with probability beta. */
 static double specdec__verify_any_accepted(double beta, int k)
 {
     double none = 1.0;
@@ -47232,8 +47253,8 @@ static double specdec__verify_any_accepted(double beta, int k)
     return 1.0 - none;
 }
 
-/* The probability that k-sequential selection with divisor rho accepts a given draw. */
-static double specdec__verify_spectr_beta(const specdec__verify_state *state, double rho)
+/* Returns the probability that SpecTr's k-sequential selection with divisor rho accepts a given draw. */
+static double specdec__verify_spectr_acceptance(const specdec__verify_state *state, double rho)
 {
     double sum = 0.0;
     int token;
@@ -47247,15 +47268,16 @@ static double specdec__verify_spectr_beta(const specdec__verify_state *state, do
     return sum > 1.0 ? 1.0 : sum;
 }
 
-/* The least rho in [1, k] for which the residual is a distribution, from above: every larger one is lossless, too. */
-static double specdec__verify_spectr_rho(const specdec__verify_state *state, int k)
+/* Returns the least divisor rho in [1, k] of SpecTr for which the residual is a distribution, from above: every larger
+   one is lossless, too. */
+static double specdec__verify_spectr_divisor(const specdec__verify_state *state, int k)
 {
     double low = 1.0, high = k;
     int i;
 
     for (i = 0; i < 30 && high - low > 1e-9; i++) {
         double rho = 0.5 * low + 0.5 * high;
-        double beta = specdec__verify_spectr_beta(state, rho);
+        double beta = specdec__verify_spectr_acceptance(state, rho);
 
         if (specdec__verify_any_accepted(beta, k) > rho * beta)
             low = rho;
@@ -47265,8 +47287,8 @@ static double specdec__verify_spectr_rho(const specdec__verify_state *state, int
     return high;
 }
 
-/* Draws a token from SpecTr's residual P - min(Q, P/rho) * share, all normalised. */
-static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, double rho, double share)
+/* Draws a token from SpecTr's residual P - min(Q, P/rho) * share, all of them normalised, and returns it. */
+static int32_t specdec__verify_spectr_draw_token(const specdec__verify_state *state, double rho, double share)
 {
     double total = 0.0, wanted = 2.0; /* the first pass sums, the second stops at the wanted place */
     int pass, token;
@@ -47295,7 +47317,8 @@ static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, d
     return total > 0.0 ? last : specdec__verify_draw_token(state, specdec_uniform_next(state->choice->random));
 }
 
-/* SpecTr's k-sequential selection, for children drawn with replacement: Sun et al. 2023, arXiv 2310.15141. */
+/* Verifies a node's children by SpecTr's k-sequential selection, for children drawn with replacement: Sun et al. 2023,
+   arXiv 2310.15141. */
 static void specdec__verify_spectr(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                    specdec_verdict *verdict)
 {
@@ -47308,7 +47331,7 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
         specdec__verify_draw_bonus(&state, verdict);
         return;
     }
-    rho = specdec__verify_spectr_rho(&state, choice->child_count);
+    rho = specdec__verify_spectr_divisor(&state, choice->child_count);
     for (i = 0; i < choice->child_count; i++) {
         int32_t token = choice->children[i];
         double p = (double)choice->target[token] * state.draft_total;
@@ -47319,13 +47342,14 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
             return;
         }
     }
-    beta = specdec__verify_spectr_beta(&state, rho);
+    beta = specdec__verify_spectr_acceptance(&state, rho);
     verdict->child = -1;
-    verdict->token = specdec__verify_spectr_draw(
+    verdict->token = specdec__verify_spectr_draw_token(
         &state, rho, beta > 0.0 ? specdec__verify_any_accepted(beta, choice->child_count) / beta : 0.0);
 }
 
-/* Top-k: the target draws its token for itself; a child that equals that token is accepted. */
+/* Verifies a node's children by the top-k rule: the target draws its token by itself; a child that equals that token is
+   accepted. */
 static void specdec__verify_top_k(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                   specdec_verdict *verdict)
 {
@@ -47344,7 +47368,8 @@ static void specdec__verify_top_k(specdec__add_residuals_function *residuals, co
 #define SPECDEC__VERIFIER(name) NULL /* left out */
 #endif
 
-/* Greedy: a child that equals the target's most probable token (of equals the lowest) is accepted. */
+/* Verifies a node's children greedily: a child that equals the target's most probable token (of equals the lowest) is
+   accepted. */
 static void specdec__verify_greedy(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                    specdec_verdict *verdict)
 {
@@ -47357,8 +47382,9 @@ static void specdec__verify_greedy(specdec__add_residuals_function *residuals, c
     specdec_verify_match(verdict, choice->children, choice->child_count, best);
 }
 
-/* A row for each rule of acceptance, in the order of specdec_rule. */
+/* The table of rules of verification, in the order of specdec_rule. */
 static const struct specdec__verify_rule {
+    /* verifies a node's children by the rule; NULL: by specdec_verify_match, or left out of this build */
     void (*verify)(specdec__add_residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
     int needs_draft, needs_random; /* 1: it needs the draft's distribution; random numbers */
 } specdec__verify_rules[SPECDEC_RULE_COUNT] = {
@@ -47370,7 +47396,7 @@ static const struct specdec__verify_rule {
     {specdec__verify_greedy, 0, 0},    /* SPECDEC_RULE_GREEDY */
 };
 
-/* Counts the weights that are not numbers of at least 0 (bad) and those above 0 (positive). */
+/* Counts the weights that are not numbers of at least 0, in *bad, and those above 0, in *positive. */
 SPECDEC__VECTORISE static void specdec__verify_count_weights(const float *weights, int vocab, int *bad, int *positive)
 {
     int token, no_weights = 0, above = 0;
@@ -47433,13 +47459,15 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
     return result;
 }
 
-/* Gathers the children of a node that hold a token: their nodes and tokens, in order of rank. Returns how many. */
+/* Gathers the children of a node that hold a token: their nodes and tokens, in order of rank. Returns how many there
+   are. */
 static int specdec__verify_gather_children(const specdec_tree *tree, const int32_t *tokens, int node, int32_t *nodes,
                                            int32_t *children)
 {
     int i, count = 0;
 
-    for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
+    for (i = specdec__tree_next_child(tree, node, node + 1); i < tree->n;
+         i = specdec__tree_next_child(tree, node, i + 1)) {
         if (tokens[i] >= 0) {
             nodes[count] = i;
             children[count++] = tokens[i];
@@ -47492,33 +47520,34 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
-#define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
-#define SPECDEC__RECYCLE_TOKENS  6 /* most probable tokens that are stored of a row of logits */
+#define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of a context, at most */
+#define SPECDEC__RECYCLE_TOKENS  6 /* most probable tokens of a row of logits that are stored */
 
-/* An entry of the table: the most probable tokens behind a context. */
-typedef struct specdec__recycled {
-    uint32_t tag;                            /* a hash of the context; its lowest bits are the entry's index */
-    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* their probabilities, falling, of 32768 together; 0: no token */
-    int32_t tokens[SPECDEC__RECYCLE_TOKENS]; /* the most probable first */
-} specdec__recycled;
+/* An entry of the table of recycled tokens: the target's most probable tokens behind a context of one to three
+   tokens. */
+typedef struct specdec__recycle_entry {
+    uint32_t tag;                            /* hash of the context; its lowest bits are the entry's index */
+    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities of the tokens, falling, in parts of 32768; 0: no token */
+    int32_t tokens[SPECDEC__RECYCLE_TOKENS]; /* the tokens, the most probable first */
+} specdec__recycle_entry;
 
-/* The table of the most probable tokens behind contexts. */
-typedef struct specdec__recycling {
-    specdec__recycled *entries; /* [count] */
-    uint32_t count;             /* a power of two; 0: nothing is stored */
-} specdec__recycling;
+/* The table of recycled tokens: the target's most probable tokens behind contexts. */
+typedef struct specdec__recycle_table {
+    specdec__recycle_entry *entries; /* [count]: a hash table of contexts, with one place for each index */
+    uint32_t count;             /* number of entries, a power of two; 0: nothing is stored */
+} specdec__recycle_table;
 
-/* Takes a table of at least `entries` entries (0: none) from an arena. */
-static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *arena, int entries)
+/* Takes the memory of a table of at least `entries` entries (0: none) from an arena. */
+static void specdec__recycle_lay_out(specdec__recycle_table *r, specdec__arena *arena, int entries)
 {
     for (r->count = entries > 0; r->count && r->count < (uint32_t)entries; r->count *= 2)
         continue;
-    r->entries = SPECDEC__TAKE(arena, specdec__recycled, r->count);
+    r->entries = SPECDEC__TAKE(arena, specdec__recycle_entry, r->count);
     if (r->entries)
         memset(r->entries, 0, r->count * sizeof *r->entries);
 }
 
-/* The tag of a context of n tokens, tail[0] being its newest. */
+/* Returns the hash of a context of n tokens, tail[0] being its newest. */
 static uint32_t specdec__recycle_hash_context(const int32_t *tail, int n)
 {
     uint64_t hash = (uint64_t)n;
@@ -47529,21 +47558,21 @@ static uint32_t specdec__recycle_hash_context(const int32_t *tail, int n)
     return (uint32_t)(hash >> 32);
 }
 
-/* The only entry that a context of this tag can have in the table, which has at least one. */
-SPECDEC__INLINE specdec__recycled *specdec__recycle_entry_place(const specdec__recycling *r, uint32_t tag)
+/* Returns the only entry that a context with this hash can have in the table, which has at least one entry. */
+SPECDEC__INLINE specdec__recycle_entry *specdec__recycle_entry_place(const specdec__recycle_table *r, uint32_t tag)
 {
     return &r->entries[tag & (r->count - 1)];
 }
 
-/* The entry of the longest context in the table, of the `known` tokens of tail; NULL: there is none. *length: its
-   tokens. */
-static const specdec__recycled *specdec__recycle_find_entry(const specdec__recycling *r, const int32_t *tail, int known,
-                                                            int *length)
+/* Returns the entry of the longest context in the table that the `known` tokens of tail, newest first, end with; NULL:
+   there is none. *length becomes the number of its tokens. */
+static const specdec__recycle_entry *specdec__recycle_find_entry(const specdec__recycle_table *r, const int32_t *tail,
+                                                                 int known, int *length)
 {
     known = specdec__min_int(known, SPECDEC__RECYCLE_CONTEXT);
     for (*length = known; r->count && *length > 0; --*length) {
         const uint32_t tag = specdec__recycle_hash_context(tail, *length);
-        const specdec__recycled *entry = specdec__recycle_entry_place(r, tag);
+        const specdec__recycle_entry *entry = specdec__recycle_entry_place(r, tag);
 
         if (entry->tag == tag && entry->share[0])
             return entry;
@@ -47551,15 +47580,16 @@ static const specdec__recycled *specdec__recycle_find_entry(const specdec__recyc
     return NULL;
 }
 
-/* Stores the most probable tokens of a row of logits (vocab) behind tail (known tokens). Logits that were not computed
-   are -infinity or NaN. heat: the temperature; 0: greedy. */
-static void specdec__recycle_store_row(specdec__recycling *r, const int32_t *tail, int known,
-                                       const specdec__kernels *kernels, const float *logits, int vocab, float heat)
+/* Stores the target's most probable tokens of a row of logits (vocab) behind a context, tail (known tokens, newest
+   first). Logits that were not computed are -infinity or NaN. heat: the temperature; 0: greedy. */
+static void specdec__recycle_store_best_tokens(specdec__recycle_table *r, const int32_t *tail, int known,
+                                               const specdec__kernels *kernels, const float *logits, int vocab,
+                                               float heat)
 {
     specdec_candidate best[SPECDEC__RECYCLE_TOKENS];
     const float scale = heat > 0.05f ? 1 / heat : 1;
     float weight[SPECDEC__RECYCLE_TOKENS], sum = 0;
-    specdec__recycled kept;
+    specdec__recycle_entry kept;
     int i, held;
 
     memset(&kept, 0, sizeof kept);
@@ -47584,136 +47614,150 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
-#define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
-#define SPECDEC__NGRAM_CHILDREN       16  /* continuations of a node, or of a context, at most */
-#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations of all contexts of a node together, at most */
-#define SPECDEC__NGRAM_SCANNED_RUNS        128 /* distinct continuations of a context that are compared, newest first */
-/* The index of the first of the two sources that are recycled rows; before it: the row of the root, contexts. */
-#define SPECDEC__NGRAM_FIRST_ROW_SOURCE (SPECDEC__NGRAM_CONTEXT_MAX + 1)
+#define SPECDEC__NGRAM_MAX_CONTEXT 8   /* tokens of a context that continuations are counted for, at most */
+#define SPECDEC__NGRAM_CHILDREN       16  /* continuations of a node of the tree, or of a context, at most */
+#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations in a list, those of all contexts of a path together, at
+                                                most */
+#define SPECDEC__NGRAM_SCANNED_RUNS        128 /* different continuations of a context that are compared, newest first,
+                                                  at most */
+/* Sources of continuations are numbered: 0: recycled tokens in the root's place; 1 to SPECDEC__NGRAM_MAX_CONTEXT:
+   contexts by their length; this index and the next one: recycled tokens behind contexts of one token, and of more. */
+#define SPECDEC__NGRAM_FIRST_ROW_SOURCE (SPECDEC__NGRAM_MAX_CONTEXT + 1)
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_FIRST_ROW_SOURCE + 2)
-#define SPECDEC__NGRAM_EVIDENCE_KINDS    6   /* kinds of evidence in a source */
-#define SPECDEC__NGRAM_EVIDENCE_LATER       5   /* the kind of evidence: longer contexts have other continuations */
-#define SPECDEC__NGRAM_STREAK_CLASSES     3     /* classes of streaks, by length: 0, 1 to 3, 4 or more tokens */
-#define SPECDEC__NGRAM_MOST_TRIALS      60.0f /* trials of a source that count, at most; older ones lose weight */
-#define SPECDEC__NGRAM_END_MARK        (-1) /* stands in the history in place of a token: the end of a sequence */
+#define SPECDEC__NGRAM_EVIDENCE_KINDS    6   /* kinds of evidence by which the trust in a source is counted */
+#define SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT       5   /* the kind of evidence in which longer contexts have other
+                                                   continuations */
+#define SPECDEC__NGRAM_STREAK_CLASSES     3     /* classes of streaks (tokens in a row that were the most probable
+                                                   ones): 0, 1 to 3, 4 or more tokens */
+#define SPECDEC__NGRAM_MAX_COUNTED_USES      60.0f /* uses of a source that its trust counts, at most; older ones lose
+                                                 weight */
+#define SPECDEC__NGRAM_END_MARK        (-1) /* stands in the history in place of a token: a sequence ends here */
 
-/* A run of tokens that occurs in sequences. parent, suffix, child, sibling and next_in_bucket are
-   indices of runs; -1: none. Run 0 is empty. */
+/* A run: an n-gram, that is 0 to context + 1 tokens in a row that occur in sequences. parent, suffix, child, sibling
+   and next_in_bucket are indices of runs; -1: none. Run 0 is empty. */
 typedef struct specdec__ngram_run {
-    int32_t token;  /* its last token */
-    int32_t parent; /* the run without its last token */
-    int32_t suffix; /* the run without its first token */
-    int32_t depth;  /* its number of tokens */
-    int32_t count;  /* occurrences; a run that has lost all of them stays until those made after it are gone */
-    int32_t total;  /* occurrences that have a token after them */
-    int32_t kinds;  /* different tokens after them */
-    int32_t child;  /* the newest run that is one token longer */
-    int32_t sibling; /* the next older run of the same parent */
-    int32_t next_in_bucket; /* the next run in the same bucket of the hash table */
+    int32_t token;  /* the run's last token */
+    int32_t parent; /* index of the run without its last token */
+    int32_t suffix; /* index of the run without its first token */
+    int32_t depth;  /* number of tokens of the run */
+    int32_t count;  /* occurrences of the run; a run that has lost all of them stays until the runs made after it are
+                       gone */
+    int32_t total;  /* occurrences of the run that have a token after them */
+    int32_t kinds;  /* number of different tokens after them */
+    int32_t child;  /* index of the newest run that is one token longer than this one */
+    int32_t sibling; /* index of the next older run of the same parent */
+    int32_t next_in_bucket; /* index of the next run in the same bucket of the hash table */
 } specdec__ngram_run;
 
-/* A node that may be added to the tree (an offer). */
-typedef struct specdec__ngram_offer {
-    float probability; /* of the path from the root */
-    int32_t token, parent, depth; /* its token, the parent's node in the tree, its level (root: 0) */
-    int32_t run;    /* the longest run at the path's end that can be continued; in the heap: the parent's */
-    int32_t streak; /* tokens at the path's end that were each the most probable one */
-    int32_t order; /* a serial number; of equal probabilities the lower one comes first */
-} specdec__ngram_offer;
+/* A draft token that may be added to the tree of continuations. */
+typedef struct specdec__ngram_candidate {
+    float probability; /* estimated probability that the path from the root to this token is accepted */
+    int32_t token, parent, depth; /* the token; its parent's node in the tree; its level (root: 0) */
+    int32_t run;    /* index of the longest run at the path's end that can be continued; in the heap: the parent's */
+    int32_t streak; /* number of tokens at the path's end that were each the most probable one */
+    int32_t order; /* serial number: of equal probabilities the lower number comes first */
+} specdec__ngram_candidate;
 
-/* How often a source of continuations was right, and how often it was asked. Sources: the target's row in the root's
-   place (0), contexts by their length, and rows behind contexts of one token, and of more. Counts are separate by
-   evidence: the context has one continuation, seen once, twice, or more often; several, of which one has at least half;
-   several others; longer contexts offer other tokens. And by streak: how many tokens before (0, 1 to 3, 4 or more) were
-   each the source list's most probable one. */
+/* Trust in a source of continuations: how often it had the token that came next, of how often it was used. Sources:
+   recycled tokens in the root's place (0), contexts by their length, and recycled tokens behind contexts of one token,
+   and of more. Trust is counted separately by evidence: the context has one continuation, seen once, twice, or more
+   often; several, of which one has at least half; several others; longer contexts have other tokens. And separately by
+   streak: how many tokens before (0, 1 to 3, 4 or more) were each the most probable one of the source's list. */
 typedef struct specdec__ngram_trust {
     float right, tried; /* how often the source had the next token; how often it was asked */
 } specdec__ngram_trust;
 
-/* A path behind which continuations are searched. */
-typedef struct specdec__ngram_place {
-    int32_t run; /* the longest run at the path's end that can be continued */
-    int streak;  /* tokens at the path's end that were each the most probable one */
+/* A path from the root of a tree of continuations, behind which further continuations are searched. */
+typedef struct specdec__ngram_path {
+    int32_t run; /* index of the longest run at the path's end that can be continued */
+    int streak;  /* number of tokens at the path's end that were each the most probable one */
     int root;    /* 1: the path is the root alone */
     int known;   /* number of tokens in tail */
     int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last tokens, newest first */
-} specdec__ngram_place;
+} specdec__ngram_path;
 
-/* A token in a list of continuations. share: its part of its stage, that is of the tokens of one source; the shares of
-   a stage add up to 1 if all its tokens are listed. probability: estimated, after the stages before. */
+/* A token in a list of continuations. share: its part of a stage, that is of the tokens of one source; the shares of a
+   stage add up to 1 if all its tokens are listed. probability: estimated, after the stages before. */
 typedef struct specdec__ngram_item {
-    int32_t token;
-    float share, probability;
+    int32_t token;             /* the token that may follow */
+    float share, probability;  /* the part of its stage that it makes up, 0 to 1; its estimated probability */
 } specdec__ngram_item;
 
-/* A list of the tokens that may follow a path, stage by stage. */
+/* A list of the tokens that may follow a path, in stages: the tokens of one source after those of another. */
 typedef struct specdec__ngram_list {
-    specdec__ngram_item items[SPECDEC__NGRAM_LIST_ITEMS];
+    specdec__ngram_item items[SPECDEC__NGRAM_LIST_ITEMS];  /* (count): the tokens, stage by stage */
     struct {
         specdec__ngram_trust *trust;
         int end; /* index of the item behind the stage */
     } stages[SPECDEC__NGRAM_SOURCES];
-    int count, stage_count; /* of items; of stages */
-    int streak; /* the index of the streak in the counts of trust */
+    int count, stage_count; /* number of items; number of stages */
+    int streak; /* index of the path's class of streaks, for the counts of trust */
 } specdec__ngram_list;
 
-/* What a tree of continuations is to be like. */
-typedef struct specdec__ngram_wish {
-    int n, d;      /* nodes and levels, at most */
-    float least;   /* probability of a node's path, which each node is above */
-    int coupled;   /* 1: the target chooses with noise, of the seed */
-    uint64_t seed; /* of the target's noise */
-} specdec__ngram_wish;
+/* The limits of a tree of continuations, and the noise by which the target chooses. */
+typedef struct specdec__ngram_tree_limits {
+    int n, d;      /* nodes and levels of the tree, at most */
+    float least;   /* each node's path is more probable than this */
+    int coupled;   /* 1: the target chooses its tokens with the noise of `seed` */
+    uint64_t seed; /* seed of the target's noise */
+} specdec__ngram_tree_limits;
 
-/* A live sequence in the index, which counts text[from .. length). An empty reader is free for another one. */
+/* The tokens of an open sequence that the index counts: text[from .. length). An empty reader is free for another
+   sequence. */
 typedef struct specdec__ngram_reader {
-    const int32_t *text; /* the caller's; tokens that the index counts must not change until they are removed */
-    int from, length; /* the index counts the tokens from `from` up to `length` */
-    int streak, streak_at; /* tokens in a row that were each the most probable one, at length streak_at */
-    int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run of the sequence's last k tokens */
+    const int32_t *text; /* (length): the sequence's tokens; those that the index counts must not change until they are
+                            removed from it */
+    int from, length; /* the index counts the sequence's tokens from index `from` up to `length` */
+    int streak, streak_at; /* tokens in a row that were each the most probable one; the length of the sequence at which
+                              they were counted */
+    int32_t active[SPECDEC__NGRAM_MAX_CONTEXT + 1]; /* [k]: index of the run of the sequence's last k tokens */
 } specdec__ngram_reader;
 
-/* How large an index is. */
+/* The sizes of an n-gram index. */
 typedef struct specdec__ngram_size {
-    int capacity;  /* runs: a token needs up to context + 1 of them, of 40 bytes and a bucket each */
-    int context;   /* tokens, 1 to SPECDEC__NGRAM_CONTEXT_MAX */
-    int max_nodes; /* of a tree */
-    int readers;   /* live sequences */
-    int history;   /* tokens of ended sequences, each with an end mark that counts as one; 0: none */
-    int recycled;  /* contexts whose most probable tokens by the target are stored; 0: none */
+    int capacity;  /* runs, at most: a token needs up to context + 1 of them, of 40 bytes and a bucket each */
+    int context;   /* tokens of the longest context, 1 to SPECDEC__NGRAM_MAX_CONTEXT */
+    int max_nodes; /* nodes of a tree of continuations, at most */
+    int readers;   /* open sequences, at most */
+    int history;   /* tokens of ended sequences that are kept, each sequence with an end mark that counts as a token; 0:
+                      none */
+    int recycled;  /* contexts whose most probable tokens by the target are stored, at most; 0: none */
 } specdec__ngram_size;
 
-/* The index. It counts how often each run occurs in the history and in the readers' sequences. With one sequence and no
-   history, runs are added and removed in stack order, so a rewind restores the former state. */
+/* The n-gram index. It counts how often each run occurs in the history and in the open sequences. With one sequence and
+   no history, runs are added and removed in stack order, so cutting the sequence restores the former index. */
 typedef struct specdec__ngram {
-    specdec__ngram_run *runs;       /* [size.capacity] */
-    int32_t *buckets;               /* [bucket_count], a power of two */
-    specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_CHILDREN], a heap */
-    specdec__ngram_reader *readers; /* [size.readers] */
-    int32_t *history;               /* [size.history], a ring: ended sequences, SPECDEC__NGRAM_END_MARK behind each */
-    int count;                      /* of runs */
-    int offer_count, offer_order;   /* offers in the heap; the serial number of the next one */
-    int oldest, history_count; /* of history: the index of the oldest token; the number of tokens */
-    uint32_t bucket_count;
-    specdec__ngram_size size;
-    specdec__recycling recycling;
+    specdec__ngram_run *runs;       /* [size.capacity]: all runs */
+    int32_t *buckets;               /* [bucket_count]: the hash table of runs: the first run of each bucket; -1: none */
+    specdec__ngram_candidate *candidates;   /* [size.max_nodes * SPECDEC__NGRAM_CHILDREN]: a heap of the draft tokens
+                                               that may be added to the tree */
+    specdec__ngram_reader *readers; /* [size.readers]: the open sequences */
+    int32_t *history;               /* [size.history]: a ring of the tokens of ended sequences, SPECDEC__NGRAM_END_MARK
+                                       behind each sequence */
+    int count;                      /* number of runs */
+    int candidate_count, candidate_order;   /* number of draft tokens in the heap; the serial number of the next one */
+    int oldest, history_count; /* index of the oldest token in the history; number of tokens in the history */
+    uint32_t bucket_count;     /* buckets of the hash table, a power of two */
+    specdec__ngram_size size;      /* the sizes that the index was made with */
+    specdec__recycle_table recycling;  /* the target's most probable tokens behind contexts */
+    /* the trust in each source, by streak and evidence */
     specdec__ngram_trust trust[SPECDEC__NGRAM_STREAK_CLASSES][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE_KINDS];
     specdec__ngram_reader rebuilder; /* counts the tokens of the history when the index is rebuilt */
 } specdec__ngram;
 
-/* Empties a reader; it will count the tokens of its sequence from index `from` on. */
+/* Empties a reader. It will count the tokens of its sequence from index `from` on. */
 static void specdec__ngram_start_reader(specdec__ngram_reader *reader, int from)
 {
     int k;
 
     reader->from = reader->length = from;
     reader->streak = reader->streak_at = 0;
-    for (k = 1; k <= SPECDEC__NGRAM_CONTEXT_MAX; k++)
+    for (k = 1; k <= SPECDEC__NGRAM_MAX_CONTEXT; k++)
         reader->active[k] = -1;
     reader->active[0] = 0;
 }
 
-/* Removes all runs from an index, except the empty one. */
+/* Removes all runs from an index, except the empty run. */
 static void specdec__ngram_clear_runs(specdec__ngram *index)
 {
     uint32_t i;
@@ -47726,8 +47770,8 @@ static void specdec__ngram_clear_runs(specdec__ngram *index)
     index->count = 1;
 }
 
-/* Sets the trust in all sources of continuations to a prior, weighted as a few trials. */
-static void specdec__ngram_set_priors(specdec__ngram *index)
+/* Sets the trust in all sources of continuations to a prior, which weighs as much as a few uses. */
+static void specdec__ngram_set_trust_priors(specdec__ngram *index)
 {
     static const float right[SPECDEC__NGRAM_EVIDENCE_KINDS] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
     static const float doubt[SPECDEC__NGRAM_STREAK_CLASSES] = {1, 0.5f, 0.25f};
@@ -47737,7 +47781,7 @@ static void specdec__ngram_set_priors(specdec__ngram *index)
         for (k = 0; k < SPECDEC__NGRAM_EVIDENCE_KINDS; k++) {
             float share = right[k] * (i == 1 ? 0.55f : i == 2 ? 0.75f : 1);
 
-            if (!i || (i >= SPECDEC__NGRAM_FIRST_ROW_SOURCE && k == SPECDEC__NGRAM_EVIDENCE_LATER))
+            if (!i || (i >= SPECDEC__NGRAM_FIRST_ROW_SOURCE && k == SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT))
                 share = 0.15f;
             else if (i >= SPECDEC__NGRAM_FIRST_ROW_SOURCE)
                 share = 0.4f;
@@ -47748,18 +47792,19 @@ static void specdec__ngram_set_priors(specdec__ngram *index)
         }
 }
 
-/* Takes the index's memory from an arena; where the arena only counts, nothing is set. */
+/* Takes the memory of an n-gram index from an arena and initialises the index; where the arena only counts bytes,
+   nothing is set. */
 static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__arena *arena,
                                              const specdec__ngram_size *size, specdec_error *error)
 {
     const int most = 1 << 28, context = size->context, max_nodes = size->max_nodes;
     int i;
 
-    if (context < 1 || context > SPECDEC__NGRAM_CONTEXT_MAX || max_nodes < 1 || max_nodes > SPECDEC_TREE_MAX_NODES)
+    if (context < 1 || context > SPECDEC__NGRAM_MAX_CONTEXT || max_nodes < 1 || max_nodes > SPECDEC_TREE_MAX_NODES)
         return specdec__fail(
             error, SPECDEC_ERROR_ARGUMENT,
             "an n-gram index of %d tokens of context for trees of %d nodes; allowed are 1 to %d and 1 to %d", context,
-            max_nodes, SPECDEC__NGRAM_CONTEXT_MAX, SPECDEC_TREE_MAX_NODES);
+            max_nodes, SPECDEC__NGRAM_MAX_CONTEXT, SPECDEC_TREE_MAX_NODES);
     if (size->readers < 1 || size->readers > most / (16 * (context + 1)) || size->capacity > most ||
         size->capacity < 16 * (context + 1) * size->readers || size->history < 0 || size->history > most)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an n-gram index of %d runs for %d texts and a history of "
@@ -47772,11 +47817,11 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     index->runs = (specdec__ngram_run *)specdec__arena_reserve(arena, (size_t)size->capacity, sizeof *index->runs,
                                                                SPECDEC__CACHE_LINE); /* zeroed one by one */
     index->buckets = SPECDEC__TAKE(arena, int32_t, index->bucket_count);
-    index->offers = SPECDEC__TAKE(arena, specdec__ngram_offer, (size_t)max_nodes * SPECDEC__NGRAM_CHILDREN);
+    index->candidates = SPECDEC__TAKE(arena, specdec__ngram_candidate, (size_t)max_nodes * SPECDEC__NGRAM_CHILDREN);
     index->readers = SPECDEC__TAKE(arena, specdec__ngram_reader, size->readers);
     index->history = SPECDEC__TAKE(arena, int32_t, size->history);
     specdec__recycle_lay_out(&index->recycling, arena, size->recycled);
-    specdec__ngram_set_priors(index);
+    specdec__ngram_set_trust_priors(index);
     if (arena->used == SIZE_MAX)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "no memory left for an n-gram index of %d runs",
                              size->capacity);
@@ -47791,25 +47836,25 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
 
 /* --- counting ----------------------------------------------------------------------------------------------------- */
 
-/* The bucket of the run that continues parent by token. */
-SPECDEC__INLINE int32_t *specdec__ngram_bucket(const specdec__ngram *index, int32_t parent, int32_t token)
+/* Returns the bucket of the hash table for the run that continues run `parent` by a token. */
+SPECDEC__INLINE int32_t *specdec__ngram_find_bucket(const specdec__ngram *index, int32_t parent, int32_t token)
 {
     uint64_t key = ((uint64_t)(uint32_t)parent << 32 | (uint32_t)token) * 0x9e3779b97f4a7c15u;
 
     return &index->buckets[(uint32_t)(key >> 32) & (index->bucket_count - 1)];
 }
 
-/* The index of the run that continues run `parent` by a token; -1: it is not in the index. */
+/* Returns the index of the run that continues run `parent` by a token; -1: the n-gram index has no such run. */
 static int32_t specdec__ngram_find_run(const specdec__ngram *index, int32_t parent, int32_t token)
 {
-    int32_t run = *specdec__ngram_bucket(index, parent, token);
+    int32_t run = *specdec__ngram_find_bucket(index, parent, token);
 
     while (run >= 0 && (index->runs[run].parent != parent || index->runs[run].token != token))
         run = index->runs[run].next_in_bucket;
     return run;
 }
 
-/* The index of the run text[from .. end); -1: it is not in the index. */
+/* Returns the index of the run text[from .. end); -1: the n-gram index has no such run. */
 static int32_t specdec__ngram_locate_run(const specdec__ngram *index, const int32_t *text, int from, int end)
 {
     int32_t run = 0;
@@ -47819,11 +47864,11 @@ static int32_t specdec__ngram_locate_run(const specdec__ngram *index, const int3
     return run;
 }
 
-/* Adds the run that continues run `parent` by a token; there must be room. suffix: the run without its first token.
-   Returns its index. */
+/* Adds the run that continues run `parent` by a token; there must be room for it. suffix: index of the run without its
+   first token. Returns the new run's index. */
 static int32_t specdec__ngram_add_run(specdec__ngram *index, int32_t parent, int32_t token, int32_t suffix)
 {
-    int32_t *bucket = specdec__ngram_bucket(index, parent, token), at = index->count++;
+    int32_t *bucket = specdec__ngram_find_bucket(index, parent, token), at = index->count++;
     specdec__ngram_run *run = &index->runs[at];
 
     memset(run, 0, sizeof *run);
@@ -47839,21 +47884,22 @@ static int32_t specdec__ngram_add_run(specdec__ngram *index, int32_t parent, int
     return at;
 }
 
-/* Removes the newest runs of an index, as far as they have no occurrences left. */
-static void specdec__ngram_pop_runs(specdec__ngram *index)
+/* Removes the newest runs of an n-gram index, as far as they have no occurrences left. */
+static void specdec__ngram_remove_uncounted_runs(specdec__ngram *index)
 {
     while (index->count > 1 && index->runs[index->count - 1].count <= 0) {
         const specdec__ngram_run *run = &index->runs[--index->count];
 
-        *specdec__ngram_bucket(index, run->parent, run->token) = run->next_in_bucket;
+        *specdec__ngram_find_bucket(index, run->parent, run->token) = run->next_in_bucket;
         index->runs[run->parent].child = run->sibling;
     }
 }
 
-/* Counts `token` as a continuation of a reader's sequence; there is room. O(context). */
+/* Counts `token` as the next token of a reader's sequence, in all runs that end with it. There is room for new runs.
+   O(context). */
 static void specdec__ngram_count_token(specdec__ngram *index, specdec__ngram_reader *reader, int32_t token)
 {
-    int32_t longer[SPECDEC__NGRAM_CONTEXT_MAX + 2], suffix = 0;
+    int32_t longer[SPECDEC__NGRAM_MAX_CONTEXT + 2], suffix = 0;
     int k, reached = 0;
 
     longer[0] = 0;
@@ -47873,7 +47919,7 @@ static void specdec__ngram_count_token(specdec__ngram *index, specdec__ngram_rea
     reader->length++;
 }
 
-/* Removes one occurrence of a run. A sequence that its caller has changed may have none. */
+/* Removes one occurrence of a run. The run may have none where a caller has changed the tokens of a sequence. */
 static void specdec__ngram_uncount_run(specdec__ngram *index, int32_t run)
 {
     specdec__ngram_run *parent;
@@ -47886,19 +47932,19 @@ static void specdec__ngram_uncount_run(specdec__ngram *index, int32_t run)
         parent->kinds--;
 }
 
-/* Removes the occurrences of the runs that end with the last token of a reader's sequence. */
-static void specdec__ngram_remove_last(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
+/* Removes the occurrences of all runs that end with the last token of a reader's sequence. */
+static void specdec__ngram_uncount_last_token(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
 {
     int end = reader->length--, k;
 
     for (k = 1; k <= index->size.context + 1 && end - k >= reader->from; k++)
         specdec__ngram_uncount_run(index, specdec__ngram_locate_run(index, text, end - k, end));
-    specdec__ngram_pop_runs(index);
+    specdec__ngram_remove_uncounted_runs(index);
 }
 
-/* Removes the occurrences of the runs that begin with the first token of text[count], which are all counted tokens of a
-   sequence, or the first context + 1 of them. */
-static void specdec__ngram_forget_first(specdec__ngram *index, const int32_t *text, int count)
+/* Removes the occurrences of all runs that begin with the first token of text[count]: all counted tokens of a sequence,
+   or the first context + 1 of them. */
+static void specdec__ngram_uncount_first_token(specdec__ngram *index, const int32_t *text, int count)
 {
     int32_t run = 0;
     int i;
@@ -47907,18 +47953,18 @@ static void specdec__ngram_forget_first(specdec__ngram *index, const int32_t *te
         run = specdec__ngram_find_run(index, run, text[i]);
         specdec__ngram_uncount_run(index, run);
     }
-    specdec__ngram_pop_runs(index);
+    specdec__ngram_remove_uncounted_runs(index);
 }
 
 /* --- bounded memory: the oldest is dropped ------------------------------------------------------------------------ */
 
-/* The token at a place of the history, counted from the oldest. */
-SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, int at)
+/* Returns the address of a token in the history; at: its index, counted from the oldest token. */
+SPECDEC__INLINE int32_t *specdec__ngram_history_token(const specdec__ngram *index, int at)
 {
     return &index->history[(index->oldest + at) % index->size.history];
 }
 
-/* Drops the oldest `count` tokens from the history; their runs must not be counted any more. */
+/* Drops the oldest `count` tokens from the history. Their runs must not be counted any more. */
 static void specdec__ngram_drop_history(specdec__ngram *index, int count)
 {
     if (count > 0)
@@ -47926,29 +47972,30 @@ static void specdec__ngram_drop_history(specdec__ngram *index, int count)
     index->history_count -= count;
 }
 
-/* Appends a token, or the end of a sequence, to the history; a full history drops its oldest. Counts no runs. */
+/* Appends a token, or the mark of a sequence's end, to the history, without counting runs. A full history drops its
+   oldest token. */
 static void specdec__ngram_append_history(specdec__ngram *index, int32_t token)
 {
-    int32_t first[SPECDEC__NGRAM_CONTEXT_MAX + 1];
+    int32_t first[SPECDEC__NGRAM_MAX_CONTEXT + 1];
     int n = 0;
 
     if (index->history_count == index->size.history) {
         for (; n <= index->size.context && n < index->history_count; n++)
-            if ((first[n] = *specdec__ngram_history_at(index, n)) == SPECDEC__NGRAM_END_MARK)
+            if ((first[n] = *specdec__ngram_history_token(index, n)) == SPECDEC__NGRAM_END_MARK)
                 break;
-        specdec__ngram_forget_first(index, first, n);
+        specdec__ngram_uncount_first_token(index, first, n);
         specdec__ngram_drop_history(index, 1);
     }
-    *specdec__ngram_history_at(index, index->history_count++) = token;
+    *specdec__ngram_history_token(index, index->history_count++) = token;
 }
 
-/* How many tokens have runs that fill half of the index, at most. */
+/* Returns how many tokens have runs that fill half of the n-gram index, at most. */
 static int specdec__ngram_token_budget(const specdec__ngram *index)
 {
     return index->size.capacity / (2 * (index->size.context + 1));
 }
 
-/* The most tokens that each reader may keep, so that all together keep at most `room`. */
+/* Returns the most tokens that each reader may keep, so that all readers together keep at most `room` tokens. */
 static int specdec__ngram_reader_budget(const specdec__ngram *index, int room)
 {
     int low = 0, high = room, i;
@@ -47967,8 +48014,8 @@ static int specdec__ngram_reader_budget(const specdec__ngram *index, int room)
     return low;
 }
 
-/* Counts the next token of the history, or begins its next sequence at an end mark. */
-static void specdec__ngram_replay_token(specdec__ngram *index, int32_t token)
+/* Counts the next token of the history, or, at the mark of a sequence's end, begins its next sequence. */
+static void specdec__ngram_count_history_token(specdec__ngram *index, int32_t token)
 {
     if (token == SPECDEC__NGRAM_END_MARK)
         specdec__ngram_start_reader(&index->rebuilder, 0);
@@ -47976,10 +48023,10 @@ static void specdec__ngram_replay_token(specdec__ngram *index, int32_t token)
         specdec__ngram_count_token(index, &index->rebuilder, token);
 }
 
-/* Makes room: counts the newest tokens of history and live sequences again, as many as fill at most half of the runs.
-   Half of these tokens, or as many as the live sequences leave, are of the history; live sequences share the rest, and
-   each keeps its newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a
-   token. */
+/* Makes room for runs: counts the newest tokens of the history and of open sequences anew, as many as fill at most half
+   of the runs. Half of these tokens, or as many as the open sequences leave, are of the history; open sequences share
+   the rest, and each keeps its newest tokens. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a
+   constant time a token. */
 static void specdec__ngram_rebuild_index(specdec__ngram *index)
 {
     const int budget = specdec__ngram_token_budget(index);
@@ -47995,7 +48042,7 @@ static void specdec__ngram_rebuild_index(specdec__ngram *index)
     specdec__ngram_clear_runs(index);
     specdec__ngram_start_reader(&index->rebuilder, 0);
     for (i = 0; i < kept; i++)
-        specdec__ngram_replay_token(index, *specdec__ngram_history_at(index, i));
+        specdec__ngram_count_history_token(index, *specdec__ngram_history_token(index, i));
     for (i = 0; i < index->size.readers; i++) {
         specdec__ngram_reader *reader = &index->readers[i];
         const int end = reader->length;
@@ -48006,7 +48053,7 @@ static void specdec__ngram_rebuild_index(specdec__ngram *index)
     }
 }
 
-/* Rebuilds the index if it has no room for one more token. */
+/* Rebuilds the n-gram index if it has no room for the runs of one more token. */
 SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
 {
     if (index->size.capacity - index->count <= index->size.context)
@@ -48015,15 +48062,15 @@ SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
 
 /* --- sequences ---------------------------------------------------------------------------------------------------- */
 
-/* Begins a sequence in an empty reader. Its first `shared` tokens were counted by another sequence, from which it was
-   forked, so only their last `context` tokens are used, as context. */
+/* Begins a sequence in an empty reader. Its first `shared` tokens were counted in another sequence, of which it is a
+   fork, so they are not counted again. */
 static void specdec__ngram_begin_sequence(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
 {
     specdec__ngram_start_reader(reader, specdec__max_int(shared - index->size.context, 0));
 }
 
-/* Counts the tokens text[reader->length .. length) of a reader's sequence. Where the index has no room, the oldest
-   tokens are dropped. */
+/* Counts the tokens text[reader->length .. length) of a reader's sequence. Where the n-gram index has no room, the
+   oldest tokens are dropped. */
 static void specdec__ngram_extend_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
                                            const int32_t *text, int length)
 {
@@ -48035,7 +48082,8 @@ static void specdec__ngram_extend_sequence(specdec__ngram *index, specdec__ngram
 }
 
 /* Cuts a reader's sequence to text[0 .. length), and removes the occurrences of the tokens behind it, which text still
-   holds. O(context ^ 2) a token. A cut before the first counted token counts the newest tokens again. */
+   holds. O(context ^ 2) a token. Where the cut is before the first counted token, the newest tokens are counted
+   anew. */
 static void specdec__ngram_rewind_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
                                            const int32_t *text, int length)
 {
@@ -48044,7 +48092,7 @@ static void specdec__ngram_rewind_sequence(specdec__ngram *index, specdec__ngram
     reader->text = text;
     length = specdec__max_int(length, 0);
     while (reader->length > specdec__max_int(length, reader->from))
-        specdec__ngram_remove_last(index, reader, text);
+        specdec__ngram_uncount_last_token(index, reader, text);
     if (length < reader->from) {
         specdec__ngram_start_reader(reader, specdec__max_int(length - specdec__ngram_token_budget(index), 0));
         specdec__ngram_extend_sequence(index, reader, text, length);
@@ -48055,8 +48103,8 @@ static void specdec__ngram_rewind_sequence(specdec__ngram *index, specdec__ngram
             length - k >= reader->from ? specdec__ngram_locate_run(index, text, length - k, length) : -1;
 }
 
-/* Ends a reader's sequence: the tokens that the index counts of it, or the newest of these, go into the history, and
-   the reader is empty. A sequence that is to leave nothing is rewound to 0 instead. O(context) a token. */
+/* Ends a reader's sequence: its counted tokens, or the newest of them, go into the history, and the reader is empty. A
+   sequence that is to leave nothing is cut to 0 tokens instead. O(context) a token. */
 static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
                                         const int32_t *text)
 {
@@ -48064,7 +48112,7 @@ static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_re
     int at;
 
     for (at = reader->from; length - at > room; at++)
-        specdec__ngram_forget_first(index, text + at, length - at);
+        specdec__ngram_uncount_first_token(index, text + at, length - at);
     if (at < length) {
         for (; at < length; at++)
             specdec__ngram_append_history(index, text[at]);
@@ -48075,8 +48123,8 @@ static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_re
 
 /* --- trees -------------------------------------------------------------------------------------------------------- */
 
-/* The longest suffix of a run that is short enough to be continued and has a continuation; 0 (the empty run): none has.
-   */
+/* Returns the longest suffix of a run that is short enough to be continued and has a continuation; 0 (the empty run):
+   there is none. */
 static int32_t specdec__ngram_continuable_suffix(const specdec__ngram *index, int32_t run)
 {
     while (run > 0 && (index->runs[run].depth > index->size.context || index->runs[run].total <= 0))
@@ -48084,8 +48132,9 @@ static int32_t specdec__ngram_continuable_suffix(const specdec__ngram *index, in
     return specdec__max_int(run, 0);
 }
 
-/* The longest run that can be continued once `token` has followed `run`; 0 (the empty run): no other can. */
-static int32_t specdec__ngram_step_run(const specdec__ngram *index, int32_t run, int32_t token)
+/* Returns the longest run that can be continued once `token` has followed run `run`; 0 (the empty run): there is
+   none. */
+static int32_t specdec__ngram_longest_run_after_token(const specdec__ngram *index, int32_t run, int32_t token)
 {
     int32_t next;
 
@@ -48094,8 +48143,8 @@ static int32_t specdec__ngram_step_run(const specdec__ngram *index, int32_t run,
     return specdec__ngram_continuable_suffix(index, next);
 }
 
-/* The index of a token in a list; -1: it is not listed. */
-static int specdec__ngram_find_item(const specdec__ngram_list *list, int32_t token)
+/* Returns the index of a token in a list of continuations; -1: it is not listed. */
+static int specdec__ngram_find_listed_token(const specdec__ngram_list *list, int32_t token)
 {
     int at = list->count - 1;
 
@@ -48104,9 +48153,9 @@ static int specdec__ngram_find_item(const specdec__ngram_list *list, int32_t tok
     return at;
 }
 
-/* Inserts a token into a list's newest stage, which begins at item `from`, unless an earlier stage has it. A stage
-   keeps its SPECDEC__NGRAM_CHILDREN tokens of the largest weights, the largest first. */
-static void specdec__ngram_insert_item(specdec__ngram_list *list, int from, int32_t token, float weight)
+/* Inserts a token into the newest stage of a list of continuations, which begins at item `from`, unless an earlier
+   stage has the token. A stage keeps its SPECDEC__NGRAM_CHILDREN tokens of the largest weights, the largest first. */
+static void specdec__ngram_insert_listed_token(specdec__ngram_list *list, int from, int32_t token, float weight)
 {
     int at = list->count;
 
@@ -48123,8 +48172,8 @@ static void specdec__ngram_insert_item(specdec__ngram_list *list, int from, int3
     list->items[at].share = weight;
 }
 
-/* Ends a list's newest stage, which begins at item `from`: weights become shares. sum: all weights of the stage, those
-   of tokens that are not listed included; trust: that in its source. */
+/* Ends the newest stage of a list of continuations, which begins at item `from`: its weights become shares. sum: the
+   weights of all tokens of the stage, listed or not; trust: the trust in the stage's source. */
 static void specdec__ngram_end_stage(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
 {
     int i;
@@ -48137,8 +48186,8 @@ static void specdec__ngram_end_stage(specdec__ngram_list *list, int from, float 
     list->stages[list->stage_count++].end = list->count;
 }
 
-/* Adds a stage to a list: the tokens that followed a run, without those that are listed already. */
-static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
+/* Adds a stage to a list of continuations: the tokens that followed a run, without those that are listed already. */
+static void specdec__ngram_list_run_continuations(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
 {
     const int from = list->count, depth = index->runs[run].depth;
     int32_t child = index->runs[run].child;
@@ -48146,17 +48195,17 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
 
     for (; child >= 0 && scanned < SPECDEC__NGRAM_SCANNED_RUNS; child = index->runs[child].sibling, scanned++) {
         const specdec__ngram_run *next = &index->runs[child];
-        const int known = specdec__ngram_find_item(list, next->token);
+        const int known = specdec__ngram_find_listed_token(list, next->token);
 
         if (next->count <= 0 || (known >= 0 && known < from))
             continue;
         total += next->count;
         kinds++;
         most = specdec__max_int(most, next->count);
-        specdec__ngram_insert_item(list, from, next->token, (float)next->count);
+        specdec__ngram_insert_listed_token(list, from, next->token, (float)next->count);
     }
     if (from)
-        evidence = SPECDEC__NGRAM_EVIDENCE_LATER;
+        evidence = SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT;
     else if (kinds == 1)
         evidence = specdec__min_int(total, 3) - 1;
     else
@@ -48164,34 +48213,34 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
     specdec__ngram_end_stage(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
 }
 
-/* Adds a stage to a list: the target's most probable tokens of a recycled row, without those that are listed already
-   and without the token `but`. */
-static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__recycled *row, int32_t but,
-                                    specdec__ngram_trust *trust)
+/* Adds a stage to a list of continuations: the target's most probable tokens of a recycled row, without those that are
+   listed already and without the token `but`. trust: the trust in this source. */
+static void specdec__ngram_list_recycled_tokens(specdec__ngram_list *list, const specdec__recycle_entry *row,
+                                                int32_t but, specdec__ngram_trust *trust)
 {
     const int from = list->count;
     float sum = 0;
     int i, known;
 
     for (i = 0; i < SPECDEC__RECYCLE_TOKENS && row->share[i]; i++) {
-        known = specdec__ngram_find_item(list, row->tokens[i]);
+        known = specdec__ngram_find_listed_token(list, row->tokens[i]);
         if (row->tokens[i] == but || (known >= 0 && known < from))
             continue;
         sum += (float)row->share[i];
-        specdec__ngram_insert_item(list, from, row->tokens[i], (float)row->share[i]);
+        specdec__ngram_insert_listed_token(list, from, row->tokens[i], (float)row->share[i]);
     }
-    specdec__ngram_end_stage(list, from, sum, trust + (from ? SPECDEC__NGRAM_EVIDENCE_LATER : 0));
+    specdec__ngram_end_stage(list, from, sum, trust + (from ? SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT : 0));
 }
 
-/* Lists the tokens that may follow a path, in stages: those behind the longest context, those that only the next
-   shorter context adds, and so on; the target's most probable tokens there; behind the root, those in the root's place
-   (LogitSpec, arXiv 2507.01449). Each stage gets a part of what the stages before have left, by how often it was right
-   so far. */
+/* Lists the tokens that may follow a path, in stages: those behind the longest context; those that only the next
+   shorter context adds, and so on; the target's most probable tokens behind the path's end, and, behind the root, those
+   in the root's place (LogitSpec, arXiv 2507.01449). Each stage gets a part of the probability that the stages before
+   have left, by the trust in its source. */
 static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ngram_list *list,
-                                              const specdec__ngram_place *place)
+                                              const specdec__ngram_path *place)
 {
-    const specdec__recycling *r = &index->recycling;
-    const specdec__recycled *row;
+    const specdec__recycle_table *r = &index->recycling;
+    const specdec__recycle_entry *row;
     int32_t run = place->run;
     int length, kinds = 0, from = 0, i, k;
     float left = 1;
@@ -48200,17 +48249,17 @@ static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ng
     list->streak = place->streak < 4 ? place->streak > 0 : 2;
     for (; run > 0; run = index->runs[run].suffix) {
         if (index->runs[run].total > 0 && index->runs[run].kinds != kinds)
-            specdec__ngram_list_run(index, list, run);
+            specdec__ngram_list_run_continuations(index, list, run);
         kinds = index->runs[run].total > 0 ? index->runs[run].kinds : kinds;
     }
     row = specdec__recycle_find_entry(r, place->tail, place->known, &length);
     if (row)
-        specdec__ngram_list_row(list, row, -1,
-                                index->trust[list->streak][SPECDEC__NGRAM_FIRST_ROW_SOURCE + (length > 1)]);
+        specdec__ngram_list_recycled_tokens(list, row, -1,
+                                            index->trust[list->streak][SPECDEC__NGRAM_FIRST_ROW_SOURCE + (length > 1)]);
     row = place->root && place->known > 1 ? specdec__recycle_find_entry(r, place->tail + 1, place->known - 1,
                                                                         &length) : NULL;
     if (row)
-        specdec__ngram_list_row(list, row, place->tail[0], index->trust[list->streak][0]);
+        specdec__ngram_list_recycled_tokens(list, row, place->tail[0], index->trust[list->streak][0]);
     for (k = 0; k < list->stage_count; k++) {
         const float right = list->stages[k].trust->right / list->stages[k].trust->tried;
 
@@ -48221,22 +48270,22 @@ static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ng
     }
 }
 
-/* Updates the trust in the sources of a path's continuations by the token that followed it. Returns 1 if that was the
-   most probable token, else 0. */
-static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
+/* Updates the trust in the sources of a path's continuations from the token that followed the path. Returns 1 if that
+   was the most probable token, else 0. */
+static int specdec__ngram_update_trust(specdec__ngram *index, const specdec__ngram_path *place, int32_t token)
 {
     specdec__ngram_list list;
     int k, at, best = 0, right = 0;
 
     specdec__ngram_list_continuations(index, &list, place);
-    at = specdec__ngram_find_item(&list, token);
+    at = specdec__ngram_find_listed_token(&list, token);
     for (k = 0; k < list.stage_count && !right; k++) {
         specdec__ngram_trust *trust = list.stages[k].trust;
 
         right = at >= 0 && at < list.stages[k].end;
         trust->tried += 1;
         trust->right += (float)right;
-        if (trust->tried > SPECDEC__NGRAM_MOST_TRIALS) {
+        if (trust->tried > SPECDEC__NGRAM_MAX_COUNTED_USES) {
             trust->tried *= 0.98f;
             trust->right *= 0.98f;
         }
@@ -48246,10 +48295,11 @@ static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngra
     return at >= 0 && at == best;
 }
 
-/* Raises the shares of tokens with much noise, where the target chooses with the same noise: a token's odds are
-   multiplied by the root of the factor that would be exact if the shares were the target's probabilities; tokens that
-   are not listed by the root of the usual factor. noise: the position's row of noise. */
-static void specdec__ngram_lift_shares(specdec__ngram_list *list, uint64_t noise)
+/* Raises the shares of tokens for which the target's noise is large, where the target chooses with the same noise. A
+   token's odds are multiplied by the root of the factor that would be exact if the shares were the target's
+   probabilities; those of tokens that are not listed, by the root of the usual factor. noise: the row of noise of the
+   position. */
+static void specdec__ngram_raise_shares_by_noise(specdec__ngram_list *list, uint64_t noise)
 {
     float rest = 1, sum;
     int i;
@@ -48267,47 +48317,47 @@ static void specdec__ngram_lift_shares(specdec__ngram_list *list, uint64_t noise
         list->items[i].probability /= sum;
 }
 
-/* Whether offer a comes before b: more probable, or as probable and older. */
-SPECDEC__INLINE int specdec__ngram_offer_before(specdec__ngram_offer a, specdec__ngram_offer b)
+/* Returns whether draft token a is added to the tree before b: it is more probable, or as probable and older. */
+SPECDEC__INLINE int specdec__ngram_candidate_before(specdec__ngram_candidate a, specdec__ngram_candidate b)
 {
     return a.probability > b.probability || (!(a.probability < b.probability) && a.order < b.order);
 }
 
-/* The order of the heap of offers, whose root is the best one. */
-#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_offer_before(b, a)
-SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_offer, void, SPECDEC__NGRAM_ORDER)
+/* The order of the heap of draft tokens, whose first item is the best one. */
+#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_candidate_before(b, a)
+SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_candidate, void, SPECDEC__NGRAM_ORDER)
 
-/* Adds an offer to the heap. */
-static void specdec__ngram_push_offer(specdec__ngram *index, specdec__ngram_offer offer)
+/* Adds a draft token to the heap of those that may be added to the tree. */
+static void specdec__ngram_push_candidate(specdec__ngram *index, specdec__ngram_candidate candidate)
 {
-    int at = index->offer_count++;
+    int at = index->candidate_count++;
 
-    offer.order = index->offer_order++;
-    for (; at > 0 && specdec__ngram_offer_before(offer, index->offers[(at - 1) / 2]); at = (at - 1) / 2)
-        index->offers[at] = index->offers[(at - 1) / 2];
-    index->offers[at] = offer;
+    candidate.order = index->candidate_order++;
+    for (; at > 0 && specdec__ngram_candidate_before(candidate, index->candidates[(at - 1) / 2]); at = (at - 1) / 2)
+        index->candidates[at] = index->candidates[(at - 1) / 2];
+    index->candidates[at] = candidate;
 }
 
-/* Removes the best offer from the heap. */
-static specdec__ngram_offer specdec__ngram_take_offer(specdec__ngram *index)
+/* Removes the best draft token from the heap, and returns it. */
+static specdec__ngram_candidate specdec__ngram_pop_best_candidate(specdec__ngram *index)
 {
-    specdec__ngram_offer best = index->offers[0];
+    specdec__ngram_candidate best = index->candidates[0];
 
-    index->offers[0] = index->offers[--index->offer_count];
-    specdec__ngram_sink(index->offers, NULL, index->offer_count, 0);
+    index->candidates[0] = index->candidates[--index->candidate_count];
+    specdec__ngram_sink(index->candidates, NULL, index->candidate_count, 0);
     return best;
 }
 
-/* Adds offers behind a node to the heap: the most probable tokens of a list, at most SPECDEC__NGRAM_CHILDREN, whose
-   paths are more probable than `least`. from: the offer that became the node. */
-static void specdec__ngram_push_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
-                                     specdec__ngram_list *list, float least)
+/* Adds the continuations of a node to the heap: the most probable tokens of a list, at most SPECDEC__NGRAM_CHILDREN,
+   whose paths are more probable than `least`. from: the draft token that became the node. */
+static void specdec__ngram_push_continuations(specdec__ngram *index, int node, const specdec__ngram_candidate *from,
+                                              specdec__ngram_list *list, float least)
 {
-    specdec__ngram_offer offer = *from;
+    specdec__ngram_candidate candidate = *from;
     int i, k, best;
 
-    offer.parent = node;
-    offer.depth = from->depth + 1;
+    candidate.parent = node;
+    candidate.depth = from->depth + 1;
     for (k = 0; k < list->count && k < SPECDEC__NGRAM_CHILDREN; k++) {
         specdec__ngram_item item;
 
@@ -48316,20 +48366,19 @@ static void specdec__ngram_push_list(specdec__ngram *index, int node, const spec
         item = list->items[best];
         list->items[best] = list->items[k];
         list->items[k] = item;
-        offer.token = item.token;
-        offer.probability = from->probability * item.probability;
-        offer.streak = k ? 0 : from->streak + 1;
-        if (!(offer.probability > least))
+        candidate.token = item.token;
+        candidate.probability = from->probability * item.probability;
+        candidate.streak = k ? 0 : from->streak + 1;
+        if (!(candidate.probability > least))
             return;
-        specdec__ngram_push_offer(index, offer);
+        specdec__ngram_push_candidate(index, candidate);
     }
 }
 
 /* Sets *place to the path that ends with a node of a tree, whose root is the last token of text[length]. The caller
-   sets run and streak. */
-static void specdec__ngram_set_place(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens,
-                                     int node,
-                                     const int32_t *text, int length)
+   sets the members run and streak. */
+static void specdec__ngram_set_path(specdec__ngram_path *place, const specdec_tree *tree, const int32_t *tokens,
+                                    int node, const int32_t *text, int length)
 {
     int n = 0;
 
@@ -48341,7 +48390,7 @@ static void specdec__ngram_set_place(specdec__ngram_place *place, const specdec_
     place->known = n;
 }
 
-/* The longest run that a reader's sequence ends with and that can be continued. */
+/* Returns the longest run that a reader's sequence ends with and that can be continued. */
 static int32_t specdec__ngram_longest_run(const specdec__ngram *index, const specdec__ngram_reader *reader)
 {
     int k = index->size.context;
@@ -48351,18 +48400,19 @@ static int32_t specdec__ngram_longest_run(const specdec__ngram *index, const spe
     return specdec__ngram_continuable_suffix(index, reader->active[k]);
 }
 
-/* Builds the tree of the most probable continuations of a reader's sequence: at most wish->n nodes, with the root (the
-   sequence's last token), and wish->d levels, all more probable than wish->least. tokens[n]: of the nodes, tokens[0]
-   being set by the caller; probability[n]: estimated, of the path from the root. SuffixDecoding (Oliaro et al. 2024,
-   arXiv 2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
+/* Builds the tree of the most probable continuations of a reader's sequence: at most wish->n nodes, the root (the
+   sequence's last token) included, and wish->d levels, all more probable than wish->least. tokens[n]: receives the
+   nodes' tokens; the caller sets tokens[0]. probability[n]: receives the estimated probabilities of the paths from the
+   root. SuffixDecoding (Oliaro et al. 2024, arXiv 2411.04975) with bounded contexts. O(n). Errors:
+   SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
 static specdec_result specdec__ngram_propose_tree(specdec__ngram *index, const specdec__ngram_reader *reader,
                                                   specdec_tree *tree, int32_t *tokens, float *probability,
-                                                  const specdec__ngram_wish *wish, specdec_error *error)
+                                                  const specdec__ngram_tree_limits *wish, specdec_error *error)
 {
     const int n = wish->n;
-    specdec__ngram_offer offer;
+    specdec__ngram_candidate candidate;
     specdec__ngram_list list;
-    specdec__ngram_place place;
+    specdec__ngram_path place;
 
     if (!tree || !tree->parents || !tree->ranks || !tokens || !probability || n < 1 || n > index->size.max_nodes ||
         wish->d < 1 || !(wish->least >= 0.0f))
@@ -48371,32 +48421,33 @@ static specdec_result specdec__ngram_propose_tree(specdec__ngram *index, const s
     if (n > tree->capacity)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the tree needs %d nodes, its arrays hold %d", n,
                              tree->capacity);
-    memset(&offer, 0, sizeof offer);
-    offer.run = specdec__ngram_longest_run(index, reader);
-    offer.probability = 1.0f;
-    offer.parent = -1;
-    offer.streak = reader->streak_at == reader->length ? reader->streak : 0;
-    index->offer_count = index->offer_order = 0;
-    for (tree->n = 0;; offer = specdec__ngram_take_offer(index)) {
+    memset(&candidate, 0, sizeof candidate);
+    candidate.run = specdec__ngram_longest_run(index, reader);
+    candidate.probability = 1.0f;
+    candidate.parent = -1;
+    candidate.streak = reader->streak_at == reader->length ? reader->streak : 0;
+    index->candidate_count = index->candidate_order = 0;
+    for (tree->n = 0;; candidate = specdec__ngram_pop_best_candidate(index)) {
         int node = tree->n++;
 
-        specdec__tree_put_node(tree, node, offer.parent, node ? specdec__tree_next_rank(tree, node, offer.parent) : 0);
-        probability[node] = offer.probability;
+        specdec__tree_put_node(tree, node, candidate.parent,
+                               node ? specdec__tree_next_rank(tree, node, candidate.parent) : 0);
+        probability[node] = candidate.probability;
         if (node > 0) {
-            tokens[node] = offer.token;
-            offer.run = specdec__ngram_step_run(index, offer.run, offer.token);
+            tokens[node] = candidate.token;
+            candidate.run = specdec__ngram_longest_run_after_token(index, candidate.run, candidate.token);
         }
-        if (offer.depth + 1 < wish->d && node + 1 < n) {
-            specdec__ngram_set_place(&place, tree, tokens, node, reader->text, reader->length);
-            place.run = offer.run;
-            place.streak = offer.streak;
+        if (candidate.depth + 1 < wish->d && node + 1 < n) {
+            specdec__ngram_set_path(&place, tree, tokens, node, reader->text, reader->length);
+            place.run = candidate.run;
+            place.streak = candidate.streak;
             specdec__ngram_list_continuations(index, &list, &place);
             if (wish->coupled)
-                specdec__ngram_lift_shares(&list, specdec__sample_noise_row(wish->seed,
-                                                                            (uint64_t)(reader->length + offer.depth)));
-            specdec__ngram_push_list(index, node, &offer, &list, wish->least);
+                specdec__ngram_raise_shares_by_noise(
+                    &list, specdec__sample_noise_row(wish->seed, (uint64_t)(reader->length + candidate.depth)));
+            specdec__ngram_push_continuations(index, node, &candidate, &list, wish->least);
         }
-        if (tree->n == n || index->offer_count == 0)
+        if (tree->n == n || index->candidate_count == 0)
             return SPECDEC_OK;
     }
 }
@@ -48409,17 +48460,18 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__NGRAM_HEAD_BYTES  24 /* bytes before the tokens of a file */
-#define SPECDEC__NGRAM_ENTRY_BYTES 40 /* bytes of an entry of the table of likely tokens */
+#define SPECDEC__NGRAM_FILE_HEAD_BYTES  24 /* bytes of an n-gram file before its tokens */
+#define SPECDEC__NGRAM_FILE_ENTRY_BYTES 40 /* bytes of an entry of the table of most probable tokens in an n-gram
+                                              file */
 
-/* Where the parts of a file of n-grams are: the tokens, and the entries of the table of likely tokens. */
+/* Where the parts of an n-gram file lie: the tokens, and the entries of the table of most probable tokens. */
 typedef struct specdec__ngram_file {
-    const unsigned char *tokens, *entries; /* where the tokens and the entries begin */
+    const unsigned char *tokens, *entries; /* addresses at which the tokens and the entries begin */
     size_t count, entry_count; /* number of tokens; number of entries */
 } specdec__ngram_file;
 
-/* The number of entries in use of the table of likely tokens. */
-static size_t specdec__ngram_count_entries(const specdec__recycling *r)
+/* Returns how many entries of the table of most probable tokens are in use. */
+static size_t specdec__ngram_count_entries(const specdec__recycle_table *r)
 {
     size_t count = 0;
     uint32_t i;
@@ -48429,7 +48481,7 @@ static size_t specdec__ngram_count_entries(const specdec__recycling *r)
     return count;
 }
 
-/* The number of tokens and end marks in a file that specdec__ngram_save_file writes. */
+/* Returns how many tokens and end marks the file has that specdec__ngram_save_file writes. */
 static size_t specdec__ngram_count_file_tokens(const specdec__ngram *index)
 {
     size_t tokens = (size_t)index->history_count;
@@ -48441,8 +48493,7 @@ static size_t specdec__ngram_count_file_tokens(const specdec__ngram *index)
     return tokens;
 }
 
-/* Writes the tokens that the index counts of a live sequence, and an end mark, to `to`. Returns the address behind
-   them. */
+/* Writes the counted tokens of an open sequence, and an end mark, to `to`. Returns the address behind them. */
 static unsigned char *specdec__ngram_save_sequence(const specdec__ngram_reader *reader, unsigned char *to)
 {
     int i;
@@ -48455,14 +48506,14 @@ static unsigned char *specdec__ngram_save_sequence(const specdec__ngram_reader *
     return to + 4;
 }
 
-/* Writes the entries of the table of likely tokens to `to`. Returns the address behind them. */
-static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, unsigned char *to)
+/* Writes the entries of the table of most probable tokens to `to`. Returns the address behind them. */
+static unsigned char *specdec__ngram_save_table(const specdec__recycle_table *r, unsigned char *to)
 {
     uint32_t i;
     int k;
 
     for (i = 0; i < r->count; i++) {
-        const specdec__recycled *entry = &r->entries[i];
+        const specdec__recycle_entry *entry = &r->entries[i];
 
         if (!entry->share[0])
             continue;
@@ -48471,7 +48522,7 @@ static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, uns
             specdec__store_u16(to + 4 + 2 * k, entry->share[k]);
             specdec__store_u32(to + 4 + 2 * SPECDEC__RECYCLE_TOKENS + 4 * k, (uint32_t)entry->tokens[k]);
         }
-        to += SPECDEC__NGRAM_ENTRY_BYTES;
+        to += SPECDEC__NGRAM_FILE_ENTRY_BYTES;
     }
     return to;
 }
@@ -48495,7 +48546,7 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
     unsigned char *file = (unsigned char *)data, *to;
     int i;
 
-    *bytes = SPECDEC__NGRAM_HEAD_BYTES + 4 * count + 4 + SPECDEC__NGRAM_ENTRY_BYTES * entries + 8;
+    *bytes = SPECDEC__NGRAM_FILE_HEAD_BYTES + 4 * count + 4 + SPECDEC__NGRAM_FILE_ENTRY_BYTES * entries + 8;
     if (!data)
         return SPECDEC_OK;
     if (*bytes > room)
@@ -48504,9 +48555,9 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
     specdec__store_u32(file + 8, 2);
     specdec__store_u32(file + 12, (uint32_t)count);
     specdec__store_u64(file + 16, vocabulary);
-    to = file + SPECDEC__NGRAM_HEAD_BYTES;
+    to = file + SPECDEC__NGRAM_FILE_HEAD_BYTES;
     for (i = 0; i < index->history_count; i++, to += 4)
-        specdec__store_u32(to, (uint32_t)*specdec__ngram_history_at(index, i));
+        specdec__store_u32(to, (uint32_t)*specdec__ngram_history_token(index, i));
     for (i = 0; i < index->size.readers; i++)
         to = specdec__ngram_save_sequence(&index->readers[i], to);
     specdec__store_u32(to, (uint32_t)entries);
@@ -48515,13 +48566,13 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
     return SPECDEC_OK;
 }
 
-/* Finds the parts of a file of n-grams. Returns 0 when its size is not that of its parts, else 1. */
+/* Finds the parts of an n-gram file. Returns 0 if the file's size is not that of its parts, else 1. */
 static int specdec__ngram_find_file_parts(specdec__ngram_file *f, const unsigned char *data, size_t size)
 {
-    size_t left = size - SPECDEC__NGRAM_HEAD_BYTES - 8;
+    size_t left = size - SPECDEC__NGRAM_FILE_HEAD_BYTES - 8;
 
     f->count = specdec__load_u32(data + 12);
-    f->tokens = data + SPECDEC__NGRAM_HEAD_BYTES;
+    f->tokens = data + SPECDEC__NGRAM_FILE_HEAD_BYTES;
     f->entry_count = 0;
     if (f->count > left / 4)
         return 0;
@@ -48533,11 +48584,13 @@ static int specdec__ngram_find_file_parts(specdec__ngram_file *f, const unsigned
         return 0;
     f->entry_count = specdec__load_u32(f->entries);
     f->entries += 4;
-    return !((left - 4) % SPECDEC__NGRAM_ENTRY_BYTES) && (left - 4) / SPECDEC__NGRAM_ENTRY_BYTES == f->entry_count;
+    return !((left - 4) % SPECDEC__NGRAM_FILE_ENTRY_BYTES) &&
+           (left - 4) / SPECDEC__NGRAM_FILE_ENTRY_BYTES == f->entry_count;
 }
 
-/* Reads an entry of the table of likely tokens. Returns 0 when its shares or tokens cannot be, else 1. */
-static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned char *from, int tokens)
+/* Reads an entry of the table of most probable tokens. Returns 0 if its shares or tokens cannot be right, else 1.
+   tokens: size of the vocabulary. */
+static int specdec__ngram_load_entry(specdec__recycle_entry *entry, const unsigned char *from, int tokens)
 {
     int k;
 
@@ -48553,15 +48606,15 @@ static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned ch
     return 1;
 }
 
-/* Checks that data[size] is a file of specdec__ngram_save_file for this vocabulary, and finds its parts. tokens: the
-   size of the vocabulary. */
+/* Checks that data[size] is an n-gram file, as specdec__ngram_save_file writes it, for this vocabulary, and finds its
+   parts. tokens: size of the vocabulary. */
 static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const unsigned char *data, size_t size,
                                                 uint64_t vocabulary, int tokens, specdec_error *error)
 {
-    specdec__recycled entry;
+    specdec__recycle_entry entry;
     size_t i;
 
-    if (size < SPECDEC__NGRAM_HEAD_BYTES + 8 || memcmp(data, "SPECSEEN", 8) != 0)
+    if (size < SPECDEC__NGRAM_FILE_HEAD_BYTES + 8 || memcmp(data, "SPECSEEN", 8) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a file of what was seen");
     if (specdec__load_u32(data + 8) - 1 > 1)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "what was seen is of version %u (1 and 2 are read)",
@@ -48578,22 +48631,22 @@ static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const un
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "token %zu of what was seen is out of range", i);
     }
     for (i = 0; i < f->entry_count; i++)
-        if (!specdec__ngram_load_entry(&entry, f->entries + i * SPECDEC__NGRAM_ENTRY_BYTES, tokens))
+        if (!specdec__ngram_load_entry(&entry, f->entries + i * SPECDEC__NGRAM_FILE_ENTRY_BYTES, tokens))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "entry %zu of what was seen is out of range", i);
     return SPECDEC_OK;
 }
 
-/* Reads the sequences of a file of specdec__ngram_save_file into the history, as if they ended now; the oldest tokens
-   are dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary.
-   Every byte is checked before any counts. O(size). A file that is refused changes nothing. Errors:
-   SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT: this index has no
-   history. */
+/* Appends the sequences of an n-gram file (specdec__ngram_save_file) to the history, as if they ended now; the oldest
+   tokens are dropped where there is no room. Entries of most probable tokens are stored where the table has none.
+   tokens: size of the vocabulary. Every byte is checked before any is used, so a file that is refused changes nothing.
+   O(size). Errors: SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT:
+   this index has no history. */
 static specdec_result specdec__ngram_load_file(specdec__ngram *index, uint64_t vocabulary, int tokens,
                                                const void *data, size_t size, specdec_error *error)
 {
     const size_t room = (size_t)index->size.history;
     specdec__ngram_file f = {NULL, NULL, 0, 0};
-    specdec__recycled entry;
+    specdec__recycle_entry entry;
     specdec_result result = specdec__ngram_check_file(&f, (const unsigned char *)data, size, vocabulary, tokens, error);
     size_t i;
 
@@ -48605,11 +48658,11 @@ static specdec_result specdec__ngram_load_file(specdec__ngram *index, uint64_t v
         int32_t token = (int32_t)specdec__load_u32(f.tokens + i * 4);
 
         specdec__ngram_make_room(index);
-        specdec__ngram_replay_token(index, token);
+        specdec__ngram_count_history_token(index, token);
         specdec__ngram_append_history(index, token);
     }
     for (i = 0; i < f.entry_count && index->recycling.count; i++) {
-        specdec__ngram_load_entry(&entry, f.entries + i * SPECDEC__NGRAM_ENTRY_BYTES, tokens);
+        specdec__ngram_load_entry(&entry, f.entries + i * SPECDEC__NGRAM_FILE_ENTRY_BYTES, tokens);
         if (!specdec__recycle_entry_place(&index->recycling, entry.tag)->share[0])
             *specdec__recycle_entry_place(&index->recycling, entry.tag) = entry;
     }
@@ -48626,53 +48679,61 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which chunks are chosen again (docs/measured.md) */
+#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which the chunks of the small cache are chosen again
+                                             (docs/measured.md) */
 
-/* The part of a sequence that the small cache holds. */
-typedef struct specdec__retrieved {
-    specdec__view view;  /* first the chunks, then the sequence's tokens from index `from` on */
-    int from;            /* 0: the small cache holds nothing of the sequence */
-    int exact;           /* tokens from `from` on whose keys are copies; keys behind them were computed here */
-} specdec__retrieved;
+/* What the small cache holds of a sequence: some chunks of its keys and values, and its newest tokens. */
+typedef struct specdec__retrieved_sequence {
+    specdec__view view;  /* slots of the small cache: first those of the chunks, then those of the sequence's tokens
+                            from index `from` on */
+    int from;            /* index of the first token behind the chunks; 0: the small cache holds nothing of the
+                            sequence */
+    int exact;           /* tokens from index `from` on whose keys are copies of the target's; keys behind them were
+                            computed with the small cache */
+} specdec__retrieved_sequence;
 
-/* Small caches of a target, one for each sequence, and how their chunks are chosen. */
+/* The small caches of a target, one for each sequence, and how their chunks of keys are chosen. */
 typedef struct specdec__retrieval {
-    const specdec__context *target;
-    float *logits;              /* (nodes of a step, vocab) */
-    specdec__retrieved *sequences; /* (sequences): what the small cache holds of each */
-    int chunk, chunks;          /* tokens of a chunk; chunks of a sequence in the small cache */
-    int recent, most;           /* tokens behind the chunks in the small cache: at first, and at most */
-    float *scores;              /* (threads, 5, candidates): scores of chunks; their parts from four queries */
-    specdec_candidate *chosen;  /* (threads, chunks): the best chunks */
-    int few_dimensions;                    /* dimensions used for scores; 0: all, as keys are tiles */
-    specdec_candidate *largest; /* (threads, few): those dimensions */
-    int *path;                  /* (chunks * chunk, at least most): 0, 1, ...: a path of all nodes, in order */
-    int candidates;             /* chunks of a sequence, at most; a multiple of 16 */
+    const specdec__context *target;  /* the target's context */
+    float *logits;              /* (nodes of a step, vocab): logits of a step with the small cache */
+    specdec__retrieved_sequence *sequences; /* (sequences): what the small cache holds of each */
+    int chunk, chunks;          /* tokens of a chunk; chunks of a sequence that the small cache holds */
+    int recent, most;           /* tokens behind the chunks that the small cache holds: at first, and at most */
+    float *scores;              /* (threads, 5, candidates): scores of a sequence's chunks, then scratch for the parts
+                                   of four queries */
+    specdec_candidate *chosen;  /* (threads, chunks): the chunks with the highest scores */
+    int few_dimensions;                    /* dimensions of keys and queries that scores are computed from; 0: all, as
+                                              keys are stored in tiles */
+    specdec_candidate *largest; /* (threads, few_dimensions): the dimensions in which the queries are largest */
+    int *path;                  /* (chunks * chunk, at least most): 0, 1, 2, ...: a path of all nodes of a step, in
+                                   order */
+    int candidates;             /* chunks of a whole sequence, at most; a multiple of 16 */
     /* Computes the score of each chunk below `source_chunks` for a kv head, by the queries of row 0. */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                   int head, float *scores);
-    const specdec__view *whole; /* the current sequence in the target's cache */
-    const specdec__view *view;  /* the current sequence in the small cache */
-    int source_chunks;                  /* chunks of the current sequence from which some are chosen */
+    const specdec__view *whole; /* the current sequence's keys and values in the target's cache */
+    const specdec__view *view;  /* the current sequence's keys and values in the small cache */
+    int source_chunks;                  /* chunks of the current sequence that some are chosen from */
     int next_choice;                   /* position of the token before which chunks are chosen again */
-    specdec__context context;   /* the target's, but for the cache and the logits */
+    specdec__context context;   /* the target's context, with the small cache in place of the target's, and logits of
+                                   its own */
 } specdec__retrieval;
 
-/* Whether a sequence of `committed` tokens is long enough for chunks to be left out. */
+/* Returns whether a sequence of `committed` tokens is so long that the small cache leaves chunks out. */
 static int specdec__retrieve_is_long_enough(const specdec__retrieval *r, int committed)
 {
     return committed - r->recent >= 2 * r->chunks * r->chunk;
 }
 
-/* Drops what the small cache holds of a sequence. */
+/* Drops what the small cache holds of sequence `at`. */
 static void specdec__retrieve_drop_sequence(specdec__retrieval *r, int at)
 {
     specdec__view_truncate(&r->sequences[at].view, &r->context.kv, 0);
     r->sequences[at].from = 0;
 }
 
-/* Copies keys and values of a layer's kv head: tokens [from, from + count), at most 64, of the current sequence to the
-   small cache's tokens from `to` on. */
+/* Copies a layer's keys and values of a kv head from the target's cache to the small one: tokens [from, from + count),
+   at most 64, of the current sequence go to the small cache's tokens from `to` on. */
 static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int head, int from, int to, int count)
 {
     const specdec__kv *kv = &r->target->kv, *own = &r->context.kv;
@@ -48692,17 +48753,18 @@ static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int he
     }
 }
 
-/* How many of the `dim` dimensions of keys are used for scores; 0: all, as keys are tiles. */
-static int specdec__retrieve_few_dimensions(const specdec__retrieval *r, int dim)
+/* Returns from how many of a key's `dim` dimensions the scores of chunks are computed; 0: from all, as keys are stored
+   in tiles. */
+static int specdec__retrieve_count_few_dimensions(const specdec__retrieval *r, int dim)
 {
     return r->few_dimensions ? specdec__max_int(dim / 4, 16) : 0;
 }
 
-/* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their sizes, largest
-   first; of equals the earlier one. Scores of these alone find nearly the same keys (SparQ, Ribar et al. 2024,
-   arXiv 2312.04985) for a quarter of the reads. */
-static void specdec__retrieve_find_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread,
-                                              const specdec__layer *layer, int head)
+/* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their absolute values;
+   largest first, of equal ones the earlier. Scores computed from these alone find nearly the same keys (SparQ, Ribar et
+   al. 2024, arXiv 2312.04985) for a quarter of the memory traffic. */
+static void specdec__retrieve_find_largest_dimensions(const specdec__context *c, const specdec__retrieval *r,
+                                                      int thread, const specdec__layer *layer, int head)
 {
     const int group = layer->shape.heads / layer->shape.kv_heads, dim = specdec__context_kv_layer(c, layer)->dim;
     const float *queries = c->rotated + (size_t)head * (size_t)group * (size_t)dim;
@@ -48713,25 +48775,26 @@ static void specdec__retrieve_find_dimensions(const specdec__context *c, const s
     for (q = 0; q < group; q++)
         for (d = 0; d < dim; d++)
             sizes[d] += queries[q * dim + d] < 0 ? -queries[q * dim + d] : queries[q * dim + d];
-    specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_few_dimensions(r, dim),
+    specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_count_few_dimensions(r, dim),
                                 r->largest + (size_t)thread * (size_t)r->few_dimensions);
 }
 
-/* The running attention sums of up to four queries of row 0. */
-typedef struct specdec__attending {
-    specdec__scratch *scratch;
-    const specdec__layer *layer;
-    int few_dimensions;            /* dimensions */
-    const specdec_candidate *largest; /* (few): dimensions; their elements of the queries are scratch->queries */
-    float *chunks;      /* (4, candidates): the part of the sums that is a chunk's */
-    int query, count;   /* the first of the queries, and how many */
-    float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of weights */
-} specdec__attending;
+/* Running sums of the attention of up to four queries of row 0: in all, and of each chunk of keys. */
+typedef struct specdec__chunk_attention {
+    specdec__scratch *scratch;     /* the thread's buffers: queries and scores */
+    const specdec__layer *layer;   /* the layer whose keys are scored */
+    int few_dimensions;            /* number of dimensions that scores are computed from; 0: all */
+    const specdec_candidate *largest; /* (few_dimensions): these dimensions; scratch->queries has the queries' elements
+                                         in them */
+    float *chunks;      /* (4, candidates): the part of each query's sum that is a chunk's */
+    int query, count;   /* index of the first of the queries; number of queries */
+    float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of attention weights */
+} specdec__chunk_attention;
 
-/* Computes scratch->scores (count, 64): products of the queries with the keys of a page, in the few largest dimensions.
-   */
-static void specdec__retrieve_score_by_few(const specdec__context *c, const specdec__attending *t,
-                                           const unsigned char *keys)
+/* Computes scratch->scores (count, 64): the products of `count` queries with the 64 keys of a page, in the few largest
+   dimensions. */
+static void specdec__retrieve_score_by_few_dimensions(const specdec__context *c, const specdec__chunk_attention *t,
+                                                      const unsigned char *keys)
 {
     const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
     int i;
@@ -48750,15 +48813,16 @@ static void specdec__retrieve_score_by_few(const specdec__context *c, const spec
                            t->scratch->scores);
 }
 
-/* Adds the keys in a segment of the target's view to the attention sums. keys: of the page and head. */
-static void specdec__retrieve_add_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
+/* Adds the keys in a segment of the target's view to the running attention sums. keys: the keys of the segment's page
+   and kv head. */
+static void specdec__retrieve_add_segment(specdec__context *c, specdec__chunk_attention *t, const specdec__retrieval *r,
                                           const specdec__segment *a, const unsigned char *keys)
 {
     float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
     int q, k, at, end;
 
     if (t->few_dimensions)
-        specdec__retrieve_score_by_few(c, t, keys);
+        specdec__retrieve_score_by_few_dimensions(c, t, keys);
     else
         specdec__forward_compute_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim,
                                              SPECDEC__KEYS, specdec__forward_query_column(c, t->layer, 0, t->query),
@@ -48778,9 +48842,9 @@ static void specdec__retrieve_add_segment(specdec__context *c, specdec__attendin
     }
 }
 
-/* scores (candidates): the attention that each chunk gets from a kv head's queries in row 0, over the whole sequence,
-   in few dimensions or in all; behind them, scratch for four rows more. TriForce takes the product of queries and mean
-   keys, which chooses worse chunks (docs/measured.md). */
+/* Computes scores (candidates): the attention that each chunk of keys gets from a kv head's queries in row 0, over the
+   whole sequence, in few dimensions or in all. Behind the scores lies scratch for four rows more. TriForce takes the
+   product of queries and mean keys instead, which chooses worse chunks (docs/measured.md). */
 static void specdec__retrieve_score_chunks(specdec__context *c, const struct specdec__retrieval *r, int thread,
                                            const specdec__layer *layer, int head, float *scores)
 {
@@ -48788,16 +48852,16 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
     const int group = layer->shape.heads / layer->shape.kv_heads;
     const specdec__segments *s = &r->whole->span[SPECDEC__WHOLE];
     const size_t row = (size_t)r->candidates * sizeof *scores;
-    specdec__attending t;
+    specdec__chunk_attention t;
     int i, q;
 
     memset(scores, 0, row);
     t.scratch = &c->scratch[thread];
     t.layer = layer;
-    t.few_dimensions = specdec__retrieve_few_dimensions(r, keys->dim);
+    t.few_dimensions = specdec__retrieve_count_few_dimensions(r, keys->dim);
     t.largest = r->largest + (size_t)thread * (size_t)r->few_dimensions;
     t.chunks = scores + r->candidates;
-    specdec__retrieve_find_dimensions(c, r, thread, layer, head);
+    specdec__retrieve_find_largest_dimensions(c, r, thread, layer, head);
     for (t.query = head * group; t.query < (head + 1) * group; t.query += 4) {
         t.count = specdec__min_int(4, (head + 1) * group - t.query);
         memset(t.sums, 0, sizeof t.sums);
@@ -48817,8 +48881,8 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
     }
 }
 
-/* Chooses the first chunk, whose score becomes the highest, and the best of the others, best first; of equal ones the
-   earlier. */
+/* Chooses `kept` of `count` chunks: the first chunk of the sequence, whose score becomes the highest, and those with
+   the highest scores, best first; of equal scores the earlier chunk. */
 static void specdec__retrieve_choose_chunks(const specdec__kernels *kernels, float *scores, int count, int kept,
                                             specdec_candidate *chosen)
 {
@@ -48826,9 +48890,9 @@ static void specdec__retrieve_choose_chunks(const specdec__kernels *kernels, flo
     specdec__sample_best_tokens(kernels, scores, count, kept, chosen);
 }
 
-/* The context's recall: chooses the chunks of a layer, head by head, and copies them over the former ones. Layers that
-   share another layer's keys share its chunks. */
-static void specdec__retrieve_recall_layer(specdec__context *c, int thread, const specdec__layer *layer)
+/* The function `recall` of the context with the small cache: chooses the chunks of a layer, head by head, and copies
+   them over the former ones. Layers that share another layer's keys share its chunks. */
+static void specdec__retrieve_copy_chosen_chunks(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->before_attention_argument;
     float *scores = r->scores + 5 * (size_t)thread * (size_t)r->candidates;
@@ -48845,7 +48909,8 @@ static void specdec__retrieve_recall_layer(specdec__context *c, int thread, cons
         }
 }
 
-/* Takes small caches of `budget` tokens from an arena. */
+/* Takes the memory of small caches, of `budget` tokens each, from an arena. chunk: tokens of a chunk; nodes: of a step,
+   at most. */
 static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context *target,
                                    const specdec__kv_demand *whole, int budget, int chunk, int nodes,
                                    specdec__arena *arena)
@@ -48871,7 +48936,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.reserved_nodes = 2 * room.step_nodes + room.max_views * nodes;
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.step_nodes += r->chunks * chunk;
-    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.max_views);
+    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved_sequence, room.max_views);
     for (i = 0; i < room.max_views; i++)
         specdec__context_init_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
     if (!specdec__kv_types[target->kv.type].has_codes)
@@ -48886,8 +48951,8 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
         r->path[i] = i;
 }
 
-/* Reserves slots for n tokens behind a view of the small cache, and makes them part of the view. Returns 0 if there is
-   no room, else 1. */
+/* Reserves slots for n tokens behind a sequence's view of the small cache, and makes them part of the view. Returns 0
+   if there is no room, else 1. */
 static int specdec__retrieve_reserve_tokens(specdec__retrieval *r, specdec__view *view, int n)
 {
     if (n && !specdec__view_reserve(view, &r->context.kv, n))
@@ -48896,11 +48961,11 @@ static int specdec__retrieve_reserve_tokens(specdec__retrieval *r, specdec__view
     return 1;
 }
 
-/* Prepares the small cache for a chain behind the committed tokens of a sequence: slots of chunks, which the next step
-   chooses, and exact copies of the tokens behind them. Returns 0 if there is no room. */
+/* Prepares the small cache for drafting a chain behind the committed tokens of sequence `at`: slots of chunks, which
+   the next step chooses, and exact copies of the keys behind them. Returns 0 if there is no room, else 1. */
 static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const specdec__view *whole)
 {
-    specdec__retrieved *t = &r->sequences[at];
+    specdec__retrieved_sequence *t = &r->sequences[at];
     const int kept = r->chunks * r->chunk, committed = whole->length;
     int layer, head, n, i, from;
 
@@ -48930,8 +48995,8 @@ static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const sp
     return 1;
 }
 
-/* The target's context, with the small cache, for a step behind the end of the small view. The step chooses chunks by
-   its first node, if the former ones were used for enough draft tokens. */
+/* Returns the context for a step of the target with the small cache, behind the end of its view. The step chooses
+   chunks by its first node if the former chunks were used for enough draft tokens. */
 static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
@@ -48939,7 +49004,7 @@ static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
 
     r->context = *r->target;
     r->context.kv = kv;
-    r->context.before_attention = stale ? specdec__retrieve_recall_layer : NULL;
+    r->context.before_attention = stale ? specdec__retrieve_copy_chosen_chunks : NULL;
     r->context.before_attention_argument = r;
     r->context.logits = r->logits;
     memset(r->context.taps, 0, sizeof r->context.taps);
@@ -48957,54 +49022,64 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__FORCED_BYTES 64 /* forced bytes that are tokenised together, at most */
-#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path with states, at most */
-#define SPECDEC__CONSTRAINED_EXTRA 15 /* candidates that are checked besides the k wanted ones, before a mask is made */
+#define SPECDEC__FORCED_BYTES 64 /* bytes that a constraint forces and that are tokenized together, at most */
+#define SPECDEC__CONSTRAINED_PATH_TOKENS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path whose constraint states
+                                                                         are stored, at most */
+#define SPECDEC__CONSTRAINED_EXTRA_CANDIDATES 15 /* tokens that are checked one by one, besides the k wanted ones,
+                                                    before a mask of all tokens is made */
 
-enum { SPECDEC__CONSTRAINED_MARKS = 24 }; /* control tokens that calls of tools are written with, at most */
+enum { SPECDEC__CONSTRAINED_CALL_MARKS = 24 }; /* control tokens with which tool calls are written, at most */
 
 struct specdec__constrained;
 
-/* The memory that all constrained sequences of an engine share. */
+/* The memory that all constrained sequences of an engine share: the trie of the vocabulary, a mask of allowed tokens,
+   and the constraint's states behind the tokens of one path of a token tree. */
 typedef struct specdec__masker {
-    const specdec__vocab *vocab; /* the target's */
+    const specdec__vocab *vocab; /* the target's vocabulary */
     int vocab_size;            /* logits of a row */
-    const specdec_token_trie *trie; /* NULL until the first constraint; then it lies in trie_memory */
-    unsigned char *trie_memory; /* (trie_bytes): where the trie is built */
-    size_t trie_bytes;
-    uint32_t *mask;            /* (vocab_size bits): 1: the token is allowed */
-    float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
+    const specdec_token_trie *trie; /* the vocabulary's tokens as a trie, in trie_memory; NULL until the first
+                                       constraint is used */
+    unsigned char *trie_memory; /* (trie_bytes): memory in which the trie is built */
+    size_t trie_bytes;          /* bytes of trie_memory */
+    uint32_t *mask;            /* (vocab_size bits): 1: the token is allowed; computed by
+                                  specdec__constrained_compute_mask */
+    float *row;                /* (vocab_size): a copy of a row of logits: -infinity where the mask has no bit */
     specdec__mask_walk *walk;  /* scratch of specdec__mask_compute */
-    int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5): tokens of the forced bytes */
-    void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
-    size_t scratch_bytes;
-    int32_t marks[SPECDEC__CONSTRAINED_MARKS]; /* (mark_count) control tokens that count as their spelling in calls */
-    int mark_count;            /* -1: not looked for yet */
-    const struct specdec__constrained *owner; /* the constraint whose path is stored, behind the first `base` tokens */
-    int base, path_count;      /* tokens before the path; tokens of the path */
-    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count): draft tokens, one behind the other */
-    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind each path token; last: scratch */
+    int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5): the tokens that spell the forced bytes */
+    void *scratch;             /* (scratch_bytes): memory of the tokenizer for SPECDEC__FORCED_BYTES bytes */
+    size_t scratch_bytes;      /* bytes of scratch */
+    int32_t marks[SPECDEC__CONSTRAINED_CALL_MARKS]; /* (mark_count): control tokens that count as the text they are
+                                                       spelled with in tool calls */
+    int mark_count;            /* number of these tokens; -1: they were not searched yet */
+    const struct specdec__constrained *owner; /* the sequence's constraint that the stored path belongs to */
+    int base, path_count;      /* tokens of the sequence before the path; draft tokens of the path */
+    int32_t path[SPECDEC__CONSTRAINED_PATH_TOKENS]; /* (path_count): the draft tokens of a path of the token tree, from
+                                                       its root on */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_PATH_TOKENS + 1): the constraint's state behind each
+                                         token of the path; the last one is scratch */
 } specdec__masker;
 
-/* The constraint of a sequence. Its states depend only on the sequence's tokens from index `from` on; they are stored
-   so that these tokens are not parsed again. */
+/* The constraint of a sequence. Its states depend only on the sequence's tokens from index `from` on. The state behind
+   the committed tokens is stored, so that they are not parsed again. */
 typedef struct specdec__constrained {
     specdec__masker *masker;   /* NULL: the engine has no room for constraints */
-    const specdec_constraint *constraint; /* NULL: none */
-    uint64_t hash;             /* of the constraint */
-    specdec_allow allow;       /* the caller's callback, which allows tokens; NULL: none */
-    void *allow_data;          /* the callback's argument */
-    const int32_t *ends;       /* (end_count) tokens that end the answer besides those of the vocabulary */
-    int end_count;
+    const specdec_constraint *constraint; /* the compiled constraint; NULL: there is none */
+    uint64_t hash;             /* hash of the constraint */
+    specdec_allow allow;       /* the caller's function that allows or forbids a token; NULL: none */
+    void *allow_data;          /* the first argument of that function */
+    const int32_t *ends;       /* (end_count): tokens that end the answer, besides the end tokens of the vocabulary */
+    int end_count;             /* number of these tokens */
     int from;                  /* index of the token at which the constraint begins */
-    int anchored;              /* 1: tokens have slid out of the context; the constraint begins in state[1] */
-    int spelled;               /* 1: marks of calls count as their spelling */
-    int length;                /* state[0] is the state behind so many tokens */
-    int32_t last;              /* the last of these tokens; -1: length is 0 */
-    specdec_constraint_state *state; /* (2): behind the first `length` tokens; at index `from`, where anchored */
+    int anchored;              /* 1: the constraint's first tokens have slid out of the context, and it continues from
+                                  state[1] */
+    int spelled;               /* 1: control tokens that mark tool calls count as the text they are spelled with */
+    int length;                /* tokens of the sequence that state[0] is the state behind */
+    int32_t last;              /* the last of these tokens; -1: there are none */
+    specdec_constraint_state *state; /* (2): [0]: the constraint's state behind the first `length` tokens; [1]: at index
+                                        `from`, where anchored is 1 */
 } specdec__constrained;
 
-/* Whether a sequence has a constraint or a callback that limits its tokens. */
+/* Returns whether a sequence has a constraint, or a function of the caller's, that limits its tokens. */
 SPECDEC__INLINE int specdec__constrained_is_limited(const specdec__constrained *c)
 {
     return SPECDEC__CONSTRAINTS && c && (c->constraint || c->allow);
@@ -49012,7 +49087,7 @@ SPECDEC__INLINE int specdec__constrained_is_limited(const specdec__constrained *
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-/* Takes an engine's memory for constraints from an arena. m: NULL where the arena only counts. */
+/* Takes the memory for constraints of an engine from an arena. m: NULL where the arena only counts bytes. */
 static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vocab, int vocab_size,
                                     specdec__arena *arena)
 {
@@ -49035,7 +49110,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.mask = SPECDEC__TAKE(arena, uint32_t, ((size_t)specdec__max_int(vocab_size, (int)vocab->count) + 31) / 32);
     made.row = SPECDEC__TAKE(arena, float, vocab_size);
     made.walk = SPECDEC__TAKE(arena, specdec__mask_walk, 1);
-    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_LEVELS + 1);
+    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_PATH_TOKENS + 1);
     made.forced = SPECDEC__TAKE(arena, int32_t, 4 * SPECDEC__FORCED_BYTES + 5);
     made.scratch_bytes = specdec__tokenize_scratch(vocab, SPECDEC__FORCED_BYTES);
     made.scratch = specdec__arena_reserve(arena, made.scratch_bytes, 1, SPECDEC__CACHE_LINE);
@@ -49061,7 +49136,7 @@ static void specdec__masker_build_trie(specdec__masker *m)
 
 /* --- states ------------------------------------------------------------------------------------------------------- */
 
-/* Whether a token ends the answer. */
+/* Returns whether a token ends the sequence's answer. */
 static int specdec__constrained_is_end(const specdec__constrained *c, int32_t token)
 {
     int i;
@@ -49072,8 +49147,8 @@ static int specdec__constrained_is_end(const specdec__constrained *c, int32_t to
     return specdec__vocab_is_end_token(c->masker->vocab, token);
 }
 
-/* Whether the decoder drops the space at the beginning of the plain token behind `previous` (-1: none): SPM puts a
-   space before a text. */
+/* Returns whether decoding drops the space at the beginning of the plain token behind `previous` (-1: none).
+   Vocabularies of SentencePiece put a space before a text. */
 static int specdec__constrained_drops_space(const specdec__constrained *c, int32_t previous)
 {
     const specdec__vocab *v = c->masker->vocab;
@@ -49083,8 +49158,8 @@ static int specdec__constrained_drops_space(const specdec__constrained *c, int32
             specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)previous)));
 }
 
-/* Whether a token is a control token that marks calls and counts as its spelling. */
-static int specdec__constrained_is_mark(const specdec__constrained *c, int32_t token)
+/* Returns whether a token is a control token that marks tool calls and counts as the text it is spelled with. */
+static int specdec__constrained_is_call_mark(const specdec__constrained *c, int32_t token)
 {
     int i;
 
@@ -49094,7 +49169,7 @@ static int specdec__constrained_is_mark(const specdec__constrained *c, int32_t t
     return 0;
 }
 
-/* The bytes that a token adds to the text behind `previous`; empty: it adds none. */
+/* Returns the bytes that a token adds to the text behind token `previous`; empty: it adds none. */
 static specdec__bytes specdec__constrained_token_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
 {
     const specdec_token_trie *trie = c->masker->trie;
@@ -49102,7 +49177,7 @@ static specdec__bytes specdec__constrained_token_bytes(const specdec__constraine
 
     if (token < 0 || (uint32_t)token >= c->masker->vocab->count)
         return bytes;
-    if (specdec__constrained_is_mark(c, token))
+    if (specdec__constrained_is_call_mark(c, token))
         return specdec__vocab_token_text(c->masker->vocab, (uint32_t)token);
     bytes.data = trie->text + trie->offset[token];
     bytes.size = trie->offset[token + 1] - trie->offset[token];
@@ -49117,8 +49192,8 @@ static specdec__bytes specdec__constrained_token_bytes(const specdec__constraine
     return bytes;
 }
 
-/* Advances a state by one token, which follows token `previous`. Behind a token that was not allowed, no token is
-   allowed. */
+/* Advances a state of the constraint by one token, which follows token `previous`. Behind a token that was not allowed,
+   no token is allowed. */
 static void specdec__constrained_advance_state(const specdec__constrained *c, specdec_constraint_state *state,
                                                int32_t previous, int32_t token)
 {
@@ -49134,11 +49209,11 @@ static void specdec__constrained_advance_state(const specdec__constrained *c, sp
         state->thread_count = 0;
 }
 
-/* The token before index `at` of a sequence; -1: there is none. */
+/* Returns the token before index `at` of a sequence; -1: there is none. */
 SPECDEC__INLINE int32_t specdec__constrained_token_before(const int32_t *text,
                                                           int at) { return at > 0 ? text[at - 1] : -1; }
 
-/* Begins the constraint behind the first `from` tokens of its sequence. */
+/* Makes the constraint begin behind the first `from` tokens of its sequence. */
 static void specdec__constrained_begin(specdec__constrained *c, int from)
 {
     c->from = from;
@@ -49148,7 +49223,8 @@ static void specdec__constrained_begin(specdec__constrained *c, int from)
         c->masker->owner = NULL;
 }
 
-/* Drops the stored states behind more than the first `count` tokens. */
+/* Drops the stored states of the constraint, unless they are those behind at most the first `count` tokens of its
+   sequence. */
 static void specdec__constrained_forget_states(specdec__constrained *c, int count)
 {
     if (c->length > count)
@@ -49157,7 +49233,7 @@ static void specdec__constrained_forget_states(specdec__constrained *c, int coun
         c->masker->owner = NULL;
 }
 
-/* Sets state[0] to the state behind the first `count` tokens of the sequence. */
+/* Computes the constraint's state behind the first `count` tokens of the sequence, and stores it as state[0]. */
 static void specdec__constrained_commit_state(specdec__constrained *c, const int32_t *text, int count)
 {
     if (!SPECDEC__CONSTRAINTS || !c->constraint)
@@ -49178,14 +49254,14 @@ static void specdec__constrained_commit_state(specdec__constrained *c, const int
         c->masker->owner = NULL;
 }
 
-/* The constraint's state behind the first `count` tokens of text, which may end with draft tokens. */
+/* Returns the constraint's state behind the first `count` tokens of text, which may end with draft tokens. */
 static const specdec_constraint_state *specdec__constrained_state_behind(specdec__constrained *c, const int32_t *text,
                                                                          int count)
 {
     specdec__masker *m = c->masker;
     int i = 0, at;
 
-    if (c->length < c->from || count < c->length || count - c->length > SPECDEC__CONSTRAINED_LEVELS)
+    if (c->length < c->from || count < c->length || count - c->length > SPECDEC__CONSTRAINED_PATH_TOKENS)
         specdec__constrained_commit_state(c, text, count);
     if (count == c->length)
         return &c->state[0];
@@ -49205,8 +49281,8 @@ static const specdec_constraint_state *specdec__constrained_state_behind(specdec
     return &m->states[count - c->length - 1];
 }
 
-/* Whether the first `count` tokens satisfy the constraint, and no token may follow but an end. */
-static int specdec__constrained_is_closed(specdec__constrained *c, const int32_t *text, int count)
+/* Returns whether the first `count` tokens satisfy the constraint, and no token may follow them but an end token. */
+static int specdec__constrained_only_end_may_follow(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state;
 
@@ -49218,10 +49294,11 @@ static int specdec__constrained_is_closed(specdec__constrained *c, const int32_t
 
 /* --- tokens ------------------------------------------------------------------------------------------------------- */
 
-/* Whether the constraint may allow a token that begins with these `size` bytes, which must follow, and is longer.
-   behind: the state behind the bytes. It may return 1 where only the first byte behind them is allowed. */
-static int specdec__constrained_allows_longer(const specdec__constrained *c, const unsigned char *bytes, size_t size,
-                                              const specdec_constraint_state *behind)
+/* Returns whether the constraint may allow a token that is longer than `size` bytes and begins with these bytes, which
+   must follow. behind: the constraint's state behind the bytes. The result may be 1 where only the first byte behind
+   them is allowed. */
+static int specdec__constrained_allows_longer_token(const specdec__constrained *c, const unsigned char *bytes,
+                                                    size_t size, const specdec_constraint_state *behind)
 {
     const specdec__trie_tree *tree = &c->masker->trie->all;
     uint32_t next[8], i = 1, end = tree->count;
@@ -49247,8 +49324,9 @@ static int specdec__constrained_allows_longer(const specdec__constrained *c, con
     return 0;
 }
 
-/* The forced token: where the constraint leaves one continuation, the first token of its tokenisation, unless a token
-   that is longer than the continuation is allowed. -1: no token is forced. */
+/* Returns the forced token behind the first `count` tokens: where the constraint leaves one continuation, the first
+   token that the tokenizer makes of it, unless a token longer than the continuation is allowed. -1: no token is
+   forced. */
 static int32_t specdec__constrained_forced_token(specdec__constrained *c, const int32_t *text, int count)
 {
     const int32_t previous = specdec__constrained_token_before(text, count);
@@ -49265,7 +49343,7 @@ static int32_t specdec__constrained_forced_token(specdec__constrained *c, const 
     if (byte < 0)
         return -1;
     tokens = c->masker->forced;
-    state = &c->masker->states[SPECDEC__CONSTRAINED_LEVELS];
+    state = &c->masker->states[SPECDEC__CONSTRAINED_PATH_TOKENS];
     for (*state = *specdec__constrained_state_behind(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
          byte = specdec__mask_forced_byte(c->constraint, state)) {
         specdec__constraint_read_byte(c->constraint, state, (unsigned char)byte);
@@ -49279,12 +49357,12 @@ static int32_t specdec__constrained_forced_token(specdec__constrained *c, const 
     first = specdec__constrained_token_bytes(c, previous, tokens[0]);
     if (!first.size || first.size > size || memcmp(first.data, bytes, first.size) != 0 ||
         tokens[0] >= c->masker->vocab_size || specdec__constrained_is_end(c, tokens[0]) ||
-        (first.size == size && specdec__constrained_allows_longer(c, bytes, size, state)))
+        (first.size == size && specdec__constrained_allows_longer_token(c, bytes, size, state)))
         return -1;
     return tokens[0];
 }
 
-/* Whether the constraint (without the callback) allows a token in a state. */
+/* Returns whether the constraint, without the caller's function, allows a token behind token `previous` in a state. */
 static int specdec__constrained_state_allows(const specdec__constrained *c, const specdec_constraint_state *state,
                                              int32_t previous, int32_t token)
 {
@@ -49296,7 +49374,8 @@ static int specdec__constrained_state_allows(const specdec__constrained *c, cons
     return bytes.size && specdec__constraint_allows_bytes(c->constraint, state, bytes.data, bytes.size);
 }
 
-/* Sets the bits of the mask that the constraint (without the callback) allows behind the first `count` tokens. */
+/* Sets the bits of the mask for all tokens that the constraint, without the caller's function, allows behind the first
+   `count` tokens. */
 static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state = specdec__constrained_state_behind(c, text, count);
@@ -49322,14 +49401,14 @@ static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_
         }
 }
 
-/* Whether the mask allows a token. */
+/* Returns whether the mask allows a token. */
 SPECDEC__INLINE int specdec__masker_has_token(const specdec__masker *m, int32_t token)
 {
     return m->mask[token / 32] >> token % 32 & 1;
 }
 
-/* Fills m->mask with the tokens that are allowed behind the first `count` tokens; if no token is, with end tokens.
-   Returns the lowest. */
+/* Computes m->mask: the tokens that are allowed behind the first `count` tokens; if there are none, the end tokens.
+   Returns the lowest allowed token. */
 static int32_t specdec__constrained_compute_mask(specdec__constrained *c, const int32_t *text, int count)
 {
     specdec__masker *m = c->masker;
@@ -49360,9 +49439,10 @@ static int32_t specdec__constrained_compute_mask(specdec__constrained *c, const 
     return 0;
 }
 
-/* A copy of a row of logits (vocab) in which all forbidden tokens are -infinity. *lowest: the first allowed token. */
-static const float *specdec__constrained_mask_row(specdec__constrained *c, const float *logits, int vocab,
-                                                  const int32_t *text, int count, int32_t *lowest)
+/* Returns a copy of a row of logits (vocab) in which all forbidden tokens are -infinity. *lowest becomes the lowest
+   allowed token. */
+static const float *specdec__constrained_mask_logits(specdec__constrained *c, const float *logits, int vocab,
+                                                     const int32_t *text, int count, int32_t *lowest)
 {
     specdec__masker *m = c->masker;
     const float none = specdec__float_from_bits(0xff800000u);
@@ -49375,7 +49455,7 @@ static const float *specdec__constrained_mask_row(specdec__constrained *c, const
 
         for (k = 0; k < end; k++) {
             m->row[i + k] = bits >> k & 1 ? logits[i + k] : none;
-            some |= m->row[i + k] >= -SPECDEC__SAMPLE_LARGEST;
+            some |= m->row[i + k] >= -SPECDEC__SAMPLE_LARGEST_FLOAT;
         }
     }
     for (i = 0; i < vocab && !some; i++) /* the model says nothing about them */
@@ -49384,7 +49464,7 @@ static const float *specdec__constrained_mask_row(specdec__constrained *c, const
     return m->row;
 }
 
-/* Whether a token is allowed behind the first `count` tokens of text. */
+/* Returns whether a token is allowed behind the first `count` tokens of text. */
 static int specdec__constrained_allows_token(specdec__constrained *c, const int32_t *text, int count, int32_t token)
 {
     const int32_t forced = specdec__constrained_forced_token(c, text, count);
@@ -49398,15 +49478,16 @@ static int specdec__constrained_allows_token(specdec__constrained *c, const int3
     return token >= 0 && token < c->masker->vocab_size && specdec__masker_has_token(c->masker, token);
 }
 
-/* Removes forbidden tokens from candidates (found), and keeps at most k. Returns how many are left. */
-static int specdec__constrained_keep_allowed(specdec__constrained *c, const int32_t *text, int count, int found, int k,
-                                             specdec_candidate *candidates)
+/* Removes forbidden tokens from candidates (found), and keeps the first k allowed ones at most. Returns how many are
+   left. */
+static int specdec__constrained_keep_allowed_candidates(specdec__constrained *c, const int32_t *text, int count,
+                                                        int found, int k, specdec_candidate *candidates)
 {
     const specdec_constraint_state *state = specdec__constrained_state_behind(c, text, count);
     int i, kept = 0;
 
     for (i = 0; i < found && kept < k; i++)
-        if (candidates[i].logit >= -SPECDEC__SAMPLE_LARGEST &&
+        if (candidates[i].logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT &&
             specdec__constrained_state_allows(c, state, specdec__constrained_token_before(text, count),
                                               candidates[i].token))
             candidates[kept++] = candidates[i];
@@ -49420,41 +49501,45 @@ SPECDEC__FOR_SPEED
  *     chosen are passed over by the largest logit of their block.
  * ================================================================================================================== */
 
-#define SPECDEC__ROW_BLOCK_TOKENS    128  /* tokens that are passed over together; a multiple of 64 */
-#define SPECDEC__ROW_LEAST_TOKENS    4096 /* tokens of a row from which on blocks pay */
-#define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks that are searched for a top-p set, at most */
-#define SPECDEC__ROW_ROUNDS   4    /* draws from the whole row before the top-p set is listed */
-#define SPECDEC__ROW_ROUNDING 1e-6 /* sums whose difference is below this share of all may be equal: floats are added */
+#define SPECDEC__ROW_BLOCK_TOKENS    128  /* tokens of a block, which are passed over together if none of them can be
+                                             chosen; a multiple of 64 */
+#define SPECDEC__ROW_LEAST_TOKENS    4096 /* tokens of a row of logits, at least, for blocks to pay */
+#define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks of a row in which a top-p set is searched, at most */
+#define SPECDEC__ROW_NUCLEUS_DRAWS   4    /* draws from the whole row before the top-p set is listed */
+#define SPECDEC__ROW_SUM_TOLERANCE 1e-6 /* sums that differ by less than this part of the whole may be equal, as floats
+                                           are rounded */
 
-/* How target and draft choose tokens: sampling, constraint, and memory for candidates. */
+/* How the target and drafters choose tokens from logits: settings of sampling, the constraint, and memory for
+   candidates. */
 typedef struct specdec__chooser {
-    const specdec__kernels *kernels;
-    const specdec__vocab *vocab;
-    const specdec_sampling *sampling;
+    const specdec__kernels *kernels;   /* functions of the instruction set in use */
+    const specdec__vocab *vocab;       /* the target's vocabulary */
+    const specdec_sampling *sampling;  /* the settings of sampling */
     specdec_candidate *items; /* (vocab): memory for a list of candidates */
-    specdec__constrained *constrained; /* NULL: all tokens are allowed */
-    float surprise;           /* of mirostat, in bits: see specdec__sampler_input */
+    specdec__constrained *constrained; /* the sequence's constraint; NULL: all tokens are allowed */
+    float surprise;           /* mirostat's limit of a token's surprise, in bits: see specdec__sampler_input */
 } specdec__chooser;
 
-/* A row of logits from which tokens are sampled: as a list of candidates; or, where the samplers leave out nothing but
+/* A row of logits from which tokens are sampled: as a list of candidates, or, where the samplers leave out nothing but
    the tokens behind a top-p set, as the logits themselves. */
 typedef struct specdec__row {
-    const specdec__kernels *kernels;
-    const float *logits; /* (size), which samplers may have changed */
+    const specdec__kernels *kernels;  /* functions of the instruction set in use */
+    const float *logits; /* (size): the logits, which samplers may have changed */
     int size; /* logits of the row */
-    float highest;       /* of the logits */
-    float temperature;   /* 0: the row is a list: `candidates` */
-    float top_p;         /* top-p of the logits before the temperature; 0: off */
-    specdec_candidates candidates; /* the list, or memory for one */
+    float highest;       /* the largest of the logits */
+    float temperature;   /* temperature by which the logits are to be divided; 0: the row is a list, `candidates` */
+    float top_p;         /* top-p of the logits, before they are divided by the temperature; 0: off */
+    specdec_candidates candidates; /* the list of candidates, or memory for one */
 } specdec__row;
 
-/* A token's logit as lists have it: minus the row's largest logit. */
+/* Returns a token's logit minus the row's largest logit, as lists of candidates have it. */
 SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
 {
     return row->logits[token] - row->highest;
 }
 
-/* Writes the k blocks with the largest logits, as sorted candidates, to the front of `blocks` (one a block). */
+/* Writes the k blocks of a row with the largest logits, sorted as candidates, to the front of `blocks`, which has room
+   for all blocks of the row. */
 static void specdec__row_find_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
 {
     const int count = (row->size + SPECDEC__ROW_BLOCK_TOKENS - 1) / SPECDEC__ROW_BLOCK_TOKENS;
@@ -49470,8 +49555,8 @@ static void specdec__row_find_blocks(const specdec__row *row, specdec_candidate 
     specdec__sample_select_first(NULL, blocks, count, k);
 }
 
-/* Appends the tokens of the block that begins with token `from`, whose logits are at least `least`, to `count` items.
-   Returns the new count. */
+/* Appends the tokens of the block that begins with token `from`, as far as their logits are at least `least`, to a list
+   of `count` items. Returns the new count. */
 static int specdec__row_collect_block(const specdec__row *row, int from, float least, specdec_candidate *items,
                                       int count)
 {
@@ -49489,9 +49574,9 @@ static int specdec__row_collect_block(const specdec__row *row, int from, float l
     return count;
 }
 
-/* Makes a list of at least k tokens that includes the k best: all tokens whose logits are at least the k-th best of the
-   k blocks with the largest logits. Returns how many; 0: a full list is as fast. The list of blocks lies at the end of
-   the first half of items, which no token reaches. */
+/* Makes a list of at least k tokens that includes the row's k best: all tokens whose logits are at least the k-th
+   largest among the largest logits of blocks. Returns how many tokens; 0: listing the whole row is as fast. The list of
+   blocks lies at the end of the first half of the row's list, which no token reaches. */
 static int specdec__row_list_best_blocks(const specdec__row *row, int k)
 {
     specdec_candidate *items = row->candidates.items, *blocks;
@@ -49504,15 +49589,15 @@ static int specdec__row_list_best_blocks(const specdec__row *row, int k)
     blocks = items + row->size / 2 - count;
     specdec__row_find_blocks(row, blocks, k);
     least = blocks[k - 1].logit;
-    if (!(least >= -SPECDEC__SAMPLE_LARGEST))
+    if (!(least >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
         return 0;
     for (i = 0; i < k; i++)
         found = specdec__row_collect_block(row, blocks[i].token, least, items, found);
     return found;
 }
 
-/* Makes the list that the first sampler of a chain would leave, without a list of the whole row. Returns how many; 0:
-   the whole list is needed. */
+/* Makes the list of candidates that the first sampler of a chain would leave, without listing the whole row. Returns
+   how many candidates; 0: the whole row has to be listed. */
 static int specdec__row_run_first_sampler(const specdec__row *row, const specdec_sampling *s, int sampler)
 {
     const float least = sampler == SPECDEC_SAMPLER_MIN_P ? specdec__log(s->min_p) : 0.0f;
@@ -49535,8 +49620,8 @@ static int specdec__row_run_first_sampler(const specdec__row *row, const specdec
     return from < row->size ? 0 : count;
 }
 
-/* Prepares a row of logits (size) for sampling. chooser->items (vocabulary): memory of the list; recent (recent_count):
-   the sequence before the row. */
+/* Prepares a row of logits (size) for sampling: applies biases and samplers. chooser->items (vocabulary): memory for
+   the list; recent (recent_count): the tokens of the sequence before the row. */
 static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser, const float *logits, int size,
                               const int32_t *recent, int recent_count)
 {
@@ -49557,16 +49642,16 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
     row->size = size;
     row->candidates.items = chooser->items;
     if (specdec__sample_alters_logits(s)) {
-        first = specdec__sampler_alter_row(&in, logits, chooser->items, chain, length);
-        row->logits = specdec__sampler_row(chooser->items, size);
+        first = specdec__sampler_alter_logits(&in, logits, chooser->items, chain, length);
+        row->logits = specdec__sampler_logits_row(chooser->items, size);
     }
     row->highest = row->kernels->largest(row->logits, size);
     next += first;
     length -= first;
     heated = length && next[length - 1] == SPECDEC_SAMPLER_TEMPERATURE && !(s->temperature_range > 0.0f);
-    if (!(s->temperature > 1e-6f) || !(row->highest >= -SPECDEC__SAMPLE_LARGEST) ||
-        !(row->highest <= SPECDEC__SAMPLE_LARGEST)) {
-        specdec__sample_list_row(&row->candidates, &in, logits);
+    if (!(s->temperature > 1e-6f) || !(row->highest >= -SPECDEC__SAMPLE_LARGEST_FLOAT) ||
+        !(row->highest <= SPECDEC__SAMPLE_LARGEST_FLOAT)) {
+        specdec__sample_apply_samplers(&row->candidates, &in, logits);
         return;
     }
     if (length == heated || (length == 1 + heated && next[0] == SPECDEC_SAMPLER_TOP_P)) {
@@ -49577,21 +49662,21 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
     if ((count = specdec__row_run_first_sampler(row, s, next[0])) > 0)
         row->candidates.count = specdec__sampler_run_chain(&in, next + 1, length - 1, chooser->items, count);
     else
-        specdec__sample_list_row(&row->candidates, &in, logits);
+        specdec__sample_apply_samplers(&row->candidates, &in, logits);
 }
 
 /* --- top-p ------------------------------------------------------------------------------------------------------- */
 
-/* Sums of e^(logit - best): of all tokens, and of those that come before one. */
-typedef struct specdec__row_mass {
-    double all, before; /* of all tokens; of those before one */
-} specdec__row_mass;
+/* Sums of the weights e^(logit - largest logit) of a row. */
+typedef struct specdec__row_weight_sums {
+    double all, before; /* sum over all tokens; sum over the tokens that come before a certain one */
+} specdec__row_weight_sums;
 
-/* Sums e^(logit - best) over all tokens of a row, and over those that come before `limit`. */
-static specdec__row_mass specdec__row_sum_weights(const specdec__row *row, specdec_candidate limit)
+/* Sums the weights e^(logit - largest logit) over all tokens of a row, and over those that come before `limit`. */
+static specdec__row_weight_sums specdec__row_sum_weights(const specdec__row *row, specdec_candidate limit)
 {
     double lanes[32] = {0};
-    specdec__row_mass mass = {0, 0};
+    specdec__row_weight_sums mass = {0, 0};
     /* lower tokens count with the same logit, too: all above the next lower float; -0 is not one */
     const uint32_t bits = specdec__bits_from_float(limit.logit < 0.0f ? limit.logit : -0.0f);
     int i;
@@ -49605,20 +49690,20 @@ static specdec__row_mass specdec__row_sum_weights(const specdec__row *row, specd
     return mass;
 }
 
-/* Whether two sums differ by no more than rounding errors. */
+/* Returns whether two sums differ by no more than rounding errors. all: the sum of the whole row. */
 SPECDEC__INLINE int specdec__row_sums_equal(double sum, double wanted, double all)
 {
-    return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
+    return sum - wanted < SPECDEC__ROW_SUM_TOLERANCE * all && wanted - sum < SPECDEC__ROW_SUM_TOLERANCE * all;
 }
 
-/* Makes a list of the row's top-p set from the best blocks. Returns how many candidates; 0: the set has tokens of other
-   blocks, or rounding decides. */
-static int specdec__row_list_nucleus_few(const specdec__row *row)
+/* Makes a list of the row's top-p set from the blocks with the largest logits. Returns how many candidates; 0: the set
+   has tokens of other blocks, or rounding decides whether it has. */
+static int specdec__row_list_top_p_set_from_best_blocks(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
     const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS_BLOCKS, row->size / SPECDEC__ROW_BLOCK_TOKENS / 8);
     const int count = specdec__row_list_best_blocks(row, most);
-    specdec__row_mass mass;
+    specdec__row_weight_sums mass;
     double wanted, reached = 0;
     int i, kept;
 
@@ -49631,7 +49716,7 @@ static int specdec__row_list_nucleus_few(const specdec__row *row)
     wanted = (double)row->top_p * mass.all;
     if (mass.before < wanted || specdec__row_sums_equal(mass.before, wanted, mass.all))
         return 0;
-    kept = specdec__sampler_keep_share(items, count, NULL, wanted, 0);
+    kept = specdec__sampler_keep_probability_share(items, count, NULL, wanted, 0);
     for (i = 0; i < kept - 1; i++)
         reached += (double)specdec__exp(items[i].logit);
     return specdec__row_sums_equal(reached, wanted, mass.all) ||
@@ -49639,17 +49724,17 @@ static int specdec__row_list_nucleus_few(const specdec__row *row)
                ? 0 : kept;
 }
 
-/* Makes a list of the row's top-p set, logits divided by the temperature. */
-static void specdec__row_list_nucleus(specdec__row *row)
+/* Makes a list of the row's top-p set, with logits divided by the temperature. */
+static void specdec__row_list_top_p_set(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
-    float *all = specdec__sampler_row(items, row->size);
-    int i, count = specdec__row_list_nucleus_few(row);
+    float *all = specdec__sampler_logits_row(items, row->size);
+    int i, count = specdec__row_list_top_p_set_from_best_blocks(row);
 
     if (!count) {
         for (i = 0; row->logits != all && i < row->size; i++)
             all[i] = specdec__sample_clean_logit(row->logits[i]);
-        count = specdec__sampler_list_row(items, row->size);
+        count = specdec__sampler_row_to_list(items, row->size);
         count = specdec__sampler_keep_top_p(items, count, row->top_p);
     }
     for (i = 0; i < count; i++)
@@ -49659,9 +49744,9 @@ static void specdec__row_list_nucleus(specdec__row *row)
     row->temperature = 0;
 }
 
-/* Writes the k best tokens with noise, as by specdec_sample_top, of the row or of the tokens before `limit`, to `best`.
-   Groups of tokens that the largest possible noise, or their own, cannot lift to the k best are skipped. Returns how
-   many. */
+/* Writes the k best tokens with noise, as specdec_sample_top finds them, to `best`: of the whole row, or of the tokens
+   before `limit`. Blocks of tokens that the largest possible noise, or their own noise, cannot lift to the k best are
+   skipped. Returns how many it writes. */
 static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
                                     specdec_candidate *best)
 {
@@ -49678,26 +49763,26 @@ static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row,
 
             candidate.token = i;
             candidate.logit = specdec__row_logit(row, i);
-            if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST) ||
+            if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT) ||
                 (limit && !specdec__sample_comes_before(candidate, *limit)))
                 continue;
             candidate.logit = candidate.logit / row->temperature;
-            held = specdec__sample_try_candidate(best, held, k, candidate, noise_row);
+            held = specdec__sample_insert_with_noise(best, held, k, candidate, noise_row);
         }
     }
     return held;
 }
 
-/* As specdec__row_search_best, from a top-p set. A token chosen from the whole row is the result if it is in the set,
-   that is if the tokens before it hold less than top_p; otherwise the tokens from it on are left out, and the search is
-   repeated. Returns how many; 0: a list is needed. */
+/* Writes the k best tokens with noise of a row's top-p set to `best`. A token chosen from the whole row is one of them
+   if it is in the set, that is if the tokens before it hold less than top_p. Otherwise the tokens from it on are left
+   out, and the search is repeated. Returns how many it writes; 0: a list of candidates is needed. */
 static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
 {
     specdec_candidate limit = {0, 0}, worst = {0, 0};
     int round, i, held;
 
-    for (round = 0; round < SPECDEC__ROW_ROUNDS; round++, limit = worst) {
-        specdec__row_mass mass;
+    for (round = 0; round < SPECDEC__ROW_NUCLEUS_DRAWS; round++, limit = worst) {
+        specdec__row_weight_sums mass;
         double wanted;
 
         held = specdec__row_search_best(row, noise_row, round ? &limit : NULL, k, best);
@@ -49720,7 +49805,8 @@ static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_ro
     return 0;
 }
 
-/* Writes the k best tokens of a row with noise, as by specdec_sample_top, to `best`. Returns how many. */
+/* Writes the k best tokens of a row with noise, as specdec_sample_top finds them, to `best`. Returns how many it
+   writes. */
 static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
 {
     const uint64_t noise_row = specdec__sample_noise_row(seed, position);
@@ -49732,22 +49818,23 @@ static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t p
         (held = specdec__row_best_of_top_p(row, noise_row, k, best)) > 0)
         return held;
     if (row->temperature > 0)
-        specdec__row_list_nucleus(row);
+        specdec__row_list_top_p_set(row);
     return specdec_sample_top(&row->candidates, seed, position, k, best);
 }
 
-/* Writes the distribution of specdec_sample_distribution, not normalised, to p (size). */
+/* Writes the probabilities of a row's tokens, as specdec_sample_distribution does, but not normalised, to p (size). */
 static void specdec__row_write_weights(specdec__row *row, float *p)
 {
     if (row->temperature > 0 && row->top_p > 0)
-        specdec__row_list_nucleus(row);
+        specdec__row_list_top_p_set(row);
     if (row->temperature > 0)
         row->kernels->token_weights(row->logits, row->size, row->highest, row->temperature, p);
     else
         specdec_sample_distribution(&row->candidates, row->size, p, NULL);
 }
 
-/* The surprise (-log2 of the probability) of a token of the row's list, in bits; 0: it is not in the list. */
+/* Returns the surprise of a token, -log2 of its probability in the row's list of candidates, in bits; 0: it is not in
+   the list. */
 static float specdec__row_token_surprise(const specdec__row *row, int32_t token)
 {
     const specdec_candidates *list = &row->candidates;
@@ -49769,29 +49856,34 @@ static float specdec__row_token_surprise(const specdec__row *row, int32_t token)
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__MAX_CHILDREN 32   /* children of a node, at most */
+#define SPECDEC__MAX_CHILDREN 32   /* children of a node of a token tree, at most */
 #define SPECDEC__NGRAM_LONGEST_CONTEXT 6    /* tokens of the longest context of the n-gram drafter */
-#define SPECDEC__NGRAM_SEQUENCE_TOKENS 1024  /* tokens for which the index has room, of each sequence but the first */
-#define SPECDEC__NGRAM_RECYCLED_CONTEXTS 16384 /* contexts whose likeliest tokens by the target are stored, at most */
-#define SPECDEC__NGRAM_LEAST_PROBABILITY 0.005f /* least probability of a continuation that is proposed */
+#define SPECDEC__NGRAM_SEQUENCE_TOKENS 1024  /* tokens of each sequence after the first that the n-gram index has room
+                                                for */
+#define SPECDEC__NGRAM_RECYCLED_CONTEXTS 16384 /* contexts whose most probable tokens by the target are stored, at
+                                                  most */
+#define SPECDEC__NGRAM_LEAST_PROBABILITY 0.005f /* the n-gram drafter proposes no less probable continuation */
 
 enum {
     SPECDEC__DRAFTER_KINDS = SPECDEC_DRAFT_COUNT - SPECDEC_DRAFT_OFF - 1,
-    SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* of an engine: one of each kind, and that of forced tokens */
+    SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* drafters of an engine, at most: one of each kind, and that of
+                                                          forced tokens */
 };
 
-/* What is asked of a drafter for one sequence in a step. Written by the scheduler (or by a drafter that owns another
-   one); drafters read it. */
+/* What the scheduler asks of a drafter for one sequence in a step. The scheduler writes the request (or a drafter that
+   has another drafter of its own does); drafters only read it. */
 typedef struct specdec__draft_request {
     int at;               /* index of the sequence in the engine */
-    int32_t *text;        /* (count + levels): the sequence's tokens; drafters may write draft tokens behind them */
-    int count;            /* the root is text[count - 1] */
-    const specdec_sampling *sampling;  /* of the sequence */
-    specdec__constrained *constrained; /* of the sequence; NULL: it has no constraint */
-    const specdec__view *view;         /* of the sequence, in the target's cache; NULL while the engine is made */
-    int most, levels;     /* nodes and levels of a tree whose shape the drafter chooses, at most */
-    specdec_rule rule;    /* the rule of acceptance, for which children are drawn */
-    float *distributions; /* (tree size, vocab): where the rule needs it, what the children of a node were drawn from */
+    int32_t *text;        /* (count + max_levels): the sequence's tokens; drafters may write draft tokens behind them */
+    int count;            /* tokens of the sequence; the root of the tree is text[count - 1] */
+    const specdec_sampling *sampling;  /* the sequence's settings of sampling */
+    specdec__constrained *constrained; /* the sequence's constraint; NULL: it has none */
+    const specdec__view *view;         /* the sequence's keys and values in the target's cache; NULL while the engine is
+                                          made */
+    int max_nodes, max_levels; /* nodes and levels of a tree whose shape the drafter chooses, at most */
+    specdec_rule rule;    /* the rule of verification, for which children are drawn */
+    float *distributions; /* (tree size, vocab): where the rule needs it, the distribution that each node's children
+                             were drawn from */
     double wait_seconds;  /* seconds that the drafter may wait for draft tokens of a remote rank */
 } specdec__draft_request;
 
@@ -49799,180 +49891,194 @@ typedef struct specdec__draft_request {
    sequence's last token. Written by the drafter while it is asked; before and after that by the scheduler, which sets
    the root and the shape of a tree to be filled, and drops trees. */
 typedef struct specdec__draft_tree {
-    specdec_tree tree;
-    int32_t *tokens;      /* (capacity): -1: the drafter has no token for this node */
-    int32_t *depth;       /* (capacity): levels below the root, whose depth is 0 */
-    float *share;         /* (capacity): the drafter's probability of a candidate behind its parent */
+    specdec_tree tree;    /* parents and ranks of the candidates */
+    int32_t *tokens;      /* (capacity): token of each candidate; -1: the drafter has none for it */
+    int32_t *depth;       /* (capacity): levels of each candidate below the root, whose depth is 0 */
+    float *share;         /* (capacity): the drafter's probability of each candidate once its parent is accepted */
     unsigned char *extended; /* (capacity): 1: the candidate's children are in the tree */
     int extended_count;   /* number of candidates that were extended, without the root */
-    int32_t *moved;       /* (capacity): after keep_subtree, the new index of each candidate; -1: it was dropped */
+    int32_t *moved;       /* (capacity): the new index of each candidate after keep_subtree; -1: it was dropped */
 } specdec__draft_tree;
 
-/* How a tree grows: which candidates are extended next. Written by the scheduler. */
+/* How a draft tree grows: which of its candidates get children next. Written by the scheduler. */
 typedef struct specdec__draft_frontier {
-    int grows;            /* 1: the tree is extended level by level; 0: it is filled at once */
-    int shares;           /* 1: the drafter sets `share`; 0: acceptance is estimated by rank */
-    float *probability;   /* (capacity): estimated probability that the path from the root is accepted */
-    int level;            /* index of the first candidate of the newest level */
-    int32_t *chosen;      /* (count, at most the tree size): candidates to be extended next */
-    int count;            /* of chosen candidates */
-    int valid_at;         /* the tree is kept from an earlier step and valid while request.count is this; 0: not kept */
+    int grows;            /* 1: the tree grows level by level; 0: the drafter fills the whole tree at once */
+    int shares;           /* 1: the drafter gives each candidate a probability, drafts.share; 0: acceptance is estimated
+                             by rank */
+    float *probability;   /* (capacity): estimated probability that the whole path from the root to a candidate is
+                             accepted */
+    int level;            /* index of the first candidate of the tree's newest level */
+    int32_t *chosen;      /* (count, at most the tree size): candidates that get children next */
+    int count;            /* number of chosen candidates */
+    int valid_at;         /* the tree is kept from an earlier step, and valid while request.count is this; 0: it is not
+                             kept */
 } specdec__draft_frontier;
 
-/* What becomes of a tree: which candidates the target verifies. Written by this part, and specdec__engine_keep_best. */
+/* Which candidates of a draft tree the target verifies. Written by this part and by specdec__engine_keep_best_nodes. */
 typedef struct specdec__draft_outcome {
     int32_t *kept;        /* (tree size): candidates to be verified, parents first, beginning with the root */
     int kept_count; /* number of candidates to be verified */
-    int32_t *place;       /* (capacity): the candidate's node in the merged tree; -1: none */
+    int32_t *merged_node;  /* (capacity): index of each candidate's node in the merged tree; -1: it has none */
 } specdec__draft_outcome;
 
-/* What drafting for a sequence costs. Written by tuning; seconds is reset by specdec__draft_begin_proposal. */
-typedef struct specdec__draft_books {
+/* What drafting for one sequence costs. Written by tuning; specdec__draft_begin_proposal sets `seconds` to 0. */
+typedef struct specdec__draft_cost {
     double begun;         /* clock in seconds when the drafter was asked for draft tokens */
     double seconds;       /* seconds of drafting that count against the drafter */
     int idle_steps;       /* steps since the drafter was last asked for draft tokens */
-} specdec__draft_books;
+} specdec__draft_cost;
 
-/* What a drafter proposes for one sequence in a step, and all that belongs to it. */
+/* All that a drafter proposes for one sequence in a step: the request, the tree of candidates, and what is done with
+   it. */
 typedef struct specdec__proposal {
-    specdec__draft_request request;
-    specdec__draft_tree drafts;
-    specdec__draft_frontier frontier;
-    specdec__draft_outcome outcome;
-    specdec__draft_books books;
+    specdec__draft_request request;    /* what the scheduler asks for */
+    specdec__draft_tree drafts;        /* the drafter's tree of candidates */
+    specdec__draft_frontier frontier;  /* the candidates that get children next */
+    specdec__draft_outcome outcome;  /* the candidates that are verified */
+    specdec__draft_cost cost;  /* the seconds that drafting takes */
 } specdec__proposal;
 
-/* Arguments of a drafter's init. */
+/* Arguments of a drafter's function init. */
 typedef struct specdec__draft_setup {
-    const specdec_config *config;    /* defaults filled in */
-    const specdec__context *target;
-    const specdec__kv_demand *room;  /* how many sequences, and tokens of each, caches have to hold */
+    const specdec_config *config;    /* the caller's configuration, defaults filled in */
+    const specdec__context *target;  /* the target's context */
+    const specdec__kv_demand *room;  /* numbers of sequences, and of tokens of each, that caches have to hold */
     int capacity;                    /* candidates of a proposal, at most */
-    int threads;                     /* threads of the pool that the drafter's model uses, at most */
-    int window;                      /* last tokens of a sequence that it may use; 0: its model's context */
+    int threads;                     /* threads of the pool that runs the drafter's model, at most */
+    int window;                      /* newest tokens of a sequence that the drafter may use; 0: as many as its model's
+                                        context has */
 } specdec__draft_setup;
 
 typedef struct specdec__drafter specdec__drafter;
 
-/* Tokens [from, from + n) of a sequence that the target has run and committed, with its hidden states. */
-typedef struct specdec__prefilled {
+/* Tokens [from, from + n) of a sequence, which the target has run and committed, with their hidden states. */
+typedef struct specdec__committed_tokens {
     int at;              /* index of the sequence in the engine */
-    const int32_t *text; /* (count): its tokens */
-    int count;           /* of all tokens of the sequence */
-    int from, n;         /* the first of the tokens meant here; their number */
-    int first;           /* index of the sequence's first node in the step */
-    const int *path;     /* (n): the nodes of the tokens, counted from `first`; NULL: 0, 1, 2, ... */
-    const float *state;  /* hidden state of the last token; NULL: not computed */
-} specdec__prefilled;
+    const int32_t *text; /* (count): the sequence's tokens */
+    int count;           /* number of all tokens of the sequence */
+    int from, n;         /* index of the first committed token; number of committed tokens */
+    int first;           /* index of the sequence's first node in the step's run */
+    const int *path;     /* (n): the nodes of the committed tokens, counted from `first`; NULL: 0, 1, 2, ... */
+    const float *state;  /* (width): hidden state of the last committed token; NULL: it was not computed */
+} specdec__committed_tokens;
 
-/* A verified tree: the target's logits and the accepted path. */
-typedef struct specdec__verified {
+/* A verified tree of a sequence: the target's logits of its nodes, and the accepted path. */
+typedef struct specdec__verified_tree {
     int at;                  /* index of the sequence in the engine */
-    const int32_t *text;     /* its tokens, those of the step included */
-    int count;               /* of them before the step: the root is text[count - 1] */
-    const specdec_sampling *sampling;
-    const specdec_tree *tree; /* that was verified */
-    const int32_t *tokens;   /* (tree->n): its draft tokens */
-    const float *logits;     /* (tree->n, vocab); NULL: not computed, as all tokens were forced */
-    int vocab;               /* logits of a row */
-    const specdec__kernels *kernels;
-    const int32_t *path;     /* (length): the root and the accepted nodes */
-    int length;              /* of path */
+    const int32_t *text;     /* the sequence's tokens, those that the step has added included */
+    int count;               /* number of tokens before the step: the root is text[count - 1] */
+    const specdec_sampling *sampling;  /* the sequence's settings of sampling */
+    const specdec_tree *tree; /* the tree that was verified */
+    const int32_t *tokens;   /* (tree->n): the tree's draft tokens */
+    const float *logits;     /* (tree->n, vocab): the target's logits; NULL: not computed, as all tokens were forced */
+    int vocab;               /* logits of a row: size of the target's vocabulary */
+    const specdec__kernels *kernels;  /* functions of the instruction set in use */
+    const int32_t *path;     /* (length): nodes of the accepted path, the root first */
+    int length;              /* number of nodes on the path */
     int whole;               /* 1: all logits are computed; 0: only of nodes on the path, and only those of tokens that
                                 can be chosen, the others being -infinity */
-} specdec__verified;
+} specdec__verified_tree;
 
-/* A kind of drafter: a row of facts and functions. specdec__draft_NAME_kind writes the row of a kind into a struct of
-   zeros: the columns in which the kind differs from 0 and NULL. All functions but fill may be NULL; the comment's
-   "NULL:" says what that means. Adding a kind: a line in SPECDEC_DRAFTERS, above, its functions, and
-   specdec__draft_NAME_kind. `at` is the index of a sequence in the engine. */
+/* A kind of drafter: a row of facts and functions. specdec__draft_NAME_write_kind writes the row of a kind into a
+   struct of zeros: the columns in which the kind differs from 0 and NULL. All functions but fill_tree may be NULL; the
+   comment's "NULL:" says what that means. Adding a kind takes a line in SPECDEC_DRAFTERS, its functions, and
+   specdec__draft_NAME_write_kind. In all functions `at` is the index of a sequence in the engine. */
 typedef struct specdec__drafter_kind {
     size_t source;   /* offset in specdec_config of the specdec_source of its model; 0: it has no model */
-    int optional;    /* 1: it can draft without that model, too */
+    int optional;    /* 1: the kind can draft without that model, too */
     size_t enabled_by; /* offset in specdec_config of an int: `auto` uses this kind unless that is 0; 0: always */
-    int ranks;       /* children of a node that it may propose; 0: any number */
+    int ranks;       /* children of a node that the kind may propose, at most; 0: any number */
     int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
-    int certain;     /* 1: every token that it proposes is accepted */
-    int size, depth; /* default size and depth of its trees when it drafts alone */
-    /* 1: share_prefix and truncate_sequence also take the indices of ended sequences that are kept (room->kept_views of
-       them): index `views` + i is the i-th. 0: it stores nothing of them */
-    int keeps_ended;
-    int nextn; /* 1: its model is the NextN block in the target's files; 0: see source */
-    /* Takes its state from an arena, which may only count. NULL: it has no state. */
+    int certain;     /* 1: every token that the kind proposes is accepted */
+    int size, depth; /* default number of nodes and levels of its trees when no other kind drafts */
+    /* 1: the kind also stores kept sequences: ended ones, room->kept_views of them, that later sequences can share.
+       Their indices in share_prefix and truncate_sequence follow those of the `views` open sequences. 0: it does not */
+    int keeps_ended_sequences;
+    int nextn; /* 1: the kind's model is the NextN block in the target's files (multi-token prediction); 0: see
+                  source */
+    /* Initialises the drafter: takes the memory of its state from an arena, which may only count bytes. NULL: it has no
+       state. */
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
     /* Proposes a token for each node of drafts->tree, whose levels are stored one behind the other. A drafter without
-       cost also chooses the tree and sets the shares. */
+       level_cost also chooses the tree and sets the shares. */
     specdec_result (*fill_tree)(specdec__drafter *drafter, const specdec__draft_request *request,
                                 specdec__draft_tree *drafts, specdec_error *error);
-    /* Appends children, with shares, to each of frontier->chosen, and counts these as extended. The root is extended
-       first, alone; each candidate once, after its parent. NULL: its trees do not grow. */
+    /* Appends the children of all candidates in frontier->chosen, with their shares, to the tree, and counts these
+       candidates as extended. The root is extended first, alone; each candidate once, after its parent. NULL: the
+       kind's trees do not grow. */
     specdec_result (*extend)(specdec__drafter *drafter, const specdec__draft_request *request,
                              specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                              specdec_error *error);
-    /* Learns which of its candidates were accepted: path (count), without the root. NULL: it prefills these tokens
-       later. */
+    /* Tells the drafter which of its candidates were accepted: path (count), without the root. NULL: the drafter
+       prefills these tokens later. */
     void (*commit_path)(specdec__drafter *drafter, int at, const int32_t *path, int count);
-    /* The sequence will be cut to its first `length` tokens; text still has all. NULL: the drafter stores nothing of a
-       sequence. */
+    /* Drops what the drafter stores of a sequence behind its first `length` tokens, before it is cut to these; text
+       still has all tokens. NULL: the drafter stores nothing of a sequence. */
     void (*truncate_sequence)(specdec__drafter *drafter, int at, const int32_t *text, int length);
-    /* Sequence `at`, of which nothing is stored, begins with the first `length` tokens of sequence `of`. NULL: it
-       prefills them. Indices from the number of sequences on: see keeps_ended. */
+    /* Makes sequence `at`, of which nothing is stored, begin with the first `length` tokens of sequence `of`. Indices
+       from the number of open sequences on are those of kept ones. NULL: the drafter prefills these tokens. */
     void (*share_prefix)(specdec__drafter *drafter, int at, int of, int length);
-    /* The sequence has ended, and its index will be reused. NULL: as truncate to 0. */
+    /* Drops what the drafter stores of a sequence that has ended; its index will be reused. NULL: as truncate_sequence
+       with length 0. */
     void (*end_sequence)(specdec__drafter *drafter, int at, const int32_t *text);
-    /* Estimated cost of a level in plain steps, used until one is timed. NULL: drafting costs nothing. */
+    /* Returns the estimated cost of drafting a level, in plain steps; it is used until one is timed. NULL: drafting
+       costs nothing. */
     double (*level_cost)(const specdec__drafter *drafter, const specdec__model *target);
-    /* How many of the sequence's first `count` tokens it has not prefilled. NULL: it prefills nothing. */
-    int (*count_behind)(const specdec__drafter *drafter, int at, int count);
+    /* Returns how many of the sequence's first `count` tokens the drafter has not prefilled. NULL: it prefills
+       nothing. */
+    int (*count_unprefilled)(const specdec__drafter *drafter, int at, int count);
     /* Prefills the first `count` tokens of the request's sequence. NULL: prefilling is part of drafting. */
     specdec_result (*prefill)(specdec__drafter *drafter, const specdec__draft_request *request, int count,
                               specdec_error *error);
-    /* Whether it can draft behind the sequence's first `count` tokens. NULL: always. */
-    int (*is_ready)(const specdec__drafter *drafter, int at, int count);
-    /* Receives tokens that the target has committed, in order, some repeatedly, with the hidden states of
+    /* Returns whether the drafter can draft behind the sequence's first `count` tokens. NULL: it always can. */
+    int (*can_draft)(const specdec__drafter *drafter, int at, int count);
+    /* Gives the drafter tokens that the target has committed, in order, some repeatedly, with the hidden states of
        drafter->taps. NULL: it uses no hidden states. */
-    specdec_result (*follow_target)(specdec__drafter *drafter, const specdec__prefilled *committed,
-                                    specdec_error *error);
-    /* How many of the sequence's tokens follow_target has received: it needs the next one. NULL: it needs the last one
-       only. */
-    int (*count_followed)(const specdec__drafter *drafter, int at);
-    /* The path to candidate `root`, which was extended, was accepted: that candidate becomes the root, and its
+    specdec_result (*receive_states)(specdec__drafter *drafter, const specdec__committed_tokens *committed,
+                                     specdec_error *error);
+    /* Returns of how many of the sequence's tokens the drafter has received hidden states: it needs those of the next
+       token. NULL: it needs those of the last token only. */
+    int (*count_received_states)(const specdec__drafter *drafter, int at);
+    /* Makes candidate `root`, which was extended and accepted with the path to it, the root of the tree; its
        descendants stay. NULL: no candidate can stay. */
     void (*keep_subtree)(specdec__drafter *drafter, int at, specdec__draft_tree *drafts, int root);
-    /* From now on it runs on at most `threads` threads of this pool. NULL: always on the engine's. */
+    /* Makes the drafter run on at most `threads` threads of this pool from now on. NULL: it always runs on the engine's
+       pool. */
     void (*set_threads)(specdec__drafter *drafter, specdec__pool *pool, int threads);
-    /* The sequence has `count` tokens and is part of the next step. NULL: it needs no notice. */
-    void (*prepare)(specdec__drafter *drafter, int at, const int32_t *text, int count,
-                    const specdec_sampling *sampling);
-    /* Whether it can append the children of a candidate now, without waiting for a remote rank. NULL: always. */
+    /* Tells the drafter that the sequence, of `count` tokens, is part of the next step. NULL: the drafter need not
+       know. */
+    void (*prepare_sequence)(specdec__drafter *drafter, int at, const int32_t *text, int count,
+                             const specdec_sampling *sampling);
+    /* Returns whether the drafter can append the children of a candidate now, without waiting for a remote rank. NULL:
+       it always can. */
     int (*can_extend)(const specdec__drafter *drafter, const specdec__draft_request *request, int candidate);
-    /* Seconds until it is expected to have more children for request's tree; 0: not known. NULL: it never waits for a
-       remote rank. */
+    /* Returns the seconds until the drafter is expected to have more children for the request's tree; 0: unknown. NULL:
+       it never waits for a remote rank. */
     double (*seconds_until_more)(const specdec__drafter *drafter, const specdec__draft_request *request);
-    /* Receives the logits of a verified tree. NULL: it does not use them. */
-    void (*see_logits)(specdec__drafter *drafter, const specdec__verified *judged);
+    /* Gives the drafter the target's logits of a verified tree. NULL: it does not use them. */
+    void (*receive_logits)(specdec__drafter *drafter, const specdec__verified_tree *judged);
 } specdec__drafter_kind;
 
-/* A drafter's share_prefix; NULL where the library has one sequence only. */
+/* A drafter's function share_prefix; NULL in a build in which an engine has one sequence only. */
 #define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
 
-/* A drafter of an engine: its kind, its state, its proposals. */
+/* A drafter of an engine: its kind, its state, and its proposals for each sequence. */
 struct specdec__drafter {
-    specdec__drafter_kind kind;
+    specdec__drafter_kind kind;    /* functions and facts of its kind */
     specdec_drafting drafting;     /* the public number of its kind */
-    void *state;                   /* private to its kind */
-    const specdec__model *model;   /* NULL: it has none */
-    size_t kv_bytes;               /* of its cache */
-    int levels;                    /* levels that it can draft, without the root, at most */
-    specdec__state_reader taps;    /* (nodes, count, width): hidden states that it needs of the target's steps */
-    specdec__proposal *proposals;  /* (sequences): for the current step */
+    void *state;                   /* the drafter's state, whose type only its kind knows */
+    const specdec__model *model;   /* the model that drafts; NULL: there is none */
+    size_t kv_bytes;               /* bytes of the drafter's cache of keys and values */
+    int levels;                    /* levels of a tree below the root that the drafter can draft, at most */
+    specdec__state_reader taps;    /* (nodes, count, width): the hidden states that it needs of the target's runs */
+    specdec__proposal *proposals;  /* (sequences): its proposals for the current step */
 };
 
 /* --- any drafter -------------------------------------------------------------------------------------------------- */
 
-/* Takes the arrays of a tree of at most `size` nodes from an arena. */
-static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__arena *arena)
+/* Takes the memory of a token tree of at most `size` nodes from an arena. */
+static void specdec__draft_allocate_tree(specdec_tree *tree, int size, specdec__arena *arena)
 {
     memset(tree, 0, sizeof *tree);
     tree->capacity = size;
@@ -49980,10 +50086,10 @@ static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__aren
     tree->ranks = SPECDEC__TAKE(arena, int32_t, size);
 }
 
-/* Takes the arrays of a proposal from an arena: `capacity` candidates, of which at most `size` are verified. */
-static void specdec__draft_take_proposal(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
+/* Takes the memory of a proposal from an arena: `capacity` candidates, of which at most `size` are verified. */
+static void specdec__draft_allocate_proposal(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
 {
-    specdec__draft_take_tree(&p->drafts.tree, capacity, arena);
+    specdec__draft_allocate_tree(&p->drafts.tree, capacity, arena);
     p->drafts.tokens = SPECDEC__TAKE(arena, int32_t, capacity);
     p->drafts.depth = SPECDEC__TAKE(arena, int32_t, capacity);
     p->drafts.extended = SPECDEC__TAKE(arena, unsigned char, capacity);
@@ -49991,12 +50097,12 @@ static void specdec__draft_take_proposal(specdec__proposal *p, int capacity, int
     p->drafts.moved = SPECDEC__TAKE(arena, int32_t, capacity);
     p->frontier.probability = SPECDEC__TAKE(arena, float, capacity);
     p->frontier.chosen = SPECDEC__TAKE(arena, int32_t, size);
-    p->outcome.place = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->outcome.merged_node = SPECDEC__TAKE(arena, int32_t, capacity);
     p->outcome.kept = SPECDEC__TAKE(arena, int32_t, size);
 }
 
-/* Resets a proposal before a step to the root alone, the last of `count` tokens. Candidates of a tree that is kept from
-   the last step stay in it, but are not to be verified yet. */
+/* Resets a proposal before a step: its tree is the root alone, the last of `count` tokens. Candidates of a tree that is
+   kept from the last step stay in it, but are not to be verified yet. */
 static void specdec__draft_begin_proposal(specdec__proposal *p, int32_t *text, int count,
                                           const specdec_sampling *sampling,
                                           specdec_rule rule)
@@ -50010,7 +50116,7 @@ static void specdec__draft_begin_proposal(specdec__proposal *p, int32_t *text, i
     p->request.rule = rule;
     p->outcome.kept[0] = 0;
     p->outcome.kept_count = 1;
-    p->books.seconds = 0;
+    p->cost.seconds = 0;
     if (p->frontier.valid_at == count)
         return;
     specdec__tree_put_node(&drafts->tree, 0, -1, 0);
@@ -50026,7 +50132,7 @@ static void specdec__draft_begin_proposal(specdec__proposal *p, int32_t *text, i
 }
 
 /* Marks the first `count` candidates of a proposal as those to be verified. */
-static void specdec__draft_keep_first(specdec__proposal *p, int count)
+static void specdec__draft_select_first_candidates(specdec__proposal *p, int count)
 {
     int i;
 
@@ -50035,19 +50141,19 @@ static void specdec__draft_keep_first(specdec__proposal *p, int count)
     p->outcome.kept_count = count;
 }
 
-/* The tree of a sequence that the target verifies. */
-typedef struct specdec__merged {
-    specdec_tree tree;
-    int32_t *tokens;    /* (capacity) */
-    signed char *owner; /* (capacity): which drafter was the first to propose a node; -1: the root */
-    float *worth;       /* (capacity): probability that a node is accepted, at most its parent's */
-} specdec__merged;
+/* The token tree of a sequence that the target verifies: the trees of all drafters, merged into one. */
+typedef struct specdec__merged_tree {
+    specdec_tree tree;  /* parents and ranks of the nodes */
+    int32_t *tokens;    /* (capacity): token of each node */
+    signed char *owner; /* (capacity): index of the drafter that was the first to propose each node; -1: the root */
+    float *worth;       /* (capacity): probability that each node is accepted, at most its parent's */
+} specdec__merged_tree;
 
-/* Merges the drafters' candidates to be verified into one tree of at most `most` nodes, for sequence `at`. A token that
-   an earlier drafter proposed behind the same node is not added again; one that a drafter proposes twice is, as it was
-   drawn twice. */
-static void specdec__draft_merge_trees(specdec__merged *m, specdec__drafter *drafters, int count, int at, int32_t root,
-                                       int most)
+/* Merges the drafters' candidates that are to be verified into one tree of at most `most` nodes, for sequence `at`. A
+   token that an earlier drafter proposed behind the same node is not added again; a token that one drafter proposes
+   twice is added twice, as it was drawn twice. */
+static void specdec__draft_merge_trees(specdec__merged_tree *m, specdec__drafter *drafters, int count, int at,
+                                       int32_t root, int most)
 {
     specdec_tree *tree = &m->tree;
     int i, j, k;
@@ -50061,16 +50167,16 @@ static void specdec__draft_merge_trees(specdec__merged *m, specdec__drafter *dra
         specdec__draft_outcome *outcome = &drafters[i].proposals[at].outcome;
         const int before = tree->n;
 
-        memset(outcome->place, -1, (size_t)drafts->tree.n * sizeof *outcome->place);
-        outcome->place[0] = 0;
+        memset(outcome->merged_node, -1, (size_t)drafts->tree.n * sizeof *outcome->merged_node);
+        outcome->merged_node[0] = 0;
         for (k = 1; k < outcome->kept_count; k++) {
-            const int node = outcome->kept[k], parent = outcome->place[drafts->tree.parents[node]];
+            const int node = outcome->kept[k], parent = outcome->merged_node[drafts->tree.parents[node]];
 
             if (parent < 0 || drafts->tokens[node] < 0)
                 continue;
-            j = specdec__tree_child(tree, parent, parent + 1);
+            j = specdec__tree_next_child(tree, parent, parent + 1);
             while (j < before && m->tokens[j] != drafts->tokens[node])
-                j = specdec__tree_child(tree, parent, j + 1);
+                j = specdec__tree_next_child(tree, parent, j + 1);
             if (j >= before) {
                 if (tree->n >= most)
                     continue;
@@ -50079,27 +50185,28 @@ static void specdec__draft_merge_trees(specdec__merged *m, specdec__drafter *dra
                 m->tokens[j] = drafts->tokens[node];
                 m->owner[j] = (signed char)i;
             }
-            outcome->place[node] = j;
+            outcome->merged_node[node] = j;
         }
     }
 }
 
-/* The index of the candidate that is node `node` of the merged tree; -1: none is. */
+/* Returns the index of the candidate that is node `node` of the merged tree; -1: no candidate is. */
 static int specdec__draft_find_candidate(const specdec__draft_outcome *outcome, int node)
 {
     int k;
 
     for (k = 0; k < outcome->kept_count; k++)
-        if (outcome->place[outcome->kept[k]] == node)
+        if (outcome->merged_node[outcome->kept[k]] == node)
             return outcome->kept[k];
     return -1;
 }
 
-/* Keeps of a merged tree the first `most` draft tokens with worth[i] >= least. Returns how many it keeps. */
-static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *drafters, int count, int at, float least,
-                                     int most)
+/* Prunes a merged tree to the root and the first `most` draft tokens with worth[i] >= least. Returns how many draft
+   tokens are left. */
+static int specdec__draft_prune_tree(specdec__merged_tree *m, specdec__drafter *drafters, int count, int at,
+                                     float least, int most)
 {
-    int32_t now[SPECDEC__MAX_TREE];
+    int32_t now[SPECDEC__MAX_TREE_NODES];
     int i, k, kept = 1;
 
     now[0] = 0;
@@ -50120,7 +50227,7 @@ static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *draft
         const specdec__draft_outcome *outcome = &drafters[i].proposals[at].outcome;
 
         for (k = 0; k < outcome->kept_count; k++) {
-            int32_t *place = &outcome->place[outcome->kept[k]];
+            int32_t *place = &outcome->merged_node[outcome->kept[k]];
 
             *place = *place >= 0 ? now[*place] : -1;
         }
@@ -50128,11 +50235,11 @@ static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *draft
     return kept - 1;
 }
 
-/* Calls a drafter's commit_path with those of its candidates that are on the accepted path (length nodes, the root
-   first). */
+/* Calls a drafter's commit_path with those of its candidates that are on the accepted path of the merged tree (length
+   nodes, the root first). */
 static void specdec__draft_commit_path(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int length)
 {
-    int32_t own[SPECDEC__MAX_TREE];
+    int32_t own[SPECDEC__MAX_TREE_NODES];
     int i, node;
 
     for (i = 1; i < length && (node = specdec__draft_find_candidate(&p->outcome, path[i])) >= 0; i++)
@@ -50156,38 +50263,45 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SHORT_LEAST_ROWS 8192     /* rows that are copied by default, at least */
-#define SPECDEC__SHORT_ROWS_DIVISOR 12       /* rows that are copied by default: all divided by this, if that is more */
-#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock passes over a row that is wanted often, at most */
-#define SPECDEC__SHORT_TRIAL_TREES 256      /* trees between two that use the other matrix, to time it */
-#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed acceptance of a token of a drafter with all rows */
-#define SPECDEC__SHORT_DECAY 0.998   /* at each decoded token, the counts of older ones are multiplied by this */
+#define SPECDEC__SHORT_LEAST_ROWS 8192     /* default number of copied rows of the output matrix, at least */
+#define SPECDEC__SHORT_ROWS_DIVISOR 12       /* default number of copied rows: all rows of the output matrix divided by
+                                                this, if that is more */
+#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock passes over a copied row that is wanted often, at
+                                               most */
+#define SPECDEC__SHORT_TRIAL_TREES 256      /* trees between two that are drafted with the other matrix, to time it */
+#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed probability that a draft token is accepted when all rows are used */
+#define SPECDEC__SHORT_DECAY 0.998   /* factor of the counts of older tokens at each decoded token */
 
-/* A short vocabulary: copies of some rows of a drafter's output matrix, which rows these are, and what both matrices
-   cost. */
-typedef struct specdec__short {
-    const specdec__matrix *full_matrix; /* (tokens, columns): the output matrix, all rows */
-    specdec__matrix matrix;      /* (rows, columns): copies of some rows of `full`, in tiles */
-    unsigned char *tiles;        /* of `matrix`: 16 rows each, interleaved */
-    unsigned char *side_by_side; /* (16 rows): scratch: a tile's rows as in the file */
+/* A short vocabulary of a drafter: copies of some rows of its output matrix, which tokens these rows belong to, and
+   what a level costs with the copies and with the whole matrix. */
+typedef struct specdec__short_vocabulary {
+    const specdec__matrix *full_matrix; /* (tokens, columns): the output matrix with all rows */
+    specdec__matrix matrix;      /* (rows, columns): the copied rows, in tiles */
+    unsigned char *tiles;        /* memory of `matrix`: tiles of 16 rows, interleaved */
+    unsigned char *side_by_side; /* (16 rows): scratch: the rows of a tile as they lie in the file */
     int32_t *ids;                /* (rows): the token of each copied row */
-    int32_t *row_of_token;                /* (tokens): the copied row of each token; -1: it has none */
-    unsigned char *passes_left;        /* (rows): how often the clock still passes over a row before it takes it */
-    unsigned char *stale_tiles;        /* (tiles of 16 rows): 1: its rows have to be copied again */
-    int32_t *noted_tokens;            /* (sequences): tokens of each whose rows were wanted already */
-    int clock_hand;                    /* the copied row that the clock looks at next; it falls */
-    int in_use;                      /* 1: the current tree is drafted with `matrix`; 0: with `full` */
-    int tree_count;                   /* number of trees that were begun */
-    int always_in_use;                  /* 1: all trees are drafted with `matrix`: the caller asked for it */
+    int32_t *row_of_token;                /* (tokens): index of each token's copied row; -1: it has none */
+    unsigned char *passes_left;        /* (rows): how often the clock still passes over each copied row before it
+                                          replaces the row */
+    unsigned char *stale_tiles;        /* (tiles of 16 rows): 1: the tile's rows have to be copied again */
+    int32_t *noted_tokens;            /* (sequences): number of tokens of each sequence whose rows were wanted
+                                         already */
+    int clock_hand;                    /* index of the copied row that the clock looks at next; it falls */
+    int in_use;                      /* 1: the current tree is drafted with the copied rows; 0: with the whole matrix */
+    int tree_count;                   /* number of draft trees that were begun */
+    int always_in_use;                  /* 1: all trees are drafted with the copied rows, as the caller has asked for
+                                           it */
     double rest_bytes;                 /* bytes of weights that a level reads besides the output matrix */
-    double seconds[2];           /* mean of a level with `full` [0], with `matrix` [1]; 0: not measured */
-    double mean_levels;               /* mean number of levels of a tree */
-    double written_tokens, missed_tokens; /* decoded tokens, and those without a copied row; older ones weigh less */
-} specdec__short;
+    double seconds[2];           /* mean seconds of a level with the whole matrix [0], with the copied rows [1]; 0: not
+                                    measured */
+    double mean_levels;               /* mean number of levels of a draft tree */
+    double written_tokens, missed_tokens; /* decoded tokens; those of them without a copied row; older ones weigh
+                                             less */
+} specdec__short_vocabulary;
 
-/* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the caller's
-   number, 0: as many as pay, -1: none; level: bytes of weights of a level. */
-static int specdec__short_count_rows(const specdec__matrix *full, int wanted, size_t level)
+/* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the number
+   that the caller asks for (0: as many as pay, -1: none); level: bytes of weights that a level reads. */
+static int specdec__short_vocabulary_count_rows(const specdec__matrix *full, int wanted, size_t level)
 {
     const int usual = specdec__max_int(SPECDEC__SHORT_LEAST_ROWS, full->rows / SPECDEC__SHORT_ROWS_DIVISOR);
     const int rows = specdec__round_up(wanted > 0 ? specdec__min_int(wanted, full->rows) : usual, SPECDEC__TILE_ROWS);
@@ -50198,8 +50312,9 @@ static int specdec__short_count_rows(const specdec__matrix *full, int wanted, si
     return rows;
 }
 
-/* Gives copied row `row` to a token; worth: its initial count of passes. Returns the token that had the row. */
-static int32_t specdec__short_put_token(specdec__short *s, int row, int32_t token, int worth)
+/* Gives copied row `row` to a token. worth: how often the clock passes over the row at first. Returns the token that
+   had the row. */
+static int32_t specdec__short_vocabulary_set_row_token(specdec__short_vocabulary *s, int row, int32_t token, int worth)
 {
     const int32_t before = s->ids[row];
 
@@ -50211,8 +50326,8 @@ static int32_t specdec__short_put_token(specdec__short *s, int row, int32_t toke
     return before;
 }
 
-/* Whether a token ends an answer. */
-static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
+/* Returns whether a token ends an answer. */
+static int specdec__short_vocabulary_is_end(const specdec__vocab *vocab, int32_t token)
 {
     int i = 0;
 
@@ -50222,9 +50337,9 @@ static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
 }
 
 /* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences, from an arena. level: bytes of
-   weights of a level with all rows. */
-static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
-                                const specdec__vocab *vocab, specdec__arena *arena)
+   weights that a level reads with all rows. */
+static void specdec__short_vocabulary_init(specdec__short_vocabulary *s, const specdec__matrix *full, int rows,
+                                           int texts, size_t level, const specdec__vocab *vocab, specdec__arena *arena)
 {
     const size_t tile_bytes = specdec__matrix_tile_bytes(full), bytes = full->row_bytes * (size_t)full->rows;
     int i;
@@ -50253,13 +50368,13 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
     }
     for (i = rows; s->noted_tokens && i < full->rows && i < (int)vocab->count; i++)
         if (s->clock_hand > rows / 2 &&
-            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_is_end(vocab, i)))
-            specdec__short_put_token(s, s->clock_hand--, i, SPECDEC__SHORT_MOST_PASSES);
+            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_vocabulary_is_end(vocab, i)))
+            specdec__short_vocabulary_set_row_token(s, s->clock_hand--, i, SPECDEC__SHORT_MOST_PASSES);
 }
 
 /* Notes that a token has occurred in a sequence, and gives it a copied row if it has none. Returns the token that lost
-   its row; -1: none did. */
-static int32_t specdec__short_note_token(specdec__short *s, int32_t token)
+   its row; -1: no token did. */
+static int32_t specdec__short_vocabulary_note_token(specdec__short_vocabulary *s, int32_t token)
 {
     const int row = s->row_of_token[token];
 
@@ -50269,13 +50384,13 @@ static int32_t specdec__short_note_token(specdec__short *s, int32_t token)
     }
     for (; s->passes_left[s->clock_hand]; s->clock_hand = s->clock_hand ? s->clock_hand - 1 : s->matrix.rows - 1)
         s->passes_left[s->clock_hand]--;
-    return specdec__short_put_token(s, s->clock_hand, token, 1);
+    return specdec__short_vocabulary_set_row_token(s, s->clock_hand, token, 1);
 }
 
-/* Notes the new tokens of sequence `at`, up to text[count]; those below `vocab` can have rows. whole (vocab): a row of
-   logits, in which tokens that lost their rows become -infinity. */
-static void specdec__short_count_text(specdec__short *s, int at, const int32_t *text, int count, int vocab,
-                                      float *whole)
+/* Notes the new tokens of sequence `at`, up to text[count]. Tokens from id `vocab` on get no rows. whole (vocab): a row
+   of logits, in which tokens that lose their rows become -infinity. */
+static void specdec__short_vocabulary_note_sequence(specdec__short_vocabulary *s, int at, const int32_t *text,
+                                                    int count, int vocab, float *whole)
 {
     int i = specdec__min_int(s->noted_tokens[at], count);
     const int writes = i && count - i <= SPECDEC_TREE_MAX_DEPTH; /* else it is a prompt */
@@ -50289,15 +50404,15 @@ static void specdec__short_count_text(specdec__short *s, int at, const int32_t *
             s->written_tokens = SPECDEC__SHORT_DECAY * s->written_tokens + 1;
             s->missed_tokens = SPECDEC__SHORT_DECAY * s->missed_tokens + (s->row_of_token[text[i]] < 0);
         }
-        lost = specdec__short_note_token(s, text[i]);
+        lost = specdec__short_vocabulary_note_token(s, text[i]);
         if (lost >= 0 && lost < vocab)
             whole[lost] = specdec__float_from_bits(0xff800000u);
     }
     s->noted_tokens[at] = count;
 }
 
-/* Copies the rows of all stale tiles from the file into the tiles. */
-static void specdec__short_copy_rows(specdec__short *s)
+/* Copies the rows of all tiles that are marked in stale_tiles from the file's matrix into these tiles. */
+static void specdec__short_vocabulary_copy_rows(specdec__short_vocabulary *s)
 {
     const specdec__matrix *m = &s->matrix;
     const size_t tile_bytes = specdec__matrix_tile_bytes(m), blocks = (size_t)m->columns / m->type->block;
@@ -50315,9 +50430,9 @@ static void specdec__short_copy_rows(specdec__short *s)
     }
 }
 
-/* Seconds of a level with the copied rows (on 1) or with the whole matrix (on 0): measured, or in proportion to bytes.
-   */
-static double specdec__short_level_seconds(const specdec__short *s, int on)
+/* Returns the seconds of a level with the copied rows (on 1) or with the whole matrix (on 0): measured, or in
+   proportion to bytes. */
+static double specdec__short_vocabulary_level_seconds(const specdec__short_vocabulary *s, int on)
 {
     const double row = (double)s->full_matrix->row_bytes;
     const double bytes[2] = {s->rest_bytes + row * s->full_matrix->rows, s->rest_bytes + row * s->matrix.rows};
@@ -50325,9 +50440,10 @@ static double specdec__short_level_seconds(const specdec__short *s, int on)
     return s->seconds[on] > 0 ? s->seconds[on] : s->seconds[!on] * bytes[on] / bytes[!on];
 }
 
-/* The expected tokens a second of a step with a drafted tree. level: seconds of a level; share: of all tokens, those
-   that have copied rows; step: seconds of the target's step. */
-static double specdec__short_token_rate(const specdec__short *s, double level, double share, double step)
+/* Returns the expected tokens a second of a step with a draft tree. level: seconds of a level; share: the part of all
+   tokens that have copied rows; step: seconds of the target's step. */
+static double specdec__short_vocabulary_token_rate(const specdec__short_vocabulary *s, double level, double share,
+                                                   double step)
 {
     const double depth = s->mean_levels > 1 ? s->mean_levels : 1;
     double tokens = 1, path = 1, i;
@@ -50337,8 +50453,9 @@ static double specdec__short_token_rate(const specdec__short *s, double level, d
     return tokens / (step + depth * level);
 }
 
-/* Chooses whether the next tree is drafted with the copied rows. step: seconds of the target's step; 0: unknown. */
-static void specdec__short_choose_matrix(specdec__short *s, double step)
+/* Chooses whether the next tree is drafted with the copied rows or with the whole matrix. step: seconds of the target's
+   step; 0: unknown. */
+static void specdec__short_vocabulary_choose_matrix(specdec__short_vocabulary *s, double step)
 {
     const double share = s->written_tokens > 0 ? 1 - s->missed_tokens / s->written_tokens : 1;
     int on = 1;
@@ -50346,15 +50463,15 @@ static void specdec__short_choose_matrix(specdec__short *s, double step)
     if (s->always_in_use)
         return;
     if (s->seconds[0] > 0 || s->seconds[1] > 0)
-        on = specdec__short_token_rate(s, specdec__short_level_seconds(s, 1), share, step) >=
-             specdec__short_token_rate(s, specdec__short_level_seconds(s, 0), 1, step);
+        on = specdec__short_vocabulary_token_rate(s, specdec__short_vocabulary_level_seconds(s, 1), share, step) >=
+             specdec__short_vocabulary_token_rate(s, specdec__short_vocabulary_level_seconds(s, 0), 1, step);
     if (++s->tree_count % SPECDEC__SHORT_TRIAL_TREES == 8) /* so that both are known */
         on = !on;
     s->in_use = on;
 }
 
 /* Adds the measured seconds of a level to the mean of the matrix in use. */
-static void specdec__short_add_time(specdec__short *s, double seconds)
+static void specdec__short_vocabulary_add_time(specdec__short_vocabulary *s, double seconds)
 {
     double *mean = &s->seconds[s->in_use];
 
@@ -50371,36 +50488,38 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The common part of the state of all drafters that make one forward pass for each level of a tree (the struct begins
-   their state). */
-typedef struct specdec__levels {
-    specdec__chooser chooser;
-    int vocab;         /* number of tokens that may be proposed: those that target and drafter share */
+/* The state common to all drafters that make one forward pass for each level of a draft tree. It is the first member of
+   their own state. */
+typedef struct specdec__level_state {
+    specdec__chooser chooser;  /* how tokens are chosen from logits */
+    int vocab;         /* number of tokens that may be proposed: those that the target and the drafter's model share */
     int vocab_rows;    /* floats of a row of request->distributions: the target's vocabulary */
-    specdec__short *short_rows; /* copied rows of the drafter's output matrix (>>speculation/short); NULL: none */
-    specdec__context *context; /* of the drafter's model; set only where there are short_rows */
-    const int32_t *ids; /* (id_count): the token of each logit of a row; NULL: row[i] is token i's */
-    int id_count;
-    float *whole;      /* (vocab): a row of logits of all tokens, where the rows computed have fewer: the others have
-                          -infinity */
-    int runs;          /* forward passes of the current tree, without that of the root */
+    specdec__short_vocabulary *short_rows; /* copied rows of the drafter's output matrix (>>speculation/short); NULL:
+                                              none */
+    specdec__context *context; /* the context of the drafter's model; set only where there are short_rows */
+    const int32_t *ids; /* (id_count): the token of each logit of a row; NULL: logit i is that of token i */
+    int id_count;       /* logits of a row; tokens at ids */
+    float *whole;      /* (vocab): a row with the logits of all tokens, where the computed rows have fewer: the other
+                          tokens get -infinity */
+    int runs;          /* forward passes made for the current tree, without that of the root */
     int32_t *nodes;    /* (sequences, capacity): for each candidate its index among those that were run; -1: not run */
-    int capacity;
-    const float *logits; /* rows of the last forward pass, `stride` floats apart */
-    size_t stride;     /* floats */
-    const float *trust;  /* for each row: the drafter's estimate that its best token is accepted; NULL: none */
-    /* Begins a tree by a forward pass up to the root: logits row 0 becomes that of the root. */
+    int capacity;      /* candidates of a proposal, at most */
+    const float *logits; /* rows of logits of the last forward pass, `stride` floats apart */
+    size_t stride;     /* floats from one row of logits to the next */
+    const float *trust;  /* (rows): the drafter's estimated probability that the best token of each row is accepted;
+                            NULL: none */
+    /* Begins a draft tree by a forward pass up to the root: row 0 of the logits becomes the root's. */
     specdec_result (*begin)(specdec__drafter *drafter, const specdec__draft_request *request,
                             const specdec__draft_tree *drafts, specdec_error *error);
-    /* Runs candidates[count] of one level in one forward pass: they get the indices from `from` on (see nodes), and row
+    /* Runs candidates[count] of one level in one forward pass. They get the indices from `from` on (see nodes), and row
        i of the logits becomes that of candidates[i]. */
     specdec_result (*run)(specdec__drafter *drafter, const specdec__draft_request *request,
                           const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
                           specdec_error *error);
-} specdec__levels;
+} specdec__level_state;
 
-/* Prepares *row for sampling from logits (vocab) behind text (count); tokens that the constraint forbids are left out.
-   */
+/* Prepares *row for sampling from logits (vocab) behind the tokens text (count). Tokens that the constraint forbids are
+   left out. */
 static void specdec__chooser_prepare_row(const specdec__chooser *chooser, specdec__row *row, const float *logits,
                                          int vocab,
                                          const int32_t *text, int count)
@@ -50409,18 +50528,17 @@ static void specdec__chooser_prepare_row(const specdec__chooser *chooser, specde
     int32_t lowest = 0;
 
     if (limited)
-        logits = specdec__constrained_mask_row(chooser->constrained, logits, vocab, text, count, &lowest);
+        logits = specdec__constrained_mask_logits(chooser->constrained, logits, vocab, text, count, &lowest);
     specdec__row_init(row, chooser, logits, vocab, text, count);
     if (limited && !(row->temperature > 0) && row->candidates.count == 1 &&
         !specdec__masker_has_token(chooser->constrained->masker, row->candidates.items[0].token))
         row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
 }
 
-/* Writes the k best tokens of a row of logits (vocab) behind text (count) to `best`, best first, without asking the
-   constraint. Returns how many. */
-static int specdec__choose_unconstrained(const specdec__chooser *chooser, const float *logits, int vocab,
-                                         const int32_t *text,
-                                         int count, int k, specdec_candidate *best)
+/* Writes the k best tokens of a row of logits (vocab) behind text (count) to `best`, best first, whether the constraint
+   allows them or not. Returns how many it writes. */
+static int specdec__choose_best_unconstrained(const specdec__chooser *chooser, const float *logits, int vocab,
+                                              const int32_t *text, int count, int k, specdec_candidate *best)
 {
     const specdec_sampling *s = chooser->sampling;
     specdec__row row;
@@ -50432,15 +50550,15 @@ static int specdec__choose_unconstrained(const specdec__chooser *chooser, const 
 }
 
 /* Writes the k best tokens that the constraint allows to `best`, best first, from a row of logits (vocab) behind text
-   (count). The best tokens are checked one by one, unless samplers cut the list of candidates, or too few of those
-   tokens are allowed: then the row is masked first. Returns how many. */
-static int specdec__choose_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
-                                   const int32_t *text, int count, int k, specdec_candidate *best)
+   (count). The best tokens are checked one by one, unless samplers shorten the list of candidates, or too few of those
+   tokens are allowed: then the row is masked first. Returns how many it writes. */
+static int specdec__choose_best_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
+                                        const int32_t *text, int count, int k, specdec_candidate *best)
 {
     specdec__constrained *c = chooser->constrained;
     const specdec_sampling *s = chooser->sampling;
-    const int asked = specdec__min_int(k, SPECDEC__MAX_CHILDREN) + SPECDEC__CONSTRAINED_EXTRA;
-    specdec_candidate candidates[SPECDEC__MAX_CHILDREN + SPECDEC__CONSTRAINED_EXTRA];
+    const int asked = specdec__min_int(k, SPECDEC__MAX_CHILDREN) + SPECDEC__CONSTRAINED_EXTRA_CANDIDATES;
+    specdec_candidate candidates[SPECDEC__MAX_CHILDREN + SPECDEC__CONSTRAINED_EXTRA_CANDIDATES];
     const int32_t forced = specdec__constrained_forced_token(c, text, count);
     specdec__row row;
     int found, i;
@@ -50451,32 +50569,33 @@ static int specdec__choose_allowed(const specdec__chooser *chooser, const float 
         return 1;
     }
     if (!c->allow && !specdec__sample_drops_candidates(s)) {
-        found = specdec__choose_unconstrained(chooser, logits, vocab, text, count, asked, candidates);
-        found = specdec__constrained_keep_allowed(c, text, count, found, k, candidates);
+        found = specdec__choose_best_unconstrained(chooser, logits, vocab, text, count, asked, candidates);
+        found = specdec__constrained_keep_allowed_candidates(c, text, count, found, k, candidates);
         memcpy(best, candidates, (size_t)found * sizeof *best);
         if (found == k)
             return found;
     }
     specdec__chooser_prepare_row(chooser, &row, logits, vocab, text, count);
     found = specdec__row_best_tokens(&row, s->seed, (uint64_t)count, specdec__min_int(k, SPECDEC__MAX_CHILDREN), best);
-    for (i = 1; i < found && best[i].logit >= -SPECDEC__SAMPLE_LARGEST; i++)
+    for (i = 1; i < found && best[i].logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT; i++)
         continue;
     return specdec__min_int(found, i);
 }
 
-/* Writes the k best tokens of a row of logits (vocab) behind recent (recent_count) to `best`, best first, as sampling
-   and constraint order them: the first one is the token of plain decoding. Returns how many. */
-static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
-                           int recent_count, int k, specdec_candidate *best)
+/* Writes the k best tokens of a row of logits (vocab) behind recent (recent_count) to `best`, best first, in the order
+   that sampling and the constraint give: the first one is the token of plain decoding. Returns how many it writes. */
+static int specdec__choose_best_tokens(const specdec__chooser *chooser, const float *logits, int vocab,
+                                       const int32_t *recent, int recent_count, int k, specdec_candidate *best)
 {
     return specdec__constrained_is_limited(chooser->constrained)
-               ? specdec__choose_allowed(chooser, logits, vocab, recent, recent_count, k, best)
-               : specdec__choose_unconstrained(chooser, logits, vocab, recent, recent_count, k, best);
+               ? specdec__choose_best_allowed(chooser, logits, vocab, recent, recent_count, k, best)
+               : specdec__choose_best_unconstrained(chooser, logits, vocab, recent, recent_count, k, best);
 }
 
 /* Writes the tokens on a tree's path from the root (excluded) to a node into request->text, behind the sequence's
    tokens. Returns the number of tokens of sequence and path together. */
-static int specdec__draft_write_path(const specdec__draft_request *request, const specdec__draft_tree *drafts, int node)
+static int specdec__draft_write_path_tokens(const specdec__draft_request *request, const specdec__draft_tree *drafts,
+                                            int node)
 {
     int length = request->count + drafts->depth[node], at;
 
@@ -50485,15 +50604,15 @@ static int specdec__draft_write_path(const specdec__draft_request *request, cons
     return length;
 }
 
-/* The part of m->nodes that belongs to sequence `at`. */
-SPECDEC__INLINE int32_t *specdec__draft_sequence_nodes(const specdec__levels *m, int at)
+/* Returns the part of m->nodes that belongs to sequence `at`. */
+SPECDEC__INLINE int32_t *specdec__draft_sequence_nodes(const specdec__level_state *m, int at)
 {
     return m->nodes + (size_t)at * (size_t)m->capacity;
 }
 
-/* The place of a candidate's parent among the rows that were run for the current tree: 0: the parent is the root; else
-   1 + the parent's index. */
-SPECDEC__INLINE int specdec__draft_parent_row(const specdec__levels *m, int at, const specdec__draft_tree *drafts,
+/* Returns where the parent of a candidate is among the rows that were run for the current tree: 0: the parent is the
+   root; else 1 + the parent's index. */
+SPECDEC__INLINE int specdec__draft_parent_row(const specdec__level_state *m, int at, const specdec__draft_tree *drafts,
                                               int candidate)
 {
     const int parent = drafts->tree.parents[candidate];
@@ -50501,9 +50620,9 @@ SPECDEC__INLINE int specdec__draft_parent_row(const specdec__levels *m, int at, 
     return parent ? 1 + specdec__draft_sequence_nodes(m, at)[parent] : 0;
 }
 
-/* Row i of the last forward pass, as (vocab) logits of all tokens; tokens that a short vocabulary lacks have -infinity.
-   */
-static const float *specdec__draft_logits_row(const specdec__levels *m, int i)
+/* Returns row i of the last forward pass as logits (vocab) of all tokens. Tokens that a short vocabulary lacks have
+   -infinity. */
+static const float *specdec__draft_logits_row(const specdec__level_state *m, int i)
 {
     const float *row = m->logits + (size_t)i * m->stride;
     int j;
@@ -50516,9 +50635,9 @@ static const float *specdec__draft_logits_row(const specdec__levels *m, int i)
     return m->whole;
 }
 
-/* The seed by which the child of rank `rank` is drawn for a rule of rejection. It differs from the target's seed, so
-   that the draws are independent. */
-static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule, int rank)
+/* Returns the seed by which the child of rank `rank` is drawn for a rule of rejection. It differs from the target's
+   seed, so that the draws are independent. */
+static uint64_t specdec__draft_child_seed(const specdec_sampling *s, specdec_rule rule, int rank)
 {
     const uint64_t seed = s->seed ^ 0x6a09e667f3bcc909u;
 
@@ -50528,7 +50647,7 @@ static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule
 /* Draws `count` children of a node into `best` for a rule of rejection, and stores the distribution that they were
    drawn from in request->distributions. Drawn without replacement, tokens of probability 0 are left out. Returns how
    many children there are. */
-static int specdec__draft_draw_children(specdec__levels *m, const specdec__draft_request *request, int node,
+static int specdec__draft_draw_children(specdec__level_state *m, const specdec__draft_request *request, int node,
                                         const float *logits,
                                         int length, int count, specdec_candidate *best)
 {
@@ -50540,20 +50659,22 @@ static int specdec__draft_draw_children(specdec__levels *m, const specdec__draft
     specdec__chooser_prepare_row(&m->chooser, &row, logits, m->vocab, request->text, length);
     specdec__row_write_weights(&row, q);
     if (request->rule == SPECDEC_RULE_SEQUOIA) {
-        found = specdec__row_best_tokens(&row, specdec__draft_seed(s, request->rule, 1), (uint64_t)length, count, best);
+        found = specdec__row_best_tokens(&row, specdec__draft_child_seed(s, request->rule, 1), (uint64_t)length, count,
+                                         best);
         for (i = 0; i < found; i++)
             if (q[best[i].token] > 0)
                 best[drawn++] = best[i];
         return drawn;
     }
     for (i = 0; i < count; i++)
-        specdec__row_best_tokens(&row, specdec__draft_seed(s, request->rule, i + 1), (uint64_t)length, 1, &best[i]);
+        specdec__row_best_tokens(&row, specdec__draft_child_seed(s, request->rule, i + 1), (uint64_t)length, 1,
+                                 &best[i]);
     return count;
 }
 
-/* Writes the draft's most probable tokens, penalties included, to best (count): the children for top-k verification.
-   Returns how many. */
-static int specdec__draft_likeliest_children(specdec__levels *m, const specdec__draft_request *request,
+/* Writes the most probable tokens of a drafter's row, penalties included, to best (count): the children for top-k
+   verification. Returns how many it writes. */
+static int specdec__draft_likeliest_children(specdec__level_state *m, const specdec__draft_request *request,
                                              const float *logits,
                                              int length, int count, specdec_candidate *best)
 {
@@ -50561,7 +50682,8 @@ static int specdec__draft_likeliest_children(specdec__levels *m, const specdec__
     int32_t lowest;
 
     if (specdec__constrained_is_limited(request->constrained))
-        logits = specdec__constrained_mask_row(request->constrained, logits, m->vocab, request->text, length, &lowest);
+        logits = specdec__constrained_mask_logits(request->constrained, logits, m->vocab, request->text, length,
+                                                  &lowest);
     candidates.items = m->chooser.items;
     if (specdec_sample_filter(&candidates, m->chooser.sampling, logits, m->vocab, request->text, length, NULL))
         return 0;
@@ -50569,50 +50691,50 @@ static int specdec__draft_likeliest_children(specdec__levels *m, const specdec__
     return specdec_sample_top(&candidates, 0, 0, count, best);
 }
 
-/* Writes the tokens that become children of a node under the request's rule to best (count). logits: the node's row;
-   length: tokens of the sequence and of the path to the node. Returns how many there are. */
-static int specdec__draft_best_children(specdec__levels *m, const specdec__draft_request *request, int node,
+/* Writes the tokens that become children of a node under the request's rule of verification to best (count). logits:
+   the node's row; length: tokens of the sequence and of the path to the node. Returns how many it writes. */
+static int specdec__draft_best_children(specdec__level_state *m, const specdec__draft_request *request, int node,
                                         const float *logits,
                                         int length, int count, specdec_candidate *best)
 {
     if (!SPECDEC__VERIFIERS || request->rule == SPECDEC_RULE_COUPLED)
-        return specdec__choose(&m->chooser, logits, m->vocab, request->text, length, count, best);
+        return specdec__choose_best_tokens(&m->chooser, logits, m->vocab, request->text, length, count, best);
     return request->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest_children(m, request, logits, length, count,
                                                                                    best)
                                                : specdec__draft_draw_children(m, request, node, logits, length, count,
                                                                               best);
 }
 
-/* Sets the tokens of all children that a node has in a tree of fixed shape, from row `at` of the last forward pass; -1
-   where there is no token. */
-static void specdec__draft_choose_children(specdec__levels *m, const specdec__draft_request *request,
+/* Chooses the tokens of all children that a node has in a tree of fixed shape, from row `at` of the last forward pass.
+   A child for which there is no token gets -1. */
+static void specdec__draft_choose_children(specdec__level_state *m, const specdec__draft_request *request,
                                            specdec__draft_tree *drafts, int node, int at)
 {
     const specdec_tree *tree = &drafts->tree;
     const float *logits = specdec__draft_logits_row(m, at);
     specdec_candidate best[SPECDEC__MAX_CHILDREN];
-    const int first = specdec__tree_child(tree, node, node + 1), length = specdec__draft_write_path(request, drafts,
-                                                                                                    node);
+    const int first = specdec__tree_next_child(tree, node, node + 1),
+              length = specdec__draft_write_path_tokens(request, drafts, node);
     int count = 0, found, i;
 
-    for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
+    for (i = first; i < tree->n; i = specdec__tree_next_child(tree, node, i + 1))
         count++;
     found = specdec__draft_best_children(m, request, node, logits, length,
                                          specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
-    for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
+    for (i = first; i < tree->n; i = specdec__tree_next_child(tree, node, i + 1))
         drafts->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
-/* Appends the best tokens of row `row` of the last forward pass to the tree, as children of `node`. Their shares are
-   those of exp(logit) among them, the noise by which the target will choose included. Not for rules that need children
-   drawn from a certain distribution. */
-static void specdec__draft_append_children(specdec__levels *m, const specdec__draft_request *request,
+/* Appends the most probable tokens of row `row` of the last forward pass to the tree, as children of `node`. Their
+   shares are those of exp(logit) among them, with the noise by which the target will choose. Not used for rules that
+   need children drawn from a certain distribution. */
+static void specdec__draft_append_children(specdec__level_state *m, const specdec__draft_request *request,
                                            specdec__draft_tree *drafts,
                                            int node, int row)
 {
     specdec_candidate best[SPECDEC__GROWN_CHILDREN];
     const float *logits = specdec__draft_logits_row(m, row);
-    const int length = specdec__draft_write_path(request, drafts, node);
+    const int length = specdec__draft_write_path_tokens(request, drafts, node);
     const int most = specdec__min_int(SPECDEC__GROWN_CHILDREN, drafts->tree.capacity - drafts->tree.n);
     float weight[SPECDEC__GROWN_CHILDREN], total = 0;
     const int found = specdec__draft_best_children(m, request, node, logits, length, most, best);
@@ -50636,13 +50758,14 @@ static void specdec__draft_append_children(specdec__levels *m, const specdec__dr
     }
 }
 
-/* Runs candidates[count] of one level in a forward pass; they get the indices from `from` on in m->nodes. */
+/* Runs candidates[count] of one level of the tree in a forward pass. They get the indices from `from` on in
+   m->nodes. */
 static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const specdec__draft_request *request,
                                                     const specdec__draft_tree *drafts, const int32_t *candidates,
                                                     int from,
                                                     int count, specdec_error *error)
 {
-    specdec__levels *m = (specdec__levels *)d->state;
+    specdec__level_state *m = (specdec__level_state *)d->state;
     int32_t *nodes = specdec__draft_sequence_nodes(m, request->at);
     specdec_result result;
     double start;
@@ -50653,7 +50776,7 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
     start = m->short_rows ? specdec__os_seconds() : 0;
     result = m->run(d, request, drafts, candidates, from, count, error);
     if (m->short_rows && !result) {
-        specdec__short_add_time(m->short_rows, specdec__os_seconds() - start);
+        specdec__short_vocabulary_add_time(m->short_rows, specdec__os_seconds() - start);
         m->runs++;
     }
     for (i = 0; result && i < count; i++)
@@ -50661,29 +50784,29 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
     return result;
 }
 
-/* Before a tree: chooses whether it is drafted with the copied rows of the output matrix or with all rows, and updates
-   the copies. */
-static void specdec__levels_choose_vocabulary(specdec__levels *m, const specdec__draft_request *request)
+/* Chooses whether the next tree is drafted with the copied rows of the output matrix or with all rows, and updates the
+   copies. */
+static void specdec__levels_choose_vocabulary(specdec__level_state *m, const specdec__draft_request *request)
 {
-    specdec__short *s = m->short_rows;
+    specdec__short_vocabulary *s = m->short_rows;
 
-    specdec__short_count_text(s, request->at, request->text, request->count, m->vocab, m->whole);
+    specdec__short_vocabulary_note_sequence(s, request->at, request->text, request->count, m->vocab, m->whole);
     s->mean_levels += (m->runs + 1 - s->mean_levels) / (s->mean_levels > 0 ? 8 : 1);
     m->runs = 0;
-    specdec__short_choose_matrix(s, 4 * request->wait_seconds);
+    specdec__short_vocabulary_choose_matrix(s, 4 * request->wait_seconds);
     if (s->in_use)
-        specdec__short_copy_rows(s);
+        specdec__short_vocabulary_copy_rows(s);
     m->ids = s->in_use ? s->ids : NULL;
     m->id_count = s->in_use ? s->matrix.rows : 0;
     m->context->output = s->in_use ? &s->matrix : s->full_matrix;
     m->stride = (size_t)m->context->output->rows;
 }
 
-/* Begins a tree: logits row 0 becomes the root's, and no other node counts as run. */
+/* Begins a draft tree: row 0 of the logits becomes the root's, and no other node counts as run. */
 static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
-    specdec__levels *m = (specdec__levels *)d->state;
+    specdec__level_state *m = (specdec__level_state *)d->state;
 
     memset(specdec__draft_sequence_nodes(m, request->at), -1, (size_t)drafts->tree.n * sizeof *m->nodes);
     m->chooser.sampling = request->sampling;
@@ -50693,14 +50816,15 @@ static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specd
     return m->begin(d, request, drafts, error);
 }
 
-/* The fill_tree function of drafters by levels: all nodes of a level that have children are run together. */
+/* The function fill_tree of drafters that draft level by level: all nodes of a level that have children are run
+   together. */
 static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
-    specdec__levels *m = (specdec__levels *)d->state;
+    specdec__level_state *m = (specdec__level_state *)d->state;
     const specdec_tree *tree = &drafts->tree;
     specdec_result result = specdec__draft_begin_tree(d, request, drafts, error);
-    int32_t level[SPECDEC__MAX_TREE];
+    int32_t level[SPECDEC__MAX_TREE_NODES];
     int from, to, i, count, n = 0;
 
     if (result)
@@ -50711,7 +50835,7 @@ static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specd
     for (from = 1; from < tree->n && drafts->depth[from] < d->levels; from = to, n += count) {
         count = 0;
         for (to = from; to < tree->n && drafts->depth[to] == drafts->depth[from]; to++)
-            if (drafts->tokens[to] >= 0 && specdec__tree_child(tree, to, to + 1) < tree->n)
+            if (drafts->tokens[to] >= 0 && specdec__tree_next_child(tree, to, to + 1) < tree->n)
                 level[count++] = to;
         if (count && (result = specdec__draft_run_candidates(d, request, drafts, level, n, count, error)) != SPECDEC_OK)
             return result;
@@ -50721,13 +50845,13 @@ static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-/* The extend function of drafters by levels: runs the root, or all chosen candidates together, and appends their
-   children. */
+/* The function extend of drafters that draft level by level: runs the root, or all chosen candidates together, and
+   appends their children. */
 static specdec_result specdec__levels_extend_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                   specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                                                   specdec_error *error)
 {
-    specdec__levels *m = (specdec__levels *)d->state;
+    specdec__level_state *m = (specdec__level_state *)d->state;
     const int32_t *chosen = frontier->chosen;
     const int root = chosen[0] == 0, count = frontier->count;
     specdec_result result = root ? specdec__draft_begin_tree(d, request, drafts, error)
@@ -50743,8 +50867,8 @@ static specdec_result specdec__levels_extend_tree(specdec__drafter *d, const spe
     return result;
 }
 
-/* Makes candidate `root` the root of a tree, and drops all candidates that do not descend from it. drafts->moved: the
-   new index of each. */
+/* Makes candidate `root` the root of a draft tree, and drops all candidates that do not descend from it. drafts->moved
+   becomes the new index of each candidate. */
 static void specdec__draft_reroot_tree(specdec__draft_tree *drafts, int root)
 {
     int32_t *now = drafts->moved;
@@ -50769,9 +50893,9 @@ static void specdec__draft_reroot_tree(specdec__draft_tree *drafts, int root)
     drafts->tree.n = n;
 }
 
-/* As specdec__draft_reroot_tree, for a tree of sequence `at` whose candidates have indices in m->nodes, which move with
-   them. */
-static void specdec__levels_reroot_tree(specdec__levels *m, int at, specdec__draft_tree *drafts, int root)
+/* Makes candidate `root` the root of the draft tree of sequence `at`, as specdec__draft_reroot_tree does, and moves the
+   candidates' indices in m->nodes likewise. */
+static void specdec__levels_reroot_tree(specdec__level_state *m, int at, specdec__draft_tree *drafts, int root)
 {
     int32_t *nodes = specdec__draft_sequence_nodes(m, at);
     const int known = drafts->tree.n;
@@ -50784,10 +50908,11 @@ static void specdec__levels_reroot_tree(specdec__levels *m, int at, specdec__dra
     nodes[0] = -1;
 }
 
-/* Makes candidates[count] nodes of the step that a drafter's context runs next, with their tokens and parents, from
+/* Makes candidates[count] nodes of the run that a drafter's context makes next, with their tokens and parents, from
    node number `from` on. */
-static void specdec__levels_put_nodes(const specdec__levels *m, specdec__context *c, int at,
-                                      const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count)
+static void specdec__levels_put_candidates_into_step(const specdec__level_state *m, specdec__context *c, int at,
+                                                     const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                     int from, int count)
 {
     int i;
 
@@ -50799,7 +50924,7 @@ static void specdec__levels_put_nodes(const specdec__levels *m, specdec__context
     }
 }
 
-/* Checks that a model has the target's vocabulary. */
+/* Checks that a drafter's model has the vocabulary of the target. */
 static specdec_result specdec__levels_check_vocabulary(const specdec__drafter *d, const specdec__model *target,
                                                        specdec_error *error)
 {
@@ -50812,9 +50937,9 @@ static specdec_result specdec__levels_check_vocabulary(const specdec__drafter *d
                          different);
 }
 
-/* Takes the memory of the common part of a drafter by levels from an arena. model: the drafter's. */
-static void specdec__levels_init(specdec__levels *m, const specdec__model *model, const specdec__draft_setup *setup,
-                                 specdec__arena *arena)
+/* Takes the memory of the state common to drafters that draft level by level from an arena. model: the drafter's. */
+static void specdec__levels_init(specdec__level_state *m, const specdec__model *model,
+                                 const specdec__draft_setup *setup, specdec__arena *arena)
 {
     const specdec__model *target = setup->target->model;
     int i;
@@ -50836,16 +50961,17 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->max_views * (size_t)m->capacity);
 }
 
-/* Bytes of weights that a level of a draft reads, with all rows of the output matrix. */
+/* Returns how many bytes of weights a level of a draft tree reads, with all rows of the output matrix. */
 static size_t specdec__levels_weight_bytes(const specdec__model *model, const specdec__model *target)
 {
     return model->weight_bytes + (model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows);
 }
 
-/* The cost of a level in plain steps, by bytes of weights; less with a short vocabulary. */
+/* Returns the estimated cost of drafting a level, in plain steps, by bytes of weights. It is less with a short
+   vocabulary. */
 static double specdec__levels_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
-    const specdec__levels *m = (const specdec__levels *)d->state;
+    const specdec__level_state *m = (const specdec__level_state *)d->state;
     double bytes = (double)specdec__levels_weight_bytes(d->model, target);
 
     if (m && m->short_rows)
@@ -50854,8 +50980,8 @@ static double specdec__levels_level_cost(const specdec__drafter *d, const specde
     return bytes / (double)target->weight_bytes;
 }
 
-/* The columns that all drafters by levels have in common. */
-static void specdec__levels_kind(specdec__drafter_kind *kind)
+/* Sets the columns that all kinds of drafters have in common which draft level by level. */
+static void specdec__levels_write_kind(specdec__drafter_kind *kind)
 {
     kind->draws = 1;
     kind->fill_tree = specdec__levels_fill_tree;
@@ -50863,23 +50989,26 @@ static void specdec__levels_kind(specdec__drafter_kind *kind)
     kind->level_cost = specdec__levels_level_cost;
 }
 
-/* Takes the memory of a short vocabulary, if one may pay or the configuration asks for it. */
-static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, const specdec__draft_setup *setup,
-                                       specdec__arena *arena)
+/* Takes the memory of a short vocabulary from an arena, if one may pay or the configuration asks for it. */
+static void specdec__levels_allocate_short_vocabulary(specdec__level_state *m, specdec__context *c,
+                                                      const specdec__draft_setup *setup, specdec__arena *arena)
 {
     const specdec__model *target = setup->target->model;
     const size_t level = specdec__levels_weight_bytes(c->model, target);
-    const int rows = m->id_count ? 0 : specdec__short_count_rows(c->output, setup->config->draft_vocabulary, level);
-    specdec__short counted, *s;
+    const int rows = m->id_count
+                         ? 0
+                         : specdec__short_vocabulary_count_rows(c->output, setup->config->draft_vocabulary, level);
+    specdec__short_vocabulary counted, *s;
     int i;
 
     m->short_rows = NULL;
     if (!rows)
         return;
-    s = SPECDEC__TAKE(arena, specdec__short, 1);
+    s = SPECDEC__TAKE(arena, specdec__short_vocabulary, 1);
     m->short_rows = s;
     memset(&counted, 0, sizeof counted);
-    specdec__short_init(s ? s : &counted, c->output, rows, setup->room->max_views, level, &target->vocab, arena);
+    specdec__short_vocabulary_init(s ? s : &counted, c->output, rows, setup->room->max_views, level, &target->vocab,
+                                   arena);
     if (s)
         s->always_in_use = setup->config->draft_vocabulary > 0;
     m->context = c;
@@ -50899,19 +51028,20 @@ SPECDEC__FOR_SIZE
 /* The draft model's cache holds no more tokens than it was trained with. Of a longer sequence it holds the first tokens
    (the attention sinks of StreamingLLM: Xiao et al. 2024, arXiv 2309.17453) and the last ones, as if they followed each
    other. When the window is full, its second half is prefilled again, at new positions. */
-#define SPECDEC__DRAFT_SINKS 16 /* first tokens of a sequence that stay in the window */
+#define SPECDEC__DRAFT_SINKS 16 /* first tokens of a sequence that stay in the draft model's cache */
 
 /* The state of a drafter that is a draft model: its cache and its context. */
 typedef struct specdec__draft_model {
-    specdec__levels levels;
-    specdec__view *views; /* (sequences, then kept ones) */
-    int *skipped;         /* (sequences, then kept ones): tokens behind the sinks that are not in the cache */
-    specdec__context context;
+    specdec__level_state level_state;  /* the state common to drafters that draft level by level; must be first */
+    specdec__view *views; /* (sequences, then kept sequences): the draft model's keys and values of each */
+    int *skipped;         /* (sequences, then kept sequences): tokens behind the sinks that are not in the cache */
+    specdec__context context;  /* the context of the draft model */
     int window;           /* tokens of a sequence in the cache, at most */
-    int threads;          /* threads that its context has buffers for */
+    int threads;          /* threads that the context has buffers for */
 } specdec__draft_model;
 
-/* Skips more tokens behind the sinks, so that the rest of the sequence's first `count` tokens fits the window. */
+/* Skips more tokens behind the attention sinks, so that the rest of the sequence's first `count` tokens fits into the
+   draft model's cache. */
 static void specdec__draft_model_skip_tokens(specdec__draft_model *m, int at, int count)
 {
     specdec__view *view = &m->views[at];
@@ -50940,7 +51070,8 @@ static specdec_result specdec__draft_model_prefill_text(specdec__draft_model *m,
                   : specdec__forward_prefill(&m->context, view, text + m->skipped[at], keys, most, &rows, NULL, error);
 }
 
-/* Begins a tree: prefills the sequence's tokens that are not in the draft model's cache. */
+/* Begins a draft tree: prefills the sequence's tokens that are not in the draft model's cache, and computes the logits
+   behind the root, row 0. */
 static specdec_result specdec__draft_model_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -50954,7 +51085,7 @@ static specdec_result specdec__draft_model_begin_tree(specdec__drafter *d, const
     return specdec__draft_model_prefill_text(m, request->at, request->text, request->count, 1, error);
 }
 
-/* Runs candidates of one level as nodes of a step of the draft model, behind their paths. */
+/* Runs the draft model on candidates of one level, each behind the tokens on its path from the root. */
 static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -50964,16 +51095,17 @@ static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const 
     specdec__context *c = &m->context;
     specdec__batch batch;
 
-    specdec__levels_put_nodes(&m->levels, c, request->at, drafts, candidates, from, count);
+    specdec__levels_put_candidates_into_step(&m->level_state, c, request->at, drafts, candidates, from, count);
     batch = specdec__forward_make_view_batch(c, &m->views[request->at], from, from + count);
     return specdec__forward(c, &batch, error);
 }
 
-/* Moves the keys of accepted candidates into the sequence's view, as far as they were run. */
+/* Makes the keys and values of accepted candidates part of the sequence's view, as far as the draft model has run
+   them. */
 static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const int32_t *path, int count)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    const int32_t *nodes = specdec__draft_sequence_nodes(&m->levels, at);
+    const int32_t *nodes = specdec__draft_sequence_nodes(&m->level_state, at);
     int kept[SPECDEC_TREE_MAX_DEPTH], i;
 
     for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && nodes[path[i]] >= 0; i++)
@@ -50981,30 +51113,30 @@ static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const 
     specdec__view_commit(&m->views[at], &m->context.kv, kept, i);
 }
 
-/* Inserts a number into path[n], whose numbers rise. */
-static void specdec__draft_insert_rising(int *path, int n, int number)
+/* Inserts a number into path[n], whose numbers are in ascending order. */
+static void specdec__draft_insert_ascending(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
         path[n] = path[n - 1];
     path[n] = number;
 }
 
-/* Makes an accepted candidate the root. Nodes that do not descend from it keep their slots in the cache until half of
-   all slots are taken, then they are dropped. */
+/* Makes an accepted candidate the root of the tree. Nodes that do not descend from it keep their slots in the draft
+   model's cache until half of all slots are taken; then they are dropped. */
 static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
-    int32_t *nodes = specdec__draft_sequence_nodes(&m->levels, at);
+    int32_t *nodes = specdec__draft_sequence_nodes(&m->level_state, at);
     const int count = drafts->depth[root], all = 2 * (drafts->extended_count - count) <= c->max_nodes;
     int i, stay = all ? -1 : 0;
 
     for (i = root; i > 0; i = drafts->tree.parents[i])
         c->path[drafts->depth[i] - 1] = nodes[i];
-    specdec__levels_reroot_tree(&m->levels, at, drafts, root);
+    specdec__levels_reroot_tree(&m->level_state, at, drafts, root);
     for (i = 1; i < drafts->tree.n && !all; i++)
         if (nodes[i] >= 0)
-            specdec__draft_insert_rising(c->path + count, stay++, nodes[i]);
+            specdec__draft_insert_ascending(c->path + count, stay++, nodes[i]);
     for (i = 1; i < drafts->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);
@@ -51012,7 +51144,7 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
                                                              drafts->extended_count);
 }
 
-/* From now on the draft model runs on at most `threads` threads of a pool. */
+/* Makes the draft model run on at most `threads` threads of a pool from now on. */
 static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool *pool, int threads)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -51021,7 +51153,7 @@ static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool 
     m->context.threads = specdec__min_int(threads, m->threads);
 }
 
-/* Drops keys behind a sequence's first `length` tokens. */
+/* Drops the draft model's keys of a sequence behind its first `length` tokens. */
 static void specdec__draft_model_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -51035,7 +51167,8 @@ static void specdec__draft_model_truncate_sequence(specdec__drafter *d, int at, 
     specdec__view_truncate(&m->views[at], &m->context.kv, keys);
 }
 
-/* Sequence `at` begins with the first `length` tokens of sequence `of`, and shares its keys of these. */
+/* Makes sequence `at` begin with the first `length` tokens of sequence `of`, whose keys in the draft model's cache it
+   shares. */
 static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -51050,8 +51183,8 @@ static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int o
     m->skipped[at] = 0;
 }
 
-/* How many of a sequence's first `count` tokens have to be prefilled before the next tree. */
-static int specdec__draft_model_count_behind(const specdec__drafter *d, int at, int count)
+/* Returns how many of a sequence's first `count` tokens the draft model has to prefill before the next tree. */
+static int specdec__draft_model_count_unprefilled(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_model *m = (const specdec__draft_model *)d->state;
     const int keys = count - m->skipped[at];
@@ -51059,7 +51192,7 @@ static int specdec__draft_model_count_behind(const specdec__drafter *d, int at, 
     return keys > m->window ? (m->window + SPECDEC__DRAFT_SINKS) / 2 : keys - m->views[at].length;
 }
 
-/* Prefills the first `count` tokens of the request's sequence before it is drafted for. */
+/* Prefills the first `count` tokens of the request's sequence into the draft model's cache. */
 static specdec_result specdec__draft_model_prefill(specdec__drafter *d, const specdec__draft_request *request,
                                                    int count, specdec_error *error)
 {
@@ -51069,8 +51202,8 @@ static specdec_result specdec__draft_model_prefill(specdec__drafter *d, const sp
     return specdec__draft_model_prefill_text(m, request->at, request->text, count, 0, error);
 }
 
-/* The tokens of a sequence that a draft model's cache holds, at most: its trained context without a tree. A sequence
-   that is not longer is held whole. */
+/* Returns how many tokens of a sequence the draft model's cache holds, at most: the context that the model was trained
+   with, less a tree. A sequence that is not longer is held whole. */
 static int specdec__draft_model_choose_window(const specdec__model *model, const specdec__draft_setup *setup)
 {
     const int most = setup->window ? setup->window : model->context - setup->config->tree_depth;
@@ -51104,7 +51237,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     room.tree_nodes = room.step_nodes;
     /* a tree may be stored behind each sequence until its next one */
     room.reserved_nodes += room.max_views * room.step_nodes;
-    specdec__levels_init(&m->levels, d->model, setup, arena);
+    specdec__levels_init(&m->level_state, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
     m->views = SPECDEC__TAKE(arena, specdec__view, places);
@@ -51116,24 +51249,24 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
-    m->levels.logits = m->context.logits;
-    m->levels.stride = (size_t)d->model->output.rows;
-    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
-    m->levels.begin = specdec__draft_model_begin_tree;
-    m->levels.run = specdec__draft_model_run_level;
+    m->level_state.logits = m->context.logits;
+    m->level_state.stride = (size_t)d->model->output.rows;
+    specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);
+    m->level_state.begin = specdec__draft_model_begin_tree;
+    m->level_state.run = specdec__draft_model_run_level;
     return SPECDEC_OK;
 }
 
-/* The context of a draft model. */
+/* Returns the context of a drafter that is a draft model. */
 static specdec__context *specdec__draft_model_context(specdec__drafter *d)
 {
     return &((specdec__draft_model *)d->state)->context;
 }
 
-/* A draft model: a model of its own, with a cache of its own. */
-static void specdec__draft_model_kind(specdec__drafter_kind *kind)
+/* Writes the row of the kind of drafter that is a draft model: a model of its own, with a cache of its own. */
+static void specdec__draft_model_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, draft);
     kind->size = 8;
     kind->depth = 5;
@@ -51141,11 +51274,11 @@ static void specdec__draft_model_kind(specdec__drafter_kind *kind)
     kind->commit_path = specdec__draft_model_commit_path;
     kind->truncate_sequence = specdec__draft_model_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_model_share_prefix);
-    kind->count_behind = specdec__draft_model_count_behind;
+    kind->count_unprefilled = specdec__draft_model_count_unprefilled;
     kind->prefill = specdec__draft_model_prefill;
     kind->keep_subtree = SPECDEC__OS_THREADS ? specdec__draft_model_keep_subtree : NULL;
     kind->set_threads = SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL;
-    kind->keeps_ended = 1;
+    kind->keeps_ended_sequences = 1;
 }
 
 SPECDEC__FOR_SPEED
@@ -51156,77 +51289,83 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The common part of the state of drafters that need the target's hidden state behind the token before the root, and no
-   cache (the struct begins their state). */
-typedef struct specdec__draft_last {
-    specdec__levels levels;
+/* The state common to drafters that need no cache, but the target's hidden state of the token before the root. It is
+   the first member of their own state. */
+typedef struct specdec__draft_stored_state {
+    specdec__level_state level_state;  /* the state common to drafters that draft level by level; must be first */
     int width;    /* floats of a hidden state */
-    float *state; /* (sequences, width): the target's hidden state behind the last token that it ran */
-    int *known;   /* (sequences): the index of that token; -1: there is none */
-} specdec__draft_last;
+    float *state; /* (sequences, width): the target's hidden state of the last token that it ran */
+    int *known;   /* (sequences): the index of that token in its sequence; -1: no hidden state is stored */
+} specdec__draft_stored_state;
 
-/* The state of a drafter that is a file of heads. */
+/* The state of a drafter that is a file of heads (MLP speculator, Medusa). */
 typedef struct specdec__draft_heads {
-    specdec__draft_last last; /* must be first */
-    specdec__heads heads;
-    float *inner; /* (1 + tree size, stride of the heads' states): of the root, and of candidates by their places */
+    specdec__draft_stored_state last; /* must be first */
+    specdec__heads heads;     /* the heads, with the buffers of a level */
+    float *inner; /* (1 + tree size, stride of the heads' states): the heads' states behind the root, then behind each
+                     candidate */
 } specdec__draft_heads;
 
-/* The stored hidden state (width) of sequence `at`. */
-static float *specdec__draft_last_state(const specdec__draft_last *m, int at)
+/* Returns the stored hidden state (width) of sequence `at`. */
+static float *specdec__draft_get_stored_state(const specdec__draft_stored_state *m, int at)
 {
     return m->state + (size_t)at * (size_t)m->width;
 }
 
-/* A sequence is cut: drops its hidden state if its token is cut off. */
-static void specdec__draft_last_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
+/* Drops the hidden state of a sequence that is cut to its first `length` tokens, if the state is that of a dropped
+   token. */
+static void specdec__draft_stored_state_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
-    specdec__draft_last *m = (specdec__draft_last *)d->state;
+    specdec__draft_stored_state *m = (specdec__draft_stored_state *)d->state;
 
     (void)text;
     if (m->known[at] >= length)
         m->known[at] = -1;
 }
 
-/* Sequence `at` begins as sequence `of`: copies its hidden state if its token is among the shared ones. */
-static void specdec__draft_last_share_prefix(specdec__drafter *d, int at, int of, int length)
+/* Makes sequence `at` begin as sequence `of`: copies the stored hidden state if it is that of one of the first `length`
+   tokens. */
+static void specdec__draft_stored_state_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
-    specdec__draft_last *m = (specdec__draft_last *)d->state;
+    specdec__draft_stored_state *m = (specdec__draft_stored_state *)d->state;
 
     m->known[at] = m->known[of] < length ? m->known[of] : -1;
-    memcpy(specdec__draft_last_state(m, at), specdec__draft_last_state(m, of), (size_t)m->width * sizeof(float));
+    memcpy(specdec__draft_get_stored_state(m, at), specdec__draft_get_stored_state(m, of),
+           (size_t)m->width * sizeof(float));
 }
 
-/* Whether the target's hidden state behind the token before the root is stored. */
-static int specdec__draft_last_is_ready(const specdec__drafter *d, int at, int count)
+/* Returns whether the target's hidden state of the token before the root is stored. */
+static int specdec__draft_stored_state_can_draft(const specdec__drafter *d, int at, int count)
 {
-    const specdec__draft_last *m = (const specdec__draft_last *)d->state;
+    const specdec__draft_stored_state *m = (const specdec__draft_stored_state *)d->state;
 
     return m->known[at] >= 0 && m->known[at] == count - 2;
 }
 
-/* Stores the target's hidden state behind the last committed token, if it was computed. */
-static specdec_result specdec__draft_last_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
-                                                        specdec_error *error)
+/* Stores the target's hidden state of the last committed token, if it was computed. */
+static specdec_result specdec__draft_stored_state_receive_states(specdec__drafter *d,
+                                                                 const specdec__committed_tokens *committed,
+                                                                 specdec_error *error)
 {
-    specdec__draft_last *m = (specdec__draft_last *)d->state;
+    specdec__draft_stored_state *m = (specdec__draft_stored_state *)d->state;
 
     (void)error;
     if (!committed->state)
         return SPECDEC_OK;
     m->known[committed->at] = committed->from + committed->n - 1;
-    memcpy(specdec__draft_last_state(m, committed->at), committed->state, (size_t)m->width * sizeof(float));
+    memcpy(specdec__draft_get_stored_state(m, committed->at), committed->state, (size_t)m->width * sizeof(float));
     return SPECDEC_OK;
 }
 
-/* Takes the memory for the hidden states, and for levels, from an arena. model: the drafter's. */
-static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
-                                     const specdec__draft_setup *setup, specdec__arena *arena)
+/* Takes the memory for hidden states, and that common to drafters that draft level by level, from an arena. model: the
+   drafter's. */
+static void specdec__draft_stored_state_init(specdec__draft_stored_state *m, const specdec__model *model, int width,
+                                             const specdec__draft_setup *setup, specdec__arena *arena)
 {
     const int views = setup->room->max_views;
     int i;
 
-    specdec__levels_init(&m->levels, model, setup, arena);
+    specdec__levels_init(&m->level_state, model, setup, arena);
     m->width = width;
     m->state = SPECDEC__TAKE(arena, float, (size_t)views * (size_t)width);
     m->known = SPECDEC__TAKE(arena, int, views);
@@ -51236,7 +51375,8 @@ static void specdec__draft_last_init(specdec__draft_last *m, const specdec__mode
         memset(m->state, 0, (size_t)views * (size_t)width * sizeof *m->state);
 }
 
-/* Runs a level of heads whose input rows are in heads.input, and stores its states from place `from` on. */
+/* Runs the head of a level on the rows in heads.input, behind tokens[count], and stores the states that it computes in
+   `inner` from index `from` on. */
 static specdec_result specdec__draft_heads_compute_level(specdec__draft_heads *m, int level, const int32_t *tokens,
                                                          int from,
                                                          int count, specdec_error *error)
@@ -51249,26 +51389,26 @@ static specdec_result specdec__draft_heads_compute_level(specdec__draft_heads *m
     return result;
 }
 
-/* Sets the input of a level of one row to the target's hidden state. */
+/* Copies the target's hidden state of sequence `at` to the input of the first level, which has one row. */
 static void specdec__draft_heads_set_first_input(specdec__draft_heads *m, int at)
 {
-    memcpy(m->heads.input, specdec__draft_last_state(&m->last, at),
+    memcpy(m->heads.input, specdec__draft_get_stored_state(&m->last, at),
            (size_t)m->heads.context.model->embedding * sizeof(float));
 }
 
-/* Computes logits row 0, behind the root, from the target's hidden state. */
+/* Begins a draft tree: computes the logits behind the root, row 0, from the target's hidden state. */
 static specdec_result specdec__draft_heads_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
 
     specdec__draft_heads_set_first_input(m, request->at);
-    m->last.levels.stride = (size_t)specdec__heads_output_rows(d->model);
+    m->last.level_state.stride = (size_t)specdec__heads_output_rows(d->model);
     return specdec__draft_heads_compute_level(m, 0, &drafts->tokens[0], 0, 1, error);
 }
 
-/* Runs candidates of one level. Heads that do not use the states of the level before give the same logits behind all
-   its candidates. */
+/* Runs the head of a level on candidates of the tree. Heads that do not use the states of the level before give the
+   same logits behind all its candidates. */
 static specdec_result specdec__draft_heads_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -51276,16 +51416,16 @@ static specdec_result specdec__draft_heads_run_level(specdec__drafter *d, const 
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
     const size_t stride = (size_t)specdec__forward_stride(d->model->feed_forward);
-    int32_t tokens[SPECDEC__MAX_TREE];
+    int32_t tokens[SPECDEC__MAX_TREE_NODES];
     int i;
 
     if (!d->model->speculator->chained) {
         specdec__draft_heads_set_first_input(m, request->at);
-        m->last.levels.stride = 0;
+        m->last.level_state.stride = 0;
         return specdec__draft_heads_compute_level(m, drafts->depth[candidates[0]], &drafts->tokens[0], 0, 1, error);
     }
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_parent_row(&m->last.levels, request->at, drafts, candidates[i]);
+        const int place = specdec__draft_parent_row(&m->last.level_state, request->at, drafts, candidates[i]);
 
         tokens[i] = drafts->tokens[candidates[i]];
         memcpy(m->heads.input + (size_t)i * stride, m->inner + (size_t)place * stride, stride * sizeof(float));
@@ -51293,7 +51433,7 @@ static specdec_result specdec__draft_heads_run_level(specdec__drafter *d, const 
     return specdec__draft_heads_compute_level(m, drafts->depth[candidates[0]], tokens, 1 + from, count, error);
 }
 
-/* The cost of a level in plain steps, by bytes of weights. */
+/* Returns the estimated cost of drafting a level, in plain steps, by bytes of weights. */
 static double specdec__draft_heads_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     return (double)d->model->weight_bytes / d->model->layers / (double)target->weight_bytes;
@@ -51317,29 +51457,29 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
                              "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",
                              model->embedding, model->vocab_size, target->embedding, target->vocab_size);
     d->levels = model->head_count;
-    specdec__draft_last_init(&m->last, model, model->embedding, setup, arena);
+    specdec__draft_stored_state_init(&m->last, model, model->embedding, setup, arena);
     specdec__heads_init(&m->heads, model, setup->target, setup->threads, size, arena);
     m->inner = SPECDEC__TAKE(arena, float,
                              ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
-    m->last.levels.logits = m->heads.logits;
-    m->last.levels.begin = specdec__draft_heads_begin_tree;
-    m->last.levels.run = specdec__draft_heads_run_level;
+    m->last.level_state.logits = m->heads.logits;
+    m->last.level_state.begin = specdec__draft_heads_begin_tree;
+    m->last.level_state.run = specdec__draft_heads_run_level;
     return SPECDEC_OK;
 }
 
-/* Heads on the last hidden state of the target. */
-static void specdec__draft_heads_kind(specdec__drafter_kind *kind)
+/* Writes the row of the kind of drafter that is a file of heads on the target's last hidden state. */
+static void specdec__draft_heads_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, heads);
     kind->size = 8;
     kind->depth = 4;
     kind->init = specdec__draft_heads_init;
-    kind->truncate_sequence = specdec__draft_last_truncate_sequence;
-    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_share_prefix);
+    kind->truncate_sequence = specdec__draft_stored_state_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_stored_state_share_prefix);
     kind->level_cost = specdec__draft_heads_level_cost;
-    kind->is_ready = specdec__draft_last_is_ready;
-    kind->follow_target = specdec__draft_last_follow_target;
+    kind->can_draft = specdec__draft_stored_state_can_draft;
+    kind->receive_states = specdec__draft_stored_state_receive_states;
 }
 
 SPECDEC__FOR_SPEED
@@ -51356,44 +51496,48 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Of a sequence: hidden states that are stored until their pairs are run, at most. */
-#define SPECDEC__DRAFT_STORED_STATES 32
+#define SPECDEC__DRAFT_STORED_STATES 32 /* hidden states of a sequence that wait for the layer to run their pairs, at
+                                           most */
 
-/* The pairs of a sequence: which of them were run, and the hidden states of the newest. */
+/* The pairs of a sequence, each a hidden state of the target and the next token: which of them the layer has run, and
+   the hidden states of the newest. */
 typedef struct specdec__draft_pairs {
-    specdec__view view; /* the layer's keys and values of the pairs that were run */
+    specdec__view view; /* the layer's keys and values of the pairs that it has run */
     /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of `count` pairs from
        index `from` on; NULL: none are stored, as the sequence is a kept one */
     float *states;
-    int from, count;    /* from <= view.length <= from + count: the number of pairs whose hidden states were received */
+    int from, count;    /* index of the pair of the first stored hidden state; number of these states. With from <=
+                           view.length <= from + count: the number of pairs whose hidden states were received */
 } specdec__draft_pairs;
 
-/* The state of a drafter that is a layer which reads the target's hidden states. */
+/* The state of a drafter that is a layer which reads the target's hidden states (EAGLE-3, NextN). */
 typedef struct specdec__draft_layer {
-    specdec__levels levels;
-    specdec__draft_pairs *sequences; /* (sequences, then kept ones) */
-    float *own_states;  /* (1 + tree size, embedding): the layer's hidden states behind the root, and behind candidates,
-                           by their places */
-    float *reads;       /* (tree size, specdec__forward_states_stride): such states as input of a step; NULL: a step
-                           takes them as its residual stream */
-    int leading_pairs;  /* 1: the first pair has zeros in place of a hidden state; 0: it has one */
-    specdec__context context;
+    specdec__level_state level_state;          /* the state common to drafters that draft level by level; must be
+                                                  first */
+    specdec__draft_pairs *sequences; /* (sequences, then kept sequences): the pairs of each */
+    float *own_states;  /* (1 + tree size, embedding): the layer's hidden states behind the root, then behind each
+                           candidate */
+    float *reads;       /* (tree size, specdec__forward_states_stride): such hidden states as input of a run; NULL: a
+                           run takes them as its residual stream */
+    int leading_pairs;  /* 1: a sequence's first pair has zeros in place of a hidden state; 0: it has a hidden state */
+    specdec__context context;  /* the context of the layer's model */
 } specdec__draft_layer;
 
-/* The layer's hidden state behind the root (place 0) or a candidate (1 + its index): a row of embedding floats. */
+/* Returns the layer's hidden state behind the root (place 0) or behind a candidate (place 1 + its index): `embedding`
+   floats. */
 static float *specdec__draft_layer_own_state(const specdec__draft_layer *m, int place)
 {
     return m->own_states + (size_t)place * (size_t)m->context.model->embedding;
 }
 
-/* The index of the pair that predicts the token behind the first `count` tokens of a sequence. */
-static int specdec__draft_layer_root_pair(const specdec__draft_layer *m, int count)
+/* Returns the index of the pair that predicts the token behind the first `count` tokens of a sequence. */
+static int specdec__draft_layer_index_of_root_pair(const specdec__draft_layer *m, int count)
 {
     return specdec__max_int(count - 2 + m->leading_pairs, 0);
 }
 
-/* Drops the stored hidden states of a sequence; the next one to be stored is that of the first pair which was not run.
-   */
+/* Drops the stored hidden states of a sequence. The next hidden state to be stored is that of the first pair that the
+   layer has not run. */
 static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, specdec__draft_pairs *t)
 {
     t->from = t->view.length;
@@ -51404,9 +51548,9 @@ static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, s
     t->count = 1;
 }
 
-/* Stores the layer's hidden states of the last `count` nodes of its step, whose logits were computed, in own_states
-   from place `place` on. */
-static void specdec__draft_layer_keep_states(const specdec__draft_layer *m, int place, int count)
+/* Stores the layer's hidden states of the last `count` nodes of its run, whose logits were computed, in own_states from
+   index `place` on. */
+static void specdec__draft_layer_store_own_states(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
     const float *from = m->reads ? c->h + (size_t)(c->row_count - count) * (size_t)c->e
@@ -51418,7 +51562,8 @@ static void specdec__draft_layer_keep_states(const specdec__draft_layer *m, int 
                (size_t)c->model->embedding * sizeof *from);
 }
 
-/* Runs the pairs of sequence `at` before index `end`. wanted: 1: also computes the logits of the last one. */
+/* Runs the layer on the pairs of sequence `at` before index `end`. wanted: 1: also computes the logits of the last
+   pair. */
 static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, int at, const int32_t *text, int end,
                                                      int wanted, specdec_error *error)
 {
@@ -51432,13 +51577,14 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
                                     error);
 }
 
-/* Begins a tree: runs the pairs up to the root. While the engine is timed, hidden states are zeros. */
+/* Begins a draft tree: runs the layer on the sequence's pairs up to that of the root. While the engine is timed, the
+   hidden states are zeros. */
 static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__view *view = &m->sequences[request->at].view;
-    const int root = specdec__draft_layer_root_pair(m, request->count);
+    const int root = specdec__draft_layer_index_of_root_pair(m, request->count);
     specdec_result result;
 
     (void)drafts;
@@ -51446,11 +51592,12 @@ static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const
         specdec__view_truncate(view, &m->context.kv, root);
     result = specdec__draft_layer_run_pairs(m, request->at, request->text, root + 1, 1, error);
     if (!result)
-        specdec__draft_layer_keep_states(m, 0, 1);
+        specdec__draft_layer_store_own_states(m, 0, 1);
     return result;
 }
 
-/* Runs candidates of one level behind the layer's own states of their parents, and stores their states. */
+/* Runs the layer on candidates of one level, from its own hidden states of their parents, and stores those of the
+   candidates. */
 static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -51464,7 +51611,7 @@ static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const 
     specdec_result result;
     int i;
 
-    specdec__levels_put_nodes(&m->levels, c, request->at, drafts, candidates, from, count);
+    specdec__levels_put_candidates_into_step(&m->level_state, c, request->at, drafts, candidates, from, count);
     for (i = 0; i < count; i++)
         memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_own_state(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
@@ -51473,12 +51620,12 @@ static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const 
     result = specdec__forward(c, &batch, error);
     c->reads = NULL;
     if (!result)
-        specdec__draft_layer_keep_states(m, 1 + from, count);
+        specdec__draft_layer_store_own_states(m, 1 + from, count);
     return result;
 }
 
-/* Drops the pairs behind the first `length` tokens. The hidden state behind the last of them is needed again, unless it
-   is stored. */
+/* Drops the pairs of a sequence behind its first `length` tokens. The hidden state of the last of these tokens is
+   needed again, unless it is stored. */
 static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -51491,7 +51638,8 @@ static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, 
         specdec__draft_layer_restart_states(m, t);
 }
 
-/* Sequence `at` begins with the first `length` tokens of sequence `of`: shares their pairs, copies hidden states. */
+/* Makes sequence `at` begin with the first `length` tokens of sequence `of`: shares the layer's keys of their pairs,
+   and copies hidden states. */
 static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -51510,28 +51658,28 @@ static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int o
            (size_t)t->count * (size_t)specdec__forward_states_stride(d->model) * sizeof *t->states);
 }
 
-/* Whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
-static int specdec__draft_layer_is_ready(const specdec__drafter *d, int at, int count)
+/* Returns whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
+static int specdec__draft_layer_can_draft(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
     const specdec__draft_pairs *t = &m->sequences[at];
-    const int root = specdec__draft_layer_root_pair(m, count);
+    const int root = specdec__draft_layer_index_of_root_pair(m, count);
 
     return count >= 2 - m->leading_pairs && t->from <= root && t->from + t->count > root;
 }
 
-/* How many of a sequence's tokens have had their hidden states received. */
-static int specdec__draft_layer_count_followed(const specdec__drafter *d, int at)
+/* Returns how many of a sequence's tokens have hidden states that the drafter has received. */
+static int specdec__draft_layer_count_received_states(const specdec__drafter *d, int at)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
 
     return m->sequences[at].from + m->sequences[at].count - m->leading_pairs;
 }
 
-/* Makes room for hidden states of the sequence of `committed`: drops those of pairs that were run, except the last. If
-   there are none, runs all pairs whose tokens are known first. */
-static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, const specdec__prefilled *committed,
-                                                       specdec_error *error)
+/* Makes room for hidden states of the sequence of `committed`: drops those of pairs that the layer has run, except the
+   last. If there are none, the layer first runs all pairs whose tokens are known. */
+static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m,
+                                                       const specdec__committed_tokens *committed, specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[committed->at];
     const size_t stride = (size_t)specdec__forward_states_stride(m->context.model);
@@ -51549,10 +51697,11 @@ static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, 
     return SPECDEC_OK;
 }
 
-/* Stores the hidden states of committed tokens that are new. A sequence of which states were missed is not drafted for
-   until it is cut. */
-static specdec_result specdec__draft_layer_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
-                                                         specdec_error *error)
+/* Stores the hidden states of committed tokens that are new. Where hidden states of a sequence were missed, nothing is
+   drafted for it until it is cut. */
+static specdec_result specdec__draft_layer_receive_states(specdec__drafter *d,
+                                                          const specdec__committed_tokens *committed,
+                                                          specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->sequences[committed->at];
@@ -51619,7 +51768,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
         return result;
     /* a tree is stored behind each sequence until it is drafted for again */
     room.reserved_nodes += room.max_views * ((int)size + m->leading_pairs);
-    specdec__levels_init(&m->levels, d->model, setup, arena);
+    specdec__levels_init(&m->level_state, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
@@ -51638,34 +51787,36 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
             specdec__kv_add_kept_view(&m->context.kv, &t->view);
         t->count = i < room.max_views && m->leading_pairs;
     }
-    m->levels.logits = m->context.logits;
-    m->levels.stride = (size_t)m->context.output->rows;
-    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
-    m->levels.begin = specdec__draft_layer_begin_tree;
-    m->levels.run = specdec__draft_layer_run_level;
+    m->level_state.logits = m->context.logits;
+    m->level_state.stride = (size_t)m->context.output->rows;
+    specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);
+    m->level_state.begin = specdec__draft_layer_begin_tree;
+    m->level_state.run = specdec__draft_layer_run_level;
     return SPECDEC_OK;
 }
 
-/* EAGLE-3: one layer that reads states of the target, with a cache of its own. */
-static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
+/* Writes the row of the kind of drafter that is one layer with a cache of its own, which reads hidden states of the
+   target (EAGLE-3). */
+static void specdec__draft_layer_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, heads);
     kind->size = 8;
     kind->depth = 4;
     kind->init = specdec__draft_layer_init;
     kind->truncate_sequence = specdec__draft_layer_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_layer_share_prefix);
-    kind->is_ready = specdec__draft_layer_is_ready;
-    kind->follow_target = specdec__draft_layer_follow_target;
-    kind->count_followed = specdec__draft_layer_count_followed;
-    kind->keeps_ended = 1;
+    kind->can_draft = specdec__draft_layer_can_draft;
+    kind->receive_states = specdec__draft_layer_receive_states;
+    kind->count_received_states = specdec__draft_layer_count_received_states;
+    kind->keeps_ended_sequences = 1;
 }
 
-/* As specdec__draft_layer_kind, with the NextN block in the target's files as the layer. */
-static void specdec__draft_mtp_kind(specdec__drafter_kind *kind)
+/* Writes the row of the kind of drafter whose layer is the NextN block in the target's files; otherwise as
+   specdec__draft_layer_write_kind. */
+static void specdec__draft_mtp_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__draft_layer_kind(kind);
+    specdec__draft_layer_write_kind(kind);
     kind->source = 0;
     kind->nextn = 1;
 }
@@ -51683,28 +51834,29 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The state of a drafter that is an assistant. */
+/* The state of a drafter that is an assistant: layers that attend to the target's own keys and values (Gemma 4). */
 typedef struct specdec__draft_assistant {
-    specdec__draft_last last; /* must be first */
-    const specdec__context *target;
-    float *own_states;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
-                       by their places */
-    float *reads;   /* (tree size, specdec__forward_states_stride): input rows: embedding, state before */
-    int place, n;   /* of the current level: place of its first state, and its number of states */
-    /* where only the tokens of the nearest centroids have logits; else NULL */
-    float *rows;    /* (tree size, vocab): logits */
-    float *row;     /* (threads, embedding): a row of the output */
-    specdec_candidate *nearest; /* (tree size, nearest centroids): of each row; -1: none */
-    specdec__context context;
+    specdec__draft_stored_state last; /* the target's last hidden state of each sequence; must be first */
+    const specdec__context *target;  /* the target's context, whose cache the assistant reads */
+    float *own_states;   /* (1 + tree size, stride of states): the assistant's hidden states behind the root, then
+                            behind each candidate */
+    float *reads;   /* (tree size, specdec__forward_states_stride): input of each row: a token's embedding, then a
+                       hidden state */
+    int place, n;   /* of the level being run: index of its first state in own_states; number of its rows */
+    /* logits by centroids: only the tokens of the centroids nearest to a hidden state have logits. Otherwise NULL */
+    float *rows;    /* (tree size, vocab): the logits of each row */
+    float *row;     /* (threads, embedding): scratch: one unpacked row of the output matrix */
+    specdec_candidate *nearest; /* (tree size, nearest centroids): the nearest centroids of each row; -1: none */
+    specdec__context context;   /* the context of the assistant's model */
 } specdec__draft_assistant;
 
-/* Floats from one row of own_states to the next. */
-static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
+/* Returns how many floats lie between the beginnings of two rows of own_states. */
+static size_t specdec__draft_assistant_state_stride(const specdec__draft_assistant *m)
 {
     return (size_t)specdec__forward_stride(m->context.model->reads.width);
 }
 
-/* Sets row i of a level's input: the target's embedding of a token, and a hidden state. */
+/* Writes row i of a level's input: the target's embedding of a token, then a hidden state. */
 static void specdec__draft_assistant_put_input(specdec__draft_assistant *m, int i, int32_t token, const float *state)
 {
     const specdec__reads *reads = &m->context.model->reads;
@@ -51716,8 +51868,8 @@ static void specdec__draft_assistant_put_input(specdec__draft_assistant *m, int 
     memcpy(row + reads->width, state, (size_t)reads->width * sizeof *row);
 }
 
-/* The dot product of two rows (count, a multiple of 8), in a fixed order: eight partial sums, then their sum in
-   order. */
+/* Returns the dot product of two rows of `count` floats, a multiple of 8, in a fixed order: eight partial sums, which
+   are then added in order. */
 static float specdec__draft_assistant_dot_product(const float *a, const float *b, int count)
 {
     float sums[8] = {0}, sum = 0;
@@ -51731,9 +51883,10 @@ static float specdec__draft_assistant_dot_product(const float *a, const float *b
     return sum;
 }
 
-/* Computes the logits of row i for the tokens of its k-th nearest centroid; keep 0: sets them back to -infinity
-   instead. */
-static void specdec__draft_assistant_score_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
+/* Computes the logits of row i for the tokens of the centroid that is k-th nearest to its hidden state. keep 0: sets
+   these logits back to -infinity instead. */
+static void specdec__draft_assistant_score_centroid_tokens(specdec__draft_assistant *m, int thread, int i, int k,
+                                                           int keep)
 {
     const specdec__context *c = &m->context;
     const specdec__model *model = c->model;
@@ -51755,8 +51908,8 @@ static void specdec__draft_assistant_score_cluster(specdec__draft_assistant *m, 
     }
 }
 
-/* A thread's part of a level's logits: for the tokens of the nearest centroids, whose logits lie where those of tokens
-   would. */
+/* Computes one thread's part of a level's logits: those of the tokens of the nearest centroids. All other logits of a
+   row stay -infinity. */
 static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, int thread)
 {
     specdec__context *c = &m->context;
@@ -51765,7 +51918,7 @@ static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, 
 
     for (i = thread; i < m->n; i += specdec__pool_active(c->pool)) {
         for (k = 0; k < nearest; k++)
-            specdec__draft_assistant_score_cluster(m, thread, i, k, 0);
+            specdec__draft_assistant_score_centroid_tokens(m, thread, i, k, 0);
         specdec__sample_best_tokens(c->kernels, c->logits + (size_t)i * (size_t)c->output->rows, c->output->rows,
                                     nearest,
                                     m->nearest + i * nearest);
@@ -51774,10 +51927,11 @@ static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, 
         return;
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
-            specdec__draft_assistant_score_cluster(m, thread, from / nearest, from % nearest, 1);
+            specdec__draft_assistant_score_centroid_tokens(m, thread, from / nearest, from % nearest, 1);
 }
 
-/* A thread's part of a level: the states behind its last norm, and the logits of the nearest centroids' tokens. */
+/* Computes one thread's part of a level: the hidden states behind the assistant's last norm, and the logits of the
+   nearest centroids' tokens. */
 static void specdec__draft_assistant_level_worker(void *argument, int thread)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
@@ -51787,13 +51941,14 @@ static void specdec__draft_assistant_level_worker(void *argument, int thread)
 
     t.matrix = &c->model->reads.next_state;
     t.bias = NULL;
-    t.stride = specdec__draft_assistant_stride(m);
+    t.stride = specdec__draft_assistant_state_stride(m);
     t.rows_out = m->own_states + (size_t)m->place * t.stride;
     if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
         specdec__draft_assistant_score_nearest(m, thread);
 }
 
-/* Runs the n rows of a level behind the tokens of a sequence; their states are stored from index `place` on. */
+/* Runs the assistant on the n input rows of a level, behind the tokens of a sequence. The hidden states that it
+   computes are stored in own_states from index `place` on. */
 static specdec_result specdec__draft_assistant_run_rows(specdec__draft_assistant *m,
                                                         const specdec__draft_request *request,
                                                         int place, int n, specdec_error *error)
@@ -51820,7 +51975,8 @@ static specdec_result specdec__draft_assistant_run_rows(specdec__draft_assistant
                : SPECDEC_OK;
 }
 
-/* Computes row 0, behind the root. FULL: the target has no keys before the root, as while an engine is timed. */
+/* Begins a draft tree: computes the logits behind the root, row 0. Returns FULL where the target has no keys before the
+   root, as while an engine is timed. */
 static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                           const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -51828,11 +51984,11 @@ static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, c
 
     if (!request->view || request->view->length < 1 || request->view->length != request->count - 1)
         return SPECDEC_ERROR_FULL;
-    specdec__draft_assistant_put_input(m, 0, drafts->tokens[0], specdec__draft_last_state(&m->last, request->at));
+    specdec__draft_assistant_put_input(m, 0, drafts->tokens[0], specdec__draft_get_stored_state(&m->last, request->at));
     return specdec__draft_assistant_run_rows(m, request, 0, 1, error);
 }
 
-/* Runs candidates of one level behind the states of their parents. */
+/* Runs the assistant on candidates of one level of the tree, from the hidden states of their parents. */
 static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                          const specdec__draft_tree *drafts, const int32_t *candidates,
                                                          int from, int count, specdec_error *error)
@@ -51841,23 +51997,23 @@ static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, co
     int i;
 
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_parent_row(&m->last.levels, request->at, drafts, candidates[i]);
+        const int place = specdec__draft_parent_row(&m->last.level_state, request->at, drafts, candidates[i]);
 
         specdec__draft_assistant_put_input(m, i, drafts->tokens[candidates[i]],
-                                           m->own_states + (size_t)place * specdec__draft_assistant_stride(m));
+                                           m->own_states + (size_t)place * specdec__draft_assistant_state_stride(m));
     }
     return specdec__draft_assistant_run_rows(m, request, 1 + from, count, error);
 }
 
-/* Whether the target's hidden state before the root and its keys before the root are there. */
-static int specdec__draft_assistant_is_ready(const specdec__drafter *d, int at, int count)
+/* Returns whether the target's hidden state of the token before the root, and its keys before the root, are there. */
+static int specdec__draft_assistant_can_draft(const specdec__drafter *d, int at, int count)
 {
     const specdec__view *view = d->proposals[at].request.view;
 
-    return view && view->length == count - 1 && specdec__draft_last_is_ready(d, at, count);
+    return view && view->length == count - 1 && specdec__draft_stored_state_can_draft(d, at, count);
 }
 
-/* Checks that an assistant fits the target's keys. */
+/* Checks that an assistant can read the target's keys: the numbers of heads, their sizes, and the layers agree. */
 static specdec_result specdec__draft_assistant_check_target(const specdec__model *m, const specdec__model *target,
                                                             specdec_error *error)
 {
@@ -51887,9 +52043,10 @@ static specdec_result specdec__draft_assistant_check_target(const specdec__model
     return SPECDEC_OK;
 }
 
-/* Takes memory for logits by centroids, or else for a short vocabulary, where that may pay. */
-static void specdec__draft_assistant_take_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
-                                               specdec__arena *arena)
+/* Takes the memory for logits by centroids from an arena; where the file has no centroids, that for a short vocabulary,
+   if one may pay. */
+static void specdec__draft_assistant_allocate_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
+                                                   specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
     const int size = setup->config->tree_size;
@@ -51898,7 +52055,7 @@ static void specdec__draft_assistant_take_rows(specdec__draft_assistant *m, cons
 
     m->rows = m->row = NULL;
     if (!model->reads.centroids) {
-        specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
+        specdec__levels_allocate_short_vocabulary(&m->last.level_state, &m->context, setup, arena);
         return;
     }
     m->rows = SPECDEC__TAKE(arena, float, all);
@@ -51908,10 +52065,11 @@ static void specdec__draft_assistant_take_rows(specdec__draft_assistant *m, cons
         m->nearest[i].token = -1;
     for (i = 0; m->rows && i < all; i++)
         m->rows[i] = specdec__float_from_bits(0xff800000u);
-    m->last.levels.logits = m->rows;
-    m->last.levels.stride = (size_t)model->vocab_size;
+    m->last.level_state.logits = m->rows;
+    m->last.level_state.stride = (size_t)model->vocab_size;
 }
 
+/* Takes the drafter's memory from an arena, and checks that the assistant fits the target. */
 static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                     specdec__arena *arena, specdec_error *error)
 {
@@ -51927,33 +52085,33 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
         return result;
     room.step_nodes = size;
     m->target = target;
-    specdec__draft_last_init(&m->last, d->model, d->model->reads.width, setup, arena);
+    specdec__draft_stored_state_init(&m->last, d->model, d->model->reads.width, setup, arena);
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, size, arena);
-    m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
+    m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_state_stride(m));
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_states_stride(d->model));
-    m->last.levels.logits = m->context.logits;
-    m->last.levels.stride = (size_t)m->context.output->rows;
+    m->last.level_state.logits = m->context.logits;
+    m->last.level_state.stride = (size_t)m->context.output->rows;
     if (!d->model->reads.centroids)
-        specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
-    specdec__draft_assistant_take_rows(m, setup, arena);
-    m->last.levels.begin = specdec__draft_assistant_begin_tree;
-    m->last.levels.run = specdec__draft_assistant_run_level;
+        specdec__levels_allocate_short_vocabulary(&m->last.level_state, &m->context, setup, arena);
+    specdec__draft_assistant_allocate_rows(m, setup, arena);
+    m->last.level_state.begin = specdec__draft_assistant_begin_tree;
+    m->last.level_state.run = specdec__draft_assistant_run_level;
     return SPECDEC_OK;
 }
 
-/* An assistant: layers that read the target's cache. */
-static void specdec__draft_assistant_kind(specdec__drafter_kind *kind)
+/* Writes the row of the kind of drafter that is an assistant: layers that read the target's cache. */
+static void specdec__draft_assistant_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, draft);
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_assistant_init;
-    kind->truncate_sequence = specdec__draft_last_truncate_sequence;
-    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_share_prefix);
-    kind->is_ready = specdec__draft_assistant_is_ready;
-    kind->follow_target = specdec__draft_last_follow_target;
+    kind->truncate_sequence = specdec__draft_stored_state_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_stored_state_share_prefix);
+    kind->can_draft = specdec__draft_assistant_can_draft;
+    kind->receive_states = specdec__draft_stored_state_receive_states;
 }
 
 SPECDEC__FOR_SPEED
@@ -51971,36 +52129,43 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The state of a drafter that drafts blocks. */
+/* The state of a drafter that drafts a block: the tokens of all levels of a tree in one forward pass. */
 typedef struct specdec__draft_block {
-    specdec__levels levels;
-    specdec__view *views; /* (sequences, then kept ones): keys of the tokens whose hidden states were received */
-    float *reads;         /* (nodes of a step, specdec__forward_states_stride): the target's states of tokens */
-    float *rows;          /* (tree size, vocab): logits behind a token; NULL: they are those of the block */
-    float *narrow;        /* (output rows): scratch: one of these rows, a float for each row of the output */
-    float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
-    float *row;           /* (rank or embedding + rank): scratch: a row of a table */
-    float *trust;         /* (tree size): of rows: the estimate that their best token is accepted */
-    specdec_candidate *best; /* (block, candidates): the best tokens of each row of the block, best first */
-    int32_t *set;         /* (tree size, candidates): the tokens that `rows` has logits for; -1: none */
-    int place, n;         /* of the current product: the row of the block, and the number of tokens */
-    specdec__context context;
+    specdec__level_state level_state;  /* the state common to drafters that draft level by level; must be first */
+    specdec__view *views; /* (sequences, then kept sequences): keys of the tokens whose hidden states were received */
+    float *reads;         /* (nodes of a step, specdec__forward_states_stride): hidden states of the target, as the
+                             layers read them */
+    float *rows;          /* (tree size, vocab): logits behind each token of a level; NULL: all have those of the
+                             block's row */
+    float *narrow;        /* (output rows): scratch: logits of one row, before tokens are mapped to the vocabulary */
+    float *ranks;         /* DSpark (tree size, rank): the row of markov_in of each token; DFlash2 (block, rank):
+                             projected hidden states */
+    float *row;           /* (rank or embedding + rank): scratch: one unpacked row of a table of weights */
+    float *trust;         /* (tree size): for each row of `rows` the estimated probability that its best token is
+                             accepted */
+    specdec_candidate *best; /* (block, candidates): DFlash2: the most probable tokens of each row of the block, best
+                                first */
+    int32_t *set;         /* (tree size, candidates): DFlash2: the tokens that each row of `rows` has logits for; -1:
+                             none */
+    int place, n;         /* of the product being computed: the row of the block, and the number of tokens */
+    specdec__context context;  /* the context of the drafter's model */
 } specdec__draft_block;
 
-/* The logits of row i of the block, of one level; tokens behind it may still change them
-   (specdec__draft_block_set_rows). */
+/* Returns the logits of row i of the block, which belong to one level of the tree. The tokens of the level before may
+   still change them (specdec__draft_block_compute_level_logits). */
 static const float *specdec__draft_block_logits_row(const specdec__draft_block *m, int i)
 {
     return m->context.logits + (size_t)i * (size_t)m->context.output->rows;
 }
 
-/* Dequantises a row of a table of weights. */
-static void specdec__draft_block_read_row(const specdec__matrix *table, int row, float *out)
+/* Dequantises row number `row` of a table of weights to out (columns of the table). */
+static void specdec__draft_block_dequantise_row(const specdec__matrix *table, int row, float *out)
 {
     specdec__quant_to_float(table->type, table->file + (size_t)row * table->row_bytes, (size_t)table->columns, out);
 }
 
-/* The row of a token in a table that has as many rows as the output or the vocabulary; -1: there is none. */
+/* Returns which row a token has in a table of weights that has as many rows as the output matrix or the vocabulary; -1:
+   it has none. */
 static int specdec__draft_block_find_row(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
 {
     const specdec__model *model = m->context.model;
@@ -52013,7 +52178,7 @@ static int specdec__draft_block_find_row(const specdec__draft_block *m, const sp
     return i < model->id_count ? i : -1;
 }
 
-/* The dot product of two rows (count), in order. */
+/* Returns the dot product of two rows of `count` floats, added in order. */
 static float specdec__draft_block_dot_product(const float *a, const float *b, int count)
 {
     float sum = 0;
@@ -52026,7 +52191,8 @@ static float specdec__draft_block_dot_product(const float *a, const float *b, in
 
 /* --- DSpark ------------------------------------------------------------------------------------------------------- */
 
-/* A thread's part of the products by which DSpark adds to logits what a token contributes to those behind it. */
+/* Computes one thread's part of the products by which DSpark adds to the logits what each token contributes to those
+   behind it. */
 static void specdec__draft_block_markov_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
@@ -52038,11 +52204,12 @@ static void specdec__draft_block_markov_worker(void *argument, int thread)
     t.matrix = &b->markov_out;
     t.bias = NULL;
     t.rows_out = m->rows;
-    t.stride = (size_t)m->levels.stride;
+    t.stride = (size_t)m->level_state.stride;
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* DSpark's estimate that row i of the block is right behind a token, whose row of markov_in is `before`. */
+/* Returns DSpark's estimate of the probability that the best token of row i of the block is accepted behind a token.
+   before: that token's row of markov_in. */
 static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i, const float *before)
 {
     const specdec__context *c = &m->context;
@@ -52050,13 +52217,14 @@ static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i
     const int width = c->model->embedding;
     float sum;
 
-    specdec__draft_block_read_row(&b->confidence, 0, m->row);
+    specdec__draft_block_dequantise_row(&b->confidence, 0, m->row);
     sum = specdec__draft_block_dot_product(m->row, c->h + (size_t)i * (size_t)c->e, width) +
           specdec__draft_block_dot_product(m->row + width, before, b->markov_in.columns) + b->confidence_bias;
     return 1 / (1 + specdec__exp(-sum));
 }
 
-/* DSpark: computes m->rows: the logits of row i of the block behind each of tokens[n]. */
+/* DSpark: computes m->rows: row k becomes the logits of row i of the block, changed by token k of tokens[n], the one
+   before. */
 static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                       specdec_error *error)
 {
@@ -52071,7 +52239,7 @@ static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, i
     for (k = 0; k < n; k++) {
         at = specdec__draft_block_find_row(m, &b->markov_in, tokens[k]);
         if (at >= 0)
-            specdec__draft_block_read_row(&b->markov_in, at, m->ranks + (size_t)k * stride);
+            specdec__draft_block_dequantise_row(&b->markov_in, at, m->ranks + (size_t)k * stride);
         if (m->trust)
             m->trust[k] = specdec__draft_block_row_trust(m, i, m->ranks + (size_t)k * stride);
     }
@@ -52079,7 +52247,7 @@ static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, i
     if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_markov_worker, m))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     for (k = 0; k < n; k++) {
-        float *row = m->rows + (size_t)k * m->levels.stride;
+        float *row = m->rows + (size_t)k * m->level_state.stride;
 
         for (r = 0; r < outputs; r++)
             m->narrow[r] = own[r] + row[all ? c->model->ids[r] : r];
@@ -52090,7 +52258,7 @@ static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, i
 
 /* --- DFlash2 ------------------------------------------------------------------------------------------------------ */
 
-/* A thread's part of the products of DFlash2's selector with the block's hidden states. */
+/* Computes one thread's part of the products of DFlash2's selector with the block's hidden states. */
 static void specdec__draft_block_selector_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
@@ -52105,7 +52273,7 @@ static void specdec__draft_block_selector_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* DFlash2: selects the best tokens of the first n rows of the block: m->best. */
+/* DFlash2: selects the most probable tokens of each of the first n rows of the block, and stores them in m->best. */
 static specdec_result specdec__draft_block_select_candidates(specdec__draft_block *m, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
@@ -52121,8 +52289,8 @@ static specdec_result specdec__draft_block_select_candidates(specdec__draft_bloc
     return SPECDEC_OK;
 }
 
-/* DFlash2: computes m->rows: the logits of row i of the block behind each of tokens[n]; all tokens but the row's
-   candidates have -infinity. */
+/* DFlash2: computes m->rows, the logits of row i of the block behind each of tokens[n]. All tokens but the row's most
+   probable ones, m->best, have -infinity. */
 static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i, const int32_t *tokens, int n)
 {
     const specdec__model *model = m->context.model;
@@ -52133,12 +52301,12 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
     int k, j, r, at;
 
     for (k = 0; k < n; k++) {
-        float *row = m->rows + (size_t)k * m->levels.stride, *before = m->row, *after = m->row + rank;
+        float *row = m->rows + (size_t)k * m->level_state.stride, *before = m->row, *after = m->row + rank;
 
         at = specdec__draft_block_find_row(m, &b->predecessor, tokens[k]);
         memset(before, 0, (size_t)rank * sizeof *before);
         if (at >= 0)
-            specdec__draft_block_read_row(&b->predecessor, at, before);
+            specdec__draft_block_dequantise_row(&b->predecessor, at, before);
         for (r = 0; r < rank; r++)
             before[r] *= hidden[r];
         for (j = 0; j < b->candidates; j++) {
@@ -52152,7 +52320,7 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
 
             m->set[k * b->candidates + j] = out;
             at = model->ids && b->successor.rows != model->id_count ? model->ids[out] : out;
-            specdec__draft_block_read_row(&b->successor, at, after);
+            specdec__draft_block_dequantise_row(&b->successor, at, after);
             row[out] = own[out] + specdec__draft_block_dot_product(before, after, rank);
         }
     }
@@ -52160,12 +52328,13 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
 
 /* --- the drafter -------------------------------------------------------------------------------------------------- */
 
-/* Sets the logits rows of a level to row i of the block behind each of tokens[n]. */
-static specdec_result specdec__draft_block_set_rows(specdec__draft_block *m, int i, const int32_t *tokens, int n,
-                                                    specdec_error *error)
+/* Computes the logits of the level that row i of the block predicts, behind each of tokens[n], which are tokens of the
+   level before. */
+static specdec_result specdec__draft_block_compute_level_logits(specdec__draft_block *m, int i, const int32_t *tokens,
+                                                                int n, specdec_error *error)
 {
     if (!m->rows) { /* the same behind all */
-        m->levels.logits = specdec__draft_block_logits_row(m, i);
+        m->level_state.logits = specdec__draft_block_logits_row(m, i);
         return SPECDEC_OK;
     }
     if (!m->context.model->block.candidates)
@@ -52174,14 +52343,16 @@ static specdec_result specdec__draft_block_set_rows(specdec__draft_block *m, int
     return SPECDEC_OK;
 }
 
-/* Runs a block behind the tokens of a sequence, for as many rows as the tree may have levels. */
+/* Runs a block, the root and masks behind it, behind the tokens of a sequence. It has as many rows as the tree may have
+   levels. */
 static specdec_result specdec__draft_block_run_block(specdec__draft_block *m, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
     specdec__view *view = &m->views[request->at];
-    const int deepest = specdec__max_int(specdec__max_int(request->levels - 1, drafts->depth[drafts->tree.n - 1]), 1);
+    const int deepest = specdec__max_int(specdec__max_int(request->max_levels - 1, drafts->depth[drafts->tree.n - 1]),
+                                         1);
     const int rows = specdec__min_int(b->size - b->draft_row, deepest);
     specdec__batch batch = specdec__forward_make_view_batch(c, view, 0, b->size);
     specdec_result result;
@@ -52198,7 +52369,7 @@ static specdec_result specdec__draft_block_run_block(specdec__draft_block *m, co
     return result || !b->candidates ? result : specdec__draft_block_select_candidates(m, rows, error);
 }
 
-/* Begins a tree: drops keys from the root on, runs the block, sets row 0. */
+/* Begins a draft tree: drops keys from the root on, runs the block, and computes the logits behind the root, row 0. */
 static specdec_result specdec__draft_block_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -52209,27 +52380,27 @@ static specdec_result specdec__draft_block_begin_tree(specdec__drafter *d, const
     if (view->length > request->count - 1)
         specdec__view_truncate(view, &m->context.kv, request->count - 1);
     result = specdec__draft_block_run_block(m, request, drafts, error);
-    return result ? result : specdec__draft_block_set_rows(m, 0, drafts->tokens, 1, error);
+    return result ? result : specdec__draft_block_compute_level_logits(m, 0, drafts->tokens, 1, error);
 }
 
-/* Sets the logits rows behind candidates of one level; the block was run before. */
+/* Computes the logits behind candidates of one level from the block, which was run when the tree was begun. */
 static specdec_result specdec__draft_block_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
                                                      int count, specdec_error *error)
 {
-    int32_t tokens[SPECDEC__MAX_TREE];
+    int32_t tokens[SPECDEC__MAX_TREE_NODES];
     int i;
 
     (void)request;
     (void)from;
     for (i = 0; i < count; i++)
         tokens[i] = drafts->tokens[candidates[i]];
-    return specdec__draft_block_set_rows((specdec__draft_block *)d->state, drafts->depth[candidates[0]], tokens, count,
-                                         error);
+    return specdec__draft_block_compute_level_logits((specdec__draft_block *)d->state, drafts->depth[candidates[0]],
+                                                     tokens, count, error);
 }
 
-/* Drops keys behind a sequence's first `length` tokens. */
+/* Drops the drafter's keys of a sequence behind its first `length` tokens. */
 static void specdec__draft_block_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -52238,7 +52409,7 @@ static void specdec__draft_block_truncate_sequence(specdec__drafter *d, int at, 
     specdec__view_truncate(&m->views[at], &m->context.kv, length);
 }
 
-/* Sequence `at` shares the keys of the first `length` tokens of sequence `of`. */
+/* Makes sequence `at` begin with the first `length` tokens of sequence `of`, whose keys it shares. */
 static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -52248,22 +52419,24 @@ static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int o
         specdec__view_truncate(&m->views[at], &m->context.kv, 0);
 }
 
-/* Whether the keys of all tokens before the root were computed. */
-static int specdec__draft_block_is_ready(const specdec__drafter *d, int at, int count)
+/* Returns whether the drafter's keys of all tokens before the root were computed. */
+static int specdec__draft_block_can_draft(const specdec__drafter *d, int at, int count)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
 }
 
-/* How many of a sequence's tokens have keys, as their hidden states were received. */
-static int specdec__draft_block_count_followed(const specdec__drafter *d, int at)
+/* Returns how many of a sequence's tokens have keys in the drafter's cache: those whose hidden states it has
+   received. */
+static int specdec__draft_block_count_received_states(const specdec__drafter *d, int at)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length;
 }
 
-/* Computes keys of committed tokens whose hidden states are new. A sequence of which states were missed is not drafted
-   for until it is cut. */
-static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
-                                                         specdec_error *error)
+/* Computes the drafter's keys of committed tokens whose hidden states are new. Where hidden states of a sequence were
+   missed, nothing is drafted for it until it is cut. */
+static specdec_result specdec__draft_block_receive_states(specdec__drafter *d,
+                                                          const specdec__committed_tokens *committed,
+                                                          specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
     specdec__view *view = &m->views[committed->at];
@@ -52291,8 +52464,8 @@ static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, co
     return result;
 }
 
-/* Takes the memory for rows of logits behind tokens. */
-static void specdec__draft_block_take_rows(specdec__draft_block *m, int size, specdec__arena *arena)
+/* Takes from an arena the memory for rows of logits behind the tokens of a level. */
+static void specdec__draft_block_allocate_rows(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
     const specdec__block_model *b = &model->block;
@@ -52300,24 +52473,24 @@ static void specdec__draft_block_take_rows(specdec__draft_block *m, int size, sp
     const int rank = specdec__max_int(b->markov_in.columns, b->hidden.rows);
     size_t i;
 
-    m->levels.stride = 0;
+    m->level_state.stride = 0;
     if (!rank)
         return;
-    m->levels.stride = (size_t)wide;
+    m->level_state.stride = (size_t)wide;
     m->rows = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)wide + 15);
     m->narrow = SPECDEC__TAKE(arena, float, m->context.output->rows);
     m->ranks = SPECDEC__TAKE(arena, float, (size_t)specdec__max_int(size, b->size) *
                                                (size_t)specdec__forward_stride(rank));
     m->row = SPECDEC__TAKE(arena, float, specdec__max_int(2 * rank, model->embedding + rank));
     m->trust = b->confidence.type ? SPECDEC__TAKE(arena, float, size) : NULL;
-    m->levels.trust = m->trust;
+    m->level_state.trust = m->trust;
     m->best = SPECDEC__TAKE(arena, specdec_candidate, b->size * b->candidates);
     m->set = SPECDEC__TAKE(arena, int32_t, size * b->candidates);
     for (i = 0; m->set && i < (size_t)size * (size_t)b->candidates; i++)
         m->set[i] = -1;
     for (i = 0; m->rows && b->candidates && i < (size_t)size * (size_t)wide; i++)
         m->rows[i] = specdec__float_from_bits(0xff800000u);
-    m->levels.logits = m->rows;
+    m->level_state.logits = m->rows;
 }
 
 /* Takes the drafter's memory from an arena, and checks that its file fits the target. */
@@ -52345,7 +52518,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
                              (int)b->mask_token, target->model->vocab_size);
     room.step_nodes = specdec__max_int(room.step_nodes, b->size);
     room.reserved_nodes += b->size;
-    specdec__levels_init(&m->levels, model, setup, arena);
+    specdec__levels_init(&m->level_state, model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, b->size - b->draft_row, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
@@ -52361,26 +52534,26 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
         if (m->views && i >= setup->room->max_views)
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
-    specdec__draft_block_take_rows(m, setup->config->tree_size, arena);
-    m->levels.begin = specdec__draft_block_begin_tree;
-    m->levels.run = specdec__draft_block_run_level;
+    specdec__draft_block_allocate_rows(m, setup->config->tree_size, arena);
+    m->level_state.begin = specdec__draft_block_begin_tree;
+    m->level_state.run = specdec__draft_block_run_level;
     return SPECDEC_OK;
 }
 
-/* A block drafter: one pass drafts the tokens of all levels. */
-static void specdec__draft_block_kind(specdec__drafter_kind *kind)
+/* Writes the row of the kind of drafter that drafts the tokens of all levels in one forward pass. */
+static void specdec__draft_block_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, draft);
     kind->size = 16;
     kind->depth = 8;
     kind->init = specdec__draft_block_init;
     kind->truncate_sequence = specdec__draft_block_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_block_share_prefix);
-    kind->is_ready = specdec__draft_block_is_ready;
-    kind->follow_target = specdec__draft_block_follow_target;
-    kind->count_followed = specdec__draft_block_count_followed;
-    kind->keeps_ended = 1;
+    kind->can_draft = specdec__draft_block_can_draft;
+    kind->receive_states = specdec__draft_block_receive_states;
+    kind->count_received_states = specdec__draft_block_count_received_states;
+    kind->keeps_ended_sequences = 1;
 }
 
 SPECDEC__FOR_SPEED
@@ -52391,10 +52564,10 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Removes from a tree the draft tokens that a constraint forbids, and their descendants. */
+/* Removes from a draft tree the draft tokens that the sequence's constraint forbids, and their descendants. */
 static void specdec__draft_ngram_drop_forbidden(const specdec__draft_request *request, specdec__draft_tree *drafts)
 {
-    int32_t now[SPECDEC__MAX_TREE];
+    int32_t now[SPECDEC__MAX_TREE_NODES];
     int i, n = 1;
 
     now[0] = drafts->depth[0] = 0;
@@ -52403,7 +52576,7 @@ static void specdec__draft_ngram_drop_forbidden(const specdec__draft_request *re
 
         now[i] = -1;
         if (parent < 0 || !specdec__constrained_allows_token(request->constrained, request->text,
-                                                             specdec__draft_write_path(request, drafts, parent),
+                                                             specdec__draft_write_path_tokens(request, drafts, parent),
                                                              drafts->tokens[i]))
             continue;
         specdec__tree_put_node(&drafts->tree, n, parent, specdec__tree_next_rank(&drafts->tree, n, parent));
@@ -52421,12 +52594,12 @@ static specdec_result specdec__draft_ngram_fill_tree(specdec__drafter *d, const 
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[request->at];
-    specdec__ngram_wish wish;
+    specdec__ngram_tree_limits wish;
     specdec_result result;
     int i;
 
-    wish.n = request->most;
-    wish.d = request->levels;
+    wish.n = request->max_nodes;
+    wish.d = request->max_levels;
     wish.least = SPECDEC__NGRAM_LEAST_PROBABILITY;
     wish.coupled = request->rule == SPECDEC_RULE_COUPLED && request->sampling->temperature > 0;
     wish.seed = request->sampling->seed;
@@ -52439,51 +52612,54 @@ static specdec_result specdec__draft_ngram_fill_tree(specdec__drafter *d, const 
     return result;
 }
 
-/* Updates the trust in each source of n-grams from a token that was chosen behind text[length]. */
-static void specdec__draft_ngram_learn_token(specdec__ngram *index, specdec__ngram_reader *reader,
-                                             specdec__ngram_place *place, const int32_t *text, int length)
+/* Updates how much each source of n-grams is trusted, from the token that followed text[length]. */
+static void specdec__draft_ngram_update_trust(specdec__ngram *index, specdec__ngram_reader *reader,
+                                              specdec__ngram_path *place, const int32_t *text, int length)
 {
     specdec__ngram_extend_sequence(index, reader, text, length);
     place->run = specdec__ngram_longest_run(index, reader);
     place->streak = reader->streak_at == length ? reader->streak : 0;
-    reader->streak = specdec__ngram_learn_token(index, place, text[length]) ? place->streak + 1 : 0;
+    reader->streak = specdec__ngram_update_trust(index, place, text[length]) ? place->streak + 1 : 0;
     reader->streak_at = length + 1;
 }
 
-/* Stores the target's most probable tokens at a node, if its logits were computed. */
-static void specdec__draft_ngram_recycle_row(specdec__ngram *index, const specdec__ngram_place *place,
-                                             const specdec__verified *j, int node)
+/* Stores the target's most probable tokens at a node of a verified tree, if the node's logits were computed. */
+static void specdec__draft_ngram_store_best_tokens(specdec__ngram *index, const specdec__ngram_path *place,
+                                                   const specdec__verified_tree *j, int node)
 {
     if (j->logits)
-        specdec__recycle_store_row(&index->recycling, place->tail, place->known, j->kernels,
-                                   j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+        specdec__recycle_store_best_tokens(&index->recycling, place->tail, place->known, j->kernels,
+                                           j->logits + (size_t)node * (size_t)j->vocab, j->vocab,
+                                           j->sampling->temperature);
 }
 
-/* Learns from the tokens of a step, and stores the target's most probable tokens behind every node, accepted or not. */
-static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__verified *j)
+/* Learns from the tokens that a step has decoded, and stores the target's most probable tokens behind every node of the
+   verified tree, accepted or not. */
+static void specdec__draft_ngram_receive_logits(specdec__drafter *d, const specdec__verified_tree *j)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[j->at];
-    specdec__ngram_place place;
-    unsigned char reached[SPECDEC__MAX_TREE] = {0};
+    specdec__ngram_path place;
+    unsigned char reached[SPECDEC__MAX_TREE_NODES] = {0};
     int i, node;
 
     for (i = 0; i < j->length; i++) {
-        specdec__ngram_set_place(&place, j->tree, j->tokens, 0, j->text, j->count + i);
+        specdec__ngram_set_path(&place, j->tree, j->tokens, 0, j->text, j->count + i);
         place.root = !i;
         reached[j->path[i]] = 1;
         if (reader->length <= j->count + i)
-            specdec__draft_ngram_learn_token(index, reader, &place, j->text, j->count + i);
-        specdec__draft_ngram_recycle_row(index, &place, j, j->path[i]);
+            specdec__draft_ngram_update_trust(index, reader, &place, j->text, j->count + i);
+        specdec__draft_ngram_store_best_tokens(index, &place, j, j->path[i]);
     }
     for (node = 1; node < j->tree->n && j->whole; node++) {
         if (reached[node])
             continue;
-        specdec__ngram_set_place(&place, j->tree, j->tokens, node, j->text, j->count);
-        specdec__draft_ngram_recycle_row(index, &place, j, node);
+        specdec__ngram_set_path(&place, j->tree, j->tokens, node, j->text, j->count);
+        specdec__draft_ngram_store_best_tokens(index, &place, j, node);
     }
 }
 
+/* Removes the n-grams of a sequence behind its first `length` tokens from the index. */
 static void specdec__draft_ngram_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -52492,7 +52668,8 @@ static void specdec__draft_ngram_truncate_sequence(specdec__drafter *d, int at, 
         specdec__ngram_rewind_sequence(index, &index->readers[at], text, length);
 }
 
-/* Sequence `at` begins with the first `length` tokens of another, which the index counts already. */
+/* Makes sequence `at` begin with the first `length` tokens of another sequence, whose n-grams the index counts
+   already. */
 static void specdec__draft_ngram_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -52501,6 +52678,7 @@ static void specdec__draft_ngram_share_prefix(specdec__drafter *d, int at, int o
     specdec__ngram_begin_sequence(index, &index->readers[at], length);
 }
 
+/* Moves an ended sequence's n-grams to the history of the index. */
 static void specdec__draft_ngram_end_sequence(specdec__drafter *d, int at, const int32_t *text)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -52508,13 +52686,14 @@ static void specdec__draft_ngram_end_sequence(specdec__drafter *d, int at, const
     specdec__ngram_end_sequence(index, &index->readers[at], text);
 }
 
-/* How many of a sequence's first `count` tokens the index does not count yet. */
-static int specdec__draft_ngram_count_behind(const specdec__drafter *d, int at, int count)
+/* Returns how many of a sequence's first `count` tokens are not counted in the index yet. */
+static int specdec__draft_ngram_count_unprefilled(const specdec__drafter *d, int at, int count)
 {
     return count - ((const specdec__ngram *)d->state)->readers[at].length;
 }
 
-/* Takes the index's memory from an arena: its size follows from the sequences and the history. */
+/* Takes the memory of the index from an arena. Its size follows from the number of sequences and from the configured
+   history. */
 static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -52535,7 +52714,7 @@ static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specd
     return specdec__ngram_lay_out(index ? index : &counted, arena, &size, error);
 }
 
-/* A hash of the spellings of all tokens, by which files of n-grams are known to be of this vocabulary. */
+/* Returns a hash of the spellings of all tokens, by which files of n-grams are known to be of this vocabulary. */
 static uint64_t specdec__draft_ngram_hash_vocabulary(const specdec__vocab *vocab)
 {
     uint64_t hash = SPECDEC__HASH;
@@ -52549,8 +52728,8 @@ static uint64_t specdec__draft_ngram_hash_vocabulary(const specdec__vocab *vocab
     return hash;
 }
 
-/* N-grams of the sequences and of what the target proposed. */
-static void specdec__draft_ngram_kind(specdec__drafter_kind *kind)
+/* Writes the row of the kind of drafter that uses n-grams of the sequences and most probable tokens of the target. */
+static void specdec__draft_ngram_write_kind(specdec__drafter_kind *kind)
 {
     kind->size = 32;
     kind->depth = 12;
@@ -52559,8 +52738,8 @@ static void specdec__draft_ngram_kind(specdec__drafter_kind *kind)
     kind->truncate_sequence = specdec__draft_ngram_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_ngram_share_prefix);
     kind->end_sequence = specdec__draft_ngram_end_sequence;
-    kind->count_behind = specdec__draft_ngram_count_behind;
-    kind->see_logits = specdec__draft_ngram_see_logits;
+    kind->count_unprefilled = specdec__draft_ngram_count_unprefilled;
+    kind->receive_logits = specdec__draft_ngram_receive_logits;
 }
 
 SPECDEC__FOR_SPEED
@@ -52571,7 +52750,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Proposes the tokens that the constraint forces behind the sequence: a chain, which is always accepted. */
+/* Proposes the tokens that the sequence's constraint forces behind it: a chain, which is always accepted. */
 static specdec_result specdec__draft_forced_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -52581,8 +52760,8 @@ static specdec_result specdec__draft_forced_fill_tree(specdec__drafter *d, const
     (void)d;
     (void)error;
     drafts->tree.n = 1;
-    while (specdec__constrained_is_limited(request->constrained) && drafts->tree.n < request->most &&
-           drafts->tree.n < request->levels &&
+    while (specdec__constrained_is_limited(request->constrained) && drafts->tree.n < request->max_nodes &&
+           drafts->tree.n < request->max_levels &&
            (token = specdec__constrained_forced_token(request->constrained, request->text, length)) >= 0) {
         const int node = drafts->tree.n++;
 
@@ -52593,8 +52772,8 @@ static specdec_result specdec__draft_forced_fill_tree(specdec__drafter *d, const
     return SPECDEC_OK;
 }
 
-/* Tokens that a constraint forces. */
-static void specdec__draft_forced_kind(specdec__drafter_kind *kind)
+/* Writes the row of the kind of drafter that proposes the tokens which a constraint forces. */
+static void specdec__draft_forced_write_kind(specdec__drafter_kind *kind)
 {
     kind->enabled_by = offsetof(specdec_config, constraints);
     kind->certain = 1;
@@ -52618,23 +52797,25 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RECALL_TREE_NODES 8    /* nodes of the trees that the small cache verifies, at most */
-#define SPECDEC__RECALL_WINDOW 256 /* last tokens of a sequence that the small cache's draft model uses */
-#define SPECDEC__RECALL_CONTEXT_DIVISOR 8 /* tokens of the small cache by default: the context divided by this */
-#define SPECDEC__RECALL_LEAST_TOKENS 64   /* tokens of the small cache by default, at least */
+#define SPECDEC__RECALL_TREE_NODES 8    /* nodes of a tree that the small cache verifies, at most */
+#define SPECDEC__RECALL_WINDOW 256 /* newest tokens of a sequence that the draft model of the small cache uses */
+#define SPECDEC__RECALL_CONTEXT_DIVISOR 8 /* default size of the small cache, in tokens: the context divided by this */
+#define SPECDEC__RECALL_LEAST_TOKENS 64   /* least default size of the small cache, in tokens */
 
-/* The state of a drafter of two levels. */
+/* The state of a drafter on two levels (TriForce): the target with a small cache drafts, and another drafter drafts for
+   that. */
 typedef struct specdec__draft_recall {
-    specdec__levels levels;
-    specdec__retrieval cache;
+    specdec__level_state level_state;            /* the state common to drafters that draft level by level; must be
+                                                    first */
+    specdec__retrieval cache;          /* the small caches of the sequences */
     specdec__drafter first_drafter;    /* proposes tokens that the small cache verifies */
-    specdec__proposal first_proposal;       /* first_drafter's, for one sequence after the other */
-    specdec_sampling sampling; /* of the sequence, as the first level uses it */
-    int nodes;                 /* of the trees that first_drafter proposes, at most */
+    specdec__proposal first_proposal;       /* what first_drafter proposes, for one sequence after the other */
+    specdec_sampling sampling; /* the settings of sampling of the current sequence, as the first level uses them */
+    int nodes;                 /* nodes of a tree that first_drafter proposes, at most */
 } specdec__draft_recall;
 
-/* The first n nodes of the best tree of 8 nodes for a typical acceptance. */
-static void specdec__draft_recall_write_tree(specdec_tree *tree, int n)
+/* Writes the first n nodes of a fixed tree to *tree: the best tree of 8 nodes for a typical acceptance. */
+static void specdec__draft_recall_write_first_level_tree(specdec_tree *tree, int n)
 {
     static const signed char parents[SPECDEC__RECALL_TREE_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
     static const signed char ranks[SPECDEC__RECALL_TREE_NODES] = {0, 1, 2, 1, 2, 1, 1, 1};
@@ -52643,8 +52824,8 @@ static void specdec__draft_recall_write_tree(specdec_tree *tree, int n)
         specdec__tree_put_node(tree, tree->n, parents[tree->n], ranks[tree->n]);
 }
 
-/* Lets the first drafter propose a tree behind the first `done` tokens of the chain, no deeper than the chain may still
-   grow, and runs it as a step of the target with the small cache. */
+/* Makes the first drafter propose a tree behind the first `done` tokens of the chain, no deeper than the chain may
+   still grow, and runs the tree as a step of the target with the small cache. */
 static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recall *m,
                                                             const specdec__draft_request *request,
                                                             const specdec__draft_tree *drafts, int done,
@@ -52657,19 +52838,19 @@ static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recal
     int i;
 
     q->request.at = request->at;
-    q->request.levels = drafts->tree.n - 1 - done;
-    q->request.most = m->nodes;
+    q->request.max_levels = drafts->tree.n - 1 - done;
+    q->request.max_nodes = m->nodes;
     q->frontier.valid_at = 0;
-    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path(request, drafts, done), &m->sampling,
-                                  SPECDEC_RULE_COUPLED);
+    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path_tokens(request, drafts, done),
+                                  &m->sampling, SPECDEC_RULE_COUPLED);
     q->request.constrained = request->constrained;
     if (m->first_drafter.kind.level_cost)
-        specdec__draft_recall_write_tree(&q->drafts.tree, m->nodes);
+        specdec__draft_recall_write_first_level_tree(&q->drafts.tree, m->nodes);
     specdec_tree_depth(&q->drafts.tree, q->drafts.depth);
-    while (q->drafts.depth[q->drafts.tree.n - 1] >= q->request.levels)
+    while (q->drafts.depth[q->drafts.tree.n - 1] >= q->request.max_levels)
         q->drafts.tree.n--;
-    if (q->request.levels > 1 && (result = m->first_drafter.kind.fill_tree(&m->first_drafter, &q->request, &q->drafts,
-                                                                           error)) != SPECDEC_OK)
+    if (q->request.max_levels > 1 &&
+        (result = m->first_drafter.kind.fill_tree(&m->first_drafter, &q->request, &q->drafts, error)) != SPECDEC_OK)
         return result;
     for (i = 0; i < q->drafts.tree.n; i++) {
         c->tokens[i] = specdec__max_int(q->drafts.tokens[i], 0);
@@ -52691,12 +52872,12 @@ static void specdec__draft_recall_verify_first_level(specdec__draft_recall *m, c
     for (;;) {
         own[length] = node;
         path[length++] = node;
-        specdec__draft_choose_children(&m->levels, request, drafts, *done, node);
+        specdec__draft_choose_children(&m->level_state, request, drafts, *done, node);
         if (drafts->tokens[*done + 1] < 0 || ++*done == drafts->tree.n - 1)
             break;
-        for (k = specdec__tree_child(&q->drafts.tree, node, node + 1);
+        for (k = specdec__tree_next_child(&q->drafts.tree, node, node + 1);
              k < q->drafts.tree.n && q->drafts.tokens[k] != drafts->tokens[*done];)
-            k = specdec__tree_child(&q->drafts.tree, node, k + 1);
+            k = specdec__tree_next_child(&q->drafts.tree, node, k + 1);
         if (k >= q->drafts.tree.n)
             break;
         node = k;
@@ -52717,13 +52898,13 @@ static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const
     if (!request->view || !specdec__retrieve_is_long_enough(&m->cache, request->view->length))
         return SPECDEC_ERROR_FULL;
     result = specdec__retrieve_begin_chain(&m->cache, request->at, request->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
-    m->levels.chooser.sampling = request->sampling;
-    m->levels.chooser.constrained = request->constrained;
+    m->level_state.chooser.sampling = request->sampling;
+    m->level_state.chooser.constrained = request->constrained;
     m->sampling = *request->sampling;
     if (request->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
         m->sampling.temperature = 0;
     else if (request->rule != SPECDEC_RULE_COUPLED)
-        m->sampling.seed = specdec__draft_seed(request->sampling, request->rule, 1);
+        m->sampling.seed = specdec__draft_child_seed(request->sampling, request->rule, 1);
     for (i = 1; i < drafts->tree.n; i++)
         drafts->tokens[i] = -1;
     while (!result && done < drafts->tree.n - 1 && done > before) {
@@ -52739,11 +52920,11 @@ static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const
     return result;
 }
 
-/* Drops what is stored of a sequence behind its first `length` tokens. */
+/* Drops what the small cache and the first drafter store of a sequence behind its first `length` tokens. */
 static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
-    specdec__retrieved *t = &m->cache.sequences[at];
+    specdec__retrieved_sequence *t = &m->cache.sequences[at];
 
     if (length < t->from + t->exact)
         specdec__retrieve_drop_sequence(&m->cache, at);
@@ -52751,7 +52932,8 @@ static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at,
         m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, length);
 }
 
-/* Sequence `at` begins with the first `length` tokens of sequence `of`: the first drafter may share them. */
+/* Tells the first drafter that sequence `at` begins with the first `length` tokens of sequence `of`, if it can share
+   what it has stored of them. */
 static void specdec__draft_recall_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
@@ -52760,7 +52942,7 @@ static void specdec__draft_recall_share_prefix(specdec__drafter *d, int at, int 
         m->first_drafter.kind.share_prefix(&m->first_drafter, at, of, length);
 }
 
-/* A sequence ends: drops what the small cache and the first drafter hold of it. */
+/* Drops what the small cache and the first drafter hold of a sequence that has ended. */
 static void specdec__draft_recall_end_sequence(specdec__drafter *d, int at, const int32_t *text)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
@@ -52772,7 +52954,8 @@ static void specdec__draft_recall_end_sequence(specdec__drafter *d, int at, cons
         m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, 0);
 }
 
-/* The cost of a level: a step of the target with few keys, for about two tokens. */
+/* Returns the estimated cost of drafting a level, in plain steps: a step of the target with few keys, which gives about
+   two tokens. */
 static double specdec__draft_recall_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -52780,14 +52963,14 @@ static double specdec__draft_recall_level_cost(const specdec__drafter *d, const 
     return 0.5;
 }
 
-/* Whether a sequence is long enough for the small cache. */
-static int specdec__draft_recall_is_ready(const specdec__drafter *d, int at, int count)
+/* Returns whether a sequence is long enough for the small cache to leave tokens out. */
+static int specdec__draft_recall_can_draft(const specdec__drafter *d, int at, int count)
 {
     (void)at;
     return specdec__retrieve_is_long_enough(&((const specdec__draft_recall *)d->state)->cache, count - 1);
 }
 
-/* Initialises the first drafter: the draft model if the configuration has one, else n-grams. */
+/* Initialises the first drafter: the draft model if the configuration has one, otherwise n-grams. */
 static specdec_result specdec__draft_recall_init_first_level(specdec__draft_recall *m, const specdec__drafter *d,
                                                              const specdec__draft_setup *setup, specdec__arena *arena,
                                                              specdec_error *error)
@@ -52805,18 +52988,18 @@ static specdec_result specdec__draft_recall_init_first_level(specdec__draft_reca
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
     memset(&m->first_drafter.kind, 0, sizeof m->first_drafter.kind);
     if (model)
-        specdec__draft_model_kind(&m->first_drafter.kind);
+        specdec__draft_model_write_kind(&m->first_drafter.kind);
     else if (SPECDEC__NGRAMS)
-        specdec__draft_ngram_kind(&m->first_drafter.kind);
+        specdec__draft_ngram_write_kind(&m->first_drafter.kind);
     m->first_drafter.model = model;
     m->first_drafter.levels = SPECDEC_TREE_MAX_DEPTH;
     inner.capacity = size;
     inner.window = SPECDEC__RECALL_WINDOW;
-    specdec__draft_take_proposal(&m->first_proposal, size, size, arena);
+    specdec__draft_allocate_proposal(&m->first_proposal, size, size, arena);
     return m->first_drafter.kind.init(&m->first_drafter, &inner, arena, error);
 }
 
-/* Takes the drafter's memory from an arena, and refuses targets whose keys cannot be copied by chunks. */
+/* Takes the drafter's memory from an arena. Returns an error for a target whose keys cannot be copied by chunks. */
 static specdec_result specdec__draft_recall_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                  specdec__arena *arena, specdec_error *error)
 {
@@ -52836,19 +53019,20 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     if (target->kv.span[SPECDEC__WINDOW].bytes)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target all of whose "
                              "layers see the whole text");
-    specdec__levels_init(&m->levels, target->model, setup, arena);
+    specdec__levels_init(&m->level_state, target->model, setup, arena);
     m->nodes = specdec__min_int(SPECDEC__RECALL_TREE_NODES, target->max_nodes);
     specdec__retrieve_init(&m->cache, target, setup->room, budget, chunk, m->nodes, arena);
     if ((result = specdec__draft_recall_init_first_level(m, d, setup, arena, error)) != SPECDEC_OK)
         return result;
     d->kv_bytes = specdec__kv_bytes(&m->cache.context.kv) + m->first_drafter.kv_bytes;
-    m->levels.logits = m->cache.logits;
-    m->levels.stride = (size_t)target->output->rows;
+    m->level_state.logits = m->cache.logits;
+    m->level_state.stride = (size_t)target->output->rows;
     return SPECDEC_OK;
 }
 
-/* Two levels: the target with a small cache, for which another drafter drafts. */
-static void specdec__draft_recall_kind(specdec__drafter_kind *kind)
+/* Writes the row of the kind of drafter on two levels: the target with a small cache drafts, and another drafter drafts
+   for that. */
+static void specdec__draft_recall_write_kind(specdec__drafter_kind *kind)
 {
     kind->source = offsetof(specdec_config, draft);
     kind->optional = 1;
@@ -52863,7 +53047,7 @@ static void specdec__draft_recall_kind(specdec__drafter_kind *kind)
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_recall_share_prefix);
     kind->end_sequence = specdec__draft_recall_end_sequence;
     kind->level_cost = specdec__draft_recall_level_cost;
-    kind->is_ready = specdec__draft_recall_is_ready;
+    kind->can_draft = specdec__draft_recall_can_draft;
 }
 
 SPECDEC__FOR_SPEED
@@ -52874,31 +53058,34 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* 1 for each kind of drafter that this build has. */
-#define SPECDEC__WITH_MODEL 1
+/* Whether this build has each kind of drafter: 1 or 0. */
+#define SPECDEC__WITH_MODEL 1 /* every build can draft with a draft model */
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
 #define SPECDEC__WITH_MTP SPECDEC__HEADS
 #define SPECDEC__WITH_NGRAM SPECDEC__NGRAMS
 #define SPECDEC__WITH_FORCED SPECDEC__CONSTRAINTS
 #define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
 
-/* A specdec__draft_NAME_kind: writes the columns of a row that differ from 0 and NULL. */
+/* A function specdec__draft_NAME_write_kind, which writes the columns of a drafter kind's row that differ from 0 and
+   NULL. */
 typedef void (*specdec__drafter_row)(specdec__drafter_kind *kind);
 
-/* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
+/* The table of drafter kinds, in the order of specdec_drafting. A kind earlier in the list gets room in the tree first,
+   and is asked later. */
 static const struct {
-    const char *name; /* by which callers name the kind */
-    specdec__drafter_row row; /* NULL: it is left out of this build */
+    const char *name; /* the name by which callers choose the kind */
+    specdec__drafter_row row; /* writes the row of the kind; NULL: the kind is left out of this build */
 } specdec__drafter_list[SPECDEC__DRAFTER_KINDS] = {
-#define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? specdec__draft_##kind##_kind : NULL},
+#define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? specdec__draft_##kind##_write_kind : NULL},
     SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
 #undef SPECDEC__DRAFTER
 };
 
-/* The kinds that draft with models that read states, by how these do. */
+/* The kinds of drafters whose models read the target's hidden states, by the way in which a model reads them. */
 static const specdec__drafter_row specdec__drafter_state_readers[] = {
-    NULL, SPECDEC__HEADS ? specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? specdec__draft_assistant_kind : NULL,
-    SPECDEC__HEADS ? specdec__draft_block_kind : NULL};
+    NULL, SPECDEC__HEADS ? specdec__draft_layer_write_kind : NULL,
+    SPECDEC__HEADS ? specdec__draft_assistant_write_kind : NULL,
+    SPECDEC__HEADS ? specdec__draft_block_write_kind : NULL};
 
 /* Writes the row of a kind of drafter to *kind. Returns 0 if there is none, else 1. */
 static int specdec__drafter_write_kind(specdec__drafter_kind *kind, specdec__drafter_row row)
@@ -52909,9 +53096,9 @@ static int specdec__drafter_write_kind(specdec__drafter_kind *kind, specdec__dra
     return row != NULL;
 }
 
-/* Replaces the kind that the caller has named by the one that drafts with files like the model's. A kind that can draft
-   without its model stays. */
-static void specdec__drafter_fit_kind(specdec__drafter_kind *kind, const specdec__model *model)
+/* Replaces the kind of drafter that the caller has named by the one that drafts with files like the model's. A kind
+   that can draft without a model stays. */
+static void specdec__drafter_set_kind_for_model(specdec__drafter_kind *kind, const specdec__model *model)
 {
     const specdec__drafter_row row = model ? specdec__drafter_state_readers[model->trait[SPECDEC__READS_STATES]] : NULL;
 
@@ -52919,7 +53106,8 @@ static void specdec__drafter_fit_kind(specdec__drafter_kind *kind, const specdec
         specdec__drafter_write_kind(kind, row);
 }
 
-/* The kind that a caller names. Returns 0 for "auto" and "off", and for a kind that is left out of this build. */
+/* Writes the row of the kind of drafter that a caller has named to *kind. Returns 0 for "auto" and "off", and for a
+   kind that is left out of this build; else 1. */
 static int specdec__drafter_named_kind(specdec__drafter_kind *kind, specdec_drafting drafting)
 {
     return specdec__drafter_write_kind(kind, drafting > SPECDEC_DRAFT_OFF
@@ -52938,74 +53126,92 @@ SPECDEC__FOR_SIZE
    verifying what is not accepted). Its credit is that exploration budget in seconds: each step adds the budget and what
    accepted draft tokens saved, and takes what they cost. Below 0 the drafter rests. A plain step is a target step of
    one node, without drafting. */
-#define SPECDEC__TUNE_BUDGET 0.0025      /* of all time: what a drafter may lose against plain steps */
-#define SPECDEC__TUNE_FIRST_CREDIT 0.8   /* plain steps: a drafter's credit before its first step */
-#define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* plain steps below 0: lowest credit, so that a drafter is back soon */
-#define SPECDEC__TUNE_MOST_CREDIT 12.0   /* plain steps: highest credit, so that old gains do not hide present losses */
-#define SPECDEC__TUNE_REST_CREDIT 0.1 /* plain steps a step: credit of a resting drafter that expects twice the rate */
-#define SPECDEC__TUNE_REST_STEPS 4       /* steps between two estimates of the rate of a drafter that rests */
-#define SPECDEC__TUNE_RANKS 8            /* ranks of children whose acceptance is measured separately */
-#define SPECDEC__TUNE_BINS 10            /* ranges of a draft token's share whose acceptance is measured separately */
-#define SPECDEC__TUNE_DECAY 0.99         /* factor, a step, of the weight of older observations of acceptance */
-#define SPECDEC__TUNE_DRIFT_SHARE 0.9   /* of a change of one width's time: the share that applies to all widths */
-#define SPECDEC__TUNE_NEXT_NODE_COST 0.03 /* plain steps: assumed cost of a node beyond the widest measured step */
-#define SPECDEC__TUNE_CHEAP_LEVEL 0.05         /* plain steps: a drafter whose level takes less drafts at every step */
-#define SPECDEC__TUNE_CATCH_UP_TOKENS 8         /* tokens: a drafter that is further behind prefills before it drafts */
-#define SPECDEC__TUNE_PAYBACK_STEPS 50   /* steps within which a drafter's catching up must pay */
-#define SPECDEC__TUNE_WAIT_SHARE 0.25    /* plain steps: longest time of a drafter without cost, or wait for one */
-#define SPECDEC__TUNE_PREFILL_SHARE 0.36 /* of a step in which sequences decode: time that prefilling others may add */
+#define SPECDEC__TUNE_BUDGET 0.0025      /* share of all time that a drafter may lose against plain steps */
+#define SPECDEC__TUNE_FIRST_CREDIT 0.8   /* a drafter's credit before its first step, in plain steps */
+#define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* lowest credit, in plain steps below 0, so that a drafter is asked again
+                                            soon */
+#define SPECDEC__TUNE_MOST_CREDIT 12.0   /* highest credit, in plain steps, so that old gains do not hide present
+                                            losses */
+#define SPECDEC__TUNE_REST_CREDIT 0.1 /* credit, in plain steps a step, that a resting drafter gets which expects twice
+                                         the rate */
+#define SPECDEC__TUNE_REST_ESTIMATE_STEPS 4       /* steps between two estimates of the rate of a drafter that rests */
+#define SPECDEC__TUNE_RANKS 8            /* ranks of children (1st, 2nd, ... most probable) whose acceptance is measured
+                                            separately */
+#define SPECDEC__TUNE_PROBABILITY_RANGES 10            /* ranges of a drafter's probability for a token whose acceptance
+                                                          is measured separately */
+#define SPECDEC__TUNE_DECAY 0.99         /* factor, at each step, of the weight of older observations of acceptance */
+#define SPECDEC__TUNE_DRIFT_SHARE 0.9   /* share of a change in the time of one step width that applies to the times of
+                                           all widths */
+#define SPECDEC__TUNE_NEXT_NODE_COST 0.03 /* assumed cost, in plain steps, of a node more than the widest measured step
+                                             has */
+#define SPECDEC__TUNE_CHEAP_LEVEL 0.05         /* a drafter whose level costs less than this, in plain steps, drafts at
+                                                  every step */
+#define SPECDEC__TUNE_CATCH_UP_TOKENS 8         /* a drafter that lacks more tokens of a sequence than this prefills
+                                                   them before it drafts */
+#define SPECDEC__TUNE_PAYBACK_STEPS 50   /* steps within which the prefilling that a drafter needs must pay */
+#define SPECDEC__TUNE_WAIT_SHARE 0.25    /* longest time, in plain steps, of a drafter without cost, or of a wait for a
+                                            drafter */
+#define SPECDEC__TUNE_PREFILL_SHARE 0.36 /* share by which prefilling prompts may lengthen a step in which sequences
+                                            decode */
 #define SPECDEC__TUNE_PREFILL_STEPS 32   /* steps with prefilling before one without, whose time is measured */
 #define SPECDEC__TUNE_SMALL_BYTES (8 << 20)  /* bytes of weights: smaller models are timed before the first step */
-#define SPECDEC__TUNE_TRIAL_SECONDS 0.004    /* seconds that timing them may take */
+#define SPECDEC__TUNE_TRIAL_SECONDS 0.004    /* seconds that timing small models may take */
 
 SPECDEC__STATIC_ASSERT(offers_have_ranks, SPECDEC__GROWN_CHILDREN <= SPECDEC__TUNE_RANKS);
 
 /* A running mean of measured times. */
 typedef struct specdec__tune_mean {
-    double seconds; /* 0: nothing was measured yet */
-    double seen;    /* number of measurements, up to 7: each later one has a weight of 1/7 */
+    double seconds; /* the mean, in seconds; 0: nothing was measured yet */
+    double seen;    /* number of measurements, up to 7: from then on each new one has a weight of 1/7 */
 } specdec__tune_mean;
 
-/* Measured costs and acceptance of a drafter, and its credit. */
+/* What was measured of a drafter: its costs, the acceptance of its draft tokens, and its credit. */
 typedef struct specdec__tune_drafter {
-    double cost;                /* estimate, in plain steps, of a level before one was timed; 0: none */
-    int ranks;                  /* children of a node that it may propose, at most */
+    double cost;                /* estimated cost of drafting a level, in plain steps, used until one is timed; 0:
+                                   drafting costs nothing */
+    int ranks;                  /* children of a node that the drafter may propose, at most */
     int certain;                /* 1: its draft tokens are always accepted */
-    int at_once;                /* 1: all levels together cost as much as one */
-    specdec__tune_mean level;   /* seconds of drafting a level */
-    specdec__tune_mean token_prefill; /* seconds of prefilling a token */
+    int at_once;                /* 1: drafting all levels together costs as much as drafting one */
+    specdec__tune_mean level;   /* measured seconds of drafting a level */
+    specdec__tune_mean token_prefill; /* measured seconds of prefilling a token */
     double credit;              /* seconds that the drafter may still lose against plain steps */
     int retry_steps;            /* steps until a drafter that does not pay is asked for one draft token again */
-    double offered[SPECDEC__TUNE_RANKS];  /* children of accepted nodes, by rank, the ranks before not being accepted */
-    double accepted[SPECDEC__TUNE_RANKS]; /* how many of these were accepted */
-    double share[SPECDEC__TUNE_BINS];     /* sums of the drafter's probabilities for children of accepted nodes */
-    double hits[SPECDEC__TUNE_BINS];      /* how many of these children were accepted */
+    double offered[SPECDEC__TUNE_RANKS];  /* by rank: children of accepted nodes that the drafter proposed, and whose
+                                             siblings of lower rank were not accepted */
+    double accepted[SPECDEC__TUNE_RANKS]; /* by rank: how many of these children were accepted */
+    double share[SPECDEC__TUNE_PROBABILITY_RANGES];     /* by range of probability: sum of the drafter's probabilities
+                                                           for children of accepted nodes */
+    double hits[SPECDEC__TUNE_PROBABILITY_RANGES];      /* by range of probability: how many of these children were
+                                                           accepted */
 } specdec__tune_drafter;
 
-/* The load: prompt tokens in steps in which other sequences decode, and what they cost. */
+/* What was measured of the load: the prompt tokens that are prefilled in steps in which other sequences decode. */
 typedef struct specdec__tune_load {
-    double row, key;     /* seconds that a prompt token adds, and each key that it attends to; 0: not measured */
-    double key_ratio;    /* key / row before both are measured, by the shape of the model */
-    double rows, keys;   /* prompt tokens in the current step, and the keys that they attend to together */
-    double seconds;      /* running mean of steps without a load, of `nodes` nodes */
-    int nodes;           /* of the last measured step without a load; 0: none */
+    double row, key;     /* seconds that a prompt token adds to a step, and seconds of each key that it attends to; 0:
+                            not measured */
+    double key_ratio;    /* key / row before both were measured, by the shape of the model */
+    double rows, keys;   /* prompt tokens in the current step; keys that all of them attend to together */
+    double seconds;      /* running mean seconds of a step without a load, with `nodes` nodes */
+    int nodes;           /* nodes of the last measured step without a load; 0: none was measured */
     int outlier;         /* 1: the last step without a load was unexpectedly slow and is unused; -1: fast; 0: used */
     int seen;            /* number of measurements of row and key, up to 4 */
-    int most_rows;       /* prompt tokens of a measured step, at most */
-    int steps;           /* steps with a load since the last one without */
+    int most_rows;       /* most prompt tokens that a measured step had */
+    int steps;           /* steps with a load since the last step without one */
 } specdec__tune_load;
 
-/* All measurements of an engine by which trees are chosen. */
+/* All measurements of an engine by which token trees are chosen. */
 typedef struct specdec__tune {
-    specdec__tune_load load;
-    int count;                                          /* of drafters */
-    int async;                                          /* first index of steps: 1: a drafter runs during steps */
-    specdec__tune_mean steps[2][SPECDEC__MAX_TREE + 1]; /* seconds of the target's steps, by async and by nodes */
-    specdec__tune_drafter drafters[SPECDEC__MAX_DRAFTERS];
+    specdec__tune_load load;                            /* cost of prompt tokens in steps that decode */
+    int count;                                          /* number of drafters */
+    int async;                                          /* index into `steps`: 1: a drafter drafts while the target runs
+                                                           a step; 0: none does */
+    specdec__tune_mean steps[2][SPECDEC__MAX_TREE_NODES + 1]; /* seconds of the target's steps, by async and by number
+                                                                 of nodes */
+    specdec__tune_drafter drafters[SPECDEC__MAX_DRAFTERS];  /* (count): what was measured of each drafter */
 } specdec__tune;
 
-/* Adds a drafter to the measurements. cost: estimate of a level, in plain steps; ranks: children that it may propose
-   behind a node (0: any number). */
+/* Adds a drafter to the measurements. cost: estimated cost of a level, in plain steps; ranks: children of a node that
+   it may propose, at most (0: any number). */
 static void specdec__tune_add_drafter(specdec__tune *tune, double cost, int ranks)
 {
     specdec__tune_drafter *t = &tune->drafters[tune->count++];
@@ -53018,15 +53224,16 @@ static void specdec__tune_add_drafter(specdec__tune *tune, double cost, int rank
         t->offered[i] = 4;
         t->accepted[i] = i ? 0.5 : 2.4;
     }
-    for (i = 0; i < SPECDEC__TUNE_BINS; i++) {
-        t->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
+    for (i = 0; i < SPECDEC__TUNE_PROBABILITY_RANGES; i++) {
+        t->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_PROBABILITY_RANGES;
         t->hits[i] = (cost > 0 ? 0.6 : 1) * t->share[i];
     }
     t->retry_steps = 16;
 }
 
-/* Adds a measured time to a mean: weights 1, 1/2, ... 1/7, then 1/7. A time above twice the mean counts as that. */
-static void specdec__tune_add_time(specdec__tune_mean *mean, double seconds)
+/* Adds a measured time to a running mean: its weight is 1, 1/2, ... 1/7, then 1/7. A time above twice the mean counts
+   as twice the mean. */
+static void specdec__tune_add_time_to_mean(specdec__tune_mean *mean, double seconds)
 {
     const double known = mean->seconds;
 
@@ -53036,21 +53243,22 @@ static void specdec__tune_add_time(specdec__tune_mean *mean, double seconds)
     mean->seconds = known + (seconds - known) / mean->seen;
 }
 
-/* Seconds of a plain step; before one was measured, estimated from the narrowest measured step; 0 if none was. */
+/* Returns the seconds of a plain step; before one was measured, an estimate from the narrowest measured step; 0 if none
+   was measured. */
 static double specdec__tune_plain_seconds(const specdec__tune *tune)
 {
     const specdec__tune_mean *step = tune->steps[tune->async];
     int n = 1;
 
-    while (n < SPECDEC__MAX_TREE && !(step[n].seconds > 0))
+    while (n < SPECDEC__MAX_TREE_NODES && !(step[n].seconds > 0))
         n++;
     return step[n].seconds / (1 + 0.1 * (n - 1));
 }
 
-/* Estimates times[1..most]: seconds of a target's step by its nodes. Measured widths have their means, widths between
-   two of them are interpolated; each node beyond the widest adds a tenth of a plain step, or the mean slope if that is
-   steeper. Up to twice a widest width that was measured often, a node adds SPECDEC__TUNE_NEXT_NODE_COST: at a higher
-   estimate wider steps would never be tried. times never falls. */
+/* Estimates times[1..most]: the seconds of a step of the target by its number of nodes (width). Measured widths have
+   their means, widths between two of them are interpolated. Each node beyond the widest measured width adds a tenth of
+   a plain step, or the mean slope if that is steeper. Up to twice a widest width that was measured often, a node adds
+   only SPECDEC__TUNE_NEXT_NODE_COST: at a higher estimate wider steps would never be tried. times never falls. */
 static void specdec__tune_estimate_times(const specdec__tune *tune, double *times, int most)
 {
     const specdec__tune_mean *step = tune->steps[tune->async];
@@ -53060,9 +53268,9 @@ static void specdec__tune_estimate_times(const specdec__tune *tune, double *time
     times[0] = 0;
     times[1] = specdec__tune_plain_seconds(tune);
     for (n = 2; n <= most; n++) {
-        for (next = specdec__max_int(next, n); next <= SPECDEC__MAX_TREE && !(step[next].seconds > 0); next++)
+        for (next = specdec__max_int(next, n); next <= SPECDEC__MAX_TREE_NODES && !(step[next].seconds > 0); next++)
             continue;
-        if (next <= SPECDEC__MAX_TREE) {
+        if (next <= SPECDEC__MAX_TREE_NODES) {
             times[n] = times[n - 1] + (step[next].seconds - times[n - 1]) / (next - n + 1);
         } else {
             slope = known > 1 ? (times[known] - times[1]) / (known - 1) : 0;
@@ -53076,8 +53284,9 @@ static void specdec__tune_estimate_times(const specdec__tune *tune, double *time
     }
 }
 
-/* Writes p[k]: the probability that a drafter's child of rank k + 1 is accepted and those of lower ranks are not. */
-static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
+/* Writes p[k]: the measured probability that a drafter's child of rank k + 1 is accepted and those of lower ranks are
+   not. */
+static void specdec__tune_acceptance_by_rank(const specdec__tune_drafter *t, double *p)
 {
     double left = 0.999;
     int i;
@@ -53088,25 +53297,27 @@ static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
     }
 }
 
-/* The index of the bin to which a draft token's share belongs. */
-SPECDEC__INLINE int specdec__tune_share_bin(float probability)
+/* Returns which range of probabilities a draft token belongs to, by the drafter's probability for it. */
+SPECDEC__INLINE int specdec__tune_probability_range(float probability)
 {
-    return specdec__max_int(0, specdec__min_int(SPECDEC__TUNE_BINS - 1, (int)(probability * SPECDEC__TUNE_BINS)));
+    return specdec__max_int(0, specdec__min_int(SPECDEC__TUNE_PROBABILITY_RANGES - 1,
+                                                (int)(probability * SPECDEC__TUNE_PROBABILITY_RANGES)));
 }
 
-/* The measured probability that a draft token is accepted once its parent is; share: the drafter's own estimate. */
+/* Returns the measured probability that a draft token is accepted once its parent is. share: the drafter's own
+   probability for it. */
 static double specdec__tune_share_probability(const specdec__tune_drafter *t, float share)
 {
-    int bin = specdec__tune_share_bin(share);
+    int bin = specdec__tune_probability_range(share);
     double p = (double)share * t->hits[bin] / t->share[bin];
 
     return t->certain ? 1 : p < 0.999 ? p : 0.999;
 }
 
-/* Sets frontier.probability, the probability that the path from the root is accepted, for all draft tokens from index
-   `from` on, by their shares. Tokens deeper than `deepest` levels get 0: they are not verified in this step. */
-static void specdec__tune_set_paths(const specdec__tune_drafter *t, const specdec__draft_tree *drafts,
-                                    specdec__draft_frontier *frontier, int from, int deepest)
+/* Computes frontier.probability, the probability that the path from the root is accepted, for all draft tokens from
+   index `from` on, by their shares. Tokens deeper than `deepest` levels get 0: they are not verified in this step. */
+static void specdec__tune_set_path_probabilities(const specdec__tune_drafter *t, const specdec__draft_tree *drafts,
+                                                 specdec__draft_frontier *frontier, int from, int deepest)
 {
     float *probability = frontier->probability;
     int i;
@@ -53117,17 +53328,17 @@ static void specdec__tune_set_paths(const specdec__tune_drafter *t, const specde
                     specdec__tune_share_probability(t, drafts->share[i]));
 }
 
-/* Counts which children of an accepted draft token (index `reached`) the target chose, verified or not. node: the child
-   that was accepted, in the merged tree, or -1; token: the target's choice. */
-static void specdec__tune_count_children(specdec__tune_drafter *t, const specdec__proposal *p, int reached, int node,
-                                         int32_t token)
+/* Counts which children of an accepted draft token (index `reached`) the target chose, verified or not. node: the
+   accepted child in the merged tree, or -1; token: the token that the target chose. */
+static void specdec__tune_count_accepted_children(specdec__tune_drafter *t, const specdec__proposal *p, int reached,
+                                                  int node, int32_t token)
 {
     int i, came = 0;
 
-    for (i = specdec__tree_child(&p->drafts.tree, reached, reached + 1); i < p->drafts.tree.n;
-         i = specdec__tree_child(&p->drafts.tree, reached, i + 1)) {
+    for (i = specdec__tree_next_child(&p->drafts.tree, reached, reached + 1); i < p->drafts.tree.n;
+         i = specdec__tree_next_child(&p->drafts.tree, reached, i + 1)) {
         int rank = specdec__min_int(p->drafts.tree.ranks[i], SPECDEC__TUNE_RANKS) - 1;
-        int hit = p->outcome.place[i] >= 0 ? p->outcome.place[i] == node : p->drafts.tokens[i] == token;
+        int hit = p->outcome.merged_node[i] >= 0 ? p->outcome.merged_node[i] == node : p->drafts.tokens[i] == token;
 
         if (p->drafts.tokens[i] < 0)
             continue;
@@ -53135,14 +53346,14 @@ static void specdec__tune_count_children(specdec__tune_drafter *t, const specdec
         t->accepted[rank] += hit && !came;
         came |= hit;
         if (p->frontier.shares) {
-            t->share[specdec__tune_share_bin(p->drafts.share[i])] += (double)p->drafts.share[i];
-            t->hits[specdec__tune_share_bin(p->drafts.share[i])] += hit;
+            t->share[specdec__tune_probability_range(p->drafts.share[i])] += (double)p->drafts.share[i];
+            t->hits[specdec__tune_probability_range(p->drafts.share[i])] += hit;
         }
     }
 }
 
-/* Multiplies seen[i] and accepted[i] by SPECDEC__TUNE_DECAY where seen[i] is above `enough`. */
-static void specdec__tune_decay_pairs(double *seen, double *accepted, int count, double enough)
+/* Multiplies the counts seen[i] and accepted[i] (count) by SPECDEC__TUNE_DECAY where seen[i] is above `enough`. */
+static void specdec__tune_decay_counts(double *seen, double *accepted, int count, double enough)
 {
     int i;
 
@@ -53153,34 +53364,35 @@ static void specdec__tune_decay_pairs(double *seen, double *accepted, int count,
         }
 }
 
-/* Reduces the weight of all observations of acceptance; called once a step. */
-static void specdec__tune_decay(specdec__tune *tune)
+/* Reduces the weight of all older observations of acceptance. It is called once a step. */
+static void specdec__tune_decay_acceptance(specdec__tune *tune)
 {
     int i;
 
     for (i = 0; i < tune->count; i++) {
         specdec__tune_drafter *t = &tune->drafters[i];
 
-        specdec__tune_decay_pairs(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
-        specdec__tune_decay_pairs(t->share, t->hits, SPECDEC__TUNE_BINS, 1);
+        specdec__tune_decay_counts(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
+        specdec__tune_decay_counts(t->share, t->hits, SPECDEC__TUNE_PROBABILITY_RANGES, 1);
     }
 }
 
-/* The limits and prices by which the tree of one sequence is chosen. */
-typedef struct specdec__plan {
-    double other_tokens;                 /* expected tokens of the other sequences in the step */
-    double plain_rate;                   /* tokens a second of the step with the root alone */
-    double rate;                         /* best rate that the drafters asked so far expect, at least plain_rate */
-    int most;                            /* nodes of the tree, the root included */
-    int fixed;                           /* 1: the configuration fixes the tree, whatever it costs */
-    double times[SPECDEC__MAX_TREE + 1]; /* seconds of the whole step, by the nodes of this tree */
-} specdec__plan;
+/* The limits and costs by which the token tree of one sequence is chosen in a step. */
+typedef struct specdec__tree_plan {
+    double other_tokens;                 /* expected tokens of the step's other sequences */
+    double plain_rate;                   /* tokens a second of the step if this sequence's tree is the root alone */
+    double rate;                         /* best tokens a second that the drafters asked so far expect, at least
+                                            plain_rate */
+    int most;                            /* nodes of the tree, the root included, at most */
+    int fixed;                           /* 1: the configuration fixes the tree, whatever it costs; 0: it does not */
+    double times[SPECDEC__MAX_TREE_NODES + 1]; /* seconds of the whole step, by the number of nodes of this tree */
+} specdec__tree_plan;
 
-/* The number of nodes, of at most `count`, with the highest expected tokens a second (*rate): the root and the most
-   probable draft tokens. worth (count): probabilities of acceptance, falling; drafting: seconds. 1: the root alone is
-   best. */
-static int specdec__tune_best_nodes(const specdec__plan *plan, const double *worth, int count, double drafting,
-                                    double *rate)
+/* Returns how many nodes, the root and the most probable draft tokens, at most `count`, give the most expected tokens a
+   second (*rate). worth (count): probabilities of acceptance, falling; drafting: seconds of drafting. 1: the root alone
+   is best. */
+static int specdec__tune_best_node_count(const specdec__tree_plan *plan, const double *worth, int count,
+                                         double drafting, double *rate)
 {
     const double *times = plan->times;
     double expected = 1 + plan->other_tokens;
@@ -53197,8 +53409,9 @@ static int specdec__tune_best_nodes(const specdec__plan *plan, const double *wor
     return best;
 }
 
-/* Inserts a value into worth (count, falling), of which the `most` largest values are kept. Returns the new count. */
-static int specdec__tune_insert_value(double *worth, int count, int most, double value)
+/* Inserts a value into the falling list worth (count), of which the `most` largest values are kept. Returns the new
+   count. */
+static int specdec__tune_insert_if_large(double *worth, int count, int most, double value)
 {
     int at = count < most ? count : most - 1;
 
@@ -53210,24 +53423,25 @@ static int specdec__tune_insert_value(double *worth, int count, int most, double
     return count < most ? count + 1 : count;
 }
 
-/* Seconds of drafting a level; before one was timed, an estimate from its cost. plain: seconds of a plain step. */
+/* Returns the seconds of drafting a level; before one was timed, an estimate from the drafter's cost. plain: seconds of
+   a plain step. */
 SPECDEC__INLINE double specdec__tune_level_seconds(const specdec__tune_drafter *t, double plain)
 {
     return !(t->cost > 0) ? 0 : t->level.seconds > 0 ? t->level.seconds : (0.02 + t->cost) * plain;
 }
 
-/* Starts an empty mean with an estimate, so that an outlier in the first measurement counts little. */
-static void specdec__tune_add_estimate(specdec__tune_mean *mean, double seconds)
+/* Sets an empty mean to an estimate, so that an outlier in the first measurement counts little. */
+static void specdec__tune_start_mean(specdec__tune_mean *mean, double seconds)
 {
     if (!(mean->seen > 0) && seconds > 0)
-        specdec__tune_add_time(mean, seconds);
+        specdec__tune_add_time_to_mean(mean, seconds);
 }
 
-/* Adds the seconds of drafting `levels` levels to a drafter's means. behind: tokens that it prefilled before; fresh: 1
-   if some of these are of the prompt. Returns the seconds that are not charged to the drafter: for prefilling the
-   prompt, or above twice the expected time, as other programs then had the processor. */
-static double specdec__tune_add_drafting(specdec__tune *tune, int drafter, int levels, int behind, int fresh,
-                                         double seconds)
+/* Adds the seconds of drafting `levels` levels to a drafter's means. behind: tokens that the drafter prefilled before;
+   fresh: 1 if some of these are of the prompt. Returns the seconds that are not charged to the drafter: those of
+   prefilling the prompt, or those above twice the expected time, as other programs then had the processor. */
+static double specdec__tune_add_drafting_time(specdec__tune *tune, int drafter, int levels, int behind, int fresh,
+                                              double seconds)
 {
     specdec__tune_drafter *t = &tune->drafters[drafter];
     const double plain = specdec__tune_plain_seconds(tune), level = specdec__tune_level_seconds(t, plain);
@@ -53238,35 +53452,36 @@ static double specdec__tune_add_drafting(specdec__tune *tune, int drafter, int l
     levels = t->at_once ? 1 : levels;
     if (t->cost > 0) {
         over = seconds - levels * level;
-        specdec__tune_add_estimate(&t->level, level);
+        specdec__tune_start_mean(&t->level, level);
         if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS && over >= 0) {
-            specdec__tune_add_estimate(&t->token_prefill, level / 10);
-            specdec__tune_add_time(&t->token_prefill, over / behind);
+            specdec__tune_start_mean(&t->token_prefill, level / 10);
+            specdec__tune_add_time_to_mean(&t->token_prefill, over / behind);
             return fresh ? over : 0;
         }
-        specdec__tune_add_time(&t->level, seconds / levels);
+        specdec__tune_add_time_to_mean(&t->level, seconds / levels);
         over = seconds - 2 * levels * t->level.seconds;
     }
     return over > 0 ? over : 0;
 }
 
 /* Starts the clock of a drafter that is asked for draft tokens. */
-static void specdec__tune_begin_drafting(specdec__draft_books *books) { books->begun = specdec__os_seconds(); }
+static void specdec__tune_start_draft_clock(specdec__draft_cost *cost) { cost->begun = specdec__os_seconds(); }
 
-/* Stops the clock of a drafter and adds its time; the other arguments are those of specdec__tune_add_drafting. levels
-   0: nothing was drafted. */
-static void specdec__tune_end_drafting(specdec__tune *tune, int drafter, specdec__draft_books *books, int levels,
-                                       int behind, int fresh)
+/* Stops the clock of a drafter and adds its seconds to its means. levels: levels that it drafted; 0: it drafted
+   nothing. behind, fresh: as for specdec__tune_add_drafting_time. */
+static void specdec__tune_stop_draft_clock(specdec__tune *tune, int drafter, specdec__draft_cost *cost, int levels,
+                                           int behind, int fresh)
 {
-    const double seconds = specdec__os_seconds() - books->begun;
+    const double seconds = specdec__os_seconds() - cost->begun;
 
-    books->seconds = seconds - specdec__tune_add_drafting(tune, drafter, levels, behind, fresh, seconds);
+    cost->seconds = seconds - specdec__tune_add_drafting_time(tune, drafter, levels, behind, fresh, seconds);
 }
 
-/* Multiplies the means of all widths by a power of `times`, the measured time of one width over its mean. Changes of a
-   width that was measured often mostly come from the machine and hold for all widths, so seldom measured ones stay
-   comparable. The factors of times and 1/times cancel out; otherwise noise would make unmeasured widths dearer. */
-static void specdec__tune_scale_widths(specdec__tune *tune, const specdec__tune_mean *step, double times)
+/* Multiplies the mean times of steps of all widths (numbers of nodes) by a power of `times`: the newly measured time of
+   one width over its mean, `step`. A change of a width that was measured often mostly comes from the machine and holds
+   for all widths, so seldom measured widths stay comparable. The factors of times and 1/times cancel out; otherwise
+   noise would make unmeasured widths dearer. */
+static void specdec__tune_scale_step_times(specdec__tune *tune, const specdec__tune_mean *step, double times)
 {
     const double own = (1 - SPECDEC__TUNE_DRIFT_SHARE * step->seen / 7) / 2;
     int i, k;
@@ -53274,20 +53489,20 @@ static void specdec__tune_scale_widths(specdec__tune *tune, const specdec__tune_
     times = times < 2 ? times : 2;
     times = (own + (1 - own) * times) / (1 - own + own * times);
     for (i = 0; i < 2; i++)
-        for (k = 1; k <= SPECDEC__MAX_TREE; k++)
+        for (k = 1; k <= SPECDEC__MAX_TREE_NODES; k++)
             tune->steps[i][k].seconds *= times;
 }
 
-/* Adds the time of a target step of `width` nodes. cold: 1 if a first step of a width may run on cold buffers: it then
-   counts as at most its estimate. */
-static void specdec__tune_add_step(specdec__tune *tune, int width, double seconds, int cold)
+/* Adds the seconds of a target's step of `width` nodes to the mean of that width. cold: 1 if the first step of a width
+   may run on cold buffers: then it counts as at most its estimate. */
+static void specdec__tune_add_step_time(specdec__tune *tune, int width, double seconds, int cold)
 {
     specdec__tune_mean *step = &tune->steps[tune->async][width];
-    double times[SPECDEC__MAX_TREE + 1];
+    double times[SPECDEC__MAX_TREE_NODES + 1];
     int i;
 
     if (step->seconds > 0) {
-        specdec__tune_scale_widths(tune, step, seconds / step->seconds);
+        specdec__tune_scale_step_times(tune, step, seconds / step->seconds);
     } else if (specdec__tune_plain_seconds(tune) > 0) {
         specdec__tune_estimate_times(tune, times, width);
         seconds = !cold || seconds < times[width] ? seconds : times[width];
@@ -53295,22 +53510,23 @@ static void specdec__tune_add_step(specdec__tune *tune, int width, double second
         for (i = 0; i < tune->count; i++)
             tune->drafters[i].credit = SPECDEC__TUNE_FIRST_CREDIT * seconds / (1 + 0.1 * (width - 1));
     }
-    specdec__tune_add_time(step, seconds);
+    specdec__tune_add_time_to_mean(step, seconds);
 }
 
-/* How much of prompts a step may prefill: tokens, until their costs reach the budget. */
+/* How much of prompts a step may still prefill: tokens, until their costs reach the budget. */
 typedef struct specdec__tune_prefill {
-    double budget;   /* left in this step: seconds, or tokens where row is 1 and key is 0 */
-    double row, key; /* cost of a token, and of each key that it attends to, in the budget's unit */
-    int most_tokens; /* left in this step */
+    double budget;   /* costs that are left in this step, in seconds; or in tokens, where row is 1 and key is 0 */
+    double row, key; /* cost of a token, and cost of each key that it attends to, in the budget's unit */
+    int most_tokens; /* prompt tokens that are left in this step, at most */
     int root;        /* 1: a prompt that is prefilled to its end needs one more token, for its root; 0: it does not */
 } specdec__tune_prefill;
 
-/* Seconds of a step of `nodes` nodes without a load: measured, or scaled from another width. */
+/* Returns the seconds of a step of `nodes` nodes without a load: measured, or scaled from a step with another number of
+   nodes. */
 static double specdec__tune_unloaded_seconds(const specdec__tune *tune, int nodes)
 {
     const specdec__tune_load *load = &tune->load;
-    double times[SPECDEC__MAX_TREE + 1];
+    double times[SPECDEC__MAX_TREE_NODES + 1];
 
     if (nodes == load->nodes)
         return load->seconds;
@@ -53318,9 +53534,10 @@ static double specdec__tune_unloaded_seconds(const specdec__tune *tune, int node
     return load->nodes ? load->seconds * times[nodes] / times[load->nodes] : times[nodes];
 }
 
-/* Adds the time of a step of `nodes` nodes without a load. A time that is off by a quarter is not used, but the next
-   step has no load, too: if that is off in the same direction, the machine has changed, and it counts by half. */
-static void specdec__tune_add_unloaded_step(specdec__tune *tune, int nodes, double seconds)
+/* Adds the seconds of a step of `nodes` nodes without a load. A time that is off by a quarter is not used, but the next
+   step has no load, either: if that is off in the same direction, the machine has changed, and its time counts by
+   half. */
+static void specdec__tune_add_unloaded_step_time(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
     const double known = load->nodes ? specdec__tune_unloaded_seconds(tune, nodes) : seconds;
@@ -53339,7 +53556,7 @@ static void specdec__tune_add_unloaded_step(specdec__tune *tune, int nodes, doub
     load->outlier = 0;
 }
 
-/* Writes the limits of prefilling in a step in which `roots` sequences decode to *slice: its time may grow by
+/* Writes the limits of prefilling in a step in which `roots` sequences decode to *slice: the step's time may grow by
    SPECDEC__TUNE_PREFILL_SHARE. One token before anything was measured, later up to twice the most tokens of a measured
    step. */
 static void specdec__tune_prefill_limits(specdec__tune *tune, int roots, specdec__tune_prefill *slice)
@@ -53359,7 +53576,8 @@ static void specdec__tune_prefill_limits(specdec__tune *tune, int roots, specdec
 
 /* Returns how many of `pending` prompt tokens, behind `keys` keys, are prefilled in this step; the limits shrink by
    them. The first call of a step gets at least one token, whatever it costs: otherwise a prompt might wait for ever. */
-static int specdec__tune_admit_tokens(specdec__tune_load *load, specdec__tune_prefill *slice, int pending, int keys)
+static int specdec__tune_admit_prompt_tokens(specdec__tune_load *load, specdec__tune_prefill *slice, int pending,
+                                             int keys)
 {
     int n = 0;
 
@@ -53376,16 +53594,16 @@ static int specdec__tune_admit_tokens(specdec__tune_load *load, specdec__tune_pr
     return n;
 }
 
-/* Expected seconds that the load adds to the current step. */
+/* Returns the expected seconds that the load, its prompt tokens, adds to the current step. */
 SPECDEC__INLINE double specdec__tune_load_seconds(const specdec__tune_load *load)
 {
     return load->rows * load->row + load->keys * load->key;
 }
 
-/* Adds the time of a step of `nodes` nodes with a load. The error of the expected time corrects load->row and
-   load->key, each by its part of that time: normalised least mean squares (Widrow and Hoff 1960). Errors above half of
-   that time are cut. */
-static void specdec__tune_add_loaded_step(specdec__tune *tune, int nodes, double seconds)
+/* Adds the seconds of a step of `nodes` nodes with a load to the measurements. The error of the expected time corrects
+   load->row and load->key, each by its part of that time: normalised least mean squares (Widrow and Hoff 1960). Errors
+   above half of that time are cut. */
+static void specdec__tune_add_loaded_step_time(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
     const double rows = load->rows * load->row, keys = load->keys * load->key, expected = rows + keys;
@@ -53407,13 +53625,13 @@ static void specdec__tune_add_loaded_step(specdec__tune *tune, int nodes, double
     load->most_rows = specdec__max_int(load->most_rows, (int)load->rows);
 }
 
-/* What a step cost, and which draft tokens it accepted. */
+/* What a step has cost, and which draft tokens it has accepted. */
 typedef struct specdec__tune_outcome {
     int nodes[SPECDEC__MAX_DRAFTERS];       /* verified draft tokens of each drafter */
-    int accepted[SPECDEC__MAX_DRAFTERS];    /* how many of these were accepted */
-    double drafting[SPECDEC__MAX_DRAFTERS]; /* seconds */
-    double seconds;                         /* of the target's step */
-    int base, sequences;                    /* nodes that are no draft tokens; sequences that decode */
+    int accepted[SPECDEC__MAX_DRAFTERS];    /* accepted draft tokens of each drafter */
+    double drafting[SPECDEC__MAX_DRAFTERS]; /* seconds of drafting of each drafter */
+    double seconds;                         /* seconds of the target's run */
+    int base, sequences;                    /* nodes of the run that are no draft tokens; sequences that decode */
 } specdec__tune_outcome;
 
 /* Updates each drafter's credit after a step: plus its budget, plus for each accepted draft token the time of a token
@@ -53423,7 +53641,7 @@ static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune
 {
     const double plain = specdec__tune_plain_seconds(tune), most = SPECDEC__TUNE_MOST_CREDIT * plain,
                  least = -SPECDEC__TUNE_LEAST_CREDIT * plain;
-    double times[SPECDEC__MAX_TREE + 1], usual, seconds;
+    double times[SPECDEC__MAX_TREE_NODES + 1], usual, seconds;
     int i, guesses = 0;
 
     for (i = 0; i < tune->count; i++)
@@ -53445,35 +53663,38 @@ static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune
     }
 }
 
-/* Whether a drafter has to rest, as its credit is below 0; then it gets some credit back. rate: tokens a second that it
-   expects; the higher it is, the more credit it gets. */
-static int specdec__tune_must_rest(specdec__tune *tune, int drafter, const specdec__plan *plan, double rate)
+/* Returns whether a drafter has to rest, as its credit is below 0; in that case it gets some credit back. rate: tokens
+   a second that the drafter expects; the higher it is, the more credit it gets back. */
+static int specdec__tune_drafter_must_rest(specdec__tune *tune, int drafter, const specdec__tree_plan *plan,
+                                           double rate)
 {
     const double once = specdec__tune_plain_seconds(tune);
     double *credit = &tune->drafters[drafter].credit;
 
     if (*credit >= 0 || tune->drafters[drafter].certain)
         return 0;
-    *credit += SPECDEC__TUNE_REST_STEPS * SPECDEC__TUNE_REST_CREDIT * once * (rate / plan->plain_rate - 1);
+    *credit += SPECDEC__TUNE_REST_ESTIMATE_STEPS * SPECDEC__TUNE_REST_CREDIT * once * (rate / plan->plain_rate - 1);
     return 1;
 }
 
-/* Whether a drafter rests, and its rate is not even estimated in this step, of a sequence of `count` tokens. */
-static int specdec__tune_skips_estimate(const specdec__tune *tune, int drafter, int count)
+/* Returns whether a drafter rests in this step without its rate being estimated. count: tokens of the sequence. */
+static int specdec__tune_drafter_skips_estimate(const specdec__tune *tune, int drafter, int count)
 {
-    return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain && count % SPECDEC__TUNE_REST_STEPS;
+    return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain &&
+           count % SPECDEC__TUNE_REST_ESTIMATE_STEPS;
 }
 
-/* Builds the tree of at most `levels` levels with the most tokens a second (*found) for a drafter; a chain for one that
-   proposes one child a node. level: seconds of drafting one. Returns 0 if the root alone is best. */
-static int specdec__tune_pick_tree(const specdec__tune_drafter *t, specdec_tree *tree, const specdec__plan *plan,
+/* Builds the tree of at most `levels` levels with the most tokens a second (*found) for a drafter; a chain for a
+   drafter that proposes one child a node. level: seconds of drafting a level. Returns 0 if the root alone is best, else
+   1. */
+static int specdec__tune_pick_tree(const specdec__tune_drafter *t, specdec_tree *tree, const specdec__tree_plan *plan,
                                    int levels, int grows, double level, double *found)
 {
     double p[SPECDEC__TUNE_RANKS], expected = 1 + plan->other_tokens, worth = 1;
     specdec__tree_step step;
     int n, best = 1;
 
-    specdec__tune_acceptance(t, p);
+    specdec__tune_acceptance_by_rank(t, p);
     step.times = plan->times;
     step.n = plan->most;
     step.levels = levels;
@@ -53492,30 +53713,30 @@ static int specdec__tune_pick_tree(const specdec__tune_drafter *t, specdec_tree 
     return !specdec_tree_chains(tree, 1, best - 1, NULL) && best > 1;
 }
 
-/* Builds the tree that a drafter is to fill (frontier.grows: to extend) in this step, after other drafters expected
-   plan->rate tokens a second. reading: seconds of prefilling that it needs before. A drafter that does not pay is asked
-   for one draft token every retry_steps steps, which costs about a hundredth of all time, and again at once when that
-   was accepted. Returns the best expected rate. */
-static double specdec__tune_shape_tree(specdec__tune_drafter *t, specdec__proposal *p, const specdec__plan *plan,
+/* Builds the tree that a drafter is to fill (frontier.grows: to extend) in this step, after other drafters that expect
+   plan->rate tokens a second. reading: seconds of prefilling that the drafter needs before. A drafter that does not pay
+   is asked for one draft token every retry_steps steps, which costs about a hundredth of all time, and again at once
+   when that token was accepted. Returns the best expected tokens a second. */
+static double specdec__tune_shape_tree(specdec__tune_drafter *t, specdec__proposal *p, const specdec__tree_plan *plan,
                                        double reading)
 {
     const double *times = plan->times, rate = plan->rate;
     double found = 0, level = specdec__tune_level_seconds(t, times[1]);
 
-    if (p->books.idle_steps % SPECDEC__TUNE_REST_STEPS == 0 &&
-        specdec__tune_pick_tree(t, &p->drafts.tree, plan, p->request.levels, p->frontier.grows,
-                                t->at_once ? level / p->request.levels : level, &found) &&
+    if (p->cost.idle_steps % SPECDEC__TUNE_REST_ESTIMATE_STEPS == 0 &&
+        specdec__tune_pick_tree(t, &p->drafts.tree, plan, p->request.max_levels, p->frontier.grows,
+                                t->at_once ? level / p->request.max_levels : level, &found) &&
         found > rate * 1.02 && reading <= SPECDEC__TUNE_PAYBACK_STEPS * times[1] * (found / rate - 1)) {
-        p->books.idle_steps = 0;
+        p->cost.idle_steps = 0;
         return found;
     }
     p->drafts.tree.n = 1;
-    if (++p->books.idle_steps < t->retry_steps || reading > t->credit)
+    if (++p->cost.idle_steps < t->retry_steps || reading > t->credit)
         return rate;
     specdec_tree_chains(&p->drafts.tree, 1, 1, NULL);
     found = (times[2] - times[1] + 3 * level) / times[1];
     t->retry_steps = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
-    p->books.idle_steps = 0;
+    p->cost.idle_steps = 0;
     return rate;
 }
 
@@ -53526,98 +53747,110 @@ SPECDEC__FOR_SPEED
  *     of its text, counters. What it decodes never depends on other sequences.
  * ================================================================================================================== */
 
-#define SPECDEC__TOKEN_TEXT_EXTRA 1024 /* bytes for a token's text beyond those of the vocabulary's longest token */
-#define SPECDEC__STREAM_MAX_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS) /* end tokens by settings, at most */
-#define SPECDEC__PENDING_TOKENS 8 /* decoded tokens not yet returned: a sequence with so many takes no part in steps */
+#define SPECDEC__TOKEN_TEXT_EXTRA 1024 /* bytes for a token's text, besides those of the vocabulary's longest token */
+/* end tokens that settings can name, at most */
+#define SPECDEC__STREAM_MAX_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
+#define SPECDEC__PENDING_TOKENS 8 /* decoded tokens not yet returned with which a sequence takes no part in steps */
 
 struct specdec__engine;
 
 /* A sequence: the tokens of a prompt and its answer, and all state that belongs to them. */
 struct specdec {
-    struct specdec__engine *engine; /* that it is a sequence of */
-    const specdec__model *model; /* the target */
-    int at;                      /* its index among the engine's sequences */
-    int open;                    /* 1: it is open; 0: the place is free */
-    int cancel;                  /* 1: specdec_cancel was called, and no call has ended by it yet */
-    int late;                    /* 1: specdec_cancel was called before the current call that prompts */
-    specdec_result failed;       /* error of a step made for another sequence: the next call returns it */
+    struct specdec__engine *engine; /* the engine that the sequence belongs to */
+    const specdec__model *model; /* the target's model */
+    int at;                      /* index of the sequence in the engine */
+    int open;                    /* 1: the sequence is open; 0: its entry in the table of sequences is free */
+    int cancel;                  /* 1: specdec_cancel was called, and no call has ended because of it yet */
+    int cancelled_before_prompt; /* 1: specdec_cancel was called before the current call, which appends a prompt */
+    specdec_result failed;       /* error of a step that was made for another sequence: the next call on this sequence
+                                    returns it */
 
-    int context;                 /* tokens, at most */
-    int room;                    /* of arrays with an item a token, in items: context + tree depth + 1 */
-    int32_t *tokens;             /* (2 * room): the sequence; behind it a prompt, or tokens that have slid out */
-    int count;                   /* tokens of the sequence */
-    int handed_out;              /* of these, prompted or returned by specdec_next or _step; the rest is pending */
-    int from_row;                /* 1: the answer's first token is chosen from the prompt's last row, without a step */
+    int context;                 /* tokens of the sequence, at most */
+    int room;                    /* items of arrays that have one for each token: context + tree depth + 1 */
+    int32_t *tokens;             /* (2 * room): the sequence's tokens; behind them those of a prompt, or tokens that
+                                    have slid out */
+    int count;                   /* number of the sequence's tokens */
+    int handed_out;              /* number of tokens that were prompted, or returned to the caller; the rest is
+                                    pending */
+    int from_row;                /* 1: the answer's first token is chosen from the logits of the prompt's last token,
+                                    without a step */
     int answer_from;             /* index of the answer's first token */
-    int slid;                    /* tokens of the answer that have slid out of the context */
-    struct {                     /* how the current call has made the sequence slide, in case that it is undone */
+    int slid;                    /* number of the answer's tokens that have slid out of the context */
+    struct {                     /* what a slide in the current call has changed, in case that it is undone */
         int count;               /* tokens that slid out in this call; 0: none */
         int answer_from, slid, placed; /* the sequence's values before that */
     } before;
-    int finished;                /* 1: the answer has ended */
-    int complete_at;             /* count at which the constraint allows nothing but an end; 0: not reached */
+    int finished;                /* 1: the answer has ended; 0: it goes on */
+    int complete_at;             /* number of tokens at which the constraint allows nothing but an end; 0: not
+                                    reached */
     int cancelled;               /* 1: the last call was cancelled */
 
-    unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room): bytes of a token, of a piece */
-    size_t text_room;            /* bytes of a token's text, at most */
+    unsigned char *token_text, *piece; /* (text room): bytes of a token; (2 * text room + stop room): bytes of a piece
+                                          of text */
+    size_t text_room;            /* bytes of the text of a token, at most */
     unsigned char *part_bytes;   /* (2 * text room + stop room): the piece of text that the splitter divides */
     int prompt_in_thought;       /* 1: the prompt ends within a thought of the model */
-    int parts;                   /* 1: the caller takes the answer in parts; 2: the splitter has all of it */
-    int in_call;                 /* 1: a call of a tool, which settings.calls constrains, is being decoded */
-    size_t freed;                /* bytes of piece that were held back for stop strings which settings have replaced */
+    int parts;                   /* 1: the caller takes the answer in parts; 2: the splitter has received all of it; 0:
+                                    neither */
+    int in_call;                 /* 1: a tool call is being decoded, which settings.calls constrains */
+    size_t released_bytes;       /* bytes of `piece` that were held back for stop strings which new settings have
+                                    replaced */
 
-    float *logprobs;             /* (room): log-probability of each token; 1: the token was prompted, not decoded */
-    specdec_candidate *best;     /* (room, best_count): the most probable tokens in place of each token */
-    int best_count;              /* config.logprobs */
-    float *surprise;             /* (room): mirostat's limit behind each token, in bits; 0: that of an answer's begin */
+    float *logprobs;             /* (room): log-probability of each token; 1: the token was prompted */
+    specdec_candidate *best;     /* (room, best_count): the most probable tokens in place of each token, with their
+                                    log-probabilities */
+    int best_count;              /* number of these for each token: config.logprobs */
+    float *surprise;             /* (room): mirostat's limit of surprise behind each token, in bits; 0: the limit at an
+                                    answer's begin */
 
     /* forks */
-    specdec *parent;             /* NULL: it is no child */
-    int fork_at;                 /* tokens of the parent at the fork */
-    int depth;                   /* how many forks lie between it and a sequence without a parent */
-    int forks;                   /* how often it has forked since its prompt */
-    int32_t *fork_places;        /* (placed): its count at its own latest forks; at the array's end (before.placed):
-                                    those before it slid */
-    int placed;
-    int forced_count;            /* 0: no fork is pending */
-    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count): the first tokens of a child that is to be forked */
+    specdec *parent;             /* the sequence that this one was forked from as a child; NULL: it is no child */
+    int fork_at;                 /* number of the parent's tokens at the fork */
+    int depth;                   /* number of forks between this sequence and one without a parent */
+    int forks;                   /* number of forks since the sequence's prompt */
+    int32_t *fork_places;        /* (placed): number of the sequence's tokens at each of its latest forks; at the
+                                    array's end (before.placed): those before it slid */
+    int placed;                  /* number of forks in fork_places */
+    int forced_count;            /* number of tokens in `forced`; 0: no fork is pending */
+    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count): the first tokens of the child that is to be forked */
 
     /* Large members come last, in all structures: x86 instructions encode offsets below 128 in a byte. */
-    specdec_error error;         /* of the sequence's last call that failed */
+    specdec_error error;         /* error of the sequence's last call that failed */
     specdec_splitter splitter;   /* divides the answer into parts, where `parts` is set */
     specdec__text_decoder stream; /* decodes the answer's tokens to text */
-    specdec__view view;          /* its keys and values in the target's cache */
-    specdec_settings settings;   /* its stop strings lie in stop_bytes */
+    specdec__view view;          /* the sequence's keys and values in the target's cache */
+    specdec_settings settings;   /* the sequence's settings, whose stop strings lie in stop_bytes */
     specdec__stop_scan stop;     /* searches the answer's text for stop strings, which lie in stop_bytes, too */
     unsigned char *stop_bytes;   /* (SPECDEC__STOP_COPY_BYTES): the stop strings of the settings */
-    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_MAX_ENDS): end tokens by settings */
-    int end_count;
-    specdec__constrained constrained; /* the constraint, and its state */
-    specdec_stats stats;
-    double prompted_at;          /* clock, seconds: the last call of a prompt; 0: the answer has tokens since */
+    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_MAX_ENDS): end tokens that the settings name */
+    int end_count;               /* number of these tokens */
+    specdec__constrained constrained; /* the sequence's constraint, and its state */
+    specdec_stats stats;              /* counts and times since the sequence was opened */
+    double prompted_at;          /* clock in seconds of the last call that appended a prompt; 0: the answer has tokens
+                                    since */
 
-    /* its part in the current step */
-    int prefill_count;           /* tokens that are prefilled */
-    int decodes;                 /* 1: a tree is verified behind these tokens; 0: the step only prefills */
-    int load_count;              /* prefilled tokens that count as the step's load (speculation/tune) */
-    int first;                   /* index of its first node in the step's run */
-    int row;                     /* index of its root's row among the run's rows of logits */
-    specdec__merged merged;      /* the tree that the step verifies */
-    int length;                  /* nodes of the accepted path, the root included */
-    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length): the root and the accepted nodes */
+    /* the sequence's part in the current step */
+    int prefill_count;           /* number of the sequence's tokens that the step prefills */
+    int decodes;                 /* 1: the step verifies a tree behind these tokens; 0: it only prefills them */
+    int load_count;              /* number of prefilled tokens that count as the step's load (speculation/tune) */
+    int first;                   /* index of the sequence's first node in the step's run */
+    int row;                     /* index of the root's row among the run's rows of logits */
+    specdec__merged_tree merged;      /* the token tree that the step verifies */
+    int length;                  /* number of nodes on the accepted path, the root included */
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1]; /* (length): nodes of the accepted path, the root first */
 };
 
 SPECDEC__FOR_SIZE
 
-/* How many fork places a sequence has room for, at most config.forks: one a token, before it slides and after that.
-   room: tokens. */
+/* Returns how many fork places a sequence has room for, at most config.forks: one for each token, before it slides and
+   after that. room: tokens. */
 static int specdec__stream_fork_limit(const specdec_config *c, int room)
 {
     return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
-/* Takes a sequence's arrays for room->length tokens from an arena. t: NULL where the arena only counts, as a sequence
-   is too large for the stack. */
+/* Takes the memory of a sequence's arrays, for room->length tokens, from an arena. t: NULL where the arena only counts
+   bytes, as a sequence is too large for the stack. */
 static void specdec__stream_lay_out_arrays(specdec *t, const specdec__context *target, const specdec_config *c,
                                            const specdec__kv_demand *room, specdec__arena *arena)
 {
@@ -53626,7 +53859,7 @@ static void specdec__stream_lay_out_arrays(specdec *t, const specdec__context *t
     const size_t text_room = (size_t)model->vocab.longest_bytes + SPECDEC__TOKEN_TEXT_EXTRA;
     const size_t noted = c->logprobs ? tokens : 0;
     specdec_candidate *best;
-    specdec__merged merged;
+    specdec__merged_tree merged;
     specdec_constraint_state *states;
     specdec__view view;
     int32_t *text, *ends, *places;
@@ -53641,7 +53874,7 @@ static void specdec__stream_lay_out_arrays(specdec *t, const specdec__context *t
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
     piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
     parts = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
-    specdec__draft_take_tree(&merged.tree, c->tree_size, arena);
+    specdec__draft_allocate_tree(&merged.tree, c->tree_size, arena);
     merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
     merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
     merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
@@ -53671,8 +53904,8 @@ static void specdec__stream_lay_out_arrays(specdec *t, const specdec__context *t
     t->constrained.state = states;
 }
 
-/* Checks a sequence's settings, except slide, log-probabilities and constraints. *stop becomes a scan for their stop
-   strings. */
+/* Checks a sequence's settings, except slide, log-probabilities and constraints. *stop becomes a scan of text for their
+   stop strings. */
 static specdec_result specdec__stream_check_settings(const specdec_settings *settings, specdec__stop_scan *stop,
                                                      specdec_error *error)
 {
@@ -53694,7 +53927,8 @@ static specdec_result specdec__stream_check_settings(const specdec_settings *set
     return specdec__sample_check_settings(&settings->sampling, error);
 }
 
-/* Checks settings.slide: fewer tokens than the context has, and at least two behind them, of which one slides out. */
+/* Checks settings.slide, the number of first tokens that stay when a sequence slides: it is less than the context,
+   which has at least two tokens more, of which one slides out. */
 static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
                                                   int context, specdec_error *error)
 {
@@ -53708,8 +53942,8 @@ static specdec_result specdec__stream_check_slide(const specdec__model *model, c
                          "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
 }
 
-/* How many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0:
-   neither. */
+/* Returns how many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0: no
+   log-probabilities are stored. */
 static int specdec__stream_logprob_count(const specdec *t)
 {
     const int wanted = t->settings.top_logprobs ? specdec__max_int(t->settings.top_logprobs, 0) : t->best_count;
@@ -53717,7 +53951,7 @@ static int specdec__stream_logprob_count(const specdec *t)
     return specdec__min_int(specdec__min_int(wanted, t->best_count), t->model->vocab_size);
 }
 
-/* Checks settings.top_logprobs; most: config.logprobs. */
+/* Checks settings.top_logprobs. most: its largest value, config.logprobs. */
 static specdec_result specdec__stream_check_logprobs(const specdec_settings *settings, int most, specdec_error *error)
 {
     if (settings->top_logprobs >= -1 && settings->top_logprobs <= most)
@@ -53726,7 +53960,7 @@ static specdec_result specdec__stream_check_logprobs(const specdec_settings *set
                          "%d", settings->top_logprobs, most);
 }
 
-/* Checks the constraints of settings; room: whether the engine has memory for constraints. */
+/* Checks the constraints of settings. room: 1: the engine has memory for constraints. */
 static specdec_result specdec__stream_check_constraint(const specdec_settings *settings, int room,
                                                        specdec_error *error)
 {
@@ -53742,14 +53976,15 @@ static specdec_result specdec__stream_check_constraint(const specdec_settings *s
     return SPECDEC_OK;
 }
 
-/* The constraint that settings give the next token: within a call of a tool settings.calls, else
+/* Returns the constraint that settings give a sequence's next token: within a tool call settings.calls, else
    settings.constraint. */
 SPECDEC__INLINE const specdec_constraint *specdec__stream_constraint(const specdec *t, const specdec_settings *settings)
 {
     return t->in_call ? settings->calls : settings->constraint;
 }
 
-/* The hash of the constraint that settings give the next token, specdec__stream_constraint; 0: they give none. */
+/* Returns the hash of the constraint that settings give a sequence's next token, specdec__stream_constraint; 0: they
+   give none. */
 SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const specdec_settings *settings)
 {
     const specdec_constraint *wanted = specdec__stream_constraint(t, settings);
@@ -53757,20 +53992,20 @@ SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const
     return SPECDEC__CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
 }
 
-/* Whether settings give a sequence's next token the constraint that the sequence has now. */
+/* Returns whether settings give a sequence's next token the constraint that the sequence has now. */
 static int specdec__stream_same_constraint(const specdec *t, const specdec_settings *settings)
 {
     return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
            specdec__stream_constraint_hash(t, settings) == t->constrained.hash;
 }
 
-/* The state of a sequence's constraint; NULL: the sequence has no constraint. */
-static specdec__constrained *specdec__stream_constrained(specdec *t)
+/* Returns the state of a sequence's constraint; NULL: the sequence has no constraint. */
+static specdec__constrained *specdec__stream_get_constrained(specdec *t)
 {
     return specdec__constrained_is_limited(&t->constrained) ? &t->constrained : NULL;
 }
 
-/* Sets the constraint of a sequence. A new one begins with the next token that is returned. */
+/* Sets the constraint of a sequence from settings. A new constraint begins with the next token that is returned. */
 static void specdec__stream_set_constraint(specdec *t, const specdec_settings *settings)
 {
     specdec__constrained *c = &t->constrained;
@@ -53792,7 +54027,8 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
 
 /* Copies the stop strings of a scan to stop_bytes[SPECDEC__STOP_COPY_BYTES], and points scan and settings to the
    copies. */
-static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
+static void specdec__stream_copy_stop_strings(specdec_settings *settings, specdec__stop_scan *stop,
+                                              unsigned char *stop_bytes)
 {
     int i;
 
@@ -53801,7 +54037,7 @@ static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop
         settings->stop[i] = i < stop->count ? (const char *)stop->strings[i].data : NULL;
 }
 
-/* The control token whose text is `spelled`; -1: the vocabulary has none. */
+/* Returns the control token whose text is `spelled`; -1: the vocabulary has none. */
 static int32_t specdec__stream_find_control_token(const specdec__vocab *v, specdec__bytes spelled)
 {
     uint32_t i;
@@ -53814,14 +54050,14 @@ static int32_t specdec__stream_find_control_token(const specdec__vocab *v, specd
     return -1;
 }
 
-/* Sets the settings of a sequence, which were checked. stop: the scan for their stop strings. */
+/* Sets the settings of a sequence, which were checked. stop: the scan of text for their stop strings. */
 static void specdec__stream_set_settings(specdec *t, const specdec_settings *settings, specdec__stop_scan *stop)
 {
     int i;
 
     specdec__stream_set_constraint(t, settings);
     t->settings = *settings;
-    specdec__stream_copy_stops(&t->settings, stop, t->stop_bytes);
+    specdec__stream_copy_stop_strings(&t->settings, stop, t->stop_bytes);
     t->end_count = 0;
     for (i = 0; i < settings->end_token_count; i++)
         t->ends[t->end_count++] = settings->end_tokens[i];
@@ -53830,7 +54066,7 @@ static void specdec__stream_set_settings(specdec *t, const specdec_settings *set
     t->constrained.end_count = t->end_count;
 }
 
-/* Whether a token ends the sequence's answer: it is an end token of the settings or of the vocabulary. */
+/* Returns whether a token ends the sequence's answer: it is an end token of the settings or of the vocabulary. */
 static int specdec__stream_is_end(const specdec *t, int32_t token)
 {
     int i;
@@ -53841,19 +54077,19 @@ static int specdec__stream_is_end(const specdec *t, int32_t token)
     return specdec__vocab_is_end_token(&t->model->vocab, token);
 }
 
-/* How many tokens the sequence's answer has, pending ones and those that have slid out included. */
+/* Returns how many tokens the sequence's answer has, pending ones and those that have slid out included. */
 SPECDEC__INLINE int specdec__stream_answer_length(const specdec *t)
 {
     return t->slid + t->count - t->answer_from;
 }
 
-/* Whether sampling by these settings depends on where the answer began. */
-static int specdec__stream_depends_on_begin(const specdec_settings *settings)
+/* Returns whether sampling by these settings depends on where the answer began. */
+static int specdec__stream_sampling_depends_on_begin(const specdec_settings *settings)
 {
     return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
 }
 
-/* Whether two settings choose the same tokens from the same logits: 1, or 0: they may choose others, as where biases or
+/* Returns 1 if two settings choose the same tokens from the same logits; 0: they may choose others, as where biases or
    end tokens may differ. */
 static int specdec__stream_samples_alike(const specdec_settings *a, const specdec_settings *b)
 {
@@ -53861,20 +54097,21 @@ static int specdec__stream_samples_alike(const specdec_settings *a, const specde
            !a->ignore_end == !b->ignore_end && memcmp(&a->sampling, &b->sampling, sizeof a->sampling) == 0;
 }
 
-/* Replaces the scan for stop strings. Bytes held[count], which the former scan held back, are scanned again; those that
-   the new scan does not hold back lie at the front of t->piece, for specdec_next. */
-static void specdec__stream_rescan_held(specdec *t, specdec__stop_scan *stop, const unsigned char *held, size_t count)
+/* Replaces the scan of a sequence's text for stop strings. Bytes held[count], which the former scan held back, are
+   scanned again; those that the new scan does not hold back lie at the front of t->piece, for specdec_next. */
+static void specdec__stream_rescan_held_bytes(specdec *t, specdec__stop_scan *stop, const unsigned char *held,
+                                              size_t count)
 {
     size_t freed;
 
     stop->stopped = t->stop.stopped;
     stop->taken_bytes = t->stop.taken_bytes;
     t->stop = *stop;
-    specdec__stop_push_bytes(&t->stop, held, count, t->piece + t->freed, 2 * t->text_room, &freed, NULL);
-    t->freed += freed;
+    specdec__stop_push_bytes(&t->stop, held, count, t->piece + t->released_bytes, 2 * t->text_room, &freed, NULL);
+    t->released_bytes += freed;
 }
 
-/* Begins an answer behind the tokens that were returned. */
+/* Begins a sequence's answer behind the tokens that were returned. */
 static void specdec__stream_begin_answer(specdec *t)
 {
     t->answer_from = t->handed_out;
@@ -53889,12 +54126,13 @@ static void specdec__stream_begin_answer(specdec *t)
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
     t->stop.held = t->stop.taken_bytes = 0;
-    t->freed = 0;
+    t->released_bytes = 0;
     specdec__text_decoder_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
-                                t->settings.show_special);
+                               t->settings.show_special);
 }
 
-/* Why the answer ends with the first `count` tokens of the sequence; SPECDEC_STOP_NONE: it does not end there. */
+/* Returns why the answer ends with the first `count` tokens of the sequence; SPECDEC_STOP_NONE: it does not end
+   there. */
 static specdec_stop specdec__stream_end_reason(const specdec *t, int count)
 {
     const int limit = t->settings.max_tokens, length = t->slid + count - t->answer_from;
@@ -53910,8 +54148,8 @@ static specdec_stop specdec__stream_end_reason(const specdec *t, int count)
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
 }
 
-/* Decodes a token of the answer to t->token_text (*more bytes). Control tokens are spelled where settings say so, and
-   where the splitter of parts needs them. */
+/* Decodes a token of the answer to its text in t->token_text, *more bytes. Control tokens are spelled where settings
+   say so, and where the splitter of parts needs them. */
 static specdec_result specdec__stream_decode_token(const specdec *t, specdec__text_decoder *stream, int32_t token,
                                                    size_t *more, specdec_error *error)
 {
@@ -53981,7 +54219,7 @@ static specdec_result specdec__stream_check_prompt(specdec *t, int keep, const i
     return SPECDEC_OK;
 }
 
-/* How many tokens of a sequence and of tokens[most] agree, from the first one on. */
+/* Returns how many tokens of a sequence and of tokens[most] agree, from the first one on. */
 static int specdec__stream_common_tokens(const specdec *t, const int32_t *tokens, int most)
 {
     int i = 0;
@@ -53998,76 +54236,86 @@ SPECDEC__FOR_SPEED
  *     other machines.
  * ================================================================================================================== */
 
-#define SPECDEC__AHEAD_RUN_NODES 4         /* draft tokens that one draft run extends, at most */
-#define SPECDEC__AHEAD_CUTOFF 0.02f        /* first cutoff: a draft token whose path is less probable is not extended */
-#define SPECDEC__AHEAD_CUTOFF_GROWTH 1.1f  /* factor of the cutoff after each draft run of a step */
-#define SPECDEC__AHEAD_CUTOFF_DECAY 0.8f   /* factor of the cutoff after a step that kept no draft token */
-#define SPECDEC__AHEAD_CUTOFF_LEAST 0.002f /* lowest cutoff */
-#define SPECDEC__AHEAD_TRIAL_SHARE 0.01    /* a trial of a mode ends when it has lost or saved this share of the time
-                                              that the other mode took before it */
-#define SPECDEC__AHEAD_TRIAL_STEPS 256     /* steps before the first trial of the other mode */
-#define SPECDEC__AHEAD_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time is never asynchronous */
-#define SPECDEC__AHEAD_TRIAL_STEPS_MOST 2048 /* steps between two trials, at most */
+#define SPECDEC__ASYNC_RUN_NODES 4         /* draft tokens that a draft run extends, at most */
+#define SPECDEC__ASYNC_CUTOFF 0.02f        /* first cutoff: draft tokens whose paths are less probable are not
+                                              extended */
+#define SPECDEC__ASYNC_CUTOFF_GROWTH 1.1f  /* factor by which the cutoff rises after each draft run of a step */
+#define SPECDEC__ASYNC_CUTOFF_DECAY 0.8f   /* factor by which the cutoff falls after a step that kept no draft token */
+#define SPECDEC__ASYNC_CUTOFF_LEAST 0.002f /* lowest cutoff */
+#define SPECDEC__ASYNC_TRIAL_SHARE 0.01    /* share of the other mode's time that a trial of a mode may lose or save */
+#define SPECDEC__ASYNC_TRIAL_STEPS 256     /* steps before the first trial of the other mode of drafting */
+#define SPECDEC__ASYNC_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time than this is never
+                                              asynchronous */
+#define SPECDEC__ASYNC_TRIAL_STEPS_MOST 2048 /* steps between two trials of a mode, at most */
 
-/* Time and tokens of all steps made in one mode: synchronous, or asynchronous. */
-typedef struct specdec__ahead_mode {
-    double seconds;  /* of all these steps */
-    double drafting; /* of these, seconds in which the target waited for drafts */
-    double tokens;   /* of all these steps: the mean of decoded and expected ones, which varies less than either */
-} specdec__ahead_mode;
+/* Time and tokens of all steps with one mode of drafting: synchronous, or asynchronous. */
+typedef struct specdec__async_mode {
+    double seconds;  /* seconds of all these steps */
+    double drafting; /* seconds in which the target waited for drafts in these steps */
+    double tokens;   /* tokens of all these steps: the mean of decoded and expected tokens, which varies less than
+                        either */
+} specdec__async_mode;
 
-/* A draft run of the lane, which the caller's thread may look at while it runs. */
-typedef struct specdec__draft_flight {
-    int32_t chosen[SPECDEC__AHEAD_RUN_NODES]; /* (count): the draft tokens that it extends */
-    int count;
-    int nodes;                                /* of the draft tree when the run began */
-    double begun;                             /* clock, seconds: when the run began */
-} specdec__draft_flight;
+/* A draft run of the drafter's lane, which the caller's thread may look at while it runs. */
+typedef struct specdec__draft_run {
+    int32_t chosen[SPECDEC__ASYNC_RUN_NODES]; /* (count): the draft tokens that the run extends */
+    int count;  /* number of these draft tokens */
+    int nodes;                                /* nodes of the draft tree when the run began */
+    double begun;                             /* clock in seconds when the run began */
+} specdec__draft_run;
 
-/* A drafter that drafts while the target verifies: PipeInfer (Butler et al. 2024, arXiv 2407.11798). */
-typedef struct specdec__ahead {
-    specdec__lane lane;        /* the threads that draft while the others verify */
-    specdec__drafter *drafter; /* that drafts on the lane; NULL: none does */
-    int threads;               /* of the lane; the target has the others */
+/* The state of a drafter that drafts while the target verifies: PipeInfer (Butler et al. 2024, arXiv 2407.11798). */
+typedef struct specdec__async_drafting {
+    specdec__lane lane;        /* the threads that draft while the other threads verify */
+    specdec__drafter *drafter; /* the drafter that drafts on the lane; NULL: none does */
+    int threads;               /* number of threads of the lane; the target has the others */
     int active;                /* 1: the lane drafts during the current step */
-    specdec *sequence;         /* that the lane drafts for */
-    int32_t *tokens;           /* (context + levels): the lane's copy of the sequence's tokens; `copied` are valid */
-    int copied;                /* first tokens of the sequence that `tokens` has */
-    specdec__proposal p;       /* the lane's copy of the sequence's proposal */
-    specdec__tune_drafter acceptance; /* the lane's copy of what was measured of the drafter */
-    int levels;                /* limit: levels of the draft tree */
-    int nodes, width;          /* limits: draft tokens that are extended in all, and in one draft run */
-    float cutoff, first_cutoff; /* least path probability of an extended draft token: now, and at a step's begin */
-    int flight_count;          /* draft runs begun in the current step; the last one is flights[flight_count % 2] */
-    specdec__draft_flight flights[2];
-    int prefills;              /* 1: the lane prefills the sequence, which may take several steps */
-    specdec__tune_mean run_time; /* seconds of a draft run of the lane */
-    double usual_seconds;      /* run_time when the step began */
-    specdec_result result;     /* of the lane's job */
-    specdec_error error;       /* of the lane's job */
-    /* choice of the faster mode */
-    specdec__ahead_mode modes[2]; /* measurements of synchronous steps, and of asynchronous ones */
-    double slowdown;           /* time of a target's step while the lane drafts over its time alone; 0: not measured */
-    double overlap_pace;       /* levels that the lane drafts while all threads would draft one */
-    int mode;                  /* of the current steps: 0: synchronous; 1: asynchronous */
-    int trial;                 /* 1: this mode is tried, to be compared with the other one */
-    int steps_left, steps_between; /* steps until the next choice of a mode, and from the last one to that */
+    specdec *sequence;         /* the sequence that the lane drafts for */
+    int32_t *tokens;           /* (context + levels): the lane's copy of the sequence's tokens, of which the first
+                                  `copied` are valid */
+    int copied;                /* number of the sequence's tokens that are copied */
+    specdec__proposal proposal; /* the lane's copy of the sequence's proposal */
+    specdec__tune_drafter acceptance; /* the lane's copy of the measured acceptance of the drafter */
+    int levels;                /* levels of the draft tree, at most */
+    int nodes, width;          /* draft tokens that are extended in a step, and in one draft run, at most */
+    float cutoff, first_cutoff; /* draft tokens of lower path probability are not extended: now, and at the begin of a
+                                   step */
+    int draft_run_count;          /* number of draft runs begun in the current step; the last one is
+                                     draft_runs[draft_run_count % 2] */
+    specdec__draft_run draft_runs[2];  /* the two newest draft runs */
+    int prefills;              /* 1: the lane prefills the sequence for the drafter, which may take several steps */
+    specdec__tune_mean run_time; /* mean seconds of a draft run of the lane */
+    double usual_seconds;      /* mean seconds of a draft run when the step began */
+    specdec_result result;     /* result of what the lane executes */
+    specdec_error error;       /* error of what the lane executes */
+    /* choice of the faster mode of drafting, synchronous or asynchronous */
+    specdec__async_mode modes[2]; /* measurements of synchronous steps, and of asynchronous ones */
+    double slowdown;           /* time of a step of the target while the lane drafts, over its time alone; 0: not
+                                  measured */
+    double overlap_pace;       /* levels that the lane drafts in the time in which all threads would draft one */
+    int mode;                  /* mode of the current steps: 0: synchronous; 1: asynchronous */
+    int trial;                 /* 1: the current mode is tried, to be compared with the other one */
+    int steps_left, steps_between; /* steps until the next choice of a mode; steps from the last choice to the next
+                                      one */
     int probe;                 /* 1: the current step measures slowdown and overlap_pace */
-    int times_estimated;       /* 1: times of asynchronous steps were measured, or estimated by slowdown */
-} specdec__ahead;
+    int times_estimated;       /* 1: times of asynchronous steps were measured, or estimated by slowdown; 0: they were
+                                  not */
+} specdec__async_drafting;
 
-#define SPECDEC__PIPE_RUNS 16     /* runs that were sent and have not returned, at most */
+#define SPECDEC__PIPE_RUNS 16     /* pipelined runs that were sent and have not returned, at most */
 #define SPECDEC__PIPE_NODES 8     /* nodes of a pipelined run, at most */
-#define SPECDEC__PIPE_KEPT_NODES (SPECDEC__PIPE_RUNS * SPECDEC__PIPE_NODES) /* nodes that are not cancelled, at most */
-#define SPECDEC__PIPE_CUTOFF 0.01f /* a draft token whose path is less probable is not sent */
+/* nodes of all pipelined runs that are not cancelled, at most */
+#define SPECDEC__PIPE_KEPT_NODES (SPECDEC__PIPE_RUNS * SPECDEC__PIPE_NODES)
+#define SPECDEC__PIPE_CUTOFF 0.01f /* draft tokens whose paths are less probable are not sent to the target */
 #define SPECDEC__PIPE_WAIT_SHARE 0.5 /* a run is sent later, to wait for the oldest run, by at most this share of the
                                         time between two runs */
 
-/* Kinds of orders: run nodes, commit the keys of accepted nodes, drop all nodes. */
+/* Kinds of orders to the target's stages: run nodes, commit the keys of accepted nodes, drop all nodes. */
 enum { SPECDEC__ORDER_RUN, SPECDEC__ORDER_KEEP, SPECDEC__ORDER_DROP };
 
-/* A command to the target's stages. All stages obey all orders in the same sequence, so an order finds the keys of
-   every run that was sent before it. Nodes behind the committed tokens are numbered from 0 in the order of sending. */
+/* An order: a command to the stages of a pipelined target. All stages obey all orders in the same sequence, so an order
+   finds the keys of every run that was sent before it. Nodes behind the committed tokens are numbered from 0 in the
+   order of sending. */
 typedef struct specdec__order {
     int kind;   /* SPECDEC__ORDER_... */
     int first;  /* how many nodes have numbers before this order; RUN: its nodes get the next ones */
@@ -54078,17 +54326,17 @@ typedef struct specdec__order {
     int path[SPECDEC__PIPE_NODES + SPECDEC__PIPE_KEPT_NODES]; /* KEEP: (n + stay): accepted nodes, then others */
 } specdec__order;
 
-/* A stage of the target: a stretch of its layers, on this machine or on another one. */
+/* A stage of a pipelined target: some of its layers, one after the other, on this machine or on another one. */
 typedef struct specdec__stage {
-    specdec__context *context; /* cache and buffers of these layers */
-    specdec__view *view;       /* of the sequence whose runs these are */
+    specdec__context *context; /* cache of keys and values of these layers, and buffers */
+    specdec__view *view;       /* slots of the cache of the sequence whose runs the stage makes */
     int failed; /* 1: the cache had no room for a run; later runs are not made until an order has dropped all nodes */
 } specdec__stage;
 
 struct specdec__pipe;
 
-/* Bits of a lane's state: its oldest run has returned; its first stage is free for a run; all orders are obeyed; draft
-   tokens have arrived from another rank. */
+/* Bits of the state of a pipelined lane: its oldest run has returned; its first stage is free for a run; all orders are
+   obeyed; draft tokens have arrived from another rank. */
 enum {
     SPECDEC__PIPE_RETURNED = 1,
     SPECDEC__PIPE_FREE = 2,
@@ -54096,170 +54344,182 @@ enum {
     SPECDEC__PIPE_DRAFTED = 8
 };
 
-/* The functions of a lane of pipelined runs: threads of this machine, or other ranks, execute them. */
+/* The functions of a pipelined lane. Threads of this machine, or other ranks, execute its runs. */
 typedef struct specdec__pipe_kind {
     /* Sends an order, of which the lane takes a copy. */
-    void (*submit)(struct specdec__pipe *pipe, const specdec__order *order);
+    void (*submit_order)(struct specdec__pipe *pipe, const specdec__order *order);
     /* Returns the lane's state. Waits until a bit of `until` is set, or the clock shows pipe->wake_at. until 0: does
        not wait. */
-    int (*wait)(struct specdec__pipe *pipe, int until);
+    int (*wait_for_state)(struct specdec__pipe *pipe, int until);
     /* Takes the oldest run, which has returned: its rows lie in the target's context. A cancelled run has no rows. */
-    specdec_result (*take)(struct specdec__pipe *pipe, specdec_error *error);
+    specdec_result (*take_run)(struct specdec__pipe *pipe, specdec_error *error);
     /* Cancels run number `at`, 0 being the oldest. The run still passes all stages, but they do not compute it. */
-    void (*cancel)(struct specdec__pipe *pipe, int at);
+    void (*cancel_run)(struct specdec__pipe *pipe, int at);
 } specdec__pipe_kind;
 
-/* A run that was sent and has not been taken. */
+/* A pipelined run that was sent and has not been taken. */
 typedef struct specdec__pipe_run {
-    int n;           /* nodes that were sent in the run */
+    int n;           /* number of nodes that were sent in the run */
     int first, left; /* numbers [first, first + left): its nodes that can still be accepted */
-    int row[SPECDEC__PIPE_NODES]; /* (left): the rows of these nodes in the run */
-    int root;        /* 1: its first node is the last token of the sequence, not a draft token */
-    int cancelled;   /* 1: its stages were told not to compute it */
-    double sent;     /* clock, seconds: when it was sent */
+    int row[SPECDEC__PIPE_NODES]; /* (left): the row of each of these nodes in the run */
+    int root;        /* 1: the run's first node is the last token of the sequence; 0: it is a draft token */
+    int cancelled;   /* 1: the stages were told not to compute the run */
+    double sent;     /* clock in seconds when the run was sent */
 } specdec__pipe_run;
 
 /* The lane of a target that begins a run before earlier runs have returned, as a pipeline of stages can. Nodes of a run
    may descend from nodes of earlier runs that are not verified yet: PipeInfer (Butler et al. 2024). */
 typedef struct specdec__pipe {
-    const specdec__pipe_kind *kind; /* its functions */
-    int depth;      /* runs between sending and taking, at most */
+    const specdec__pipe_kind *kind; /* the lane's functions */
+    int depth;      /* pipelined runs between sending and taking, at most */
     specdec__tune stages; /* seconds of a run in the slowest stage, by the run's nodes */
-    double stage_seconds; /* of the run taken last, in the slowest stage; 0: not measured */
-    double least_probability; /* of one more node of the next run, for the node to pay */
+    double stage_seconds; /* seconds of the run taken last in the slowest stage; 0: not measured */
+    double least_probability; /* path probability that one more node of the next run must have, for the node to pay */
     int32_t *node;  /* (capacity of a proposal): the number of each draft token that was sent as a node; -1: not sent */
-    specdec *sequence; /* whose runs these are; the lane changes its view. NULL: no run is on its way */
-    int nodes;      /* nodes behind the committed tokens that have numbers */
-    int no_room;    /* 1: the cache had no room for the run sent last; only DROP may follow */
-    int count;      /* of runs that were sent and not taken */
-    specdec__pipe_run runs[SPECDEC__PIPE_RUNS]; /* (count): these runs, the oldest first */
-    specdec__tune_mean round_trip, draft; /* seconds from sending a run to taking it; of a draft run */
-    specdec__tune_mean trip_ratio; /* round trip over the run's time in the slowest stage */
-    double free_at; /* clock, seconds: when the first stage is expected to be free; 0: not known */
-    double wake_at; /* clock, seconds: when `wait` returns at the latest; 0: no limit */
-    double idle_since; /* clock, seconds: since when the first stage has been free for a run; 0: it is not free */
+    specdec *sequence; /* the sequence whose runs these are; the lane changes its view. NULL: no run is on its way */
+    int nodes;      /* number of nodes behind the committed tokens that have numbers */
+    int no_room;    /* 1: the cache had no room for the run sent last; only an order DROP may follow */
+    int count;      /* number of runs that were sent and not taken */
+    specdec__pipe_run runs[SPECDEC__PIPE_RUNS]; /* (count): the runs that were sent and not taken, the oldest first */
+    specdec__tune_mean round_trip, draft; /* mean seconds from sending a run to taking it; mean seconds of a draft
+                                             run */
+    specdec__tune_mean trip_ratio; /* mean of a run's round trip over its time in the slowest stage */
+    double free_at; /* clock in seconds when the first stage is expected to be free; 0: unknown */
+    double wake_at; /* clock in seconds when `wait_for_state` returns at the latest; 0: no limit */
+    double idle_since; /* clock in seconds since when the first stage has been free for a run; 0: it is not free */
 } specdec__pipe;
 
-/* Actions of a step. */
+/* Actions of a step of the engine: draft trees, send a run, take a run that has returned, end the step, wait. */
 enum { SPECDEC__STEP_DRAFT, SPECDEC__STEP_SEND, SPECDEC__STEP_TAKE, SPECDEC__STEP_END, SPECDEC__STEP_WAIT };
 
-/* The current step: it drafts, sends runs to the target's lane and verifies the runs that return. */
+/* The current step of the engine: it drafts, sends runs to the target's lane and verifies the runs that return. */
 typedef struct specdec__step {
-    int several;    /* 1: several runs of one sequence are on their way; 0: the trees of all members are one run */
-    int act;        /* one run: the action done last, SPECDEC__STEP_... */
-    double start;   /* clock, seconds: when the step began */
-    specdec_result result; /* of its last action */
-    /* one run */
-    int nodes;      /* of the run, prompt tokens included */
-    double drafted; /* clock, seconds: when the trees were complete */
-    double promise; /* expected tokens of the first member's tree; 0: not computed */
-    specdec_error error; /* of the run */
-    /* several runs */
+    int several_runs; /* 1: several runs of one sequence are on their way; 0: the trees of all members are one run */
+    int last_action; /* with one run: the action done last, SPECDEC__STEP_... */
+    double start;   /* clock in seconds when the step began */
+    specdec_result result; /* result of the step's last action */
+    /* a step with one run */
+    int nodes;      /* nodes of the run, prompt tokens included */
+    double drafted; /* clock in seconds when the trees were complete */
+    double expected_tokens; /* expected tokens of the first member's tree; 0: not computed */
+    specdec_error error; /* error of the run */
+    /* a step with several runs */
     specdec *t;     /* the sequence that decodes */
-    specdec__proposal *p; /* the sequence's proposal of the drafter */
-    int before;     /* tokens of the sequence when the step began */
-    int32_t chosen[SPECDEC__PIPE_NODES]; /* (count): draft tokens for the next run */
-    int count;
+    specdec__proposal *p; /* what the drafter proposes for the sequence */
+    int before;     /* number of tokens of the sequence when the step began */
+    int32_t chosen[SPECDEC__PIPE_NODES]; /* (count): draft tokens that are nodes of the next run */
+    int count;                           /* number of these draft tokens */
     int drafts;     /* number of draft tokens to be extended next; 0: the cutoff is lowered first */
     int until;      /* SPECDEC__PIPE_... bits that end a wait for the lane */
-    double wake_at; /* clock, seconds: when that wait ends at the latest; 0: no limit */
+    double wake_at; /* clock in seconds when that wait ends at the latest; 0: no limit */
 } specdec__step;
 
 struct specdec__engine;
 
-/* How an engine reaches the machines that hold a part of its target, or its draft model: the only interface between
-   the library and a cluster. An engine on one machine has none. */
+/* How an engine reaches the machines that hold a part of its target, or its draft model: the only interface between the
+   library and a cluster. An engine on one machine has no such table. */
 typedef struct specdec__remote {
-    int drafts;         /* 1: this rank holds the draft model alone, in the target's place */
-    /* Removes from a model the layers of other ranks. */
-    specdec_result (*cut)(specdec__model *model, const specdec_cluster *cluster, specdec_error *error);
-    /* Replaces a kind of drafter whose model lies on another rank. */
-    void (*drafter)(const specdec_config *config, specdec_drafting drafting, specdec__drafter_kind *kind);
-    /* Takes this rank's memory from an arena, which may only count, once the engine is laid out. */
-    void (*lay_out)(struct specdec__engine *engine, specdec__arena *arena);
+    int only_drafts;    /* 1: this rank holds the draft model alone, in the target's place */
+    /* Removes the layers that other ranks have from a model. */
+    specdec_result (*remove_remote_layers)(specdec__model *model, const specdec_cluster *cluster, specdec_error *error);
+    /* Replaces a drafter kind whose model lies on another rank by one that asks that rank. */
+    void (*replace_drafter_kind)(const specdec_config *config, specdec_drafting drafting, specdec__drafter_kind *kind);
+    /* Takes the memory of this rank's part in the cluster from an arena, which may only count bytes, once the engine is
+       laid out. */
+    void (*allocate)(struct specdec__engine *engine, specdec__arena *arena);
     /* Used as hooks.progress while weights are repacked; its user_data is the engine. */
-    int (*loads)(void *engine, const char *what, int done, int total);
+    int (*report_progress)(void *engine, const char *what, int done, int total);
     /* Connects to the other ranks. */
-    specdec_result (*start)(struct specdec__engine *engine, specdec_error *error);
+    specdec_result (*connect)(struct specdec__engine *engine, specdec_error *error);
     /* Sets the flag that ends waiting during a step; NULL: no flag does. */
-    void (*wait)(struct specdec__engine *engine, int *cancel);
+    void (*set_cancel_flag)(struct specdec__engine *engine, int *cancel);
     /* Obeys rank 0 until it ends; NULL: this is rank 0. */
-    specdec_result (*serve)(specdec *sequence);
+    specdec_result (*obey_rank_0)(specdec *sequence);
     /* Ends the connections to the other ranks, for specdec_deinit. */
-    void (*end)(struct specdec__engine *engine);
+    void (*disconnect)(struct specdec__engine *engine);
 } specdec__remote;
 
 /* =====================================================================================================================
  * >>engine/engine: the members of an engine.
  * ================================================================================================================== */
 
-#define SPECDEC__WEIGHT_BYTES_A_THREAD (4 << 20) /* weights that a step must read for one more thread to pay, bytes */
-#define SPECDEC__PROMPT_BYTES_A_TOKEN 16         /* a prompt's bytes, at most, for each token of the context */
+#define SPECDEC__WEIGHT_BYTES_A_THREAD (4 << 20) /* bytes of weights that a step must read for one more thread to pay */
+#define SPECDEC__PROMPT_BYTES_A_TOKEN 16         /* bytes of a prompt for each token of the context, at most */
 
 enum { SPECDEC__MAX_MODELS = 4 }; /* models that an engine opens, at most: the target, and those of drafters */
 
-/* When an engine starts, it times the kernels' two orders of reading weights, kernels->reading and ->other_reading, on
-   slices of the target's weights. */
-#define SPECDEC__READING_LEAST_BYTES (64 << 20)  /* weights of a model, in bytes: smaller models are not timed */
-#define SPECDEC__READING_SLICE_BYTES (128 << 10) /* weights of a timed slice, in bytes, for each of two tiles of rows */
-#define SPECDEC__READING_MOST_SLICES 1024        /* timed slices, at most */
-#define SPECDEC__READING_TRIAL_SECONDS 0.015     /* seconds of the timing, at most */
-#define SPECDEC__READING_SWITCH_SHARE 0.98       /* other_reading is used if it takes less than this share of the time
-                                                    that `reading` takes */
+/* When an engine starts, it times the kernels' two orders of reading weights, kernels->reading and
+   kernels->other_reading, on slices of the target's weights. */
+#define SPECDEC__READING_LEAST_BYTES (64 << 20)  /* bytes of weights of a model, at least, for reading them to be
+                                                    timed */
+#define SPECDEC__READING_SLICE_BYTES (128 << 10) /* bytes of weights of a timed slice, for each of two tiles of rows */
+#define SPECDEC__READING_MOST_SLICES 1024        /* slices of weights that are timed, at most */
+#define SPECDEC__READING_TRIAL_SECONDS 0.015     /* seconds that timing may take, at most */
+#define SPECDEC__READING_SWITCH_SHARE 0.98       /* kernels->other_reading is used if it takes less than this share of
+                                                    the time that kernels->reading takes */
 
-/* Keys and values of an ended sequence, kept for sequences that begin with the same tokens. */
-typedef struct specdec__kept {
-    specdec__view view; /* the pages with the keys and values; length 0: the entry is empty */
-    int32_t *tokens;    /* (context): the sequence's tokens; the first view.length are valid */
-} specdec__kept;
+/* The keys and values of a kept sequence: one that has ended, and whose first tokens later sequences may share. */
+typedef struct specdec__kept_sequence {
+    specdec__view view; /* the pages with the sequence's keys and values; length 0: the entry is empty */
+    int32_t *tokens;    /* (context): the sequence's tokens, of which the first view.length are valid */
+} specdec__kept_sequence;
 
 /* An engine: models, caches, drafters, and the table of sequences. */
 typedef struct specdec__engine {
-    specdec__ahead *ahead;       /* state of asynchronous drafting; NULL while memory is only counted */
-    specdec__pipe *pipe;         /* the lane of pipelined runs; NULL: the target makes one run at a time */
+    specdec__async_drafting *async_drafting;       /* state of asynchronous drafting; NULL while memory is only
+                                                      counted */
+    specdec__pipe *pipe;         /* the target's lane for pipelined runs; NULL: the target makes one run at a time */
     const specdec__remote *remote; /* functions that reach the other ranks; NULL: the engine is on one machine */
-    struct specdec__link *link;  /* connection to the other ranks */
-    int never_cancelled;         /* always 0: the cancel flag of runs that no single sequence can cancel */
-    specdec__kernels *kernels;   /* of the instruction set in use */
-    specdec__model *opened_models[SPECDEC__MAX_MODELS]; /* (opened_count): those that the engine itself opened */
-    int opened_count;
-    const specdec__model *target_model;
-    specdec_result (*verify)(specdec__context *, const specdec__batch *, specdec_error *); /* makes the target's runs */
-    specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS) */
-    int drafter_count;
+    struct specdec__link *link;  /* the connection to the other ranks */
+    int never_cancelled;         /* always 0: the cancel flag of runs that belong to no single sequence */
+    specdec__kernels *kernels;   /* functions of the instruction set in use */
+    specdec__model *opened_models[SPECDEC__MAX_MODELS]; /* (opened_count): the models that the engine itself has
+                                                           opened */
+    int opened_count;  /* number of models that the engine has opened */
+    const specdec__model *target_model;  /* the target's model */
+    /* makes the target's runs */
+    specdec_result (*run_target)(specdec__context *, const specdec__batch *, specdec_error *);
+    specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS): the engine's drafters */
+    int drafter_count;           /* number of drafters */
     specdec__tune *tune;         /* measured times and acceptance; NULL while memory is only counted */
-    specdec_rule rule;           /* that verifies draft tokens at temperatures above 0 */
+    specdec_rule rule;           /* the rule that verifies draft tokens at temperatures above 0 */
     float *target_distribution;  /* (vocab): weights of the target's tokens, for rejection and for log-probabilities */
-    specdec__chooser chooser;    /* chooses a token from a row of logits; set for a sequence before each use */
-    specdec__masker *masker;     /* memory of constraints, shared by all; NULL: no sequence may have a constraint */
-    specdec__chat chat;          /* the chat format of the target, and its marks of calls and thoughts */
-    size_t memory_bytes;         /* of the engine's block */
-    int busy;                    /* 1: a thread is in a call of the API */
+    specdec__chooser chooser;    /* how a token is chosen from a row of logits; set for a sequence before each use */
+    specdec__masker *masker;     /* memory for constraints, shared by all sequences; NULL: no sequence may have a
+                                    constraint */
+    specdec__chat chat;          /* the target's chat format, and its marks of calls and thoughts */
+    size_t memory_bytes;         /* bytes of the engine's block */
+    int busy;                    /* 1: a thread is in a call of the API; 0: none is */
     int ended;                   /* 1: specdec_deinit was called */
 
     specdec__kv_demand room;     /* the numbers of sequences, tokens and nodes that the engine is laid out for */
-    specdec *sequences;          /* (room.max_views): the places of open sequences; some are free */
-    specdec__kept *kept;         /* (room.kept_views): the entries of the table of kept sequences; some are empty */
-    const specdec *row_of;       /* the sequence of whose last token row 0 of the target's logits is; NULL: none */
-    specdec_tree shape;          /* the tree of every step, where the configuration fixes it */
+    specdec *sequences;          /* (room.max_views): the table of sequences; the entries of sequences that are not open
+                                    are free */
+    specdec__kept_sequence *kept;         /* (room.kept_views): the table of kept sequences; some entries are empty */
+    const specdec *row_0_sequence; /* the sequence whose last token has row 0 of the target's logits; NULL: none */
+    specdec_tree fixed_tree;     /* the token tree of every step, where the configuration fixes it */
     specdec **members;           /* (member_count, at most room.max_views): the sequences in the current step */
-    int member_count;
-    int prefill_nodes, roots;    /* of the current step: nodes that prefill prompts; sequences that decode */
-    int waiting_count;           /* sequences that have something to do, but got no node in the current step */
+    int member_count;            /* number of sequences in the current step */
+    int prefill_nodes, roots;    /* in the current step: nodes that prefill prompts; sequences that decode */
+    int waiting_count;           /* number of sequences that have something to do, but got no node in the current
+                                    step */
     int first_asked;             /* index of the sequence that is first asked whether it takes part in a step */
-    double spare_seconds;        /* for which drafters may prefill in this step, while sequences wait; -1: not known */
-    int32_t fork_token, child_token; /* a sequence forks behind the first; its child begins with the second; -1: none */
+    double spare_seconds;        /* seconds for which drafters may prefill in this step, while sequences wait; -1:
+                                    unknown */
+    int32_t fork_token, child_token; /* a sequence forks behind fork_token; its child begins with child_token; -1: there
+                                        is none */
 
     unsigned char *stop_bytes;   /* (SPECDEC__STOP_COPY_BYTES): the stop strings of config.settings */
     void *scratch;               /* (scratch_bytes): working memory of the tokenizer and of chat templates */
-    size_t scratch_bytes;
-    char *chat_text;             /* (chat_bytes): a rendered conversation */
-    unsigned char *chat_plain;   /* (chat_bytes bits): 1: that byte is a message's, and never part of a control token */
-    size_t chat_bytes;           /* of a prompt's text, at most */
+    size_t scratch_bytes;        /* bytes of scratch */
+    char *chat_text;             /* (chat_bytes): the text of a rendered conversation */
+    unsigned char *chat_plain;   /* (chat_bytes bits): 1: the byte of chat_text comes from a message, so it is never
+                                    part of a control token */
+    size_t chat_bytes;           /* bytes of a prompt's text, at most */
 
-    specdec__context target;     /* the target's cache, and the buffers of its runs */
-    specdec__pool pool;          /* the threads */
-    specdec_config config;       /* the caller's, with defaults filled in */
+    specdec__context target;     /* the target's cache and the buffers of its runs */
+    specdec__pool pool;          /* the threads of the engine */
+    specdec_config config;       /* the caller's configuration, with defaults filled in */
 } specdec__engine;
 
 /* =====================================================================================================================
@@ -54269,8 +54529,8 @@ typedef struct specdec__engine {
 SPECDEC__FOR_SIZE
 /* --- layout ------------------------------------------------------------------------------------------------------- */
 
-/* Rows of the table of ranges: one for each field of a configuration that is an integer or an enumeration. The first
-   one is checked for prepared models, too. */
+/* Rows of the table of ranges that a configuration is checked with: one for each field that is an integer or an
+   enumeration. The first row is checked for prepared models, too. */
 #define SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high) \
     {#member, (int)offsetof(specdec_config, member), low, high},
 #define SPECDEC__ENGINE_LIMIT_CHOICE(member, low, high) SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high)
@@ -54282,10 +54542,12 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__ENGINE_LIMIT(name, member, kind, low, high, words, help) \
     SPECDEC__ENGINE_LIMIT_##kind(member, low, high)
 
-SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE == 64);
+SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE_NODES == 64);
 
-/* Returns an error if an integer of a configuration is out of range; for_model: checks the first one only. */
-static specdec_result specdec__engine_check_integers(const specdec_config *c, int for_model, specdec_error *error)
+/* Returns an error if an integer of a configuration is out of its range. for_model 1: checks only the first row of the
+   table of ranges. */
+static specdec_result specdec__engine_check_config_integers(const specdec_config *c, int for_model,
+                                                            specdec_error *error)
 {
     static const struct {
         const char *name;
@@ -54307,37 +54569,37 @@ static specdec_result specdec__engine_check_integers(const specdec_config *c, in
 SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) && sizeof(specdec_rule) == sizeof(int) &&
                                            sizeof(specdec_policy) == sizeof(int));
 
-/* Whether the caller has set a source of a model: a prepared model, a file in memory or a path. */
+/* Returns whether the caller has set a source of a model: a prepared model, a file in memory or a path. */
 static int specdec__source_is_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
-/* Whether the engine is rank 0 or another rank of a cluster: then the target verifies on other machines while this one
+/* Returns whether the engine is a rank of a cluster: then the target verifies on other machines while this one
    drafts. */
 static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__PIPE && c->cluster; }
 
-/* Whether this rank of a cluster holds the draft model alone. */
+/* Returns whether this rank of a cluster holds the draft model alone. */
 static int specdec__engine_only_drafts(const specdec__engine *e)
 {
-    return SPECDEC__PIPE && e->remote && e->remote->drafts;
+    return SPECDEC__PIPE && e->remote && e->remote->only_drafts;
 }
 
-/* The configuration's source of the model that a kind of drafter drafts with; NULL: the kind has no model. */
+/* Returns the configuration's source of the model that a kind of drafter drafts with; NULL: the kind has no model. */
 static const specdec_source *specdec__engine_drafter_source(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
 }
 
 /* Sets *kind to the kind of drafter with the public number SPECDEC_DRAFT_..., or to the kind that replaces it where
-   another rank drafts. Returns 0 if the kind is not compiled in. */
+   another rank drafts. Returns 0 if the kind is not compiled in, else 1. */
 static int specdec__engine_find_drafter_kind(const specdec__engine *e, int drafting, specdec__drafter_kind *kind)
 {
     const int found = specdec__drafter_named_kind(kind, (specdec_drafting)drafting);
 
     if (SPECDEC__PIPE && e->remote)
-        e->remote->drafter(&e->config, (specdec_drafting)drafting, kind);
+        e->remote->replace_drafter_kind(&e->config, (specdec_drafting)drafting, kind);
     return found;
 }
 
-/* Whether the configuration has the model that a kind of drafter needs, or the kind needs none. */
+/* Returns whether the configuration has the model that a kind of drafter needs, or the kind needs none. */
 static int specdec__engine_has_drafter_model(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     const specdec_source *source = specdec__engine_drafter_source(&e->config, kind);
@@ -54346,8 +54608,8 @@ static int specdec__engine_has_drafter_model(const specdec__engine *e, const spe
                        : !source || kind->optional || specdec__source_is_given(source);
 }
 
-/* Whether the configuration wants a drafter, SPECDEC_DRAFT_...: it names the drafter, or is `auto` and has the model
-   that the drafter needs. */
+/* Returns whether the configuration wants a drafter, SPECDEC_DRAFT_...: it names the drafter, or is `auto` and has the
+   model that the drafter needs. */
 static int specdec__engine_wants_drafter(const specdec__engine *e, int drafting)
 {
     const specdec_config *c = &e->config;
@@ -54362,8 +54624,8 @@ static int specdec__engine_wants_drafter(const specdec__engine *e, int drafting)
     return value && specdec__engine_has_drafter_model(e, &kind) && !(kind.nextn && specdec__in_cluster(c));
 }
 
-/* Sets the default size and depth of trees: those of the only drafter, or of all drafters together; the root alone
-   where nothing drafts. Ranks other than 0 do not know the drafters of rank 0, and take the largest. */
+/* Sets the default number of nodes and levels of token trees: those of the only drafter, or of all drafters together;
+   the root alone where nothing drafts. Ranks other than 0 do not know the drafters of rank 0, and take the largest. */
 static void specdec__engine_set_tree_size(specdec__engine *e)
 {
     specdec_config *c = &e->config;
@@ -54387,7 +54649,7 @@ static specdec_result specdec__engine_fill_config(specdec__engine *e, specdec_er
     if (kv < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "kv type \"%s\" (f16, f32 and q8_0 are known)", c->kv);
     c->kv = specdec__kv_types[kv].name;
-    if (specdec__engine_check_integers(c, 0, error))
+    if (specdec__engine_check_config_integers(c, 0, error))
         return SPECDEC_ERROR_ARGUMENT;
     if (c->vocabulary_only)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
@@ -54413,7 +54675,7 @@ static specdec_result specdec__engine_fill_config(specdec__engine *e, specdec_er
     return SPECDEC_OK;
 }
 
-/* Sets *out to the model of a source: the one that the caller prepared, or one that the engine opens and binds. */
+/* Sets *out to the model of a source: the one that the caller has prepared, or one that the engine opens. */
 static specdec_result specdec__engine_open_model(specdec__engine *e, const specdec_source *source,
                                                  const specdec__model **out, specdec__arena *arena,
                                                  specdec_error *error)
@@ -54429,34 +54691,35 @@ static specdec_result specdec__engine_open_model(specdec__engine *e, const specd
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
     if (SPECDEC__PIPE && e->remote && out == &e->target_model)
-        cut.choose = e->remote->cut;
+        cut.choose = e->remote->remove_remote_layers;
     cut.cluster = e->config.cluster;
     return specdec__model_init(e->opened_models[e->opened_count++], source, 0, cut.choose ? &cut : NULL, arena, error);
 }
 
-/* Whether trees grow level by level. Then the children of a node, and whether they are extended, depend on drawn
-   tokens. Coupled and top-k verification stay exact, as they draw the target's token without the children. Rules of
-   rejection would not: a child that is offered because it is probable is no draw from the draft's distribution; their
-   trees are static. */
+/* Returns whether draft trees grow level by level. Then the children of a node, and whether they are extended, depend
+   on drawn tokens. Coupled and top-k verification stay exact, as they draw the target's token without the children.
+   Rules of rejection would not: a child that is proposed because it is probable is no draw from the draft's
+   distribution; their trees are static. */
 static int specdec__engine_trees_grow(const specdec_config *c)
 {
     return c->policy == SPECDEC_POLICY_DYNAMIC && (c->rule == SPECDEC_RULE_COUPLED || c->rule == SPECDEC_RULE_TOP_K);
 }
 
-/* The rule that verifies the draft tokens of a sequence. At temperature 0 all rules are the same. */
-static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec *t)
+/* Returns the rule that verifies the draft tokens of a sequence. At temperature 0 all rules are the same. */
+static specdec_rule specdec__engine_verification_rule(const specdec__engine *e, const specdec *t)
 {
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
 
-/* Whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
+/* Returns whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
 static int specdec__engine_tree_is_fixed(const specdec__engine *e)
 {
     return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind.level_cost;
 }
 
-/* Threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts before each step. A
-   static tree is given up for that only if config.async asks for it, as asynchronous trees depend on drawn tokens. */
+/* Returns the number of threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts
+   before each step. A static tree is given up for that only if config.async asks for it, as asynchronous trees depend
+   on drawn tokens. */
 static int specdec__engine_draft_threads(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
@@ -54467,7 +54730,7 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
     return threads;
 }
 
-/* How many draft tokens, the root included, a drafter's proposal has room for. */
+/* Returns how many candidates, the root included, a drafter's proposal has room for. */
 static int specdec__engine_candidate_limit(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     if (specdec__engine_draft_threads(&e->config, kind))
@@ -54476,7 +54739,7 @@ static int specdec__engine_candidate_limit(const specdec__engine *e, const specd
                                                              : e->config.tree_size;
 }
 
-/* Takes a drafter's proposals, one a sequence, and their arrays from an arena. */
+/* Takes the memory of a drafter's proposals, one for each sequence, from an arena. */
 static void specdec__engine_lay_out_proposals(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
     const int size = e->config.tree_size;
@@ -54487,13 +54750,13 @@ static void specdec__engine_lay_out_proposals(specdec__engine *e, specdec__draft
     for (i = 0; i < e->room.max_views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
         p->request.at = i;
-        specdec__draft_take_proposal(p, specdec__engine_candidate_limit(e, &d->kind), size, arena);
+        specdec__draft_allocate_proposal(p, specdec__engine_candidate_limit(e, &d->kind), size, arena);
         if (e->rule != SPECDEC_RULE_COUPLED && d->kind.draws)
             p->request.distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
     }
 }
 
-/* Makes the tree of every step, where it is fixed: a chain, or the best tree of its size and depth for a typical
+/* Makes the tree of every step, where the tree is fixed: a chain, or the best tree of its size and depth for a typical
    acceptance. */
 static specdec_result specdec__engine_make_fixed_tree(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
@@ -54505,14 +54768,16 @@ static specdec_result specdec__engine_make_fixed_tree(specdec__engine *e, specde
     size_t bytes = specdec_tree_memory(size, depth, width);
     void *memory = specdec__arena_take(arena, bytes, 1, SPECDEC__CACHE_LINE);
 
-    specdec__draft_take_tree(&e->shape, e->config.tree_size, arena); /* specdec_set_tree may ask for a wider one */
+    /* specdec_set_tree may ask for a wider one */
+    specdec__draft_allocate_tree(&e->fixed_tree, e->config.tree_size, arena);
     if (!arena->base || arena->used == SIZE_MAX)
         return SPECDEC_OK;
-    return depth == size ? specdec_tree_chains(&e->shape, 1, size - 1, error)
-                         : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
+    return depth == size
+               ? specdec_tree_chains(&e->fixed_tree, 1, size - 1, error)
+               : specdec_tree_best(&e->fixed_tree, NULL, acceptance, width, size, depth, memory, bytes, error);
 }
 
-/* Takes the memory of constraints from an arena, if sequences may have any. */
+/* Takes the memory for constraints from an arena, if sequences may have any. */
 static void specdec__engine_lay_out_masker(specdec__engine *e, specdec__arena *arena)
 {
     if (!SPECDEC__CONSTRAINTS || !e->config.constraints)
@@ -54522,7 +54787,7 @@ static void specdec__engine_lay_out_masker(specdec__engine *e, specdec__arena *a
 }
 
 /* Takes the buffers that all sequences share from an arena. A prompt with more bytes than its context can hold is an
-   error before it is tokenised. Large buffers that are written before they are read are not zeroed: 200 bytes for each
+   error before it is tokenized. Large buffers that are written before they are read are not zeroed: 200 bytes for each
    token of the context. */
 static void specdec__engine_lay_out_buffers(specdec__engine *e, specdec__arena *arena)
 {
@@ -54541,7 +54806,7 @@ static void specdec__engine_lay_out_buffers(specdec__engine *e, specdec__arena *
     e->scratch = specdec__arena_reserve(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
 }
 
-/* Takes the table of sequences from an arena; all places are free. */
+/* Takes the memory of the table of sequences from an arena. All entries are free. */
 static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena *arena)
 {
     int i;
@@ -54558,13 +54823,13 @@ static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena
     }
 }
 
-/* Takes the table of kept sequences from an arena; all entries are empty. */
-static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *arena)
+/* Takes the memory of the table of kept sequences from an arena. All entries are empty. */
+static void specdec__engine_lay_out_kept_sequences(specdec__engine *e, specdec__arena *arena)
 {
-    specdec__kept counted, *kept;
+    specdec__kept_sequence counted, *kept;
     int i;
 
-    e->kept = SPECDEC__TAKE(arena, specdec__kept, e->room.kept_views);
+    e->kept = SPECDEC__TAKE(arena, specdec__kept_sequence, e->room.kept_views);
     for (i = 0; i < e->room.kept_views; i++) {
         kept = e->kept ? &e->kept[i] : &counted;
         specdec__context_init_view(&e->target, &kept->view, &e->room, 1, arena);
@@ -54575,7 +54840,7 @@ static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *are
 }
 
 /* Points the drafters' proposals to the sequences' views of the target's cache. */
-static void specdec__engine_set_views(specdec__engine *e)
+static void specdec__engine_set_proposal_views(specdec__engine *e)
 {
     int i, k;
 
@@ -54584,8 +54849,8 @@ static void specdec__engine_set_views(specdec__engine *e)
             e->drafters[i].proposals[k].request.view = &e->sequences[k].view;
 }
 
-/* How many of `threads` threads pay for steps of a model: those that have enough weights to read between two barriers.
-   */
+/* Returns how many of `threads` threads pay for steps of a model: those that have enough weights to read between two
+   barriers. */
 static int specdec__engine_useful_threads(const specdec__model *model, int threads)
 {
     size_t busy = 1 + model->weight_bytes / SPECDEC__WEIGHT_BYTES_A_THREAD;
@@ -54593,10 +54858,11 @@ static int specdec__engine_useful_threads(const specdec__model *model, int threa
     return busy < (size_t)threads ? (int)busy : threads;
 }
 
-/* Takes the memory of an asynchronous drafter from an arena, and gives it the lane's threads. */
-static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
+/* Takes the memory of a drafter that drafts while the target verifies from an arena, and sets the threads of its
+   lane. */
+static void specdec__engine_lay_out_async(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     const int levels = specdec__min_int(2 * e->config.tree_depth, SPECDEC_TREE_MAX_DEPTH) - 1;
     const size_t room = (size_t)e->room.view_keys + (size_t)e->config.tree_depth + (size_t)levels;
     int32_t *tokens = SPECDEC__TAKE(arena, int32_t, room);
@@ -54608,13 +54874,13 @@ static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *
     a->threads = specdec__engine_draft_threads(&e->config, &d->kind);
     a->levels = levels;
     a->nodes = e->room.step_nodes;
-    a->width = specdec__min_int(SPECDEC__AHEAD_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
-    a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
-    a->steps_left = a->steps_between = SPECDEC__AHEAD_TRIAL_STEPS;
+    a->width = specdec__min_int(SPECDEC__ASYNC_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
+    a->first_cutoff = SPECDEC__ASYNC_CUTOFF;
+    a->steps_left = a->steps_between = SPECDEC__ASYNC_TRIAL_STEPS;
     specdec__lane_init(&a->lane, &e->pool, a->threads);
 }
 
-/* Opens the NextN block in the target's files as a model of the engine. */
+/* Opens the NextN block in the target's files (multi-token prediction) as a model of the engine. */
 static specdec_result specdec__engine_open_nextn(specdec__engine *e, const specdec__model **out, specdec__arena *arena,
                                                  specdec_error *error)
 {
@@ -54625,7 +54891,7 @@ static specdec_result specdec__engine_open_nextn(specdec__engine *e, const specd
     return specdec__nextn_init(e->opened_models[e->opened_count++], e->target_model, arena, error);
 }
 
-/* Adds a drafter, for which the table has room: its model, if it has one, its proposals, its state. */
+/* Adds a drafter to the engine's table, which has room for it: its model, if it has one, its proposals, its state. */
 static specdec_result specdec__engine_add_drafter(specdec__engine *e, const specdec__drafter_kind *named,
                                                   specdec_drafting drafting, specdec__arena *arena,
                                                   specdec_error *error)
@@ -54652,7 +54918,7 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
     if (SPECDEC__HEADS && kind->nextn &&
         (result = specdec__engine_open_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    specdec__drafter_fit_kind(kind, d->model);
+    specdec__drafter_set_kind_for_model(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
@@ -54674,14 +54940,15 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
     if (d->taps.count && i < SPECDEC__STATE_READERS)
         e->target.taps[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.max_views; i++)
-        d->proposals[i].request.levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
+        d->proposals[i].request.max_levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     if (SPECDEC__OS_THREADS && specdec__engine_draft_threads(&e->config, kind))
-        specdec__engine_lay_out_ahead(e, d, arena);
+        specdec__engine_lay_out_async(e, d, arena);
     return result;
 }
 
-/* Adds the drafter that the configuration names, or all whose needs are met, and sets the rule of verification. Where
-   no drafter draws children from a distribution, the rule is top-k: the target draws its own token. */
+/* Adds the drafter that the configuration names, or all drafters whose models are there, and sets the rule of
+   verification. Where no drafter draws children from a distribution, the rule is top-k: the target draws its own
+   token. */
 static specdec_result specdec__engine_add_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     const specdec_config *c = &e->config;
@@ -54711,9 +54978,9 @@ static specdec_result specdec__engine_add_drafters(specdec__engine *e, specdec__
     return SPECDEC_OK;
 }
 
-/* How many ended sequences are kept, at most: config.prefixes, else four for each sequence, 64 to 256, but not more
-   than the cache has pages. 0 where the cache has room for one sequence, and in a cluster. */
-static int specdec__engine_kept_limit(const specdec_config *c, const specdec__kv_demand *room)
+/* Returns how many ended sequences are kept, at most: config.prefixes, else four for each sequence, 64 to 256, but not
+   more than the cache has pages. 0 where the cache has room for one sequence, and in a cluster. */
+static int specdec__engine_kept_sequence_limit(const specdec_config *c, const specdec__kv_demand *room)
 {
     const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->max_views, 64), 256);
 
@@ -54722,9 +54989,9 @@ static int specdec__engine_kept_limit(const specdec_config *c, const specdec__kv
     return specdec__min_int(most, room->all_keys / SPECDEC__KEYS);
 }
 
-/* Sets e->room: how many sequences there are, of how many tokens, and the nodes of a step, which are a prompt's batch,
-   a tree, or a root of each sequence, and the root that specdec_logits puts before them. */
-static void specdec__engine_set_room(specdec__engine *e)
+/* Computes e->room: the number of sequences, their tokens, and the nodes of a step: those of a prompt's batch, of a
+   tree, or a root of each sequence, and the root that specdec_logits puts before them. */
+static void specdec__engine_set_capacity(specdec__engine *e)
 {
     const specdec_config *c = &e->config;
     specdec__kv_demand *room = &e->room;
@@ -54736,23 +55003,25 @@ static void specdec__engine_set_room(specdec__engine *e)
     room->all_keys = c->cache ? c->cache
                               : specdec__min_int(room->view_keys, (1 << 30) / room->max_views) * room->max_views;
     room->step_nodes = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
-                                        specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
+                                        specdec__min_int(c->sequences, SPECDEC__MAX_TREE_NODES)) +
+                       1;
     room->reserved_nodes = SPECDEC__PIPE ? 2 * room->step_nodes : room->step_nodes;
-    room->kept_views = specdec__engine_kept_limit(c, room);
+    room->kept_views = specdec__engine_kept_sequence_limit(c, room);
     /* in a cluster nodes of several runs are known */
     room->tree_nodes = specdec__in_cluster(c) ? room->step_nodes : c->tree_size;
     room->checkpoint_distance = c->checkpoint;
 }
 
-/* e->room as the target's context needs it: next to nothing on a rank that only drafts, where the target never runs. */
-static specdec__kv_demand specdec__engine_target_room(const specdec__engine *e)
+/* Returns e->room as the target's context needs it: next to nothing on a rank that only drafts, where the target never
+   runs. */
+static specdec__kv_demand specdec__engine_target_capacity(const specdec__engine *e)
 {
     static const specdec__kv_demand none = {1, 1, 1, 1, 2, 0, 1, 0};
 
     return specdec__engine_only_drafts(e) ? none : e->room;
 }
 
-/* How many threads lanes need besides the target's. */
+/* Returns how many threads lanes need besides the target's. */
 static int specdec__engine_lane_threads(const specdec_config *c)
 {
     specdec__drafter_kind kind;
@@ -54762,7 +55031,7 @@ static int specdec__engine_lane_threads(const specdec_config *c)
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
-/* Lays an engine out in an arena, which may only count: all of the engine's memory is taken here. */
+/* Lays an engine out in an arena, which may only count bytes: all of the engine's memory is taken here. */
 static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_config *c = &e->config;
@@ -54783,8 +55052,8 @@ static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena
     if (r)
         return r;
     e->pool.threads = specdec__min_int(e->pool.threads, c->threads); /* the lane's own thread is not among them */
-    specdec__engine_set_room(e);
-    room = specdec__engine_target_room(e);
+    specdec__engine_set_capacity(e);
+    room = specdec__engine_target_capacity(e);
     specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room,
                           room.step_nodes, arena);
     e->target.checks_values = 1;
@@ -54792,20 +55061,20 @@ static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena
         return r;
     e->chooser.kernels = e->kernels;
     e->chooser.vocab = &e->target_model->vocab;
-    if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
+    if (!SPECDEC__PIPE || !e->remote || !e->remote->obey_rank_0)
         specdec__engine_lay_out_buffers(e, arena);
     specdec__engine_lay_out_masker(e, arena);
     specdec__engine_lay_out_sequences(e, arena);
-    specdec__engine_lay_out_kept(e, arena);
-    specdec__engine_set_views(e);
+    specdec__engine_lay_out_kept_sequences(e, arena);
+    specdec__engine_set_proposal_views(e);
     if (SPECDEC__PIPE && e->remote)
-        e->remote->lay_out(e, arena);
+        e->remote->allocate(e, arena);
     return specdec__engine_make_fixed_tree(e, arena, error);
 }
 
-/* Takes those members of an engine from an arena that are too large for the stack, on which an engine lies while memory
-   is counted. */
-static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena)
+/* Takes those members of an engine from an arena that are too large for the stack. While memory is counted, the engine
+   itself lies on the stack. */
+static void specdec__engine_allocate_large_members(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
     specdec__model *own = SPECDEC__TAKE(arena, specdec__model, SPECDEC__MAX_MODELS);
@@ -54819,12 +55088,12 @@ static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena
         e->drafters = drafters;
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
-    e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
+    e->async_drafting = SPECDEC__TAKE(arena, specdec__async_drafting, 1);
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_COPY_BYTES);
 }
 
-/* Returns whether the target's output matrix is repacked in planes, from which bounds of logits are computed: 0: no; 1:
-   if the matrix is large; 2: always. By default only where the instruction set has kernels for bounds and
+/* Returns whether the target's output matrix is repacked in planes, from which upper bounds of logits are computed: 0:
+   no; 1: if the matrix is large; 2: always. By default only where the instruction set has kernels for bounds and
    config.settings allow bounds, as planes take longer to read whole. */
 static int specdec__engine_output_planes(const specdec_config *c, const specdec__kernels *kernels)
 {
@@ -54836,7 +55105,7 @@ static int specdec__engine_output_planes(const specdec_config *c, const specdec_
                : kernels->plane != NULL;
 }
 
-/* Repacks the weights of all models, behind the rest of the block. */
+/* Repacks the weights of all models into tiles, which lie behind the rest of the engine's block. */
 static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_hooks hooks = e->config.hooks;
@@ -54844,7 +55113,7 @@ static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec
     int i;
 
     if (SPECDEC__PIPE && e->remote) {
-        hooks.progress = e->remote->loads;
+        hooks.progress = e->remote->report_progress;
         hooks.user_data = e;
     }
     for (i = 0; !r && !e->config.weights_in_place && i < e->opened_count; i++)
@@ -54855,7 +55124,7 @@ static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec
     return r;
 }
 
-/* Closes the models that the engine has opened. */
+/* Closes the models that the engine itself has opened. */
 static void specdec__engine_close_models(specdec__engine *e)
 {
     while (e->opened_count)
@@ -54870,22 +55139,22 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Removes the oldest run from the lane's list of runs that were sent. */
+/* Removes the oldest run from the list of pipelined runs that were sent and not taken. */
 static void specdec__pipe_remove_oldest(specdec__pipe *pipe)
 {
     memmove(pipe->runs, pipe->runs + 1, (size_t)--pipe->count * sizeof *pipe->runs);
 }
 
-/* Cancels run number `at` of the lane's list of runs that were sent, 0 being the oldest, if it is not cancelled yet. */
+/* Cancels pipelined run number `at`, 0 being the oldest that was sent and not taken, if it is not cancelled yet. */
 static void specdec__pipe_cancel_run(specdec__pipe *pipe, int at)
 {
     if (!pipe->runs[at].cancelled)
-        pipe->kind->cancel(pipe, at);
+        pipe->kind->cancel_run(pipe, at);
     pipe->runs[at].cancelled = 1;
 }
 
 /* Cancels all pipelined runs of the engine and waits until they have returned. The view of their sequence then has no
-   nodes behind its committed tokens, and the engine may use it. */
+   slots behind those of its committed tokens, and the engine may use it. */
 static void specdec__pipe_cancel_all_runs(const specdec__engine *e)
 {
     specdec__pipe *pipe = e->pipe;
@@ -54897,26 +55166,26 @@ static void specdec__pipe_cancel_all_runs(const specdec__engine *e)
     for (i = 0; i < pipe->count; i++)
         specdec__pipe_cancel_run(pipe, i);
     while (pipe->count) {
-        pipe->kind->wait(pipe, SPECDEC__PIPE_RETURNED);
-        pipe->kind->take(pipe, NULL);
+        pipe->kind->wait_for_state(pipe, SPECDEC__PIPE_RETURNED);
+        pipe->kind->take_run(pipe, NULL);
         specdec__pipe_remove_oldest(pipe);
     }
     memset(&order, 0, sizeof order);
     order.kind = SPECDEC__ORDER_DROP;
-    pipe->kind->submit(pipe, &order);
-    pipe->kind->wait(pipe, SPECDEC__PIPE_IDLE);
+    pipe->kind->submit_order(pipe, &order);
+    pipe->kind->wait_for_state(pipe, SPECDEC__PIPE_IDLE);
     pipe->sequence = NULL;
 }
 
-/* Whether a drafter (d, or any if d is NULL) drafts while the target runs the current step. */
-static int specdec__ahead_is_drafting(const specdec__engine *e, const specdec__drafter *d)
+/* Returns whether drafter d (NULL: any drafter) drafts while the target runs the current step. */
+static int specdec__async_is_drafting(const specdec__engine *e, const specdec__drafter *d)
 {
-    return SPECDEC__OS_THREADS && e->ahead->active && (!d || e->ahead->drafter == d);
+    return SPECDEC__OS_THREADS && e->async_drafting->active && (!d || e->async_drafting->drafter == d);
 }
 
-/* Cancels the drafting or prefilling that the lane of an asynchronous drafter does, and waits for its end. Tokens that
-   the drafter has prefilled stay in its cache. */
-static void specdec__ahead_stop_lane(specdec__ahead *a, specdec__engine *e)
+/* Cancels the drafting or prefilling that the lane of an asynchronous drafter does, and waits until the lane has ended
+   it. Tokens that the drafter has prefilled stay in its cache. */
+static void specdec__async_stop_lane(specdec__async_drafting *a, specdec__engine *e)
 {
     a->lane.kind->stop(&a->lane);
     specdec__lane_cancel(&a->lane);
@@ -54925,17 +55194,17 @@ static void specdec__ahead_stop_lane(specdec__ahead *a, specdec__engine *e)
     a->prefills = 0;
 }
 
-/* Drops a sequence's pipelined runs and the draft tokens that a lane has drafted for it, as only its first `count`
-   tokens stay what they are. */
-static void specdec__ahead_drop_drafts(specdec *t, int count)
+/* Drops a sequence's pipelined runs and the draft tokens that a lane has drafted for it, as the tokens behind its first
+   `count` will change. */
+static void specdec__async_drop_drafts(specdec *t, int count)
 {
-    specdec__ahead *a = t->engine->ahead;
+    specdec__async_drafting *a = t->engine->async_drafting;
 
     specdec__pipe_cancel_all_runs(t->engine);
     if (!SPECDEC__OS_THREADS || !a->drafter)
         return;
     if (a->lane.busy)
-        specdec__ahead_stop_lane(a, t->engine);
+        specdec__async_stop_lane(a, t->engine);
     a->drafter->proposals[t->at].frontier.valid_at = 0;
     if (a->sequence == t)
         a->copied = specdec__min_int(a->copied, count);
@@ -54949,8 +55218,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Drops the target's keys and values of a sequence's token number `count`, counted from 1, and of all tokens behind it:
-   that token is the root of the next tree again. */
+/* Drops the target's keys and values of token number `count`, counted from 1, of a sequence, and of all tokens behind
+   it: that token is the root of the next tree again. */
 static void specdec__engine_drop_root_keys(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -54958,18 +55227,18 @@ static void specdec__engine_drop_root_keys(specdec *t, int count)
     specdec__pipe_cancel_all_runs(e);
     specdec__view_truncate(&t->view, &e->target.kv,
                            specdec__min_int(t->view.length, specdec__max_int(count - 1, 0)));
-    if (e->row_of == t)
-        e->row_of = NULL;
+    if (e->row_0_sequence == t)
+        e->row_0_sequence = NULL;
 }
 
-/* Drops all that was computed for tokens behind the first `count`: keys, values, drafts, states of constraints. The
-   tokens stay. */
+/* Drops all that was computed for a sequence's tokens behind the first `count`: keys, values, drafts, states of
+   constraints. The tokens stay. */
 static void specdec__engine_forget_tokens(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
     int i;
 
-    specdec__ahead_drop_drafts(t, count);
+    specdec__async_drop_drafts(t, count);
     specdec__constrained_forget_states(&t->constrained, count);
     specdec__engine_drop_root_keys(t, count);
     for (i = 0; i < e->drafter_count; i++)
@@ -54977,18 +55246,18 @@ static void specdec__engine_forget_tokens(specdec *t, int count)
             e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, count);
 }
 
-/* Keys and tokens of an open or a kept sequence, whose beginning other sequences may share. */
-typedef struct specdec__source_keys {
-    specdec__view *view;   /* its keys and values */
+/* Keys and tokens of an open or a kept sequence that other sequences may share the beginning of. */
+typedef struct specdec__shareable_keys {
+    specdec__view *view;   /* the sequence's keys and values */
     const int32_t *tokens; /* (view->length): the tokens of these keys */
-    int at;                /* its index to drafters: kept sequences come behind the open ones */
-} specdec__source_keys;
+    int at;                /* index of the sequence for drafters: kept sequences come behind the open ones */
+} specdec__shareable_keys;
 
-/* Keys and tokens of sequence `at`, whose beginning others may share. at: index of a sequence, or the number of
-   sequences plus the index of a kept one. */
-static specdec__source_keys specdec__engine_source_keys(specdec__engine *e, int at)
+/* Returns the keys and tokens of sequence `at`, whose beginning others may share. at: index of an open sequence, or the
+   number of open sequences plus the index of a kept one. */
+static specdec__shareable_keys specdec__engine_shareable_keys(specdec__engine *e, int at)
 {
-    specdec__source_keys keys;
+    specdec__shareable_keys keys;
 
     keys.view = at < e->room.max_views ? &e->sequences[at].view : &e->kept[at - e->room.max_views].view;
     keys.tokens = at < e->room.max_views ? e->sequences[at].tokens : e->kept[at - e->room.max_views].tokens;
@@ -54996,8 +55265,8 @@ static specdec__source_keys specdec__engine_source_keys(specdec__engine *e, int 
     return keys;
 }
 
-/* Lets drafters share what they have computed for the first `length` tokens of sequence `of` with sequence `at`. Both
-   are indexes as for specdec__engine_source_keys. */
+/* Makes drafters share what they have computed for the first `length` tokens of sequence `of` with sequence `at`. Both
+   are indices as for specdec__engine_shareable_keys. */
 static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int of, int length)
 {
     int i;
@@ -55005,7 +55274,7 @@ static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int o
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter_kind *kind = &e->drafters[i].kind;
 
-        if (!kind->share_prefix || !(kind->keeps_ended || (at < e->room.max_views && of < e->room.max_views)))
+        if (!kind->share_prefix || !(kind->keeps_ended_sequences || (at < e->room.max_views && of < e->room.max_views)))
             continue;
         if (at >= e->room.max_views) /* a drafter's cache may hold keys of an entry that the target's has lost */
             kind->truncate_sequence(&e->drafters[i], at, e->kept[at - e->room.max_views].tokens, 0);
@@ -55013,12 +55282,12 @@ static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int o
     }
 }
 
-/* Makes the sequence t begin with the first `length` tokens of another sequence: t shares that one's pages of keys and
-   values. of: index of the other one, as for specdec__engine_source_keys. */
+/* Makes sequence t begin with the first `length` tokens of another sequence, whose pages of keys and values t shares.
+   of: index of the other sequence, as for specdec__engine_shareable_keys. */
 static void specdec__engine_share_prefix(specdec *t, int of, int length)
 {
     specdec__engine *e = t->engine;
-    specdec__view *view = specdec__engine_source_keys(e, of).view;
+    specdec__view *view = specdec__engine_shareable_keys(e, of).view;
     int i, missing;
 
     specdec__engine_forget_tokens(t, 0); /* also cancels the lane's job for the other sequence */
@@ -55028,27 +55297,27 @@ static void specdec__engine_share_prefix(specdec *t, int of, int length)
     for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
         const specdec__drafter *d = &e->drafters[i];
 
-        missing = d->kind.count_followed ? t->view.length - d->kind.count_followed(d, t->at) : 0;
+        missing = d->kind.count_received_states ? t->view.length - d->kind.count_received_states(d, t->at) : 0;
         if (missing > 0 && missing <= SPECDEC__KEYS)
             specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
     }
 }
 
 /* Empties entry i of the table of kept sequences. */
-static void specdec__engine_drop_kept(specdec__engine *e, int i)
+static void specdec__engine_drop_kept_sequence(specdec__engine *e, int i)
 {
     int k;
 
     specdec__view_truncate(&e->kept[i].view, &e->target.kv, 0);
     for (k = 0; k < e->drafter_count; k++)
-        if (e->drafters[k].kind.keeps_ended)
+        if (e->drafters[k].kind.keeps_ended_sequences)
             e->drafters[k].kind.truncate_sequence(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
 }
 
-/* Returns an empty entry of the table of kept sequences, for sequence t; -1: the table has all of its tokens already.
-   Entries that are a beginning of the sequence are dropped, and the oldest entry if none is empty. *shared:
+/* Returns an empty entry of the table of kept sequences, for sequence t; -1: a kept sequence has all of t's tokens
+   already. Entries that are a beginning of t are dropped, and, if no entry is empty, the oldest one. *shared becomes
    view->shared_keys of a dropped entry. */
-static int specdec__engine_find_kept_place(const specdec *t, int *shared)
+static int specdec__engine_find_kept_entry(const specdec *t, int *shared)
 {
     specdec__engine *e = t->engine;
     const specdec__view *oldest;
@@ -55065,7 +55334,7 @@ static int specdec__engine_find_kept_place(const specdec *t, int *shared)
             }
             if (least == view->length && specdec__view_has_all_keys(&t->view, &e->target.kv, least)) {
                 *shared = specdec__max_int(*shared, view->shared_keys);
-                specdec__engine_drop_kept(e, i);
+                specdec__engine_drop_kept_sequence(e, i);
             }
         }
         empty = view->length ? empty : i;
@@ -55073,12 +55342,12 @@ static int specdec__engine_find_kept_place(const specdec *t, int *shared)
     oldest = empty < 0 ? specdec__kv_find_evictable(&e->target.kv) : NULL;
     for (i = 0; oldest && empty < 0; i++)
         if (&e->kept[i].view == oldest)
-            specdec__engine_drop_kept(e, empty = i);
+            specdec__engine_drop_kept_sequence(e, empty = i);
     return empty;
 }
 
 /* Keeps the keys and values of a sequence that ends or is cut, for later sequences that begin with the same tokens.
-   Those of children are not kept, as they begin like their parents. */
+   Those of forked children are not kept, as they begin like their parents. */
 static void specdec__engine_keep_prefix(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -55086,20 +55355,20 @@ static void specdec__engine_keep_prefix(specdec *t)
 
     if (!e->room.kept_views || t->parent || t->view.length < SPECDEC__KEYS / 4)
         return;
-    specdec__ahead_drop_drafts(t, t->count);
-    i = specdec__engine_find_kept_place(t, &shared);
+    specdec__async_drop_drafts(t, t->count);
+    i = specdec__engine_find_kept_entry(t, &shared);
     if (i < 0)
         return;
     memcpy(e->kept[i].tokens, t->tokens, (size_t)t->view.length * sizeof *t->tokens);
     if (!specdec__view_share(&e->kept[i].view, &e->target.kv, &t->view, 0, t->view.length)) {
-        specdec__engine_drop_kept(e, i);
+        specdec__engine_drop_kept_sequence(e, i);
         return;
     }
     e->kept[i].view.shared_keys = shared;
     specdec__engine_share_draft_prefix(e, e->room.max_views + i, t->at, t->view.length);
 }
 
-/* Makes a free place of the table of sequences an open, empty sequence with the engine's settings. */
+/* Makes a free entry of the table of sequences an open, empty sequence with the engine's settings. */
 static void specdec__engine_reset_sequence(specdec *t)
 {
     t->open = 1;
@@ -55117,7 +55386,7 @@ static void specdec__engine_reset_sequence(specdec *t)
     specdec__stream_begin_answer(t);
 }
 
-/* Gives back the pages and slots of caches that an ended sequence holds. Drafters may keep its n-grams. */
+/* Gives back the pages and slots of caches that an ended sequence holds. The n-gram drafter may keep its n-grams. */
 static void specdec__engine_release_sequence(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -55130,14 +55399,14 @@ static void specdec__engine_release_sequence(specdec *t)
     specdec__engine_forget_tokens(t, 0);
 }
 
-/* Closes a sequence: gives back its caches, and makes its place in the table of sequences free. */
-static void specdec__engine_free_slot(specdec *t)
+/* Closes a sequence: gives back its pages of caches, and makes its entry in the table of sequences free. */
+static void specdec__engine_close_sequence(specdec *t)
 {
     specdec__engine_release_sequence(t);
     t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
 }
 
-/* How many forks of a sequence lie behind its first `count` tokens, whether the children are open or not. */
+/* Returns how many forks of a sequence lie behind its first `count` tokens, whether the children are open or not. */
 static int specdec__engine_forks_behind(const specdec *t, int count)
 {
     int behind = 0;
@@ -55147,8 +55416,7 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
     return behind;
 }
 
-/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children's
-   children. */
+/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children of these. */
 static void specdec__engine_drop_children(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -55160,7 +55428,7 @@ static void specdec__engine_drop_children(specdec *t, int count)
 
         if (x->open && x->parent == t && x->fork_at > count) {
             specdec__engine_drop_children(x, 0);
-            specdec__engine_free_slot(x);
+            specdec__engine_close_sequence(x);
         }
     }
     t->forks -= undone;
@@ -55178,14 +55446,14 @@ static void specdec__engine_discard_pending(specdec *t)
     t->complete_at = t->complete_at > t->count ? 0 : t->complete_at;
 }
 
-/* As specdec__engine_discard_pending, but only if there are children behind pending tokens. */
-static void specdec__engine_discard_children(specdec *t)
+/* Drops a sequence's pending tokens, and the children forked behind them, but only if there are such children. */
+static void specdec__engine_discard_pending_if_forked(specdec *t)
 {
     if (specdec__engine_forks_behind(t, t->handed_out))
         specdec__engine_discard_pending(t);
 }
 
-/* Whether a sequence has open children. */
+/* Returns whether a sequence has open children. */
 static int specdec__engine_has_children(const specdec *t)
 {
     int i, found = 0;
@@ -55195,8 +55463,9 @@ static int specdec__engine_has_children(const specdec *t)
     return found;
 }
 
-/* Opens an empty sequence in a free place of t's engine, and returns it. NULL: no place is free; t->error says so. */
-static specdec *specdec__engine_open_free(specdec *t)
+/* Opens an empty sequence in a free entry of the table of t's engine, and returns it. NULL, with an error in t->error:
+   no entry is free. */
+static specdec *specdec__engine_open_sequence(specdec *t)
 {
     specdec__engine *e = t->engine;
     int i;
@@ -55211,7 +55480,7 @@ static specdec *specdec__engine_open_free(specdec *t)
     return NULL;
 }
 
-/* Copies the state of a sequence's constraint to its fork t. */
+/* Copies the state of the constraint of sequence `of` to its fork t. */
 static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
 {
     const specdec__constrained *c = &of->constrained;
@@ -55228,19 +55497,19 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
     memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);
 }
 
-/* Opens a copy of the sequence `of`, with its pending tokens, and returns it. NULL: no place is free; of->error says
-   so. */
+/* Opens a copy of the sequence `of`, with its pending tokens, and returns it. NULL, with an error in of->error: no
+   entry of the table of sequences is free. */
 static specdec *specdec__engine_fork_sequence(specdec *of)
 {
     const size_t count = (size_t)of->count;
-    specdec *t = specdec__engine_open_free(of);
+    specdec *t = specdec__engine_open_sequence(of);
 
     if (!t)
         return NULL;
     t->stream = of->stream;
     t->stop = of->stop;
     specdec__stream_set_settings(t, &of->settings, &t->stop);
-    t->freed = of->freed;
+    t->released_bytes = of->released_bytes;
     t->count = of->count;
     t->handed_out = of->handed_out;
     t->answer_from = of->answer_from;
@@ -55253,7 +55522,7 @@ static specdec *specdec__engine_fork_sequence(specdec *of)
         memcpy(t->fork_places, of->fork_places, (size_t)t->placed * sizeof *t->fork_places);
     t->forced_count = of->forced_count;
     memcpy(t->forced, of->forced, sizeof t->forced);
-    memcpy(t->piece, of->piece, of->freed);
+    memcpy(t->piece, of->piece, of->released_bytes);
     t->prompt_in_thought = of->prompt_in_thought;
     t->parts = of->parts;
     t->in_call = of->in_call;
@@ -55273,7 +55542,8 @@ static specdec *specdec__engine_fork_sequence(specdec *of)
     return t;
 }
 
-/* Opens the child of a sequence that is to fork. If no place is free, the sequence fails with MEMORY for now. */
+/* Opens the child of a sequence that is to fork. If no entry of the table of sequences is free, the sequence fails with
+   MEMORY for now. */
 static void specdec__engine_fork_child(specdec *t)
 {
     specdec *child = specdec__engine_fork_sequence(t);
@@ -55308,9 +55578,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Makes a run of the target with n tokens, or, if d is not NULL, lets that drafter draft one level behind one token.
+/* Makes a run of the target with n tokens, or, if d is not NULL, makes that drafter draft one level behind one token.
    The caches are left as they were. */
-static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__drafter *d, int n)
+static specdec_result specdec__engine_make_trial_run(specdec__engine *e, specdec__drafter *d, int n)
 {
     specdec *t = &e->sequences[0];
     specdec__batch batch = specdec__forward_make_view_batch(&e->target, &t->view, 0, n);
@@ -55323,7 +55593,7 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
         return result;
     }
     p = &d->proposals[t->at];
-    specdec__draft_begin_proposal(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
+    specdec__draft_begin_proposal(p, t->tokens, 1, &t->settings.sampling, specdec__engine_verification_rule(e, t));
     specdec_tree_chains(&p->drafts.tree, 1, 1, NULL);
     p->drafts.depth[1] = 1;
     result = d->kind.fill_tree(d, &p->request, &p->drafts, NULL);
@@ -55332,9 +55602,9 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
     return result;
 }
 
-/* Seconds of specdec__engine_try_forward: the least of three tries, as buffers are cold at first and other programs may
-   use the processor. One try only once the clock is past `end`. 0: it failed. */
-static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter *d, int n, double end)
+/* Returns the seconds of specdec__engine_make_trial_run: the least of three tries, as buffers are cold at first and
+   other programs may use the processor. Only one try is made once the clock is past `end`. 0: it failed. */
+static double specdec__engine_time_trial_run(specdec__engine *e, specdec__drafter *d, int n, double end)
 {
     double least = 0;
     int i;
@@ -55346,7 +55616,7 @@ static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter 
     for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
         double start = specdec__os_seconds(), seconds;
 
-        if (specdec__engine_try_forward(e, d, n))
+        if (specdec__engine_make_trial_run(e, d, n))
             break;
         seconds = specdec__os_seconds() - start;
         least = i && least < seconds ? least : seconds;
@@ -55354,7 +55624,7 @@ static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter 
     return least;
 }
 
-/* Times the steps and drafts of small models before the first sequence is prompted. Needs a clock. */
+/* Times the steps and drafts of small models before the first sequence is prompted. Without a clock it does nothing. */
 static void specdec__engine_time_steps(specdec__engine *e)
 {
     const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL_SECONDS;
@@ -55367,17 +55637,18 @@ static void specdec__engine_time_steps(specdec__engine *e)
     if (!e->drafter_count || specdec__engine_tree_is_fixed(e) || bytes > SPECDEC__TUNE_SMALL_BYTES || !(now > 0))
         return;
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind.level_cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
-            specdec__tune_add_time(&e->tune->drafters[i].level, seconds);
+        if (e->drafters[i].kind.level_cost &&
+            (seconds = specdec__engine_time_trial_run(e, &e->drafters[i], 0, end)) > 0)
+            specdec__tune_add_time_to_mean(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
-        if ((seconds = specdec__engine_time_forward(e, NULL, n, end)) > 0)
-            specdec__tune_add_step(e->tune, n, seconds, 0);
+        if ((seconds = specdec__engine_time_trial_run(e, NULL, n, end)) > 0)
+            specdec__tune_add_step_time(e->tune, n, seconds, 0);
 }
 
-/* Chooses the faster of two orders of reading weights, kernels->reading and ->other_reading, by timing slices of
-   weights alternately with all threads; a slice counts as at most twice the least time. `reading` is kept unless the
-   other one is clearly faster, and for weights that may lie in caches or are not repacked. Results do not depend on the
-   order. */
+/* Chooses the faster of two orders of reading weights, kernels->reading and kernels->other_reading, by timing slices of
+   weights alternately with all threads; a slice counts as at most twice the least time. kernels->reading is kept unless
+   the other one is clearly faster, and for weights that may lie in caches or are not repacked. Results do not depend on
+   the order. */
 static void specdec__engine_time_weight_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
@@ -55410,8 +55681,8 @@ static void specdec__engine_time_weight_reading(specdec__engine *e)
                       better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
-/* Logs the chat format, and its tokens that count as control tokens although the file says otherwise. */
-static void specdec__engine_log_chat(const specdec__engine *e)
+/* Writes the chat format to the log, and its tokens that count as control tokens although the file says otherwise. */
+static void specdec__engine_log_chat_format(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
     const specdec__chat *chat = &e->chat;
@@ -55466,7 +55737,7 @@ static specdec_result specdec__engine_find_fork_tokens(specdec__engine *e, specd
                  : SPECDEC_OK;
 }
 
-/* Logs the target, the drafters and the engine's sizes. */
+/* Writes the target, the drafters and the engine's sizes to the log. */
 static void specdec__engine_log_sizes(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
@@ -55487,29 +55758,30 @@ static void specdec__engine_log_sizes(const specdec__engine *e)
                       e->kernels->name, e->pool.threads, e->room.view_keys, e->config.kv, e->memory_bytes);
 }
 
-/* Copies the stop strings of config.settings, so that the caller's are not needed after init. */
-static void specdec__engine_copy_settings(specdec__engine *e)
+/* Copies the stop strings of config.settings into the engine's block, so that the caller's are not needed after
+   specdec_init. */
+static void specdec__engine_copy_stop_strings(specdec__engine *e)
 {
     specdec__stop_scan stop;
 
     specdec__stream_check_settings(&e->config.settings, &stop, NULL);
-    specdec__stream_copy_stops(&e->config.settings, &stop, e->stop_bytes);
+    specdec__stream_copy_stop_strings(&e->config.settings, &stop, e->stop_bytes);
 }
 
-/* Starts an engine that is laid out: connects to other ranks, times steps. */
+/* Starts an engine that is laid out: connects to other ranks, and times steps. */
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
     specdec_result result = SPECDEC_OK;
 
-    specdec__engine_copy_settings(e);
-    e->verify = specdec__forward;
+    specdec__engine_copy_stop_strings(e);
+    e->run_target = specdec__forward;
     e->tune->load.key_ratio = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_reset_sequence(&e->sequences[0]);
     specdec__engine_log_sizes(e);
-    specdec__engine_log_chat(e);
+    specdec__engine_log_chat_format(e);
     if (SPECDEC__PIPE && e->remote)
-        result = e->remote->start(e, error);
+        result = e->remote->connect(e, error);
     if (!result)
         specdec__engine_time_steps(e);
     if (!result)
@@ -55525,15 +55797,15 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Reports tokens [from, from + n) of a sequence, which the last run has committed, to the drafters, which may take
-   hidden states of their nodes: calls the drafters' follow. path (n): the tokens' nodes, counted from node `first`;
-   row: index of the last token's hidden state among the rows of the run; -1: it is not there. A drafter whose cache is
-   full may miss tokens. */
-static specdec_result specdec__engine_report_tokens(specdec *t, int from, int n, int first, const int *path, int row)
+/* Reports tokens [from, from + n) of a sequence, which the last run has committed, to the drafters that need hidden
+   states of the target. path (n): the tokens' nodes, counted from node `first`; row: index of the last token's hidden
+   state among the rows of the run; -1: it is not there. A drafter whose cache is full may miss tokens. */
+static specdec_result specdec__engine_report_committed_tokens(specdec *t, int from, int n, int first, const int *path,
+                                                              int row)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
-    specdec__prefilled committed;
+    specdec__committed_tokens committed;
     int i;
 
     committed.at = t->at;
@@ -55545,30 +55817,30 @@ static specdec_result specdec__engine_report_tokens(specdec *t, int from, int n,
     committed.path = path;
     committed.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
     for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_FULL); i++)
-        if (e->drafters[i].kind.follow_target)
-            result = e->drafters[i].kind.follow_target(&e->drafters[i], &committed, &t->error);
+        if (e->drafters[i].kind.receive_states)
+            result = e->drafters[i].kind.receive_states(&e->drafters[i], &committed, &t->error);
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
-/* Reports tokens [at, at + n) of the sequence `text` to the drafters, as specdec__engine_report_tokens does, once a
-   batch of its prompt is prefilled. */
-static specdec_result specdec__engine_report_batch(void *text, int at, int n)
+/* Reports tokens [at, at + n) of the sequence `text` to the drafters, as specdec__engine_report_committed_tokens does,
+   once a batch of the sequence's prompt is prefilled. */
+static specdec_result specdec__engine_report_prefilled_batch(void *text, int at, int n)
 {
     specdec *t = (specdec *)text;
     const specdec__context *c = &t->engine->target;
 
-    return specdec__engine_report_tokens(t, at, n, 0, NULL, c->wants_logits[n - 1] ? c->row_count - 1 : -1);
+    return specdec__engine_report_committed_tokens(t, at, n, 0, NULL, c->wants_logits[n - 1] ? c->row_count - 1 : -1);
 }
 
-/* Calls the drafters' prepare for a sequence that is part of the next step. */
+/* Tells all drafters that a sequence is part of the next step. */
 static void specdec__engine_prepare_drafters(specdec *t)
 {
     const specdec__engine *e = t->engine;
     int i;
 
     for (i = 0; SPECDEC__PIPE && i < e->drafter_count; i++)
-        if (e->drafters[i].kind.prepare)
-            e->drafters[i].kind.prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
+        if (e->drafters[i].kind.prepare_sequence)
+            e->drafters[i].kind.prepare_sequence(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
 
 /* Prefills tokens [t->view.length, count) of a sequence, in batches, and stores the logits and hidden states that
@@ -55582,9 +55854,9 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
 
     specdec__pipe_cancel_all_runs(e);
     specdec__engine_prepare_drafters(t);
-    committed.batch_done = specdec__engine_report_batch;
+    committed.batch_done = specdec__engine_report_prefilled_batch;
     committed.listener = t;
-    e->row_of = NULL;
+    e->row_0_sequence = NULL;
     e->pool.cancel = &t->cancel;
     result = specdec__forward_prefill(&e->target, &t->view, t->tokens, count, e->config.batch, &committed,
                                       &e->config.hooks,
@@ -55593,21 +55865,21 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     if (result)
         specdec__view_free_reserved(&t->view, &e->target.kv);
     else if (rows->logits_from < count)
-        e->row_of = t;
+        e->row_0_sequence = t;
     return result;
 }
 
-/* The index, in [from, end), of the sequence whose beginning agrees with most tokens of t; -1: none agrees with `least`
-   tokens. *length: how many tokens agree. Of equals it is one that was shared before, so that all share one; of those
-   the one used last. */
-static int specdec__engine_longest_shared(specdec *t, int from, int end, int least, int *length)
+/* Returns the index, in [from, end), of the sequence whose beginning agrees with most tokens of t; -1: none agrees with
+   `least` tokens. *length becomes how many tokens agree. Of equal sequences it is one that was shared before, so that
+   all share one; of those the one used last. */
+static int specdec__engine_find_longest_prefix(specdec *t, int from, int end, int least, int *length)
 {
     specdec__engine *e = t->engine;
     uint64_t used = 0;
     int i, best = -1;
 
     for (i = from, *length = least; i < end; i++) {
-        const specdec__source_keys keys = specdec__engine_source_keys(e, i);
+        const specdec__shareable_keys keys = specdec__engine_shareable_keys(e, i);
         const int most = specdec__min_int(keys.view->length, t->count - 1);
         const int common = specdec__stream_common_tokens(t, keys.tokens, most);
         const uint64_t since = keys.view->last_use | (uint64_t)(keys.view->shared_keys > 0) << 63;
@@ -55622,7 +55894,7 @@ static int specdec__engine_longest_shared(specdec *t, int from, int end, int lea
     return best;
 }
 
-/* Lets t share the keys of another sequence, open or kept, that begins with more of t's tokens than have keys in t. A
+/* Makes t share the keys of another sequence, open or kept, that begins with more of t's tokens than have keys in t. A
    kept sequence is marked as used, even where an open one has more tokens. */
 static void specdec__engine_share_longest_prefix(specdec *t)
 {
@@ -55633,10 +55905,10 @@ static void specdec__engine_share_longest_prefix(specdec *t)
 
     if (!SPECDEC__SEQUENCES)
         return;
-    open = specdec__engine_longest_shared(t, 0, views, least, &length);
-    kept = specdec__engine_longest_shared(t, views, views + e->room.kept_views, least, &kept_length);
+    open = specdec__engine_find_longest_prefix(t, 0, views, least, &length);
+    kept = specdec__engine_find_longest_prefix(t, views, views + e->room.kept_views, least, &kept_length);
     if (kept >= 0)
-        specdec__view_mark_used(specdec__engine_source_keys(e, kept).view, &e->target.kv, kept_length);
+        specdec__view_mark_used(specdec__engine_shareable_keys(e, kept).view, &e->target.kv, kept_length);
     if (open >= 0 && length >= kept_length) {
         specdec__engine_share_prefix(t, open, length);
         t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
@@ -55667,7 +55939,7 @@ static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, c
     return specdec__engine_prefill(t, t->count, &rows);
 }
 
-/* Drops keys, values, drafts and states that were computed for a sequence's tokens behind the first `keep`. follow:
+/* Drops keys, values, drafts and states that were computed for a sequence's tokens behind the first `keep`. follow
    above 0: other tokens will follow these; 0: none will, and the last of them is run again for its logits. */
 static void specdec__engine_truncate_sequence(specdec *t, int keep, int follow)
 {
@@ -55676,7 +55948,7 @@ static void specdec__engine_truncate_sequence(specdec *t, int keep, int follow)
 
     if (t->view.length - keep >= SPECDEC__KEYS) /* fewer are not worth an entry of the table */
         specdec__engine_keep_prefix(t);
-    specdec__ahead_drop_drafts(t, keep);
+    specdec__async_drop_drafts(t, keep);
     specdec__constrained_forget_states(&t->constrained, keep);
     specdec__engine_drop_root_keys(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
@@ -55684,9 +55956,10 @@ static void specdec__engine_truncate_sequence(specdec *t, int keep, int follow)
             e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, keep);
 }
 
-/* Replaces the tokens behind the first `keep` (all of which were returned) by tokens[count], and prefills these. tokens
-   may lie behind the sequence. Replaced and pending tokens are dropped once that has succeeded; after an error the
-   sequence is as it was. wanted: NULL, or where the logits or hidden states of each token go. */
+/* Replaces the tokens of a sequence behind the first `keep` (all of which were returned) by tokens[count], and prefills
+   these. tokens may lie behind the sequence in its buffer. Replaced and pending tokens are dropped once that has
+   succeeded; after an error the sequence is as it was. wanted: NULL, or where the logits or hidden states of each token
+   go. */
 static specdec_result specdec__engine_replace_tokens(specdec *t, int keep, const int32_t *tokens, int count,
                                                      const specdec__prefill_rows *wanted)
 {
@@ -55741,9 +56014,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* How many tokens a full sequence removes: the older half of those behind the first settings.slide tokens, which stay.
-   0: it does not slide. A sequence slides once a call at most, so that a call which can return nothing ends. Parents do
-   not slide, as children share their beginning. */
+/* Returns how many tokens a sequence whose context is full removes: the older half of those behind the first
+   settings.slide tokens, which stay. 0: it does not slide. A sequence slides once a call at most, so that a call which
+   can return nothing ends. Parents do not slide, as children share their beginning. */
 static int specdec__engine_slide_count(const specdec *t)
 {
     const int others = t->context - t->settings.slide;
@@ -55754,7 +56027,7 @@ static int specdec__engine_slide_count(const specdec *t)
     return others / 2;
 }
 
-/* Moves the fork places of a sequence that slides to the end of their array. back: 1: the slide is undone, and they are
+/* Moves the fork places of a sequence that slides to the end of their array. back 1: the slide is undone, and they are
    moved back. */
 static void specdec__engine_move_fork_places(specdec *t, int back)
 {
@@ -55779,7 +56052,7 @@ static void specdec__engine_anchor_constraint(specdec *t)
     c->state[1] = c->state[0];
 }
 
-/* Lets the constraint of a sequence that has slid, or slid back, continue from its stored state. */
+/* Makes the constraint of a sequence that has slid, or slid back, continue from its stored state. */
 static void specdec__engine_resume_constraint(specdec *t)
 {
     if (!specdec__constrained_is_limited(&t->constrained))
@@ -55789,9 +56062,9 @@ static void specdec__engine_resume_constraint(specdec *t)
     t->complete_at = 0;
 }
 
-/* Lets a full sequence slide: removes `gone` tokens behind the first settings.slide ones. All keys behind these are
-   computed again, as for a prompt: so the sequence continues as one that was prompted with the tokens which are left.
-   */
+/* Makes a sequence whose context is full slide: removes `gone` tokens behind the first settings.slide ones. All keys
+   behind these are computed again, as for a prompt: so the sequence continues like one that was prompted with the
+   tokens which are left. */
 static void specdec__engine_slide_sequence(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
@@ -55816,8 +56089,8 @@ static void specdec__engine_slide_sequence(specdec *t, int gone)
         specdec__engine_share_longest_prefix(t);
 }
 
-/* Undoes the slide of a sequence in the current call, as the call has failed. Tokens decoded since are dropped, and so
-   are log-probabilities that they have overwritten. */
+/* Undoes the slide of a sequence in the current call, as the call has failed. Tokens decoded since then are dropped,
+   and so are log-probabilities that they have overwritten. */
 static void specdec__engine_undo_slide(specdec *t)
 {
     const int gone = t->before.count, keep = t->settings.slide;
@@ -55848,7 +56121,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Lets a sequence fail in a step with the error `result`, which the next call on the sequence returns. */
+/* Makes a sequence fail in a step with the error `result`, which the next call on the sequence returns. */
 static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
     specdec__pipe_cancel_all_runs(t->engine);
@@ -55858,7 +56131,7 @@ static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
         SPECDEC__STORE(&t->cancel, 0);
 }
 
-/* Lets a sequence fail with CANCELLED if specdec_cancel was called for it. Returns 1 if so, else 0. */
+/* Makes a sequence fail with CANCELLED if specdec_cancel was called for it. Returns 1 if so, else 0. */
 static int specdec__engine_check_cancel(specdec *t)
 {
     if (!SPECDEC__LOAD(&t->cancel))
@@ -55867,8 +56140,8 @@ static int specdec__engine_check_cancel(specdec *t)
     return 1;
 }
 
-/* How many tokens of a sequence have to be prefilled before its last token can be the root of a tree. 0 for a sequence
-   that has pipelined runs. */
+/* Returns how many tokens of a sequence have to be prefilled before its last token can be the root of a tree. 0 for a
+   sequence that has pipelined runs. */
 static int specdec__engine_tokens_to_prefill(const specdec *t)
 {
     const specdec__pipe *pipe = t->engine->pipe;
@@ -55891,15 +56164,15 @@ static int specdec__engine_prepare_sequence(specdec *t)
     return !t->failed;
 }
 
-/* How many nodes all trees of a step may have together, at most. */
+/* Returns how many nodes all trees of a step may have together, at most. */
 static int specdec__engine_node_limit(const specdec__engine *e)
 {
-    return specdec__min_int(SPECDEC__MAX_TREE, e->target.max_nodes);
+    return specdec__min_int(SPECDEC__MAX_TREE_NODES, e->target.max_nodes);
 }
 
 /* Sets e->members: sequence t, if not NULL, then all others that have something to decode or to prefill, up to the
    limit of nodes. The first one that has to be left out is asked first in the next step. */
-static void specdec__engine_choose_members(specdec__engine *e, specdec *t)
+static void specdec__engine_choose_step_sequences(specdec__engine *e, specdec *t)
 {
     const int views = e->room.max_views, first = e->first_asked;
     int i;
@@ -55943,7 +56216,7 @@ static void specdec__engine_prefill_limits(specdec__engine *e, specdec__tune_pre
 }
 
 /* Shares out the nodes that prefill prompts. A prompt that is prefilled to its end has its root in the same step if a
-   node is left. Members that get no node wait for the next step. */
+   node is left. Sequences that get no node wait for the next step. */
 static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
 {
     const int beside = e->roots; /* sequences that decode, and wait for the prompts */
@@ -55957,7 +56230,8 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
         const int pending = specdec__engine_tokens_to_prefill(t);
 
         const int wanted = pending ? pending + slice.root : 0;
-        const int taken = specdec__tune_admit_tokens(load, &slice, specdec__min_int(wanted, room), t->view.length);
+        const int taken = specdec__tune_admit_prompt_tokens(load, &slice, specdec__min_int(wanted, room),
+                                                            t->view.length);
 
         t->load_count = beside ? taken : 0;
         t->prefill_count = specdec__min_int(taken, pending);
@@ -55976,8 +56250,8 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
         load->rows = load->keys = 0;
 }
 
-/* Subtracts the nodes of a member that is taken out of a step from the step's totals. */
-static void specdec__engine_subtract_member(specdec__engine *e, const specdec *t)
+/* Takes a sequence out of the totals of a step: subtracts the sequence's nodes from them. */
+static void specdec__engine_subtract_from_step_totals(specdec__engine *e, const specdec *t)
 {
     int i;
 
@@ -55996,21 +56270,21 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Sets the plan for a sequence's tree: its limit, and the step's times by its nodes. times (nodes): seconds of a step;
-   base: nodes that the step has without draft tokens of this sequence; others: expected tokens of the other sequences;
-   spent: seconds of drafting for them. Returns 0 if the sequence is not to speculate. */
+/* Computes the plan of a sequence's tree: its limit of nodes, and the step's times by its nodes. times (nodes): seconds
+   of a step; base: nodes that the step has without draft tokens of this sequence; others: expected tokens of the other
+   sequences; spent: seconds of drafting for them. Returns 0 if the sequence is not to speculate, else 1. */
 static int specdec__engine_plan_tree(const specdec *t, const double *times, int base, double others, double spent,
-                                     specdec__plan *plan)
+                                     specdec__tree_plan *plan)
 {
     const specdec__engine *e = t->engine;
     int i;
 
     plan->fixed = specdec__engine_tree_is_fixed(e);
-    plan->most = specdec__min_int(plan->fixed ? e->shape.n : e->config.tree_size,
+    plan->most = specdec__min_int(plan->fixed ? e->fixed_tree.n : e->config.tree_size,
                                   specdec__engine_node_limit(e) - base + 1);
     plan->other_tokens = others;
     if (e->config.drafting == SPECDEC_DRAFT_OFF || t->context - t->count <= e->config.tree_depth ||
-        plan->most < (plan->fixed ? e->shape.n : 2) || !(times[1] > 0 || plan->fixed))
+        plan->most < (plan->fixed ? e->fixed_tree.n : 2) || !(times[1] > 0 || plan->fixed))
         return 0; /* the first step measures a plain step */
     for (i = 0; i <= plan->most; i++)
         plan->times[i] = plan->fixed ? 1 : i ? times[base + i - 1] + spent : 0; /* fixed: whatever they cost */
@@ -56018,8 +56292,8 @@ static int specdec__engine_plan_tree(const specdec *t, const double *times, int 
     return 1;
 }
 
-/* Seconds that a drafter needs to prefill the `behind` tokens of a sequence that it lacks: measured, or estimated from
-   the target's prefilling. 0 for few tokens, which a draft run takes with it. */
+/* Returns the seconds that a drafter needs to prefill the `behind` tokens of a sequence that it lacks: measured, or
+   estimated from the target's prefilling. 0 for few tokens, which a draft run prefills at little cost. */
 static double specdec__engine_drafter_prefill_seconds(const specdec *t, int drafter, int behind)
 {
     const specdec__tune_drafter *known = &t->engine->tune->drafters[drafter];
@@ -56030,24 +56304,24 @@ static double specdec__engine_drafter_prefill_seconds(const specdec *t, int draf
     return behind > SPECDEC__TUNE_CATCH_UP_TOKENS ? behind * each : 0;
 }
 
-/* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. Returns 0
-   if the drafter is not asked in this step. */
-static int specdec__engine_shape_tree(const specdec *t, int drafter, int behind, specdec__plan *plan)
+/* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. behind:
+   tokens of the sequence that the drafter lacks. Returns 0 if the drafter is not asked in this step, else 1. */
+static int specdec__engine_shape_draft_tree(const specdec *t, int drafter, int behind, specdec__tree_plan *plan)
 {
     const specdec__engine *e = t->engine;
     specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
     specdec_tree *tree = &p->drafts.tree;
-    const size_t bytes = (size_t)e->shape.n * sizeof *tree->parents;
+    const size_t bytes = (size_t)e->fixed_tree.n * sizeof *tree->parents;
     double rate;
 
     if (plan->fixed) {
-        memcpy(tree->parents, e->shape.parents, bytes);
-        memcpy(tree->ranks, e->shape.ranks, bytes);
-        tree->n = e->shape.n;
+        memcpy(tree->parents, e->fixed_tree.parents, bytes);
+        memcpy(tree->ranks, e->fixed_tree.ranks, bytes);
+        tree->n = e->fixed_tree.n;
     } else {
         rate = specdec__tune_shape_tree(&e->tune->drafters[drafter], p, plan,
                                    specdec__engine_drafter_prefill_seconds(t, drafter, behind));
-        if (specdec__tune_must_rest(e->tune, drafter, plan, rate))
+        if (specdec__tune_drafter_must_rest(e->tune, drafter, plan, rate))
             tree->n = 1;
         if (tree->n > 1)
             plan->rate = rate;
@@ -56055,60 +56329,62 @@ static int specdec__engine_shape_tree(const specdec *t, int drafter, int behind,
     return tree->n > 1;
 }
 
-/* How many nodes of a proposal's tree give a step the best rate (*rate, tokens a second). drafting: seconds spent on
-   it. worth (plan->most): becomes the probabilities of the most probable *held nodes, falling. */
-static int specdec__engine_best_node_count(const specdec__proposal *p, const specdec__plan *plan, double drafting,
+/* Returns how many nodes of a proposal's tree give a step the most tokens a second (*rate). drafting: seconds spent on
+   the tree. worth (plan->most): becomes the probabilities of the most probable *held nodes, falling. */
+static int specdec__engine_best_node_count(const specdec__proposal *p, const specdec__tree_plan *plan, double drafting,
                                            double *worth, int *held, double *rate)
 {
     int i;
 
     for (i = 0, *held = 0; i < p->drafts.tree.n; i++)
         if (p->frontier.probability[i] > 0)
-            *held = specdec__tune_insert_value(worth, *held, plan->most, (double)p->frontier.probability[i]);
-    return plan->fixed ? *held : specdec__tune_best_nodes(plan, worth, *held, drafting, rate);
+            *held = specdec__tune_insert_if_large(worth, *held, plan->most, (double)p->frontier.probability[i]);
+    return plan->fixed ? *held : specdec__tune_best_node_count(plan, worth, *held, drafting, rate);
 }
 
-/* Chooses the draft tokens of the newest level that are extended next: those whose first child, by the measured
-   acceptance, would be among the verified nodes. None if one level more would not raise the rate. drafting: seconds so
-   far; level: seconds of the next level. p->frontier.chosen receives the tokens. Returns how many, at most `room`. */
+/* Chooses the draft tokens of the newest level that are extended next, into p->frontier.chosen: those whose first
+   child, by the measured acceptance, would be among the verified nodes. No token is chosen if one level more would not
+   raise the tokens a second. drafting: seconds so far; level: seconds of the next level. Returns how many, at most
+   `room`. */
 static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const specdec__tune_drafter *t,
-                                                 const specdec__plan *plan, double drafting, double level, int room)
+                                                 const specdec__tree_plan *plan, double drafting, double level,
+                                                 int room)
 {
     const specdec__draft_tree *drafts = &p->drafts;
     const float *probability = p->frontier.probability;
-    double worth[SPECDEC__MAX_TREE], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
+    double worth[SPECDEC__MAX_TREE_NODES], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
     int held, count = 0, i, k, n;
 
     specdec__engine_best_node_count(p, plan, drafting, worth, &held, &now);
-    specdec__tune_acceptance(t, chance);
+    specdec__tune_acceptance_by_rank(t, chance);
     for (i = p->frontier.level; i < drafts->tree.n; i++)
         for (k = 0; k < SPECDEC__TUNE_RANKS && !drafts->extended[i] && probability[i] > 0; k++)
-            held = specdec__tune_insert_value(worth, held, plan->most, (double)probability[i] * chance[k]);
-    n = plan->fixed ? held : specdec__tune_best_nodes(plan, worth, held, drafting + level, &then);
+            held = specdec__tune_insert_if_large(worth, held, plan->most, (double)probability[i] * chance[k]);
+    n = plan->fixed ? held : specdec__tune_best_node_count(plan, worth, held, drafting + level, &then);
     if (!plan->fixed && !(then > now * 1.01))
         return 0;
     least = worth[n - 1];
     for (i = p->frontier.level; i < drafts->tree.n && count < room; i++)
-        if (!drafts->extended[i] && drafts->depth[i] + 1 < p->request.levels && probability[i] > 0 &&
+        if (!drafts->extended[i] && drafts->depth[i] + 1 < p->request.max_levels && probability[i] > 0 &&
             (double)probability[i] * chance[0] >= least)
             p->frontier.chosen[count++] = i;
     return count;
 }
 
-/* How many draft tokens of a proposal may still be extended in this step. Tokens of a tree kept from an earlier step do
-   not count against the limit. */
+/* Returns how many draft tokens of a proposal may still be extended in this step. Tokens of a tree kept from an earlier
+   step do not count against the limit. */
 static int specdec__engine_extensions_left(const specdec__engine *e, const specdec__proposal *p)
 {
     return p->frontier.valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->drafts.extended_count)
                        : e->config.tree_size - 1 - p->drafts.extended_count;
 }
 
-/* Keeps the most probable nodes of a tree, as many as give the best rate (*rate), as outcome.kept. frontier.probability
-   holds the probabilities of the paths. */
-static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p, const specdec__plan *plan,
-                                                double drafting, double *rate)
+/* Chooses the nodes of a draft tree that are to be verified, outcome.kept: the most probable ones, as many as give the
+   most tokens a second (*rate). frontier.probability holds the probabilities of the paths. */
+static specdec_result specdec__engine_keep_best_nodes(specdec *t, specdec__proposal *p, const specdec__tree_plan *plan,
+                                                      double drafting, double *rate)
 {
-    double worth[SPECDEC__MAX_TREE];
+    double worth[SPECDEC__MAX_TREE_NODES];
     int held, n = specdec__engine_best_node_count(p, plan, drafting, worth, &held, rate);
     specdec_result result;
 
@@ -56118,10 +56394,11 @@ static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p
     return result;
 }
 
-/* Drafts a tree level by level as long as the expected rate rises, and keeps its most probable nodes. EAGLE-2 (Li et
-   al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276); the size by the rate of Sequoia (Chen
-   et al. 2024, arXiv 2402.12374): F(T) / (t(n) + d * level). *levels: d, the levels drafted. */
-static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const specdec__plan *plan, int *levels,
+/* Drafts a tree level by level as long as the expected tokens a second (*rate) rise, and keeps its most probable nodes.
+   EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276); the size by the rate of
+   Sequoia (Chen et al. 2024, arXiv 2402.12374): F(T) / (t(n) + d * level). *levels: becomes d, the number of levels
+   drafted. */
+static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const specdec__tree_plan *plan, int *levels,
                                                 double *rate)
 {
     specdec__engine *e = t->engine;
@@ -56129,7 +56406,7 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double first = plan->fixed ? 0 : specdec__tune_level_seconds(known, plan->times[1]);
-    const int stays = p->frontier.valid_at != 0, deepest = p->request.levels - 1;
+    const int stays = p->frontier.valid_at != 0, deepest = p->request.max_levels - 1;
     double drafting = 0, level = first;
     int count = 1;
     specdec_result result;
@@ -56138,7 +56415,7 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
         p->drafts.tree.n = 1;
     p->frontier.level = 1;
     for (*levels = 0;; ++*levels, drafting += level, level = known->at_once ? 0 : first) {
-        specdec__tune_set_paths(known, &p->drafts, &p->frontier, p->frontier.level, deepest);
+        specdec__tune_set_path_probabilities(known, &p->drafts, &p->frontier, p->frontier.level, deepest);
         if (stays || *levels) /* else it is the root */
             count = specdec__engine_choose_extended_nodes(p, known, plan, drafting, level,
                                                           specdec__engine_extensions_left(e, p));
@@ -56150,34 +56427,36 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
         if (result)
             return result;
     }
-    return specdec__engine_keep_best(t, p, plan, drafting, rate);
+    return specdec__engine_keep_best_nodes(t, p, plan, drafting, rate);
 }
 
-/* Lets a drafter draft the tokens of its whole tree at once. All nodes are kept for the target; of a tree whose shape
-   the drafter chose, the nodes that give the best rate (*rate). *levels: levels of the tree that were drafted. */
-static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const specdec__plan *plan, int *levels,
+/* Makes a drafter draft the tokens of its whole tree at once. All nodes are kept for the target; of a tree whose shape
+   the drafter chose, only the nodes that give the most tokens a second (*rate). *levels: becomes the number of levels
+   drafted. */
+static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const specdec__tree_plan *plan, int *levels,
                                                 double *rate)
 {
     specdec__drafter *d = &t->engine->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
     specdec_result result;
 
-    p->request.most = plan->most;
+    p->request.max_nodes = plan->most;
     *levels = specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
     result = d->kind.fill_tree(d, &p->request, &p->drafts, &t->error);
     if (result)
         return result;
     if (!p->frontier.shares) {
-        specdec__draft_keep_first(p, p->drafts.tree.n);
+        specdec__draft_select_first_candidates(p, p->drafts.tree.n);
         return SPECDEC_OK;
     }
     specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
-    specdec__tune_set_paths(&t->engine->tune->drafters[drafter], &p->drafts, &p->frontier, 1, p->request.levels);
-    return specdec__engine_keep_best(t, p, plan, 0, rate);
+    specdec__tune_set_path_probabilities(&t->engine->tune->drafters[drafter], &p->drafts, &p->frontier, 1,
+                                         p->request.max_levels);
+    return specdec__engine_keep_best_nodes(t, p, plan, 0, rate);
 }
 
-/* How many of the `behind` tokens of a sequence that a drafter lacks it may prefill in this step, so that other
-   sequences do not wait long. */
+/* Returns how many tokens a drafter may prefill in this step, of the `behind` tokens of a sequence that it lacks, so
+   that other sequences do not wait long. */
 static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int behind)
 {
     specdec__engine *e = t->engine;
@@ -56203,7 +56482,7 @@ static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int b
     return tokens;
 }
 
-/* Lets a drafter prefill the first `tokens` of the `behind` tokens of a sequence that it lacks, and measures the
+/* Makes a drafter prefill the first `tokens` of the `behind` tokens of a sequence that it lacks, and measures the
    seconds. The drafter proposes nothing in this step. */
 static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, int behind, int tokens)
 {
@@ -56221,8 +56500,8 @@ static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, i
         return result;
     seconds = specdec__os_seconds() - start;
     level = specdec__tune_level_seconds(known, specdec__tune_plain_seconds(e->tune));
-    specdec__tune_add_time(&known->token_prefill,
-                           (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
+    specdec__tune_add_time_to_mean(&known->token_prefill,
+                                   (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
     return SPECDEC_OK;
 }
 
@@ -56234,9 +56513,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Inserts draft token i into the list chosen[count] of the draft tokens with the highest probability, the most probable
-   first, at most `most`. probability: by draft token. Returns the new count. */
-static int specdec__ahead_insert_token(const float *probability, int32_t *chosen, int count, int most, int i)
+/* Inserts draft token i into the list chosen[count] of the draft tokens with the highest path probabilities, the most
+   probable first, at most `most`. probability: path probability of each draft token. Returns the new count. */
+static int specdec__async_insert_draft_token(const float *probability, int32_t *chosen, int count, int most, int i)
 {
     if (most < 1 || (count == most && !(probability[i] > probability[chosen[count - 1]])))
         return count;
@@ -56247,16 +56526,17 @@ static int specdec__ahead_insert_token(const float *probability, int32_t *chosen
     return count;
 }
 
-/* Whether the drafter can extend a draft token now; a drafter on another rank may not have its children yet. */
-static int specdec__ahead_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+/* Returns whether the drafter can extend a draft token now. A drafter on another rank may not have the token's children
+   yet. */
+static int specdec__async_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
     return !SPECDEC__PIPE || !d->kind.can_extend || d->kind.can_extend(d, &p->request, candidate);
 }
 
 /* Chooses the draft tokens that are extended next (frontier.chosen): the most probable one, and up to three that are at
-   least half as probable. now: 1: only those that can be extended now. Returns how many; 0: all are below the cutoff,
-   or the tree is full. */
-static int specdec__ahead_choose_tokens(const specdec__ahead *a, specdec__proposal *p, int now)
+   least half as probable. now 1: only those that can be extended now. Returns how many; 0: all are less probable than
+   the cutoff, or the tree is full. */
+static int specdec__async_choose_draft_tokens(const specdec__async_drafting *a, specdec__proposal *p, int now)
 {
     const specdec__draft_tree *drafts = &p->drafts;
     const float *probability = p->frontier.probability;
@@ -56267,21 +56547,22 @@ static int specdec__ahead_choose_tokens(const specdec__ahead *a, specdec__propos
 
     if (!drafts->extended[0]) {
         chosen[0] = 0;
-        return !now || specdec__ahead_can_extend(a->drafter, p, 0);
+        return !now || specdec__async_can_extend(a->drafter, p, 0);
     }
     for (i = 1; i < drafts->tree.n; i++)
         if (!drafts->extended[i] && drafts->depth[i] < a->levels && probability[i] >= a->cutoff &&
-            (!now || specdec__ahead_can_extend(a->drafter, p, i)))
-            count = specdec__ahead_insert_token(probability, chosen, count, most, i);
+            (!now || specdec__async_can_extend(a->drafter, p, i)))
+            count = specdec__async_insert_draft_token(probability, chosen, count, most, i);
     while (count > 1 && 2 * probability[chosen[count - 1]] < probability[chosen[0]])
         count--;
     return count;
 }
 
-/* Lets the drafter extend the `count` draft tokens p->frontier.chosen by one level: a draft run. p: the proposal of
+/* Makes a draft run: the drafter extends the `count` draft tokens p->frontier.chosen by one level. p: the proposal of
    a->sequence, or the lane's copy of it. */
-static specdec_result specdec__ahead_extend_tokens(specdec__ahead *a, specdec__proposal *p,
-                                                   const specdec__tune_drafter *known, int count, specdec_error *error)
+static specdec_result specdec__async_extend_draft_tokens(specdec__async_drafting *a, specdec__proposal *p,
+                                                         const specdec__tune_drafter *known, int count,
+                                                         specdec_error *error)
 {
     const int from = p->drafts.tree.n;
     specdec_result result;
@@ -56290,51 +56571,51 @@ static specdec_result specdec__ahead_extend_tokens(specdec__ahead *a, specdec__p
     result = a->drafter->kind.extend(a->drafter, &p->request, &p->drafts, &p->frontier, error);
     if (result)
         return result;
-    specdec__tune_set_paths(known, &p->drafts, &p->frontier, from, a->levels);
-    a->cutoff *= SPECDEC__AHEAD_CUTOFF_GROWTH;
+    specdec__tune_set_path_probabilities(known, &p->drafts, &p->frontier, from, a->levels);
+    a->cutoff *= SPECDEC__ASYNC_CUTOFF_GROWTH;
     return SPECDEC_OK;
 }
 
-/* The job of the drafter's lane during a run of the target: extends the most probable draft tokens, a few at a time,
-   until it is stopped. */
-static void specdec__ahead_draft_job(void *argument)
+/* The function that the drafter's lane executes during a run of the target: extends the most probable draft tokens, a
+   few at a time, until it is stopped. */
+static void specdec__async_lane_draft(void *argument)
 {
-    specdec__ahead *a = (specdec__ahead *)argument;
-    specdec__proposal *p = &a->p;
+    specdec__async_drafting *a = (specdec__async_drafting *)argument;
+    specdec__proposal *p = &a->proposal;
     int count;
 
-    while (a->lane.kind->goes_on(&a->lane) && (count = specdec__ahead_choose_tokens(a, p, 1)) > 0) {
+    while (a->lane.kind->goes_on(&a->lane) && (count = specdec__async_choose_draft_tokens(a, p, 1)) > 0) {
         const int root = p->frontier.chosen[0] == 0;
-        specdec__draft_flight *flight = &a->flights[(a->flight_count + 1) % 2];
+        specdec__draft_run *flight = &a->draft_runs[(a->draft_run_count + 1) % 2];
 
         memcpy(flight->chosen, p->frontier.chosen, (size_t)count * sizeof *p->frontier.chosen);
         flight->count = count;
         flight->nodes = p->drafts.tree.n;
         flight->begun = specdec__os_seconds();
-        SPECDEC__STORE(&a->flight_count, a->flight_count + 1);
+        SPECDEC__STORE(&a->draft_run_count, a->draft_run_count + 1);
         SPECDEC__PAUSE();
-        a->result = specdec__ahead_extend_tokens(a, p, &a->acceptance, count, &a->error);
+        a->result = specdec__async_extend_draft_tokens(a, p, &a->acceptance, count, &a->error);
         if (a->result)
             return;
         if (!root)
-            specdec__tune_add_time(&a->run_time, specdec__os_seconds() - flight->begun);
+            specdec__tune_add_time_to_mean(&a->run_time, specdec__os_seconds() - flight->begun);
     }
 }
 
-/* The lane's job when the drafter is many tokens behind: prefills them. */
-static void specdec__ahead_prefill_job(void *argument)
+/* The function that the drafter's lane executes where the drafter lacks many tokens of the sequence: prefills these. */
+static void specdec__async_lane_prefill(void *argument)
 {
-    specdec__ahead *a = (specdec__ahead *)argument;
+    specdec__async_drafting *a = (specdec__async_drafting *)argument;
 
-    a->result = a->drafter->kind.prefill(a->drafter, &a->p.request, a->p.request.count, &a->error);
+    a->result = a->drafter->kind.prefill(a->drafter, &a->proposal.request, a->proposal.request.count, &a->error);
 }
 
-/* Starts a job of the drafter's lane for a sequence, while the target runs: extends the sequence's draft tree, or, if
-   the drafter lacks many of its tokens, prefills these. */
-static void specdec__ahead_begin_job(specdec *t)
+/* Starts the drafter's lane for a sequence, while the target runs: the lane extends the sequence's draft tree, or, if
+   the drafter lacks many of the sequence's tokens, prefills these. */
+static void specdec__async_start_lane(specdec *t)
 {
     specdec__engine *e = t->engine;
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     specdec__proposal *p = &a->drafter->proposals[t->at];
 
     if (a->prefills)
@@ -56344,32 +56625,32 @@ static void specdec__ahead_begin_job(specdec *t)
     a->sequence = t;
     memcpy(a->tokens + a->copied, t->tokens + a->copied, (size_t)(t->count - a->copied) * sizeof *a->tokens);
     a->copied = t->count;
-    a->p = *p;
-    a->p.request.text = a->tokens;
+    a->proposal = *p;
+    a->proposal.request.text = a->tokens;
     a->acceptance = e->tune->drafters[a->drafter - e->drafters];
-    specdec__tune_set_paths(&a->acceptance, &a->p.drafts, &a->p.frontier, 1, a->levels);
+    specdec__tune_set_path_probabilities(&a->acceptance, &a->proposal.drafts, &a->proposal.frontier, 1, a->levels);
     a->cutoff = a->first_cutoff;
     a->result = SPECDEC_OK;
-    a->flight_count = 0;
+    a->draft_run_count = 0;
     a->usual_seconds = a->run_time.seconds;
-    a->flights[0].count = 0;
-    a->flights[0].nodes = p->drafts.tree.n;
+    a->draft_runs[0].count = 0;
+    a->draft_runs[0].nodes = p->drafts.tree.n;
     a->prefills = !p->drafts.extended[0] &&
-                  a->drafter->kind.count_behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP_TOKENS;
+                  a->drafter->kind.count_unprefilled(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP_TOKENS;
     a->drafter->kind.set_threads(a->drafter, &a->lane.team, a->threads);
-    specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
+    specdec__lane_submit(&a->lane, a->prefills ? specdec__async_lane_prefill : specdec__async_lane_draft, a);
 }
 
-/* Finds the path of tokens[count] behind the root of a tree. held: the tokens of the tree's nodes. path (count):
+/* Finds the path of tokens[count] behind the root of a tree. held: the tokens of the tree's nodes; path (count):
    receives the path's nodes. Returns how many of the tokens were found. */
-static int specdec__ahead_find_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
+static int specdec__async_find_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
                                     int32_t *path)
 {
     int i, k, at = 0;
 
     for (i = 0; i < count; i++) {
-        for (k = specdec__tree_child(tree, at, at + 1); k < tree->n && held[k] != tokens[i];)
-            k = specdec__tree_child(tree, at, k + 1);
+        for (k = specdec__tree_next_child(tree, at, at + 1); k < tree->n && held[k] != tokens[i];)
+            k = specdec__tree_next_child(tree, at, k + 1);
         if (k >= tree->n)
             break;
         path[i] = at = k;
@@ -56377,22 +56658,22 @@ static int specdec__ahead_find_path(const specdec_tree *tree, const int32_t *hel
     return i;
 }
 
-/* Whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count], which the
-   target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
-static int specdec__ahead_run_is_useless(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens,
+/* Returns whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count],
+   which the target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
+static int specdec__async_run_is_useless(specdec__async_drafting *a, const specdec__proposal *p, const int32_t *tokens,
                                          int count, double anew)
 {
-    const specdec__draft_flight *flight = &a->flights[SPECDEC__LOAD(&a->flight_count) % 2];
+    const specdec__draft_run *flight = &a->draft_runs[SPECDEC__LOAD(&a->draft_run_count) % 2];
     specdec_tree tree = p->drafts.tree; /* its arrays are the lane's; n is the size when the step began */
-    int32_t path[SPECDEC__MAX_TREE + 1];
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1];
     int length, at, i, k;
 
     if (flight->count && a->usual_seconds > 0 && flight->begun + a->usual_seconds > specdec__os_seconds() + anew)
         return 1;
     tree.n = flight->nodes;
-    length = specdec__ahead_find_path(&tree, p->drafts.tokens, tokens, count, path);
+    length = specdec__async_find_path(&tree, p->drafts.tokens, tokens, count, path);
     at = length ? path[length - 1] : 0;
-    if (length < count && specdec__tree_child(&tree, at, at + 1) < tree.n)
+    if (length < count && specdec__tree_next_child(&tree, at, at + 1) < tree.n)
         return 1;
     for (i = 0; i < flight->count; i++) {
         for (k = flight->chosen[i]; k > at;)
@@ -56403,34 +56684,35 @@ static int specdec__ahead_run_is_useless(specdec__ahead *a, const specdec__propo
     return 1;
 }
 
-/* Moves the drafter's root to the last of tokens[count], which the target has just decoded. Draft tokens behind it are
-   kept, all others are dropped. */
-static void specdec__ahead_move_root(specdec *t, const int32_t *tokens, int count)
+/* Moves the root of a sequence's draft tree to the last of tokens[count], which the target has just decoded. Draft
+   tokens behind it are kept, all others are dropped. */
+static void specdec__async_move_root(specdec *t, const int32_t *tokens, int count)
 {
-    specdec__ahead *a = t->engine->ahead;
+    specdec__async_drafting *a = t->engine->async_drafting;
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
-    int32_t path[SPECDEC__MAX_TREE + 1];
-    const int length = specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1];
+    const int length = specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
 
     p->frontier.valid_at = 0;
-    if (length == count && p->drafts.extended[path[length - 1]] && d->kind.count_behind(d, t->at, t->count) <= count) {
+    if (length == count && p->drafts.extended[path[length - 1]] &&
+        d->kind.count_unprefilled(d, t->at, t->count) <= count) {
         d->kind.keep_subtree(d, t->at, &p->drafts, path[length - 1]);
         p->frontier.valid_at = t->count;
-        a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
+        a->first_cutoff = SPECDEC__ASYNC_CUTOFF;
     } else {
         if (p->drafts.extended[0] && d->kind.commit_path)
             d->kind.commit_path(d, t->at, path, length);
-        a->first_cutoff *= a->first_cutoff > SPECDEC__AHEAD_CUTOFF_LEAST ? SPECDEC__AHEAD_CUTOFF_DECAY : 1;
+        a->first_cutoff *= a->first_cutoff > SPECDEC__ASYNC_CUTOFF_LEAST ? SPECDEC__ASYNC_CUTOFF_DECAY : 1;
     }
 }
 
-/* Ends the drafting that the lane does during a step, once the target has decoded tokens[count]: waits for the current
-   draft run, or cancels it if it is useless, and keeps the draft tokens behind the last one. */
-static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
+/* Ends the drafting of the lane in a step, once the target has decoded tokens[count]: waits for the current draft run,
+   or cancels it if it is useless, and keeps the draft tokens behind the last decoded one. */
+static void specdec__async_finish_lane(specdec *t, const int32_t *tokens, int count)
 {
     specdec__engine *e = t->engine;
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
     const double plain = specdec__tune_plain_seconds(e->tune);
@@ -56439,7 +56721,7 @@ static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
     if (a->prefills)
         return;
     a->lane.kind->stop(&a->lane);
-    if (specdec__ahead_run_is_useless(a, p, tokens, count,
+    if (specdec__async_run_is_useless(a, p, tokens, count,
                                       specdec__tune_level_seconds(&e->tune->drafters[d - e->drafters], plain)))
         specdec__lane_cancel(&a->lane);
     start = specdec__os_seconds();
@@ -56449,137 +56731,143 @@ static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
     p->frontier.valid_at = 0;
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
         return;
-    p->drafts = a->p.drafts;
-    specdec__ahead_move_root(t, tokens, count);
+    p->drafts = a->proposal.drafts;
+    specdec__async_move_root(t, tokens, count);
 }
 
-/* Makes the asynchronous drafter's tree for a sequence in this step: the draft tokens kept from the last step, and
-   further levels as long as they raise the rate. The drafter proposes nothing while the lane prefills. */
-static specdec_result specdec__ahead_make_tree(specdec *t, int drafter, specdec__plan *plan)
+/* Makes the tree of the asynchronous drafter for a sequence in this step: the draft tokens kept from the last step, and
+   further levels as long as they raise the tokens a second. The drafter proposes nothing while the lane prefills. */
+static specdec_result specdec__async_make_tree(specdec *t, int drafter, specdec__tree_plan *plan)
 {
     specdec__engine *e = t->engine;
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
     double rate = 0;
     specdec_result result;
     int levels, behind, stays;
 
-    specdec__tune_begin_drafting(&p->books);
+    specdec__tune_start_draft_clock(&p->cost);
     if (a->prefills && specdec__lane_runs(&a->lane))
         return SPECDEC_OK;
     if (a->prefills)
-        specdec__ahead_stop_lane(a, e);
+        specdec__async_stop_lane(a, e);
     stays = p->frontier.valid_at != 0;
-    behind = stays ? 0 : d->kind.count_behind(d, t->at, t->count);
-    if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS || (!stays && !specdec__engine_shape_tree(t, drafter, behind, plan))) {
+    behind = stays ? 0 : d->kind.count_unprefilled(d, t->at, t->count);
+    if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS ||
+        (!stays && !specdec__engine_shape_draft_tree(t, drafter, behind, plan))) {
         p->drafts.tree.n = stays ? p->drafts.tree.n : 1;
         return SPECDEC_OK;
     }
     result = specdec__engine_grow_tree(t, drafter, plan, &levels, &rate);
     if (rate > plan->rate)
         plan->rate = rate;
-    specdec__tune_end_drafting(e->tune, drafter, &p->books, result ? 0 : levels, behind, 0);
+    specdec__tune_stop_draft_clock(e->tune, drafter, &p->cost, result ? 0 : levels, behind, 0);
     return result;
 }
 
-/* Whether a drafter may draft while the target verifies in this step: one sequence decodes, alone, with coupled
+/* Returns whether a drafter may draft while the target verifies in this step: one sequence decodes, alone, with coupled
    verification and no constraint. */
-static int specdec__ahead_is_possible(const specdec__engine *e)
+static int specdec__async_is_possible(const specdec__engine *e)
 {
-    return e->ahead->drafter && e->member_count == 1 && e->members[0]->decodes && !e->members[0]->prefill_count &&
-           specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
+    return e->async_drafting->drafter && e->member_count == 1 && e->members[0]->decodes &&
+           !e->members[0]->prefill_count &&
+           specdec__engine_verification_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
            !specdec__constrained_is_limited(&e->members[0]->constrained);
 }
 
-/* Whether the engine itself chooses the mode of this step, synchronous or asynchronous (config.async 0). */
-static int specdec__ahead_may_choose_mode(const specdec__engine *e)
+/* Returns whether the engine itself chooses the mode of this step, synchronous or asynchronous drafting (config.async
+   0). */
+static int specdec__async_may_choose_mode(const specdec__engine *e)
 {
-    return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_is_possible(e);
+    return SPECDEC__OS_THREADS && !e->config.async && specdec__async_is_possible(e);
 }
 
-/* Estimates the times of asynchronous steps, by width: synchronous ones times the measured slowdown. */
-static void specdec__ahead_estimate_times(specdec__ahead *a, specdec__tune *tune)
+/* Estimates the times of asynchronous steps, by number of nodes: those of synchronous steps times the measured
+   slowdown. */
+static void specdec__async_estimate_times(specdec__async_drafting *a, specdec__tune *tune)
 {
     int i;
 
     a->times_estimated = 1;
-    for (i = 0; i <= SPECDEC__MAX_TREE && a->slowdown > 0; i++)
+    for (i = 0; i <= SPECDEC__MAX_TREE_NODES && a->slowdown > 0; i++)
         if (tune->steps[0][i].seconds > 0) {
             tune->steps[1][i].seconds = tune->steps[0][i].seconds * a->slowdown;
             tune->steps[1][i].seen = 1;
         }
 }
 
-/* Sets the mode of a step that begins: asynchronous, if the lane is to draft while the target runs, or synchronous. */
-static void specdec__ahead_begin_step(specdec__engine *e)
+/* Sets the mode of a step that begins: asynchronous if the lane is to draft while the target runs, otherwise
+   synchronous. */
+static void specdec__async_begin_step(specdec__engine *e)
 {
-    specdec__ahead *a = e->ahead;
-    const int applies = !specdec__in_cluster(&e->config) && specdec__ahead_is_possible(e);
+    specdec__async_drafting *a = e->async_drafting;
+    const int applies = !specdec__in_cluster(&e->config) && specdec__async_is_possible(e);
 
     a->probe = applies && a->probe;
     a->active = applies && (e->config.async || a->mode || a->probe);
     e->tune->async = a->active && !a->probe;
     if (e->tune->async && !a->times_estimated)
-        specdec__ahead_estimate_times(a, e->tune);
+        specdec__async_estimate_times(a, e->tune);
     if (a->sequence && (!a->active || a->sequence != e->members[0]))
-        specdec__ahead_drop_drafts(a->sequence, a->copied);
+        specdec__async_drop_drafts(a->sequence, a->copied);
 }
 
-/* Seconds that the mode on trial, synchronous or asynchronous steps, has saved so far: the time of its tokens at the
-   other mode's tokens a second, minus the time that it took. */
-static double specdec__ahead_seconds_saved(const specdec__ahead *a)
+/* Returns the seconds that the mode on trial, synchronous or asynchronous drafting, has saved so far: the time that its
+   tokens take at the other mode's tokens a second, minus the time that they took. */
+static double specdec__async_seconds_saved(const specdec__async_drafting *a)
 {
-    const specdec__ahead_mode *tried = &a->modes[a->mode], *usual = &a->modes[!a->mode];
+    const specdec__async_mode *tried = &a->modes[a->mode], *usual = &a->modes[!a->mode];
 
     return usual->tokens > 0 ? tried->tokens * usual->seconds / usual->tokens - tried->seconds : 0;
 }
 
-/* Whether it is time to choose between synchronous and asynchronous steps: after a->steps_left steps, or when a trial
-   has lost or won SPECDEC__AHEAD_TRIAL_SHARE of the other mode's time. So trials cost at most that share of all time.
-   */
-static int specdec__ahead_trial_ends(const specdec__ahead *a)
+/* Returns whether it is time to choose between synchronous and asynchronous drafting: after a->steps_left steps, or
+   when a trial has lost or won SPECDEC__ASYNC_TRIAL_SHARE of the other mode's time. So trials cost at most that share
+   of all time. */
+static int specdec__async_trial_ends(const specdec__async_drafting *a)
 {
-    const double saved = a->trial ? specdec__ahead_seconds_saved(a) : 0;
+    const double saved = a->trial ? specdec__async_seconds_saved(a) : 0;
 
-    return a->steps_left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__AHEAD_TRIAL_SHARE * a->modes[!a->mode].seconds;
+    return a->steps_left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__ASYNC_TRIAL_SHARE * a->modes[!a->mode].seconds;
 }
 
-/* Sets a->slowdown and a->overlap_pace from a step that was made to measure them: its run had `width` nodes and took
-   `seconds`. A draft run that was not finished counts as long as the step. */
-static void specdec__ahead_note_probe(specdec__engine *e, int width, double seconds)
+/* Computes a->slowdown and a->overlap_pace from a step that was made to measure them: its run had `width` nodes and
+   took `seconds`. A draft run that was not finished counts as long as the step. */
+static void specdec__async_measure_slowdown(specdec__engine *e, int width, double seconds)
 {
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     const double run = a->run_time.seconds > 0 ? a->run_time.seconds : seconds;
-    double times[SPECDEC__MAX_TREE + 1];
+    double times[SPECDEC__MAX_TREE_NODES + 1];
 
     specdec__tune_estimate_times(e->tune, times, width);
     a->slowdown = seconds / times[width];
     a->overlap_pace = e->tune->drafters[a->drafter - e->drafters].level.seconds / run;
 }
 
-/* Whether asynchronous steps can be faster than synchronous ones: they save at most the drafting that the lane does
-   while the target runs, and lose the slowdown of the target, which has fewer threads and less memory bandwidth. */
-static int specdec__ahead_may_be_faster(const specdec__ahead *a)
+/* Returns whether asynchronous steps can be faster than synchronous ones. They save at most the drafting that the lane
+   does while the target runs. They lose the slowdown of the target, which has fewer threads and less memory
+   bandwidth. */
+static int specdec__async_may_be_faster(const specdec__async_drafting *a)
 {
-    const specdec__ahead_mode *turns = &a->modes[0];
+    const specdec__async_mode *turns = &a->modes[0];
     const double verifying = (turns->seconds - turns->drafting) * a->slowdown;
     const double left = turns->drafting - verifying * a->overlap_pace; /* drafting that the lane does not finish */
 
     return a->slowdown > 0 && turns->seconds > 1.02 * (verifying + (left > 0 ? left : 0));
 }
 
-/* Ends a stretch of steps in one mode: begins a trial of the other mode, or ends the trial and takes the faster
-   mode. */
-static void specdec__ahead_choose_mode(specdec__ahead *a)
+/* Ends a series of steps in one mode of drafting: begins a trial of the other mode, or ends the trial and takes the
+   faster mode. */
+static void specdec__async_choose_mode(specdec__async_drafting *a)
 {
     if (!a->trial) {
-        a->steps_between = specdec__min_int(2 * a->steps_between, SPECDEC__AHEAD_TRIAL_STEPS_MOST);
-        a->trial = a->mode || specdec__ahead_may_be_faster(a);
+        a->steps_between = specdec__min_int(2 * a->steps_between, SPECDEC__ASYNC_TRIAL_STEPS_MOST);
+        a->trial = a->mode || specdec__async_may_be_faster(a);
         a->slowdown = a->trial ? a->slowdown : 0; /* measured again before the next trial */
         a->mode = a->trial ? !a->mode : a->mode;
-    } else if (specdec__ahead_seconds_saved(a) > 0) {
-        a->steps_between = SPECDEC__AHEAD_TRIAL_STEPS;
+    } else if (specdec__async_seconds_saved(a) > 0) {
+        a->steps_between = SPECDEC__ASYNC_TRIAL_STEPS;
         a->trial = 0;
     } else {
         a->mode = !a->mode;
@@ -56590,13 +56878,13 @@ static void specdec__ahead_choose_mode(specdec__ahead *a)
 }
 
 /* Adds a step to the measurements of its mode, synchronous or asynchronous, and chooses a mode if it is time to.
-   seconds: of the step; drafting: of these, before the target ran; tokens: as in specdec__ahead_mode. */
-static void specdec__ahead_note_step(specdec__engine *e, double seconds, double drafting, double tokens)
+   seconds: time of the step; drafting: the part of it before the target ran; tokens: as in specdec__async_mode. */
+static void specdec__async_record_step(specdec__engine *e, double seconds, double drafting, double tokens)
 {
-    specdec__ahead *a = e->ahead;
-    specdec__ahead_mode *seen = &a->modes[a->mode];
+    specdec__async_drafting *a = e->async_drafting;
+    specdec__async_mode *seen = &a->modes[a->mode];
 
-    if (!specdec__ahead_may_choose_mode(e) || a->probe) {
+    if (!specdec__async_may_choose_mode(e) || a->probe) {
         a->probe = 0;
         return;
     }
@@ -56604,12 +56892,12 @@ static void specdec__ahead_note_step(specdec__engine *e, double seconds, double 
     seen->drafting += drafting;
     seen->tokens += tokens;
     a->steps_left--;
-    if (!specdec__ahead_trial_ends(a))
+    if (!specdec__async_trial_ends(a))
         return;
-    if (!a->mode && !a->trial && !(a->slowdown > 0) && seen->drafting > SPECDEC__AHEAD_DRAFTING_SHARE * seen->seconds)
+    if (!a->mode && !a->trial && !(a->slowdown > 0) && seen->drafting > SPECDEC__ASYNC_DRAFTING_SHARE * seen->seconds)
         a->steps_left = a->probe = 1; /* the next step may take twice the time */
     else
-        specdec__ahead_choose_mode(a);
+        specdec__async_choose_mode(a);
 }
 
 SPECDEC__FOR_SPEED
@@ -56620,11 +56908,11 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Whether a level of a drafter's tree costs less than the share SPECDEC__TUNE_CHEAP_LEVEL of a plain step: then it
-   drafts at every step, and the tree that it drafted decides whether the tree is verified. grows: 1: its trees grow
-   level by level; behind: tokens that it has to prefill first. */
+/* Returns whether a level of a drafter's tree costs less than the share SPECDEC__TUNE_CHEAP_LEVEL of a plain step. Then
+   the drafter drafts at every step, and the tree that it drafted decides whether the tree is verified. grows 1: its
+   trees grow level by level; behind: tokens of the sequence that it has to prefill first. */
 static int specdec__engine_drafter_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
-                                            const specdec__plan *plan)
+                                            const specdec__tree_plan *plan)
 {
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
 
@@ -56633,9 +56921,9 @@ static int specdec__engine_drafter_is_cheap(const specdec__engine *e, int drafte
             specdec__tune_level_seconds(known, plan->times[1]) < SPECDEC__TUNE_CHEAP_LEVEL * plan->times[1]);
 }
 
-/* Asks a drafter for draft tokens of a sequence, if they are expected to raise the rate, tokens a second. plan->rate
-   becomes the best rate of the drafters asked so far. */
-static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specdec__plan *plan)
+/* Asks a drafter for draft tokens of a sequence, if they are expected to raise the tokens a second. plan->rate becomes
+   the best rate of the drafters asked so far. */
+static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specdec__tree_plan *plan)
 {
     specdec__engine *e = t->engine;
     specdec__drafter *d = &e->drafters[drafter];
@@ -56644,37 +56932,37 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
     specdec_result result;
     int levels, readable, behind, fresh, light;
 
-    p->frontier.grows = d->kind.extend && (specdec__engine_trees_grow(&e->config) || specdec__ahead_is_drafting(e, d));
-    if (specdec__ahead_is_drafting(e, d))
-        return specdec__ahead_make_tree(t, drafter, plan);
+    p->frontier.grows = d->kind.extend && (specdec__engine_trees_grow(&e->config) || specdec__async_is_drafting(e, d));
+    if (specdec__async_is_drafting(e, d))
+        return specdec__async_make_tree(t, drafter, plan);
     p->frontier.shares = p->frontier.grows || !d->kind.level_cost;
-    behind = d->kind.count_behind ? d->kind.count_behind(d, t->at, t->count) : 0;
+    behind = d->kind.count_unprefilled ? d->kind.count_unprefilled(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
     light = specdec__engine_drafter_is_cheap(e, drafter, p->frontier.grows, behind, plan);
-    if ((d->kind.is_ready && !d->kind.is_ready(d, t->at, t->count)) ||
-        (!plan->fixed && specdec__tune_skips_estimate(e->tune, drafter, t->count)) ||
-        (!light && !specdec__engine_shape_tree(t, drafter, behind, plan)))
+    if ((d->kind.can_draft && !d->kind.can_draft(d, t->at, t->count)) ||
+        (!plan->fixed && specdec__tune_drafter_skips_estimate(e->tune, drafter, t->count)) ||
+        (!light && !specdec__engine_shape_draft_tree(t, drafter, behind, plan)))
         return SPECDEC_OK;
     p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain_seconds(e->tune) / e->member_count;
     readable = d->kind.prefill ? specdec__engine_drafter_prefill_tokens(t, drafter, behind) : behind;
     if (readable < behind)
         return specdec__engine_prefill_drafter(t, drafter, behind, readable);
-    specdec__tune_begin_drafting(&p->books);
+    specdec__tune_start_draft_clock(&p->cost);
     result = p->frontier.grows ? specdec__engine_grow_tree(t, drafter, plan, &levels, &rate)
                       : specdec__engine_fill_tree(t, drafter, plan, &levels, &rate);
     if (!result && light && p->outcome.kept_count > 1) {
-        if (specdec__tune_must_rest(e->tune, drafter, plan, rate))
-            specdec__draft_keep_first(p, 1);
+        if (specdec__tune_drafter_must_rest(e->tune, drafter, plan, rate))
+            specdec__draft_select_first_candidates(p, 1);
         else if (rate > plan->rate)
             plan->rate = rate;
     }
-    specdec__tune_end_drafting(e->tune, drafter, &p->books, result ? 0 : levels, behind, fresh);
+    specdec__tune_stop_draft_clock(e->tune, drafter, &p->cost, result ? 0 : levels, behind, fresh);
     return result;
 }
 
 /* Makes the tree that the step verifies for a sequence: asks all drafters, the last of the list first, and merges their
-   trees. speculate: 0: asks no drafter, the tree is the root. A drafter whose cache is full proposes nothing. */
-static specdec_result specdec__engine_make_tree(specdec *t, specdec__plan *plan, int speculate)
+   trees. speculate 0: asks no drafter; the tree is the root. A drafter whose cache is full proposes nothing. */
+static specdec_result specdec__engine_make_sequence_tree(specdec *t, specdec__tree_plan *plan, int speculate)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
@@ -56683,14 +56971,14 @@ static specdec_result specdec__engine_make_tree(specdec *t, specdec__plan *plan,
     specdec__constrained_commit_state(&t->constrained, t->tokens, t->count);
     for (i = 0; i < e->drafter_count; i++) {
         specdec__draft_begin_proposal(&e->drafters[i].proposals[t->at], t->tokens, t->count, &t->settings.sampling,
-                                      specdec__engine_rule(e, t));
-        e->drafters[i].proposals[t->at].request.constrained = specdec__stream_constrained(t);
+                                      specdec__engine_verification_rule(e, t));
+        e->drafters[i].proposals[t->at].request.constrained = specdec__stream_get_constrained(t);
     }
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
         result = specdec__engine_ask_drafter(t, i, plan);
         if (result == SPECDEC_ERROR_FULL) {
             e->drafters[i].proposals[t->at].drafts.tree.n = 1;
-            specdec__draft_keep_first(&e->drafters[i].proposals[t->at], 1);
+            specdec__draft_select_first_candidates(&e->drafters[i].proposals[t->at], 1);
             result = SPECDEC_OK;
         }
     }
@@ -56699,46 +56987,46 @@ static specdec_result specdec__engine_make_tree(specdec *t, specdec__plan *plan,
     return result;
 }
 
-/* The probability that node i of a sequence's tree is accepted, by the measured acceptance of one drafter that proposed
-   it as draft token `candidate`. m->worth holds the parent's probability. */
-static double specdec__engine_node_probability_by(const specdec *t, int i, int drafter, int candidate)
+/* Returns the probability that node i of a sequence's tree is accepted, by the measured acceptance of one drafter,
+   which proposed the node as draft token `candidate`. m->worth holds the probability of the node's parent. */
+static double specdec__engine_node_probability_by_drafter(const specdec *t, int i, int drafter, int candidate)
 {
     const specdec__engine *e = t->engine;
-    const specdec__merged *m = &t->merged;
+    const specdec__merged_tree *m = &t->merged;
     const specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
     double chance[SPECDEC__TUNE_RANKS];
 
     if (p->frontier.shares)
         return (double)p->frontier.probability[candidate];
-    specdec__tune_acceptance(&e->tune->drafters[drafter], chance);
+    specdec__tune_acceptance_by_rank(&e->tune->drafters[drafter], chance);
     return (double)m->worth[m->tree.parents[i]] *
            chance[specdec__min_int(p->drafts.tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
 
-/* The probability that node i of a sequence's tree is accepted, from those of all drafters that proposed it, taken as
-   independent; at most its parent's. For children drawn without replacement it is also at most that of the sibling
-   drawn before, which is verified first. */
+/* Returns the probability that node i of a sequence's tree is accepted, from those by all drafters that proposed it,
+   taken as independent; at most its parent's. For children drawn without replacement it is also at most that of the
+   sibling drawn before, which is verified first. */
 static float specdec__engine_node_probability(const specdec *t, int i)
 {
     const specdec__engine *e = t->engine;
-    const specdec__merged *m = &t->merged;
+    const specdec__merged_tree *m = &t->merged;
     const int parent = m->tree.parents[i];
     int k, candidate, above = parent;
     double missed = 1;
 
     for (k = 0; k < e->drafter_count; k++)
         if ((candidate = specdec__draft_find_candidate(&e->drafters[k].proposals[t->at].outcome, i)) > 0)
-            missed *= 1 - specdec__engine_node_probability_by(t, i, k, candidate);
-    if (specdec__engine_rule(e, t) == SPECDEC_RULE_SEQUOIA)
+            missed *= 1 - specdec__engine_node_probability_by_drafter(t, i, k, candidate);
+    if (specdec__engine_verification_rule(e, t) == SPECDEC_RULE_SEQUOIA)
         for (above = i - 1; above > parent && m->tree.parents[above] != parent;)
             above--;
     return (float)(1 - missed) < m->worth[above] ? (float)(1 - missed) : m->worth[above];
 }
 
-/* Expected tokens of a step for a sequence: 1 plus the sum of its nodes' probabilities of acceptance. */
+/* Returns the expected tokens of a step for a sequence: 1 plus the sum of its nodes' probabilities of acceptance. */
 static double specdec__engine_expected_tokens(specdec *t)
 {
-    specdec__merged *m = &t->merged;
+    specdec__merged_tree *m = &t->merged;
     double tokens = 1;
     int i;
 
@@ -56750,13 +57038,13 @@ static double specdec__engine_expected_tokens(specdec *t)
     return tokens;
 }
 
-/* Prunes the trees of all sequences together: keeps the most probable draft tokens, as many as give the step the best
-   rate. times (nodes): seconds of a step. */
+/* Prunes the trees of all sequences in the step: keeps the most probable draft tokens, as many as give the step the
+   most tokens a second. times (nodes): seconds of a step. */
 static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, const double *times)
 {
     const int base = e->roots + e->prefill_nodes;
-    double worth[SPECDEC__MAX_TREE + 1], rate;
-    specdec__plan plan;
+    double worth[SPECDEC__MAX_TREE_NODES + 1], rate;
+    specdec__tree_plan plan;
     int i, k, held = 1, left;
 
     plan.most = specdec__engine_node_limit(e) - base + 1;
@@ -56765,35 +57053,37 @@ static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, co
         plan.times[i] = times[base + i - 1];
     worth[0] = 1;
     for (k = 0; k < e->member_count; k++) {
-        specdec__merged *m = &e->members[k]->merged;
+        specdec__merged_tree *m = &e->members[k]->merged;
 
         m->worth[0] = 1;
         for (i = 1; i < m->tree.n; i++) {
             m->worth[i] = specdec__engine_node_probability(e->members[k], i);
-            held = specdec__tune_insert_value(worth, held, plan.most, (double)m->worth[i]);
+            held = specdec__tune_insert_if_large(worth, held, plan.most, (double)m->worth[i]);
         }
     }
-    left = specdec__tune_best_nodes(&plan, worth, held, 0, &rate) - 1;
+    left = specdec__tune_best_node_count(&plan, worth, held, 0, &rate) - 1;
     for (k = 0, rate = worth[left]; k < e->member_count; k++)
         left -= specdec__draft_prune_tree(&e->members[k]->merged, e->drafters, e->drafter_count, e->members[k]->at,
                                           (float)rate, left);
 }
 
-/* Makes the trees of all members, one after the other: each plan counts the nodes, seconds and expected tokens of the
-   trees before it. */
+/* Makes the token trees of all sequences in the step, one after the other. Each plan counts the nodes, seconds and
+   expected tokens of the trees before it. */
 static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
 {
     const int least = e->roots + e->prefill_nodes;
-    double times[SPECDEC__MAX_TREE + 1], others = e->roots - 1, spent = 0;
+    double times[SPECDEC__MAX_TREE_NODES + 1], others = e->roots - 1, spent = 0;
     int i, base = least, kept = 0;
-    specdec__plan plan;
+    specdec__tree_plan plan;
 
-    if (SPECDEC__OS_THREADS && e->ahead->drafter)
-        specdec__ahead_begin_step(e);
+    if (SPECDEC__OS_THREADS && e->async_drafting->drafter)
+        specdec__async_begin_step(e);
     times[1] = 0;
     if (e->drafter_count)
-        specdec__tune_estimate_times(e->tune, times, e->member_count > 1 ? SPECDEC__MAX_TREE
-                                            : specdec__min_int(SPECDEC__MAX_TREE, least + e->config.tree_size));
+        specdec__tune_estimate_times(e->tune, times,
+                                     e->member_count > 1
+                                         ? SPECDEC__MAX_TREE_NODES
+                                         : specdec__min_int(SPECDEC__MAX_TREE_NODES, least + e->config.tree_size));
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
         const double start = specdec__os_seconds();
@@ -56801,10 +57091,10 @@ static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
         specdec_result result;
 
         e->pool.cancel = &t->cancel;
-        result = specdec__engine_make_tree(t, &plan, speculate);
+        result = specdec__engine_make_sequence_tree(t, &plan, speculate);
         if (result) {
             specdec__engine_fail_sequence(t, result);
-            specdec__engine_subtract_member(e, t);
+            specdec__engine_subtract_from_step_totals(e, t);
             continue;
         }
         e->members[kept++] = t;
@@ -56829,9 +57119,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Reserves slots of the target's cache for the nodes of all members: first for prompt tokens and roots, then for draft
-   tokens. A member fails where there is no room for the former; its tree is pruned to the root where there is none for
-   the latter. */
+/* Reserves slots of the target's cache for the nodes of all sequences in the step: first for prompt tokens and roots,
+   then for draft tokens. A sequence fails where there is no room for the former; its tree is pruned to the root where
+   there is none for the latter. */
 static void specdec__engine_reserve_slots(specdec__engine *e)
 {
     int i, kept = 0;
@@ -56849,7 +57139,7 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
         specdec__engine_fail_sequence(
             t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
                              "no room in the cache, which all texts share, for %d more tokens", needed));
-        specdec__engine_subtract_member(e, t);
+        specdec__engine_subtract_from_step_totals(e, t);
     }
     e->member_count = kept;
     for (i = 0; i < e->member_count; i++) {
@@ -56863,8 +57153,8 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
     }
 }
 
-/* Makes the batch of a step's run: for each member the nodes of its prompt tokens, then those of its tree. Sets
-   t->first and t->row of the members. */
+/* Returns the batch of a step's run: for each sequence in the step the nodes of its prompt tokens, then those of its
+   tree. Sets t->first and t->row of these sequences. */
 static specdec__batch specdec__engine_make_batch(specdec__engine *e)
 {
     specdec__context *c = &e->target;
@@ -56900,15 +57190,16 @@ static specdec__batch specdec__engine_make_batch(specdec__engine *e)
 }
 
 /* Counts the children of an accepted node, and which of them is accepted, in the statistics of the sequence and in the
-   measured acceptance of drafters. child: index among the children of the accepted one; -1: none is. token: the token
-   that the target has chosen behind the node. */
-static void specdec__engine_note_children(specdec *t, int node, int child, int32_t token)
+   measured acceptance of drafters. child: index of the accepted child; -1: none is accepted. token: the token that the
+   target has chosen behind the node. */
+static void specdec__engine_count_children(specdec *t, int node, int child, int32_t token)
 {
     specdec__engine *e = t->engine;
     const specdec_tree *tree = &t->merged.tree;
     int i, accepted = -1;
 
-    for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
+    for (i = specdec__tree_next_child(tree, node, node + 1); i < tree->n;
+         i = specdec__tree_next_child(tree, node, i + 1)) {
         int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(t->stats.offered_by_rank)) - 1;
         int hit = child-- == 0;
 
@@ -56921,24 +57212,24 @@ static void specdec__engine_note_children(specdec *t, int node, int child, int32
         int candidate = specdec__draft_find_candidate(&p->outcome, node);
 
         if (candidate >= 0)
-            specdec__tune_count_children(&e->tune->drafters[i], p, candidate, accepted, token);
+            specdec__tune_count_accepted_children(&e->tune->drafters[i], p, candidate, accepted, token);
     }
 }
 
-/* Sets the engine's chooser for the next token of a sequence: sampling, constraint, mirostat's limit. Returns the
-   chooser. */
+/* Sets the engine's chooser of tokens for the next token of a sequence: sampling, constraint, mirostat's limit. Returns
+   the chooser. */
 static const specdec__chooser *specdec__engine_set_chooser(specdec *t)
 {
     specdec__chooser *chooser = &t->engine->chooser;
 
     chooser->sampling = &t->settings.sampling;
-    chooser->constrained = specdec__stream_constrained(t);
+    chooser->constrained = specdec__stream_get_constrained(t);
     chooser->surprise = specdec__stream_answer_length(t) > 0 ? t->surprise[t->count - 1] : 0;
     return chooser;
 }
 
 /* Verifies the draft tokens children[count] of a node by the engine's rule of rejection. logits (vocab): the node's
-   row. *verdict: the accepted child, or none, and the token that the sequence gets. */
+   row. *verdict receives the accepted child, or none, and the token that the sequence gets. */
 static void specdec__engine_verify_by_rule(specdec *t, int node, const float *logits, const int32_t *children,
                                            int count, specdec_verdict *verdict)
 {
@@ -56969,8 +57260,9 @@ static void specdec__engine_verify_by_rule(specdec *t, int node, const float *lo
     specdec__verify_rules[drawn ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->add_residuals, &choice, verdict);
 }
 
-/* Stores the log-probability of the next token, and the most probable tokens with theirs, from its row of logits. */
-static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32_t token)
+/* Stores the log-probabilities of a sequence's next token, and of the most probable tokens in its place, from its row
+   of logits (vocab). */
+static void specdec__engine_store_logprobs(specdec *t, const float *logits, int32_t token)
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size, k = specdec__stream_logprob_count(t);
@@ -57001,16 +57293,16 @@ static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32
 static void specdec__engine_append_token(specdec *t, const float *logits, int32_t token)
 {
     if (t->logprobs)
-        specdec__engine_note_logprobs(t, logits, token);
+        specdec__engine_store_logprobs(t, logits, token);
     t->tokens[t->count++] = token;
     if (!specdec__constrained_is_limited(&t->constrained) || specdec__stream_is_end(t, token))
         return;
     specdec__constrained_commit_state(&t->constrained, t->tokens, t->count);
-    if (specdec__constrained_is_closed(&t->constrained, t->tokens, t->count))
+    if (specdec__constrained_only_end_may_follow(&t->constrained, t->tokens, t->count))
         t->complete_at = t->count;
 }
 
-/* Whether a sequence of `count` tokens may fork: it has a fork left, and its child room for a token. */
+/* Returns whether a sequence of `count` tokens may fork: it has a fork left, and its child has room for a token. */
 static int specdec__engine_may_fork(const specdec *t, int count)
 {
     const specdec_config *c = &t->engine->config;
@@ -57018,17 +57310,18 @@ static int specdec__engine_may_fork(const specdec *t, int count)
     return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
-/* Tokens that must not be chosen from a row of logits, and their own logits, which the row gets back afterwards. */
-typedef struct specdec__forbidden {
-    int count;
-    int32_t token[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_END_TOKENS]; /* (count): ids */
-    float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_END_TOKENS];   /* (count): logits of the model */
-} specdec__forbidden;
+/* Tokens that must not be chosen from a row of logits, and their logits, which the row gets back afterwards. */
+typedef struct specdec__forbidden_tokens {
+    int count;  /* number of these tokens */
+    int32_t token[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_END_TOKENS]; /* (count): ids of the tokens */
+    /* (count): the model's logits of the tokens */
+    float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_END_TOKENS];
+} specdec__forbidden_tokens;
 
-/* Forbids tokens[count]: sets their logits to -infinity, and adds the tokens and their former logits to *own. Ids
-   outside the vocabulary are skipped. */
-static void specdec__engine_forbid_list(const specdec *t, float *logits, const int32_t *tokens, int count,
-                                        specdec__forbidden *own)
+/* Forbids tokens[count] in a row of logits (vocab): sets their logits to -infinity, and adds the tokens and their
+   former logits to *own. Ids outside the vocabulary are skipped. */
+static void specdec__engine_forbid_listed_tokens(const specdec *t, float *logits, const int32_t *tokens, int count,
+                                                 specdec__forbidden_tokens *own)
 {
     int i;
 
@@ -57042,9 +57335,9 @@ static void specdec__engine_forbid_list(const specdec *t, float *logits, const i
 }
 
 /* Forbids, in a row of logits (vocab), the tokens that must not be the sequence's next one: the child token, the fork
-   token where no fork is possible, end tokens while the answer is shorter than settings.min_tokens or ignores them.
+   token where no fork is possible, and end tokens while the answer is shorter than settings.min_tokens or ignores them.
    *own becomes the list of these tokens. */
-static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specdec__forbidden *own)
+static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specdec__forbidden_tokens *own)
 {
     const specdec__engine *e = t->engine;
     const specdec__vocab *v = &t->model->vocab;
@@ -57052,19 +57345,19 @@ static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specd
 
     own->count = 0;
     if (brief)
-        specdec__engine_forbid_list(t, logits, t->ends, t->end_count, own);
+        specdec__engine_forbid_listed_tokens(t, logits, t->ends, t->end_count, own);
     if (brief || t->settings.ignore_end)
-        specdec__engine_forbid_list(t, logits, v->end_tokens, v->end_token_count, own);
+        specdec__engine_forbid_listed_tokens(t, logits, v->end_tokens, v->end_token_count, own);
     if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
-    specdec__engine_forbid_list(t, logits, &e->child_token, 1, own);
+    specdec__engine_forbid_listed_tokens(t, logits, &e->child_token, 1, own);
     if (!specdec__engine_may_fork(t, t->count + 1) ||
         specdec__vocab_token_type(v, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
-        specdec__engine_forbid_list(t, logits, &e->fork_token, 1, own);
+        specdec__engine_forbid_listed_tokens(t, logits, &e->fork_token, 1, own);
 }
 
-/* Restores the logits of forbidden tokens in their row, as log-probabilities are those of the model. */
-static void specdec__engine_restore_logits(float *logits, const specdec__forbidden *own)
+/* Restores the model's logits of forbidden tokens in their row, as log-probabilities are those of the model. */
+static void specdec__engine_restore_logits(float *logits, const specdec__forbidden_tokens *own)
 {
     int i;
 
@@ -57072,9 +57365,9 @@ static void specdec__engine_restore_logits(float *logits, const specdec__forbidd
         logits[own->token[i]] = own->logit[i];
 }
 
-/* Sets the forced tokens of a child if the sequence forks behind its last token. Returns whether it forks. A fork token
-   may be chosen although it is forbidden, where all other tokens are, too. */
-static int specdec__engine_note_fork(specdec *t)
+/* Sets the first tokens of a child if the sequence forks behind its last token. Returns 1 if it forks, else 0. A fork
+   token may be chosen although it is forbidden, where all other tokens are forbidden, too. */
+static int specdec__engine_prepare_fork(specdec *t)
 {
     const specdec__engine *e = t->engine;
     const specdec_hooks *hooks = &e->config.hooks;
@@ -57122,24 +57415,25 @@ static int32_t specdec__engine_choose_token(specdec *t, const float *logits)
     specdec_candidate best;
 
     best.token = 0;
-    specdec__choose(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
+    specdec__choose_best_tokens(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size, t->tokens,
+                                t->count, 1, &best);
     return best.token;
 }
 
-/* Whether a step decodes nothing more behind the sequence's last token: the answer ends there, or the sequence forks
-   there. Tokens beyond max_tokens are kept, as the limit may be raised, unless they may be forks. */
+/* Returns whether a step decodes nothing more behind the sequence's last token: the answer ends there, or the sequence
+   forks there. Tokens beyond max_tokens are kept, as the limit may be raised, unless they may be forks. */
 static int specdec__engine_ends_or_forks(specdec *t)
 {
     const specdec__engine *e = t->engine;
     const specdec_stop why = specdec__stream_end_reason(t, t->count);
 
     if (why == SPECDEC_STOP_NONE)
-        return specdec__engine_note_fork(t);
+        return specdec__engine_prepare_fork(t);
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
-/* Whether the next token of a sequence can be chosen from upper bounds of the logits, of which only the largest are
-   then computed exactly, instead of all logits of the row: there is no constraint, or nothing but the constraint
+/* Returns whether the next token of a sequence can be chosen from upper bounds of the logits, of which only the largest
+   are then computed exactly, instead of all logits of the row: there is no constraint, or nothing but the constraint
    forbids tokens or alters their logits. */
 static int specdec__engine_bounds_can_choose(const specdec *t)
 {
@@ -57148,26 +57442,27 @@ static int specdec__engine_bounds_can_choose(const specdec *t)
             !specdec__sample_alters_logits(&t->settings.sampling));
 }
 
-/* Whether a step needs no logits for a sequence: the step only prefills it, or its constraint forces the next token. */
+/* Returns whether a step needs no logits for a sequence: the step only prefills it, or its constraint forces the next
+   token. */
 static int specdec__engine_needs_no_logits(specdec *t)
 {
     return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
-                                 specdec__constrained_is_limited(specdec__stream_constrained(t)) &&
+                                 specdec__constrained_is_limited(specdec__stream_get_constrained(t)) &&
                                  specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) >= 0);
 }
 
-/* What a step's run computes of its rows of logits: SPECDEC__SCREEN_NOTHING, _BOUNDS (upper bounds of the logits, see
-   >>speculation/settle) or _LOGITS (all). */
-static int specdec__engine_screen_kind(specdec__engine *e)
+/* Returns what a step's run computes of its rows of logits: SPECDEC__SCREEN_NOTHING, _BOUNDS (upper bounds of the
+   logits, see >>speculation/settle) or _LOGITS (all). */
+static int specdec__engine_needed_logits(specdec__engine *e)
 {
     int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
 
-    if (e->verify != specdec__forward || e->target.hooks)
+    if (e->run_target != specdec__forward || e->target.hooks)
         return SPECDEC__SCREEN_LOGITS;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
+        if ((SPECDEC__VERIFIERS && specdec__engine_verification_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
             return SPECDEC__SCREEN_LOGITS;
         forced = forced && specdec__engine_needs_no_logits(t);
         bounds = bounds && specdec__engine_bounds_can_choose(t) &&
@@ -57181,27 +57476,28 @@ static int specdec__engine_screen_kind(specdec__engine *e)
     return e->target.screen.pause_left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
 }
 
-/* Whether the sequence's constraint allows the most probable token of a row of logits: row `column` of the last run. */
-static int specdec__engine_best_is_allowed(specdec *t, int column)
+/* Returns whether the sequence's constraint allows the most probable token of a row of logits: row `column` of the last
+   run. */
+static int specdec__engine_best_token_is_allowed(specdec *t, int column)
 {
     const specdec__engine *e = t->engine;
     const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
     specdec_candidate best;
-    const int count = specdec__choose_unconstrained(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size,
-                                                    t->tokens, t->count, 1, &best);
+    const int count = specdec__choose_best_unconstrained(specdec__engine_set_chooser(t), logits,
+                                                         e->target_model->vocab_size, t->tokens, t->count, 1, &best);
 
-    return specdec__constrained_keep_allowed(&t->constrained, t->tokens, t->count, count, 1, &best);
+    return specdec__constrained_keep_allowed_candidates(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
 
 /* Turns a row of upper bounds of logits, row `column` of the last run, into a row from which the sequence's next token
    is chosen: the logits that may decide are computed exactly. Nothing is done where a constraint forces that token.
    Otherwise its mask is applied first, except where noise alone chooses: then only the best token is checked, and all
    logits of the row are computed if the constraint forbids it. */
-static void specdec__engine_settle_row(specdec *t, int column)
+static void specdec__engine_settle_logit_bounds(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
-    const int obeys = specdec__constrained_is_limited(specdec__stream_constrained(t));
+    const int obeys = specdec__constrained_is_limited(specdec__stream_get_constrained(t));
     specdec__settle_need need = specdec__settle_find_needs(s, t->count);
     int32_t forks[2];
     const specdec__settle_list lists[] = {
@@ -57221,12 +57517,12 @@ static void specdec__engine_settle_row(specdec *t, int column)
     forks[1] = e->fork_token;
     specdec__settle_row(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                         (int)SPECDEC__COUNT(lists), e->chooser.items);
-    if (obeys && need.by_noise && e->target.screen.computed && !specdec__engine_best_is_allowed(t, column))
+    if (obeys && need.by_noise && e->target.screen.computed && !specdec__engine_best_token_is_allowed(t, column))
         specdec__settle_compute_all(&e->target);
 }
 
-/* The engine's specdec_verify_node: verifies node `node` of a tree, coupled, greedy, or by a rule of rejection, and
-   appends the token to the sequence. */
+/* The engine's specdec_verify_node: verifies node `node` of a sequence's tree, coupled, greedy, or by a rule of
+   rejection, and appends the chosen token to the sequence. text: the sequence. */
 static specdec_result specdec__engine_verify_node(void *text, int node, const int32_t *children, int count,
                                                   specdec_verdict *verdict)
 {
@@ -57235,30 +57531,30 @@ static specdec_result specdec__engine_verify_node(void *text, int node, const in
     float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
     const int row = t->first + t->prefill_count + node;
     specdec_result result;
-    specdec__forbidden own;
+    specdec__forbidden_tokens own;
 
     if (e->target.screen.computed)
-        specdec__engine_settle_row(t, t->row + node);
+        specdec__engine_settle_logit_bounds(t, t->row + node);
     result = specdec__forward_check_step(&e->target, row, row + 1, &t->error);
     if (result)
         return result;
     specdec__engine_forbid_tokens(t, logits, &own);
-    if (!SPECDEC__VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
+    if (!SPECDEC__VERIFIERS || specdec__engine_verification_rule(e, t) == SPECDEC_RULE_COUPLED)
         specdec_verify_match(verdict, children, count, specdec__engine_choose_token(t, logits));
     else
         specdec__engine_verify_by_rule(t, node, logits, children, count, verdict);
     t->surprise[t->count] = specdec__engine_mirostat_limit(t, logits, verdict->token);
     specdec__engine_restore_logits(logits, &own);
-    specdec__engine_note_children(t, node, verdict->child, verdict->token);
+    specdec__engine_count_children(t, node, verdict->child, verdict->token);
     specdec__engine_append_token(t, logits, verdict->token);
     if (specdec__engine_ends_or_forks(t))
         verdict->child = -1;
     return SPECDEC_OK;
 }
 
-/* Counts a step in the statistics' table of trees, by the nodes and levels of its tree. A new kind of tree replaces the
-   rarest where the table is full. */
-static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int levels)
+/* Counts a step in the statistics' table of token trees, by the numbers of nodes and levels of its tree. A new shape of
+   tree replaces the rarest one where the table is full. */
+static void specdec__engine_count_tree_shape(specdec_stats *stats, int nodes, int levels)
 {
     specdec_tree_count *trees = stats->trees, *at = trees;
     int i;
@@ -57276,23 +57572,24 @@ static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int leve
     at->steps = 1;
 }
 
-/* Lets a sequence fail with `result`, as a row of its logits has values that are no numbers: the keys of the step are
-   dropped. Tokens accepted before that row stay, and are run again. before: tokens of the sequence before the step. */
-static void specdec__engine_fail_rows(specdec *t, int before, specdec_result result)
+/* Makes a sequence fail with the error `result`, as a row of its logits has values that are no numbers. The keys of the
+   step are dropped. Tokens accepted before that row stay, and are run again. before: number of tokens of the sequence
+   before the step. */
+static void specdec__engine_fail_bad_logits(specdec *t, int before, specdec_result result)
 {
-    if (specdec__ahead_is_drafting(t->engine, NULL))
-        specdec__ahead_drop_drafts(t, t->count);
+    if (specdec__async_is_drafting(t->engine, NULL))
+        specdec__async_drop_drafts(t, t->count);
     t->stats.tokens += t->count - before;
     t->length = t->merged.tree.n = 0;
     specdec__engine_fail_sequence(t, result);
 }
 
-/* Calls the drafters' see_logits with the verified tree of a sequence and its rows of logits. before: tokens of the
-   sequence before the step. */
-static void specdec__engine_show_drafters_logits(specdec *t, int before)
+/* Passes the verified tree of a sequence, with its rows of logits, to the drafters that use logits. before: number of
+   tokens of the sequence before the step. */
+static void specdec__engine_pass_logits_to_drafters(specdec *t, int before)
 {
     specdec__engine *e = t->engine;
-    specdec__verified judged;
+    specdec__verified_tree judged;
     int i;
 
     judged.at = t->at;
@@ -57309,17 +57606,17 @@ static void specdec__engine_show_drafters_logits(specdec *t, int before)
     judged.length = t->length;
     judged.whole = !e->target.screen.computed;
     for (i = 0; t->length && i < e->drafter_count; i++)
-        if (e->drafters[i].kind.see_logits)
-            e->drafters[i].kind.see_logits(&e->drafters[i], &judged);
+        if (e->drafters[i].kind.receive_logits)
+            e->drafters[i].kind.receive_logits(&e->drafters[i], &judged);
 }
 
-/* Verifies the tree of a sequence: appends accepted tokens, sets t->path, commits keys and values of prompt tokens and
-   accepted nodes, and reports them to the drafters. */
+/* Verifies the token tree of a sequence: appends accepted tokens, sets t->path, commits keys and values of prompt
+   tokens and accepted nodes, and reports these to the drafters. */
 static void specdec__engine_verify_tree(specdec *t)
 {
     specdec__engine *e = t->engine;
     const int before = t->count, from = t->view.length;
-    int32_t accepted[SPECDEC__MAX_TREE];
+    int32_t accepted[SPECDEC__MAX_TREE_NODES];
     specdec_result result;
     int i;
 
@@ -57330,7 +57627,7 @@ static void specdec__engine_verify_tree(specdec *t)
         result = specdec_verify_walk(t->path + 1, accepted, &t->length, &t->merged.tree, t->merged.tokens,
                                      specdec__engine_verify_node, t, &t->error);
     if (result) {
-        specdec__engine_fail_rows(t, before, result);
+        specdec__engine_fail_bad_logits(t, before, result);
         return;
     }
     for (i = 0; i < t->prefill_count; i++)
@@ -57340,19 +57637,19 @@ static void specdec__engine_verify_tree(specdec *t)
     specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->prefill_count + t->length);
     specdec__view_free_reserved(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
-        if (specdec__ahead_is_drafting(e, &e->drafters[i]))
-            specdec__ahead_end_job(t, t->tokens + before, t->count - before);
+        if (specdec__async_is_drafting(e, &e->drafters[i]))
+            specdec__async_finish_lane(t, t->tokens + before, t->count - before);
         else
             specdec__draft_commit_path(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
-    specdec__engine_show_drafters_logits(t, before);
-    specdec__engine_report_tokens(t, from, t->prefill_count + t->length, t->first, e->target.path,
-                                  t->length ? t->row + t->path[t->length - 1] : -1);
+    specdec__engine_pass_logits_to_drafters(t, before);
+    specdec__engine_report_committed_tokens(t, from, t->prefill_count + t->length, t->first, e->target.path,
+                                            t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
     t->stats.prefilled_tokens += t->prefill_count;
 }
 
-/* Adds to *outcome what each drafter has in a sequence's verified tree: its nodes, its accepted nodes, and the seconds
-   of its drafting. */
+/* Adds to *outcome each drafter's part in a sequence's verified tree: its nodes, its accepted nodes, and the seconds of
+   its drafting. */
 static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *outcome)
 {
     specdec__engine *e = t->engine;
@@ -57371,23 +57668,23 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
         const specdec__drafter *d = &e->drafters[i];
 
         if (d->kind.level_cost || nodes[i]) /* drafting without cost that found nothing is free */
-            outcome->drafting[i] += d->proposals[t->at].books.seconds;
+            outcome->drafting[i] += d->proposals[t->at].cost.seconds;
         t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
     }
 }
 
-/* Adds the time of a step's run, of `width` nodes, to the measured times, and updates the drafters' credit. */
-static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int width, double seconds)
+/* Adds the seconds of a step's run, of `width` nodes, to the measured times, and updates the drafters' credit. */
+static SPECDEC__NOINLINE void specdec__engine_record_costs(specdec__engine *e, int width, double seconds)
 {
     specdec__tune_load *load = &e->tune->load;
     const int loaded = (int)load->rows, nodes = width - loaded;
     specdec__tune_outcome outcome;
     int i;
 
-    if (!e->roots || width > SPECDEC__MAX_TREE || nodes < 1)
+    if (!e->roots || width > SPECDEC__MAX_TREE_NODES || nodes < 1)
         return;
-    if (SPECDEC__OS_THREADS && e->ahead->probe) { /* a probe is no usual step */
-        specdec__ahead_note_probe(e, width, seconds);
+    if (SPECDEC__OS_THREADS && e->async_drafting->probe) { /* a probe is no usual step */
+        specdec__async_measure_slowdown(e, width, seconds);
         return;
     }
     memset(&outcome, 0, sizeof outcome);
@@ -57396,21 +57693,22 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
     outcome.base = e->roots + e->prefill_nodes - loaded;
     outcome.sequences = e->roots;
     if (loaded) {
-        specdec__tune_add_loaded_step(e->tune, nodes, seconds);
+        specdec__tune_add_loaded_step_time(e->tune, nodes, seconds);
     } else {
-        specdec__tune_add_step(e->tune, nodes, seconds, 1);
+        specdec__tune_add_step_time(e->tune, nodes, seconds, 1);
         if (SPECDEC__SEQUENCES && e->room.max_views > 1)
-            specdec__tune_add_unloaded_step(e->tune, nodes, seconds);
+            specdec__tune_add_unloaded_step_time(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
         specdec__engine_count_accepted(e->members[i], &outcome);
-    specdec__tune_decay(e->tune);
+    specdec__tune_decay_acceptance(e->tune);
     specdec__tune_update_credit(e->tune, &outcome);
 }
 
-/* Counts a step in a member's statistics. width: nodes of the run; seconds: of the step; drafting, verifying: of these,
-   those before the run, and those of the run. */
-static void specdec__engine_count_step(specdec *t, int width, double seconds, double drafting, double verifying)
+/* Counts a step in the statistics of a sequence in it. width: nodes of the run; seconds: time of the step; drafting,
+   verifying: the parts of it before the run, and of the run. */
+static void specdec__engine_count_step_in_statistics(specdec *t, int width, double seconds, double drafting,
+                                                     double verifying)
 {
     const int nodes = t->merged.tree.n;
     int i;
@@ -57422,7 +57720,7 @@ static void specdec__engine_count_step(specdec *t, int width, double seconds, do
     for (i = 0; 1 << i < width && i < (int)SPECDEC__COUNT(t->stats.steps_by_width) - 1; i++)
         continue;
     t->stats.steps_by_width[i]++;
-    specdec__engine_count_tree(&t->stats, nodes, specdec_tree_depth(&t->merged.tree, NULL));
+    specdec__engine_count_tree_shape(&t->stats, nodes, specdec_tree_depth(&t->merged.tree, NULL));
     t->stats.drafted += nodes - 1;
     t->stats.accepted += t->length - 1;
     t->stats.draft_seconds += drafting;
@@ -57432,32 +57730,33 @@ static void specdec__engine_count_step(specdec *t, int width, double seconds, do
 }
 
 /* Sets the statistic first_token_seconds, if the answer's first token is decoded at the clock time `now`. */
-static void specdec__engine_note_first_token(specdec *t, double now)
+static void specdec__engine_record_first_token_time(specdec *t, double now)
 {
     if (t->prompted_at > 0)
         t->stats.first_token_seconds = now - t->prompted_at;
     t->prompted_at = 0;
 }
 
-/* Ends a step for a member: makes its pending fork, and releases the caches of a child whose answer has ended. */
+/* Ends a step for a sequence in it: makes its pending fork, and releases the caches of a child whose answer has
+   ended. */
 static void specdec__engine_finish_step(specdec *t, double now)
 {
     if (t->length)
-        specdec__engine_note_first_token(t, now);
+        specdec__engine_record_first_token_time(t, now);
     if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     if (t->parent && specdec__stream_end_reason(t, t->count))
         specdec__engine_release_sequence(t);
 }
 
-/* Ends a step whose run has failed with `error`: the first member gets the error, or, of an error CANCELLED, the
-   members that were cancelled (in a cluster, a step for several sequences can be). The others take part in the next
-   step. */
+/* Ends a step whose run has failed with `error`. The step's first sequence gets the error; an error CANCELLED goes to
+   the sequences that were cancelled (in a cluster a step for several sequences can be). The others take part in the
+   next step. */
 static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *error)
 {
     int i;
 
-    specdec__ahead_drop_drafts(e->members[0], e->members[0]->count);
+    specdec__async_drop_drafts(e->members[0], e->members[0]->count);
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
@@ -57468,23 +57767,23 @@ static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *e
     }
 }
 
-/* Runs the trees of all members as one batch of the target, while the lane's drafter may extend one of them. The run
-   has returned when this does. */
+/* Runs the token trees of all sequences in the step as one batch of the target, while the drafter's lane may extend one
+   of them. The run has returned when this function returns. */
 static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
 {
     specdec__batch batch;
 
     s->drafted = specdec__os_seconds();
-    s->promise = specdec__ahead_may_choose_mode(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
+    s->expected_tokens = specdec__async_may_choose_mode(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
     batch = specdec__engine_make_batch(e);
     s->nodes = batch.n;
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->never_cancelled;
-    e->row_of = NULL;
-    e->target.threads = e->config.threads - (specdec__ahead_is_drafting(e, NULL) ? e->ahead->threads : 0);
-    if (specdec__ahead_is_drafting(e, NULL))
-        specdec__ahead_begin_job(e->members[0]);
-    e->target.screen.needed = specdec__engine_screen_kind(e);
-    s->result = e->verify(&e->target, &batch, &s->error);
+    e->row_0_sequence = NULL;
+    e->target.threads = e->config.threads - (specdec__async_is_drafting(e, NULL) ? e->async_drafting->threads : 0);
+    if (specdec__async_is_drafting(e, NULL))
+        specdec__async_start_lane(e->members[0]);
+    e->target.screen.needed = specdec__engine_needed_logits(e);
+    s->result = e->run_target(&e->target, &batch, &s->error);
     if (e->target.screen.needed == SPECDEC__SCREEN_NOTHING && e->target.row_count)
         e->target.screen.saved += (int64_t)e->target.output->rows * (int64_t)e->target.output->row_bytes;
     else if (e->target.screen.needed == SPECDEC__SCREEN_BOUNDS && e->target.screen.computed)
@@ -57493,7 +57792,8 @@ static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads;
 }
 
-/* Verifies the trees of all members by the logits of the run that has returned, and measures the step. */
+/* Verifies the token trees of all sequences in the step by the logits of the run that has returned, and measures the
+   step. */
 static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
 {
     double verified, now;
@@ -57507,25 +57807,27 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
     e->pool.cancel = &e->never_cancelled; /* drafters' prefilling is not cancelled */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_verify_tree(e->members[i]);
-    specdec__engine_note_costs(e, s->nodes, verified - s->drafted);
+    specdec__engine_record_costs(e, s->nodes, verified - s->drafted);
     now = specdec__os_seconds();
-    if (SPECDEC__OS_THREADS && e->ahead->drafter)
-        specdec__ahead_note_step(e, now - s->start, s->drafted - s->start, 0.5 * (s->promise + e->members[0]->length));
+    if (SPECDEC__OS_THREADS && e->async_drafting->drafter)
+        specdec__async_record_step(e, now - s->start, s->drafted - s->start,
+                                   0.5 * (s->expected_tokens + e->members[0]->length));
     e->tune->async = 0;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        specdec__engine_count_step(t, s->nodes, now - s->start, s->drafted - s->start, verified - s->drafted);
-        t->stats.steps_beside += e->ahead->active;
+        specdec__engine_count_step_in_statistics(t, s->nodes, now - s->start, s->drafted - s->start,
+                                                 verified - s->drafted);
+        t->stats.steps_beside += e->async_drafting->active;
         specdec__engine_finish_step(t, now);
     }
 }
 
 /* Chooses a sequence's next token from a row of logits (vocab), without draft tokens or with coupled verification, and
    appends it to the sequence. Returns the token. */
-static int32_t specdec__engine_decode_row(specdec *t, float *logits)
+static int32_t specdec__engine_decode_from_logits(specdec *t, float *logits)
 {
-    specdec__forbidden own;
+    specdec__forbidden_tokens own;
     int32_t token;
 
     specdec__engine_forbid_tokens(t, logits, &own);
@@ -57536,21 +57838,21 @@ static int32_t specdec__engine_decode_row(specdec *t, float *logits)
     return token;
 }
 
-/* Decodes the first token of an answer from the row of the prompt's last token. */
+/* Decodes the first token of a sequence's answer from the logits of the prompt's last token. */
 static void specdec__engine_begin_answer(specdec *t)
 {
     double start = specdec__os_seconds();
 
-    specdec__engine_decode_row(t, t->engine->target.logits);
+    specdec__engine_decode_from_logits(t, t->engine->target.logits);
     if (specdec__engine_ends_or_forks(t) && SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     t->from_row = 0;
-    t->engine->row_of = NULL;
-    specdec__engine_count_tree(&t->stats, 1, 1);
+    t->engine->row_0_sequence = NULL;
+    specdec__engine_count_tree_shape(&t->stats, 1, 1);
     t->stats.tokens++;
     t->stats.steps++;
     t->stats.seconds += specdec__os_seconds() - start;
-    specdec__engine_note_first_token(t, specdec__os_seconds());
+    specdec__engine_record_first_token_time(t, specdec__os_seconds());
 }
 
 SPECDEC__FOR_SPEED
@@ -57561,9 +57863,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Lets a stage of the target obey an order: runs its nodes, commits or drops nodes. cancelled: 1: the run is not
-   computed, but its nodes get their slots in the cache, as nodes of later runs may descend from them. Errors: FULL,
-   CANCELLED. */
+/* Makes a stage of the target obey an order: it runs, commits or drops nodes. cancelled 1: the run is not computed, but
+   its nodes get their slots in the cache, as nodes of later runs may descend from them. Errors: FULL, CANCELLED. */
 SPECDEC__NOINLINE static specdec_result specdec__stage_obey_order(specdec__stage *stage, const specdec__order *order,
                                                                   int cancelled, specdec_error *error)
 {
@@ -57597,23 +57898,23 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Whether several runs of a sequence may be on their way in this step: it decodes alone, with coupled verification, and
-   no drafter needs the target's hidden states. Not in a step that leaves out a prompt: a step with one run measures the
-   time without load, then prefilling continues. */
+/* Returns whether several runs of a sequence may be on their way in this step: the sequence decodes alone, with coupled
+   verification, and no drafter needs the target's hidden states. Not in a step that leaves out a prompt: a step with
+   one run measures the time without load, then prefilling continues. */
 static int specdec__pipe_is_possible(const specdec__engine *e)
 {
     int i;
 
     for (i = 0; e->pipe && i < e->drafter_count; i++)
-        if (e->drafters[i].kind.follow_target)
+        if (e->drafters[i].kind.receive_states)
             return 0;
-    return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
+    return e->pipe && !e->waiting_count && specdec__async_is_possible(e);
 }
 
-/* Sets times[1..SPECDEC__PIPE_NODES]: the cost of a run by its nodes, in seconds of its slowest stage. Time above that
-   of one node counts twice, as the run's rows also return later. Runs up to twice as wide as the widest measured one
-   are assumed to cost no more than that, wider ones are ruled out. */
-static void specdec__pipe_run_costs(const specdec__pipe *pipe, double *times)
+/* Computes times[1..SPECDEC__PIPE_NODES]: the cost of a run by its number of nodes, in seconds of its slowest stage.
+   Time above that of one node counts twice, as the run's rows also return later. Runs up to twice as wide as the widest
+   measured run are assumed to cost no more than that one, wider runs are ruled out. */
+static void specdec__pipe_estimate_run_costs(const specdec__pipe *pipe, double *times)
 {
     int i, seen = 0;
 
@@ -57627,26 +57928,26 @@ static void specdec__pipe_run_costs(const specdec__pipe *pipe, double *times)
         times[i] += times[i] - times[1];
 }
 
-/* How many of the draft tokens chosen[count], the most probable first, the next run holds: as many as give the most
-   tokens for its cost. pipe->least_probability becomes the probability that one node more would need. */
+/* Returns how many of the draft tokens chosen[count], the most probable first, the next run is to hold: as many as give
+   the most tokens for its cost. pipe->least_probability becomes the probability that one node more would need. */
 static int specdec__pipe_best_node_count(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
                                          int count)
 {
     double worth[SPECDEC__PIPE_NODES], rate;
-    specdec__plan plan;
+    specdec__tree_plan plan;
     int i, n;
 
-    specdec__pipe_run_costs(pipe, plan.times);
+    specdec__pipe_estimate_run_costs(pipe, plan.times);
     for (i = 0; i < count; i++)
         worth[i] = (double)p->frontier.probability[chosen[i]];
     plan.other_tokens = worth[0] - 1;
-    n = specdec__tune_best_nodes(&plan, worth, count, 0, &rate);
+    n = specdec__tune_best_node_count(&plan, worth, count, 0, &rate);
     pipe->least_probability = n < SPECDEC__PIPE_NODES ? rate * (plan.times[n + 1] - plan.times[n]) : worth[n - 1];
     return n;
 }
 
-/* Chooses the nodes of the next run: the most probable draft tokens that were not sent, parents first. Returns how
-   many. */
+/* Chooses the nodes of the next run: the most probable draft tokens that were not sent, parents first, into `chosen`.
+   Returns how many. */
 static int specdec__pipe_choose_nodes(const specdec__engine *e, const specdec__proposal *p, int32_t *chosen)
 {
     specdec__pipe *pipe = e->pipe;
@@ -57655,12 +57956,13 @@ static int specdec__pipe_choose_nodes(const specdec__engine *e, const specdec__p
 
     for (i = 0; i < p->drafts.tree.n && pipe->count < pipe->depth; i++)
         if (pipe->node[i] < 0 && p->frontier.probability[i] >= SPECDEC__PIPE_CUTOFF)
-            count = specdec__ahead_insert_token(p->frontier.probability, chosen, count, most, i);
+            count = specdec__async_insert_draft_token(p->frontier.probability, chosen, count, most, i);
     pipe->least_probability = 0;
     return count ? specdec__pipe_best_node_count(pipe, p, chosen, count) : 0;
 }
 
-/* Sends the draft tokens s->chosen[s->count] as a run to the target's lane. Error in s->result: FULL. */
+/* Sends the draft tokens s->chosen[s->count] as a run to the target's lane. s->result becomes FULL if the cache has no
+   room. */
 static void specdec__pipe_send_run(specdec__pipe *pipe, specdec__step *s)
 {
     const specdec__proposal *p = s->p;
@@ -57687,7 +57989,7 @@ static void specdec__pipe_send_run(specdec__pipe *pipe, specdec__step *s)
     run->cancelled = 0;
     pipe->nodes += count;
     pipe->idle_since = 0;
-    pipe->kind->submit(pipe, &order);
+    pipe->kind->submit_order(pipe, &order);
     s->result = pipe->no_room ? SPECDEC_ERROR_FULL : SPECDEC_OK;
 }
 
@@ -57698,8 +58000,8 @@ static void specdec__pipe_verify_run(specdec *t, const specdec__proposal *p, con
 {
     specdec__engine *e = t->engine;
     const specdec__pipe *pipe = e->pipe;
-    const int before = t->count, drafter = (int)(e->ahead->drafter - e->drafters);
-    int32_t path[SPECDEC__MAX_TREE + 1];
+    const int before = t->count, drafter = (int)(e->async_drafting->drafter - e->drafters);
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1];
     int at = 0;
 
     memset(order, 0, sizeof *order);
@@ -57707,21 +58009,21 @@ static void specdec__pipe_verify_run(specdec *t, const specdec__proposal *p, con
     order->first = pipe->nodes;
     while (pipe->node[at] >= run->first && pipe->node[at] < run->first + run->left) {
         const size_t row = (size_t)run->row[pipe->node[at] - run->first] * (size_t)e->target_model->vocab_size;
-        const int32_t token = specdec__engine_decode_row(t, e->target.logits + row);
+        const int32_t token = specdec__engine_decode_from_logits(t, e->target.logits + row);
         const int count = t->count - before;
 
         order->path[order->n++] = pipe->node[at];
-        specdec__tune_count_children(&e->tune->drafters[drafter], p, at, -1, token);
+        specdec__tune_count_accepted_children(&e->tune->drafters[drafter], p, at, -1, token);
         if (specdec__engine_ends_or_forks(t) || specdec__stream_end_reason(t, t->count) ||
-            specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
+            specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
             return;
         at = path[count - 1];
     }
 }
 
-/* Completes an order of KEEP. root: the draft token that is now the last token of the sequence; -1: none is, and no
-   node stays. Cancelled nodes keep their numbers and slots until half of `most` are taken: then the order lists the
-   nodes that stay. */
+/* Completes an order KEEP with the nodes that stay. root: the draft token that is now the last token of the sequence;
+   -1: none is, and no node stays. Cancelled nodes keep their numbers and slots until half of `most` are taken: then the
+   order lists the nodes that stay. */
 static void specdec__pipe_choose_kept_nodes(const specdec__pipe *pipe, const specdec__proposal *p, int root, int most,
                                             specdec__order *order)
 {
@@ -57733,18 +58035,19 @@ static void specdec__pipe_choose_kept_nodes(const specdec__pipe *pipe, const spe
         for (at = i; at > root;)
             at = p->drafts.tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
-            specdec__draft_insert_rising(order->path + order->n, order->stay++, pipe->node[i]);
+            specdec__draft_insert_ascending(order->path + order->n, order->stay++, pipe->node[i]);
     }
 }
 
-/* The number that a node has once an order of KEEP is obeyed; -1: the order drops the node. node: its number before. */
-static int specdec__pipe_new_number(const specdec__order *order, int node)
+/* Returns the number that a node has once an order KEEP is obeyed; -1: the order drops the node. node: the node's
+   number before. */
+static int specdec__pipe_renumbered_node(const specdec__order *order, int node)
 {
     return node < 0 || order->stay < 0 ? specdec__max_int(node - order->n, -1)
                                        : specdec__forward_index_in_path(order->path + order->n, order->stay, node);
 }
 
-/* Renumbers the nodes of a run after an order of KEEP, and removes the dropped ones. */
+/* Renumbers the nodes of a run after an order KEEP, and removes the nodes that the order drops. */
 static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__order *order)
 {
     const int first = run->first, left = run->left;
@@ -57752,7 +58055,7 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
 
     run->first = run->left = 0;
     for (i = 0; i < left; i++) {
-        node = specdec__pipe_new_number(order, first + i);
+        node = specdec__pipe_renumbered_node(order, first + i);
         if (node < 0)
             continue;
         run->first = run->left ? run->first : node;
@@ -57760,18 +58063,18 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
     }
 }
 
-/* Renumbers all draft tokens and runs after an order of KEEP, with the new root (-1: none was drafted), and cancels
-   runs that have no node behind the sequence's last token. */
+/* Renumbers the nodes of all draft tokens and runs after an order KEEP, and cancels runs that have no node behind the
+   sequence's last token. root: the draft token that is the new root; -1: the root was not drafted. */
 static void specdec__pipe_renumber_nodes(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
 {
     specdec__pipe *pipe = t->engine->pipe;
-    const int known = p->drafts.tree.n, node = root < 0 ? -1 : specdec__pipe_new_number(order, pipe->node[root]);
+    const int known = p->drafts.tree.n, node = root < 0 ? -1 : specdec__pipe_renumbered_node(order, pipe->node[root]);
     int i, k, alive;
 
-    specdec__ahead_move_root(t, t->tokens + t->count - order->n, order->n);
+    specdec__async_move_root(t, t->tokens + t->count - order->n, order->n);
     for (i = 0; p->frontier.valid_at && i < known; i++) /* draft tokens that stay have moved to the front */
         if (p->drafts.moved[i] >= 0)
-            pipe->node[p->drafts.moved[i]] = specdec__pipe_new_number(order, pipe->node[i]);
+            pipe->node[p->drafts.moved[i]] = specdec__pipe_renumbered_node(order, pipe->node[i]);
     p->drafts.tree.n = p->frontier.valid_at ? p->drafts.tree.n : 1;
     pipe->node[0] = node;
     for (i = 0; i < pipe->count; i++) {
@@ -57786,15 +58089,15 @@ static void specdec__pipe_renumber_nodes(specdec *t, specdec__proposal *p, int r
     pipe->nodes = order->stay < 0 ? order->first - order->n : order->stay;
 }
 
-/* Takes the oldest run, which has returned: verifies it, commits the accepted nodes and counts them. */
+/* Takes the oldest run, which has returned, from the lane: verifies it, and commits and counts the accepted nodes. */
 static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
 {
     specdec *t = s->t;
     specdec__proposal *p = s->p;
     specdec__pipe *pipe = e->pipe;
     const specdec__pipe_run run = pipe->runs[0];
-    const specdec_result result = pipe->kind->take(pipe, &t->error);
-    int32_t path[SPECDEC__MAX_TREE + 1];
+    const specdec_result result = pipe->kind->take_run(pipe, &t->error);
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1];
     specdec__order order;
     int found, root;
 
@@ -57802,20 +58105,20 @@ static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
     s->result = run.cancelled ? SPECDEC_OK : result;
     if (result || run.cancelled)
         return;
-    specdec__tune_add_time(&pipe->round_trip, specdec__os_seconds() - run.sent);
+    specdec__tune_add_time_to_mean(&pipe->round_trip, specdec__os_seconds() - run.sent);
     if (pipe->stage_seconds > 0) {
-        specdec__tune_add_step(&pipe->stages, run.n, pipe->stage_seconds, 0);
-        specdec__tune_add_time(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
+        specdec__tune_add_step_time(&pipe->stages, run.n, pipe->stage_seconds, 0);
+        specdec__tune_add_time_to_mean(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
     }
-    memset(p->outcome.place, -1, (size_t)p->drafts.tree.n * sizeof *p->outcome.place);
+    memset(p->outcome.merged_node, -1, (size_t)p->drafts.tree.n * sizeof *p->outcome.merged_node);
     specdec__pipe_verify_run(t, p, &run, &order);
     if (!order.n)
         return;
-    specdec__tune_decay(e->tune);
-    found = specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + t->count - order.n, order.n, path);
+    specdec__tune_decay_acceptance(e->tune);
+    found = specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + t->count - order.n, order.n, path);
     root = found < order.n ? -1 : path[order.n - 1];
     specdec__pipe_choose_kept_nodes(pipe, p, root, e->target.max_nodes, &order);
-    pipe->kind->submit(pipe, &order);
+    pipe->kind->submit_order(pipe, &order);
     specdec__pipe_renumber_nodes(t, p, root, &order);
     t->length = order.n;
     t->stats.tokens += order.n;
@@ -57826,44 +58129,45 @@ static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
     t->stats.accepted += order.n - run.root;
 }
 
-/* Whether to make a draft run now, for the target's next run. *count: how many draft tokens are extended
+/* Returns whether to make a draft run now, for the target's next run. *count becomes how many draft tokens are extended
    (frontier.chosen); 0: the cutoff has to fall first. */
-static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
+static int specdec__pipe_choose_draft_tokens(const specdec__engine *e, specdec__proposal *p, int *count)
 {
-    const specdec__ahead *a = e->ahead;
+    const specdec__async_drafting *a = e->async_drafting;
     const double least = e->pipe->least_probability;
 
-    *count = specdec__ahead_choose_tokens(a, p, 1);
+    *count = specdec__async_choose_draft_tokens(a, p, 1);
     if (*count)
         return !p->drafts.extended[0] || (double)p->frontier.probability[p->frontier.chosen[0]] >= least;
-    return a->cutoff > SPECDEC__AHEAD_CUTOFF_LEAST && (double)a->cutoff > least;
+    return a->cutoff > SPECDEC__ASYNC_CUTOFF_LEAST && (double)a->cutoff > least;
 }
 
-/* Extends the s->drafts chosen draft tokens by one level, or lowers the cutoff if none was chosen. */
+/* Makes a draft run: extends the s->drafts chosen draft tokens by one level. Lowers the cutoff instead if no draft
+   token was chosen. */
 static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
 {
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     const double start = specdec__os_seconds();
     const int from = s->p->drafts.tree.n;
 
     if (!s->drafts) {
-        a->cutoff *= SPECDEC__AHEAD_CUTOFF_DECAY;
+        a->cutoff *= SPECDEC__ASYNC_CUTOFF_DECAY;
         return;
     }
-    s->result = specdec__ahead_extend_tokens(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts,
-                                             &s->t->error);
-    specdec__tune_add_time(&e->pipe->draft, specdec__os_seconds() - start);
+    s->result = specdec__async_extend_draft_tokens(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts,
+                                                   &s->t->error);
+    specdec__tune_add_time_to_mean(&e->pipe->draft, specdec__os_seconds() - start);
     memset(e->pipe->node + from, -1, (size_t)(s->p->drafts.tree.n - from) * sizeof *e->pipe->node);
 }
 
-/* Seconds between two runs of the target: the time of its slowest stage. */
+/* Returns the seconds between two runs of the target: the time of its slowest stage. */
 static double specdec__pipe_run_interval(const specdec__pipe *pipe)
 {
     return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain_seconds(&pipe->stages)
                                         : pipe->round_trip.seconds / pipe->depth;
 }
 
-/* Clock time at which the oldest run is expected to return, by its width. */
+/* Returns the clock time, in seconds, at which the oldest run is expected to return, by its number of nodes. */
 static double specdec__pipe_return_time(const specdec__pipe *pipe)
 {
     const specdec__pipe_run *run = &pipe->runs[0];
@@ -57874,14 +58178,15 @@ static double specdec__pipe_return_time(const specdec__pipe *pipe)
            (pipe->trip_ratio.seconds > 0 ? pipe->trip_ratio.seconds * times[run->n] : pipe->round_trip.seconds);
 }
 
-/* Seconds by which sending the chosen run is delayed, so that a draft run may fill it up: worth it if the expected
-   tokens gained, over those of the run, are more than these seconds over the time between two runs. Drafts of another
-   rank are compared with the time of a stage, as they would otherwise be one run later. 0: no delay. */
+/* Returns the seconds by which sending the chosen run is delayed, so that a draft run may add nodes to it; 0: no delay.
+   A delay is worth it if the expected tokens gained, over those of the run, are more than these seconds over the time
+   between two runs. Drafts of another rank are compared with the time of a stage, as they would otherwise be one run
+   later. */
 static double specdec__pipe_send_delay(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen, int count,
                                        double now)
 {
     const specdec__pipe *pipe = e->pipe;
-    const specdec__drafter *d = e->ahead->drafter;
+    const specdec__drafter *d = e->async_drafting->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
     const int remote = d->kind.seconds_until_more != NULL;
     const double slot = specdec__pipe_run_interval(pipe);
@@ -57894,7 +58199,7 @@ static double specdec__pipe_send_delay(const specdec__engine *e, specdec__propos
         return 0;
     for (i = 0; i < count; i++)
         brings += (double)probability[chosen[i]];
-    for (i = 0, n = specdec__ahead_choose_tokens(e->ahead, p, !remote); i < n; i++) {
+    for (i = 0, n = specdec__async_choose_draft_tokens(e->async_drafting, p, !remote); i < n; i++) {
         const double next = (double)probability[p->frontier.chosen[i]] * known->accepted[0] / known->offered[0];
 
         more += next > pipe->least_probability ? next - pipe->least_probability : 0;
@@ -57902,8 +58207,8 @@ static double specdec__pipe_send_delay(const specdec__engine *e, specdec__propos
     return more * slot > brings * seconds ? seconds : 0;
 }
 
-/* Clock time at which the next run is to be sent: when the first stage is free, or a little later if the oldest run
-   returns by then, as its tokens are worth more than that time. */
+/* Returns the clock time, in seconds, at which the next run is to be sent: when the first stage is free, or a little
+   later if the oldest run returns by then, as its tokens are worth more than that time. */
 static double specdec__pipe_send_time(const specdec__pipe *pipe, double now)
 {
     const double takes = pipe->idle_since > 0 ? pipe->idle_since : pipe->free_at > now ? pipe->free_at : now;
@@ -57913,26 +58218,26 @@ static double specdec__pipe_send_time(const specdec__pipe *pipe, double now)
     return back < last && now < last ? back > now ? back : last : takes;
 }
 
-/* Whether a draft run may begin although a run of `count` nodes is to be sent in `left` seconds. */
+/* Returns whether a draft run may begin although a run of `count` nodes is to be sent in `left` seconds. */
 static int specdec__pipe_may_draft(const specdec__pipe *pipe, int count, double left)
 {
     return count < SPECDEC__PIPE_NODES || pipe->draft.seconds <= left;
 }
 
-/* Waits until the lane's state has one of the bits s->until, or until the clock shows s->wake_at. */
+/* Waits until the state of the target's lane has one of the bits s->until, or until the clock shows s->wake_at. */
 static void specdec__pipe_wait_for_lane(specdec__pipe *pipe, const specdec__step *s)
 {
     pipe->wake_at = s->wake_at;
-    pipe->kind->wait(pipe, s->until);
+    pipe->kind->wait_for_state(pipe, s->until);
     pipe->wake_at = 0;
 }
 
-/* Begins a step with several runs of its only member. Draft tokens kept from earlier steps stay. */
+/* Begins a step that makes several runs of one sequence. Draft tokens kept from earlier steps stay in the tree. */
 static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
 {
     specdec *t = e->members[0];
     specdec__pipe *pipe = e->pipe;
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     specdec__proposal *p = &a->drafter->proposals[t->at];
 
     s->t = t;
@@ -57940,15 +58245,15 @@ static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
     s->before = t->count;
 
     if (a->lane.busy)
-        specdec__ahead_stop_lane(a, e);
+        specdec__async_stop_lane(a, e);
     if (a->sequence && a->sequence != t) /* the draft model's context is needed for t */
-        specdec__ahead_drop_drafts(a->sequence, a->copied);
+        specdec__async_drop_drafts(a->sequence, a->copied);
     if (a->sequence != t)
         a->copied = 0;
     a->sequence = t;
     a->active = 0;
     e->pool.cancel = &t->cancel;
-    e->row_of = NULL;
+    e->row_0_sequence = NULL;
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     if (pipe->sequence != t) {
         specdec__pipe_cancel_all_runs(e);
@@ -57957,7 +58262,8 @@ static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
         memset(pipe->node, -1, (size_t)p->drafts.tree.capacity * sizeof *pipe->node);
     }
     p->frontier.grows = p->frontier.shares = 1;
-    specdec__tune_set_paths(&e->tune->drafters[a->drafter - e->drafters], &p->drafts, &p->frontier, 1, a->levels);
+    specdec__tune_set_path_probabilities(&e->tune->drafters[a->drafter - e->drafters], &p->drafts, &p->frontier, 1,
+                                         a->levels);
     a->cutoff = a->first_cutoff;
 }
 
@@ -57971,8 +58277,8 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
         s->p->frontier.valid_at = 0;
     if (s->result == SPECDEC_ERROR_FULL) {
         specdec__pipe_cancel_all_runs(e);
-        s->several = 0;
-        return s->act = SPECDEC__STEP_DRAFT;
+        s->several_runs = 0;
+        return s->last_action = SPECDEC__STEP_DRAFT;
     }
     if (s->result)
         specdec__engine_fail_sequence(t, s->result);
@@ -57990,13 +58296,13 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
 static int specdec__pipe_next_action(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
-    const int remote = e->ahead->drafter->kind.seconds_until_more != NULL;
+    const int remote = e->async_drafting->drafter->kind.seconds_until_more != NULL;
     int state, goes, sends;
     double now, due, holds;
 
     if (s->result || s->t->count != s->before || specdec__engine_check_cancel(s->t))
         return specdec__pipe_end_step(e, s);
-    state = pipe->kind->wait(pipe, 0);
+    state = pipe->kind->wait_for_state(pipe, 0);
     now = specdec__os_seconds();
     s->count = specdec__pipe_choose_nodes(e, s->p, s->chosen);
     goes = s->count && (state & SPECDEC__PIPE_FREE);
@@ -58009,7 +58315,7 @@ static int specdec__pipe_next_action(specdec__engine *e, specdec__step *s)
     if (sends && !(holds > 0))
         return SPECDEC__STEP_SEND;
     if ((sends || specdec__pipe_may_draft(pipe, s->count, due - now)) &&
-        specdec__pipe_choose_drafts(e, s->p, &s->drafts))
+        specdec__pipe_choose_draft_tokens(e, s->p, &s->drafts))
         return SPECDEC__STEP_DRAFT;
     s->until = (pipe->count ? SPECDEC__PIPE_RETURNED : 0) | (s->count && !goes ? SPECDEC__PIPE_FREE : 0) |
                SPECDEC__PIPE_DRAFTED;
@@ -58025,60 +58331,60 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Returns the next action of a step with one run, SPECDEC__STEP_...: draft, send, take, end, one after the other. */
+/* Returns the next action of a step with one run, SPECDEC__STEP_...: draft, send, take, end, in this order. */
 static int specdec__engine_next_action(const specdec__engine *e, specdec__step *s)
 {
-    return e->member_count ? ++s->act : SPECDEC__STEP_END;
+    return e->member_count ? ++s->last_action : SPECDEC__STEP_END;
 }
 
-/* Drafts the trees of all members of a step and reserves slots of the cache for their nodes. */
+/* Drafts the trees of all sequences in a step and reserves slots of the cache for their nodes. */
 static void specdec__engine_make_trees(specdec__engine *e)
 {
     specdec__engine_draft_trees(e);
     specdec__engine_reserve_slots(e);
 }
 
-/* Runs one step of the members: drafts, sends runs to the target's lane, waits, and takes the runs that return. The
-   wait for other machines ends if t, member or not, is cancelled. */
+/* Makes one step of the sequences in e->members: drafts, sends runs to the target's lane, waits, and takes the runs
+   that return. The wait for other machines ends if t, in the step or not, is cancelled. */
 static void specdec__engine_run_step(specdec__engine *e, specdec *t, double start)
 {
     specdec__step s;
     int act;
 
-    s.several = SPECDEC__PIPE && specdec__pipe_is_possible(e);
-    s.act = SPECDEC__STEP_DRAFT - 1;
+    s.several_runs = SPECDEC__PIPE && specdec__pipe_is_possible(e);
+    s.last_action = SPECDEC__STEP_DRAFT - 1;
     s.start = start;
     s.result = SPECDEC_OK;
     if (SPECDEC__PIPE && e->remote)
-        e->remote->wait(e, t ? &t->cancel : NULL);
-    if (SPECDEC__PIPE && s.several)
+        e->remote->set_cancel_flag(e, t ? &t->cancel : NULL);
+    if (SPECDEC__PIPE && s.several_runs)
         specdec__pipe_begin_step(e, &s);
     else
         specdec__pipe_cancel_all_runs(e);
     do {
-        act = SPECDEC__PIPE && s.several ? specdec__pipe_next_action(e, &s) : specdec__engine_next_action(e, &s);
+        act = SPECDEC__PIPE && s.several_runs ? specdec__pipe_next_action(e, &s) : specdec__engine_next_action(e, &s);
         if (act == SPECDEC__STEP_DRAFT)
-            SPECDEC__PIPE && s.several ? specdec__pipe_extend_drafts(e, &s) : specdec__engine_make_trees(e);
+            SPECDEC__PIPE && s.several_runs ? specdec__pipe_extend_drafts(e, &s) : specdec__engine_make_trees(e);
         else if (act == SPECDEC__STEP_SEND)
-            SPECDEC__PIPE && s.several ? specdec__pipe_send_run(e->pipe, &s) : specdec__engine_run_trees(e, &s);
+            SPECDEC__PIPE && s.several_runs ? specdec__pipe_send_run(e->pipe, &s) : specdec__engine_run_trees(e, &s);
         else if (act == SPECDEC__STEP_TAKE)
-            SPECDEC__PIPE && s.several ? specdec__pipe_take_run(e, &s) : specdec__engine_verify_trees(e, &s);
+            SPECDEC__PIPE && s.several_runs ? specdec__pipe_take_run(e, &s) : specdec__engine_verify_trees(e, &s);
         else if (SPECDEC__PIPE && act == SPECDEC__STEP_WAIT)
             specdec__pipe_wait_for_lane(e->pipe, &s);
     } while (act != SPECDEC__STEP_END);
     if (SPECDEC__PIPE && e->remote)
-        e->remote->wait(e, NULL);
+        e->remote->set_cancel_flag(e, NULL);
 }
 
-/* One step of all sequences that have something to decode or to prefill. t: NULL, or a member that needs a token.
-   Returns DONE if no sequence has anything to do. Errors are those of t; errors of others are returned by the next call
-   on them. */
+/* Makes one step of all sequences that have something to decode or to prefill. t: NULL, or one of them, which needs a
+   token. Returns DONE if no sequence has anything to do. An error is that of t; errors of other sequences are returned
+   by the next call on them. */
 static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
 {
     double start = specdec__os_seconds();
     specdec_result result = SPECDEC_OK;
 
-    if (t && t->from_row && e->row_of == t) {
+    if (t && t->from_row && e->row_0_sequence == t) {
         specdec__engine_begin_answer(t);
         return SPECDEC_OK;
     }
@@ -58094,7 +58400,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
             return SPECDEC_OK;
         }
     }
-    specdec__engine_choose_members(e, t);
+    specdec__engine_choose_step_sequences(e, t);
     if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
         specdec__engine_divide_prefill_nodes(e);
         specdec__engine_run_step(e, t, start);
@@ -58108,9 +58414,9 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     return result;
 }
 
-/* Ends a call on a sequence that a cancellation has ended: clears the cancellation. result: of the call; is returned.
-   */
-static specdec_result specdec__engine_end_cancel(specdec *t, specdec_result result)
+/* Ends a call on a sequence that was ended by a cancellation: clears the cancellation. result: of the call. Returns the
+   call's result. */
+static specdec_result specdec__engine_clear_cancellation(specdec *t, specdec_result result)
 {
     t->cancelled = result == SPECDEC_ERROR_CANCELLED;
     if (t->cancelled)
@@ -60320,7 +60626,7 @@ static specdec_result specdec__draft_remote_init(specdec__drafter *d, const spec
 }
 
 /* Writes the row of functions of this drafter: a draft model on another rank. */
-static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
+static void specdec__draft_remote_write_kind(specdec__drafter_kind *kind)
 {
     kind->size = 8;
     kind->depth = 5;
@@ -60330,9 +60636,9 @@ static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
     kind->truncate_sequence = specdec__draft_remote_truncate_sequence;
     kind->share_prefix = specdec__draft_remote_share_tokens;
     kind->level_cost = specdec__draft_remote_cost;
-    kind->count_behind = specdec__draft_remote_unread_count;
+    kind->count_unprefilled = specdec__draft_remote_unread_count;
     kind->keep_subtree = specdec__draft_remote_keep_subtree;
-    kind->prepare = specdec__draft_remote_prepare;
+    kind->prepare_sequence = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
     kind->seconds_until_more = specdec__draft_remote_arrival_seconds;
 }
@@ -60411,7 +60717,7 @@ static void specdec__draft_rank_begin_tree(specdec *t)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    specdec__tune_set_paths(&e->tune->drafters[0], &p->drafts, &p->frontier, 1, e->ahead->levels);
+    specdec__tune_set_path_probabilities(&e->tune->drafters[0], &p->drafts, &p->frontier, 1, e->async_drafting->levels);
     e->link->draft_rank->sequences[t->at].root_unsent = !p->frontier.valid_at;
     p->frontier.grows = p->frontier.shares = 1;
 }
@@ -60425,16 +60731,16 @@ static void specdec__draft_rank_accept_tokens(specdec *t, int n)
     uint32_t *numbers = e->link->draft_rank->sequences[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->drafts.tree.n;
-    int32_t path[SPECDEC__MAX_TREE + 1];
-    const int length = specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1];
+    const int length = specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
     int i;
 
-    memset(p->outcome.place, -1, (size_t)known * sizeof *p->outcome.place);
+    memset(p->outcome.merged_node, -1, (size_t)known * sizeof *p->outcome.merged_node);
     for (i = 0; i < n && i <= length; i++)
-        specdec__tune_count_children(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
-    specdec__tune_decay(e->tune);
+        specdec__tune_count_accepted_children(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
+    specdec__tune_decay_acceptance(e->tune);
     if (e->link->draft_rank->sequence == t)
-        specdec__ahead_move_root(t, tokens, n);
+        specdec__async_move_root(t, tokens, n);
     else if (p->drafts.extended[0])
         e->drafters[0].kind.commit_path(&e->drafters[0], t->at, path, length);
     for (i = 0; p->frontier.valid_at && i < known; i++) /* candidates that stay have moved to the front */
@@ -60604,7 +60910,7 @@ static void specdec__draft_rank_send_children(specdec *t, int count, int from)
 static int specdec__draft_rank_extend_tree(specdec *t)
 {
     specdec__engine *e = t->engine;
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     specdec__proposal *p = specdec__draft_rank_proposal(t);
     specdec__draft_rank_sequence *own = &e->link->draft_rank->sequences[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[0];
@@ -60619,19 +60925,19 @@ static int specdec__draft_rank_extend_tree(specdec *t)
         expanded += p->drafts.extended[i];
     if (expanded + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_MAX_EXPANDED, a->nodes))
         return 0;
-    a->cutoff = SPECDEC__AHEAD_CUTOFF;
-    count = specdec__ahead_choose_tokens(a, p, 1);
+    a->cutoff = SPECDEC__ASYNC_CUTOFF;
+    count = specdec__async_choose_draft_tokens(a, p, 1);
     from = p->drafts.tree.n;
     if (!count)
         return 0;
-    result = specdec__ahead_extend_tokens(a, p, known, count, &t->error);
+    result = specdec__async_extend_draft_tokens(a, p, known, count, &t->error);
     if (result) {
         own->full_at = result == SPECDEC_ERROR_CANCELLED ? 0 : t->count;
         p->frontier.valid_at = p->request.count = 0;
         return 0;
     }
     specdec__draft_rank_prune_candidates(&p->drafts, from);
-    specdec__tune_set_paths(known, &p->drafts, &p->frontier, from, a->levels);
+    specdec__tune_set_path_probabilities(known, &p->drafts, &p->frontier, from, a->levels);
     specdec__draft_rank_send_children(t, count, from);
     return 1;
 }
@@ -60710,7 +61016,7 @@ static void specdec__cluster_use_remote_drafter(const specdec_config *c, specdec
                                                 specdec__drafter_kind *kind)
 {
     if (drafting == SPECDEC_DRAFT_MODEL && !c->cluster->rank && specdec__cluster_draft_rank(c->cluster))
-        specdec__drafter_write_kind(kind, specdec__draft_remote_kind);
+        specdec__drafter_write_kind(kind, specdec__draft_remote_write_kind);
 }
 
 /* Takes the memory of this rank's link and of rank 0's lane from the arena, and sets both up. */
@@ -60724,15 +61030,15 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     int i;
 
     e->link = link;
-    if (e->remote->drafts)
+    if (e->remote->only_drafts)
         specdec__draft_rank_lay_out(e, arena);
     if (!link || arena->used == SIZE_MAX)
         return;
     link->hooks = &e->config.hooks;
     link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.max_views,
                                                               e->config.context);
-    link->fingerprint = e->remote->drafts ? link->draft_fingerprint : link->fingerprint;
-    if (e->remote->drafts) {
+    link->fingerprint = e->remote->only_drafts ? link->draft_fingerprint : link->fingerprint;
+    if (e->remote->only_drafts) {
         specdec__draft_model_context(&e->drafters[0])->hooks_argument = link; /* sends ALIVE between layers */
         specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
@@ -60840,11 +61146,11 @@ const char *specdec_version(void) { return SPECDEC_VERSION; }
 
 const char *specdec_error_text(const specdec *engine) { return engine ? engine->error.text : ""; }
 
-/* The size in bytes of a memory block of any alignment that has room for a layout of `used` bytes. */
+/* Returns the size in bytes of a memory block, of any alignment, that has room for a layout of `used` bytes. */
 static size_t specdec__block_bytes(size_t used) { return specdec__size_add(used, SPECDEC__CACHE_LINE - 1); }
 
-/* An arena over the caller's memory block, from the block's first aligned byte on. It has room for a layout exactly if
-   the block has specdec__block_bytes of the layout. */
+/* Returns an arena over the caller's memory block, from the block's first aligned byte on. The arena has room for a
+   layout exactly if the block has specdec__block_bytes of the layout. */
 static specdec__arena specdec__block_arena(void *memory, size_t bytes)
 {
     specdec__arena arena;
@@ -60856,8 +61162,8 @@ static specdec__arena specdec__block_arena(void *memory, size_t bytes)
     return arena;
 }
 
-/* Sets *bytes to the size of a block that holds what an arena has counted. *bytes is unchanged after an error. */
-static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
+/* Sets *bytes to the size of a block that holds what an arena has counted. After an error *bytes is unchanged. */
+static specdec_result specdec__counted_block_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
 {
     size_t needed = specdec__block_bytes(arena->used);
 
@@ -60867,32 +61173,33 @@ static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t
     return SPECDEC_OK;
 }
 
-/* Returns the error for a block of `bytes` bytes where `needed` are needed. */
+/* Returns the error of a call whose memory block has `bytes` bytes where `needed` are needed. */
 static specdec_result specdec__fail_small_block(size_t bytes, size_t needed, specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
 }
 
 /* Returns the error of a call in which a required pointer is NULL. */
-static specdec_result specdec__fail_missing(specdec_error *error)
+static specdec_result specdec__fail_missing_argument(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an argument is NULL");
 }
 
-/* Checks the arguments of a call: returns an error if the sequence t is NULL or closed, or only serves a cluster, or if
-   a required argument is missing. given: 1: all required arguments are there. */
+/* Checks the arguments of a call of the API: returns an error if the sequence t is NULL or closed, or only serves a
+   cluster, or if a required argument is missing. given 1: all required arguments are there. */
 static specdec_result specdec__check_call_arguments(specdec *t, int given)
 {
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
     if (!t->open)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is closed");
-    if (SPECDEC__PIPE && t->engine->remote && t->engine->remote->serve)
+    if (SPECDEC__PIPE && t->engine->remote && t->engine->remote->obey_rank_0)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this rank only serves");
-    return given ? SPECDEC_OK : specdec__fail_missing(&t->error);
+    return given ? SPECDEC_OK : specdec__fail_missing_argument(&t->error);
 }
 
-/* Checks config.settings of an engine. The 2 KB of a scan for stop strings are on the stack only in this function. */
+/* Checks config.settings, the settings that sequences of an engine begin with. The 2 KB of a scan for stop strings are
+   on the stack only in this function. */
 static SPECDEC__NOINLINE specdec_result specdec__engine_check_settings(const specdec_config *c, specdec_error *error)
 {
     specdec__stop_scan stop;
@@ -60911,11 +61218,12 @@ static specdec_result specdec__engine_join_cluster(specdec__engine *e, specdec_e
 }
 
 /* Lays out all that an engine needs in an arena; e->config is set. */
-static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_lay_out_from_config(specdec__engine *e, specdec__arena *arena,
+                                                          specdec_error *error)
 {
     specdec_result result;
 
-    specdec__engine_take_parts(e, arena);
+    specdec__engine_allocate_large_members(e, arena);
     if ((result = specdec__engine_fill_config(e, error)) == SPECDEC_OK &&
         (result = specdec__engine_join_cluster(e, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
@@ -60931,8 +61239,8 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
 }
 
 /* Sets *bytes to the size of the block of an engine with this configuration, by laying the engine out without memory.
-   own, kernels, drafters: large parts of that engine, which lie in the frames of the callers, as no frame may be
-   large. */
+   own, kernels, drafters: large members of that engine, which lie on the stack in the frames of the callers, as no
+   frame may be large. */
 static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_config *config, specdec__model **own,
                                                               specdec__kernels *kernels, specdec__drafter *drafters,
                                                               size_t *bytes, specdec_error *error)
@@ -60947,49 +61255,51 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_conf
     engine.kernels = kernels;
     engine.drafters = drafters;
     SPECDEC__TAKE(&arena, specdec__engine, 1);
-    result = specdec__engine_build(&engine, &arena, error);
+    result = specdec__engine_lay_out_from_config(&engine, &arena, error);
     if (!result)
-        result = specdec__counted_bytes(&arena, bytes, error);
+        result = specdec__counted_block_bytes(&arena, bytes, error);
     specdec__engine_close_models(&engine);
     return result;
 }
 
-/* As specdec__count_memory; the frame of this function holds the kernels. */
-static SPECDEC__NOINLINE specdec_result specdec__count_memory_kernels(const specdec_config *config,
-                                                                      specdec__model **own,
-                                                                      specdec__drafter *drafters, size_t *bytes,
-                                                                      specdec_error *error)
+/* As specdec__count_memory; the kernels lie in the stack frame of this function. */
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_with_kernels_on_stack(const specdec_config *config,
+                                                                                    specdec__model **own,
+                                                                                    specdec__drafter *drafters,
+                                                                                    size_t *bytes, specdec_error *error)
 {
     specdec__kernels kernels;
 
     return specdec__count_memory(config, own, &kernels, drafters, bytes, error);
 }
 
-/* As specdec__count_memory; the frame of this function holds the drafters. */
-static SPECDEC__NOINLINE specdec_result specdec__count_memory_drafters(const specdec_config *config,
-                                                                       specdec__model **own, size_t *bytes,
-                                                                       specdec_error *error)
+/* As specdec__count_memory; the drafters lie in the stack frame of this function. */
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_with_drafters_on_stack(const specdec_config *config,
+                                                                                     specdec__model **own,
+                                                                                     size_t *bytes,
+                                                                                     specdec_error *error)
 {
     specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
 
     memset(drafters, 0, sizeof drafters);
-    return specdec__count_memory_kernels(config, own, drafters, bytes, error);
+    return specdec__count_memory_with_kernels_on_stack(config, own, drafters, bytes, error);
 }
 
-/* As specdec__count_memory. Its frame holds one of the models that the engine opens; it calls itself for the `left` - 1
-   others. own (SPECDEC__MAX_MODELS): receives the addresses of the models. */
-static SPECDEC__NOINLINE specdec_result specdec__count_memory_models(const specdec_config *config, specdec__model **own,
-                                                                     int left, size_t *bytes, specdec_error *error)
+/* As specdec__count_memory. One of the models that the engine opens lies in the stack frame of this function, which
+   calls itself for the `left` - 1 other models. own (SPECDEC__MAX_MODELS): receives the addresses of the models. */
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_with_models_on_stack(const specdec_config *config,
+                                                                                   specdec__model **own, int left,
+                                                                                   size_t *bytes, specdec_error *error)
 {
     specdec__model model;
 
     memset(&model, 0, sizeof model);
     own[left - 1] = &model;
-    return left > 1 ? specdec__count_memory_models(config, own, left - 1, bytes, error)
-                    : specdec__count_memory_drafters(config, own, bytes, error);
+    return left > 1 ? specdec__count_memory_with_models_on_stack(config, own, left - 1, bytes, error)
+                    : specdec__count_memory_with_drafters_on_stack(config, own, bytes, error);
 }
 
-/* Whether the engine opens the model of a source: the source is given and has no prepared model. */
+/* Returns whether the engine itself opens the model of a source: the source is given and has no prepared model. */
 static int specdec__source_is_opened(const specdec_source *s) { return specdec__source_is_given(s) && !s->model; }
 
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
@@ -60998,10 +61308,10 @@ specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes
     int models = 1; /* that of the target, or the place of one that is missing */
 
     if (!config || !bytes)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     models += specdec__source_is_opened(&config->draft) + specdec__source_is_opened(&config->heads);
     models += SPECDEC__HEADS && (config->drafting == SPECDEC_DRAFT_AUTO || config->drafting == SPECDEC_DRAFT_MTP);
-    return specdec__count_memory_models(config, own, models, bytes, error);
+    return specdec__count_memory_with_models_on_stack(config, own, models, bytes, error);
 }
 
 specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
@@ -61013,7 +61323,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     specdec_result result;
 
     if (!engine)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *engine = NULL;
     result = specdec_memory_needed(config, &needed, error);
     if (result)
@@ -61024,7 +61334,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     e = SPECDEC__TAKE(&arena, specdec__engine, 1);
     e->config = *config;
     e->memory_bytes = needed;
-    result = specdec__engine_build(e, &arena, error);
+    result = specdec__engine_lay_out_from_config(e, &arena, error);
     if (!result)
         result = arena.used == SIZE_MAX ? specdec__fail_small_block(bytes, needed, error) /* a file has changed */
                                         : specdec__engine_start(e, error);
@@ -61044,7 +61354,8 @@ static specdec_result specdec__call_serve(specdec *t)
 
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
-    return SPECDEC__PIPE && remote && remote->serve ? remote->serve(t)
+    return SPECDEC__PIPE && remote && remote->obey_rank_0
+               ? remote->obey_rank_0(t)
                : specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve");
 }
 
@@ -61052,16 +61363,16 @@ static specdec_result specdec__call_serve(specdec *t)
 static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
 {
     if (!t || !opened)
-        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+        return t ? specdec__fail_missing_argument(&t->error) : SPECDEC_ERROR_ARGUMENT;
     *opened = NULL;
     if (!SPECDEC__SEQUENCES)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
-    *opened = fork ? specdec__engine_fork_sequence(t) : specdec__engine_open_free(t);
+    *opened = fork ? specdec__engine_fork_sequence(t) : specdec__engine_open_sequence(t);
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
 
-/* The body of specdec_fork: opens a copy of a sequence as *fork. */
+/* The body of specdec_fork: opens a copy of a sequence, *fork. */
 static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 {
     specdec_result result = specdec__check_call_arguments(t, fork != NULL);
@@ -61070,7 +61381,8 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
         *fork = NULL;
     if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
         return result;
-    specdec__engine_discard_children(*fork); /* the copy decodes pending tokens again, for children of its own */
+    specdec__engine_discard_pending_if_forked(*fork); /* the copy decodes pending tokens again, for children of its
+                                                         own */
     return SPECDEC_OK;
 }
 
@@ -61095,15 +61407,15 @@ specdec *specdec_child(specdec *t, int i)
 
 /* Appends from[count] to the text that specdec_join_forks writes to out[room], as far as there is room. *length: bytes
    of the text so far, also of those without room. */
-static void specdec__join_append(const unsigned char *from, size_t count, char *out, size_t room, size_t *length)
+static void specdec__join_append_bytes(const unsigned char *from, size_t count, char *out, size_t room, size_t *length)
 {
     if (*length < room)
         memcpy(out + *length, from, count < room - *length ? count : room - *length);
     *length += count;
 }
 
-/* How many bytes of a sequence's own answer, without its children's, were returned to the caller. No stop string can
-   end the answer within them. stream: a decoder at the answer's begin. */
+/* Returns how many bytes of a sequence's own answer, without its children's answers, were returned to the caller. No
+   stop string can end the answer within them. stream: a decoder at the answer's begin. */
 static size_t specdec__join_returned_bytes(const specdec *t, specdec__text_decoder stream)
 {
     const size_t back = t->stop.stopped ? t->stop.taken_bytes : t->stop.held;
@@ -61117,14 +61429,15 @@ static size_t specdec__join_returned_bytes(const specdec *t, specdec__text_decod
     return known < back ? 0 : known - back;
 }
 
-/* How specdec_join_forks writes one sequence's answer behind the text that it has joined so far: from the answer of the
-   sequence on which it was called, and from its children's answers, at their forks. */
+/* The state of specdec_join_forks for one sequence, whose answer is written behind the text that is joined so far: the
+   answer of the sequence on which the function was called, with its children's answers at their forks. */
 typedef struct specdec__answer_join {
     unsigned char *piece;    /* (2 * text room + stop room): working memory for a piece of text */
     char *out;               /* (room): the caller's buffer, which receives the joined text */
     size_t room;             /* bytes of the buffer */
     size_t *length;          /* bytes of the joined text so far, also of those that the buffer has no room for */
-    size_t returned_left;    /* next bytes of this answer that the caller has had: no stop string is searched in them */
+    size_t returned_left;    /* next bytes of this answer that the caller has had already: they are not searched for
+                                stop strings */
     specdec__stop_scan stop; /* searches the bytes behind these for stop strings */
 } specdec__answer_join;
 
@@ -61135,21 +61448,22 @@ static void specdec__join_token_text(specdec *t, specdec__answer_join *r, size_t
     size_t written;
 
     r->returned_left -= plain;
-    specdec__join_append(t->token_text, plain, r->out, r->room, r->length);
+    specdec__join_append_bytes(t->token_text, plain, r->out, r->room, r->length);
     r->stop.stopped = t->stop.taken_bytes && plain < count;
     specdec__stop_push_bytes(&r->stop, t->token_text + plain, count - plain, r->piece, 2 * t->text_room, &written,
                              NULL);
-    specdec__join_append(r->piece, written, r->out, r->room, r->length);
+    specdec__join_append_bytes(r->piece, written, r->out, r->room, r->length);
 }
 
-/* Appends the bytes that the scan for stop strings holds back to the joined text: the answer or its part ends here. */
+/* Appends the bytes that the scan for stop strings holds back to the joined text, as the answer, or its part before a
+   fork, ends here. */
 static void specdec__join_held_bytes(specdec__answer_join *r)
 {
     if (!r->stop.stopped)
-        specdec__join_append(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
+        specdec__join_append_bytes(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
 }
 
-/* Appends a sequence's answer to the joined text out[room], *length bytes of which are written, with the answers of its
+/* Appends a sequence's answer to the joined text out[room], of which *length bytes are written, with the answers of its
    children at their forks. A stop string ends an answer, but not across a fork. piece: memory for a piece of text. */
 static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, size_t room, size_t *length)
 {
@@ -61191,13 +61505,13 @@ static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t r
     if (result)
         return result;
     *length = 0;
-    specdec__join_forks(t, t->piece + t->freed, bytes, room, length);
+    specdec__join_forks(t, t->piece + t->released_bytes, bytes, room, length);
     return *length <= room ? SPECDEC_OK
                            : specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "the answer has %zu bytes, there is room "
                                            "for %zu", *length, room);
 }
 
-/* The engine's index of n-grams, from which it drafts; NULL, and an error in t->error: it has none. */
+/* Returns the n-gram index from which the engine drafts; NULL, with an error in t->error: the engine has none. */
 static specdec__ngram *specdec__find_ngram_index(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -61210,13 +61524,13 @@ static specdec__ngram *specdec__find_ngram_index(specdec *t)
     return NULL;
 }
 
-/* The body of specdec_save_history: writes the engine's index of n-grams to data[room]. */
+/* The body of specdec_save_history: writes the engine's n-gram index to data[room]. */
 static specdec_result specdec__call_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
 
     if (!t || !bytes)
-        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+        return t ? specdec__fail_missing_argument(&t->error) : SPECDEC_ERROR_ARGUMENT;
     index = specdec__find_ngram_index(t);
     if (!SPECDEC__NGRAMS || !index)
         return SPECDEC_ERROR_ARGUMENT;
@@ -61224,13 +61538,13 @@ static specdec_result specdec__call_save_history(specdec *t, void *data, size_t 
                                     &t->error);
 }
 
-/* The body of specdec_load_history: adds a saved index of n-grams, data[size], to the engine's. */
+/* The body of specdec_load_history: adds a saved n-gram index, data[size], to the engine's. */
 static specdec_result specdec__call_load_history(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
 
     if (!t || !data)
-        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+        return t ? specdec__fail_missing_argument(&t->error) : SPECDEC_ERROR_ARGUMENT;
     index = specdec__find_ngram_index(t);
     if (!SPECDEC__NGRAMS || !index)
         return SPECDEC_ERROR_ARGUMENT;
@@ -61256,16 +61570,16 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
                                      !specdec__stream_same_constraint(t, settings) ||
                                      !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_discard_pending(t);
-    specdec__engine_discard_children(t); /* children that fork later have the new settings */
+    specdec__engine_discard_pending_if_forked(t); /* children that fork later have the new settings */
     if (!t->stop.stopped) { /* bytes that the last call freed may begin a stop string of the new settings */
-        count = t->freed;
+        count = t->released_bytes;
         memcpy(held, t->piece, count);
-        t->freed = 0;
+        t->released_bytes = 0;
     }
     count += specdec__stop_end_text(&t->stop, held + count);
-    specdec__ahead_drop_drafts(t, t->count);
+    specdec__async_drop_drafts(t, t->count);
     specdec__stream_set_settings(t, settings, &stop);
-    specdec__stream_rescan_held(t, &stop, held, count);
+    specdec__stream_rescan_held_bytes(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
     return SPECDEC_OK;
 }
@@ -61276,15 +61590,16 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* The tokens to which a prompt is appended. */
+/* The tokens of a sequence to which a prompt is appended. */
 typedef struct specdec__prompt_head {
-    int keep;  /* the first tokens of the sequence, so many */
-    int fresh; /* then so many tokens that lie behind the sequence in its buffer: they spell the returned part of a
-                  token within which a stop string begins */
+    int keep;  /* number of the sequence's first tokens that are kept */
+    int fresh; /* number of tokens that then follow, behind the sequence in its buffer: they spell the returned part of
+                  a token within which a stop string begins */
 } specdec__prompt_head;
 
-/* The head of all tokens of the sequence that were prompted or returned: pending tokens are dropped by a prompt. */
-static specdec__prompt_head specdec__prompt_head_whole(const specdec *t)
+/* Returns the head that a prompt is appended to: all tokens of the sequence that were prompted or returned. Pending
+   tokens are dropped by a prompt. */
+static specdec__prompt_head specdec__prompt_head_all_returned(const specdec *t)
 {
     specdec__prompt_head head;
 
@@ -61293,15 +61608,15 @@ static specdec__prompt_head specdec__prompt_head_whole(const specdec *t)
     return head;
 }
 
-/* The last token of the head to which a prompt is appended; -1: the head is empty. */
+/* Returns the last token of the head that a prompt is appended to; -1: the head is empty. */
 static int32_t specdec__prompt_head_last(const specdec *t, specdec__prompt_head head)
 {
     return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
 }
 
-/* Tokenizes a prompt's text that follows `head`, into the sequence's token buffer, behind the head's `fresh` tokens.
-   special: flags of the tokenizer; plain (length bits, or NULL): 1: the byte is never part of a control token. *read:
-   the number of tokens. Errors: CONTEXT. */
+/* Tokenizes a prompt's text, which follows `head`, into the sequence's token buffer, behind the head's `fresh` tokens.
+   special: flags of the tokenizer; plain (length bits, or NULL): 1: the byte is never part of a control token. *read
+   becomes the number of tokens. Errors: CONTEXT. */
 static specdec_result specdec__prompt_tokenize(specdec *t, specdec__prompt_head head, const char *text, size_t length,
                                                int special, const unsigned char *plain, int *read)
 {
@@ -61338,7 +61653,7 @@ static specdec_result specdec__prompt_append(specdec *t, specdec__prompt_head he
     result = specdec__engine_replace_tokens(t, head.keep, t->tokens + t->count, head.fresh + count, NULL);
     if (!result)
         t->stats.prompt_tokens -= head.fresh;
-    return specdec__engine_end_cancel(t, result);
+    return specdec__engine_clear_cancellation(t, result);
 }
 
 /* The body of specdec_prompt: appends a text to a sequence, and prefills its tokens. */
@@ -61346,7 +61661,7 @@ static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t 
 {
     specdec_result result = specdec__check_call_arguments(t, text || !length);
 
-    return result ? result : specdec__prompt_append(t, specdec__prompt_head_whole(t), text, length, 0, NULL);
+    return result ? result : specdec__prompt_append(t, specdec__prompt_head_all_returned(t), text, length, 0, NULL);
 }
 
 /* The body of specdec_prompt_special: as specdec_prompt, but control tokens in the text count. */
@@ -61355,8 +61670,8 @@ static specdec_result specdec__call_prompt_special(specdec *t, const char *text,
     specdec_result result = specdec__check_call_arguments(t, text || !length);
 
     return result ? result
-                  : specdec__prompt_append(t, specdec__prompt_head_whole(t), text, length, SPECDEC_TOKENIZE_SPECIAL,
-                                           NULL);
+                  : specdec__prompt_append(t, specdec__prompt_head_all_returned(t), text, length,
+                                           SPECDEC_TOKENIZE_SPECIAL, NULL);
 }
 
 /* The body of specdec_prompt_tokens: appends tokens[count] to a sequence, and prefills them. */
@@ -61364,7 +61679,8 @@ static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tok
 {
     specdec_result result = specdec__check_call_arguments(t, 1);
 
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, NULL));
+    return result ? result
+                  : specdec__engine_clear_cancellation(t, specdec__engine_append_prompt(t, tokens, count, NULL));
 }
 
 /* The body of specdec_prompt_logits: as specdec_prompt_tokens; also stores the logits (count, vocab) of each token. */
@@ -61374,7 +61690,8 @@ static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tok
     specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
 
     wanted.logits = logits;
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
+    return result ? result
+                  : specdec__engine_clear_cancellation(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
 /* The body of specdec_prompt_states: as specdec_prompt_tokens; also stores the hidden states after layers[layer_count].
@@ -61395,13 +61712,14 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
     wanted.taps.layers = layers;
     wanted.taps.count = layer_count;
     wanted.taps.out = states;
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
+    return result ? result
+                  : specdec__engine_clear_cancellation(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
-/* For an answer that a stop string has ended: returns the index of the token in which the stop string begins. back:
-   bytes from there to the answer's end. *part: how many bytes the token has before the stop string; they lie in
+/* Returns the index of the token in which the stop string begins that has ended an answer. back: bytes from there to
+   the answer's end. *part becomes the number of bytes that the token has before the stop string; they lie in
    t->token_text. */
-static int specdec__stop_find_token(specdec *t, size_t back, size_t *part)
+static int specdec__find_token_of_stop_string(specdec *t, size_t back, size_t *part)
 {
     specdec__text_decoder stream;
     size_t all = 0, sure, more, held;
@@ -61427,8 +61745,9 @@ static int specdec__stop_find_token(specdec *t, size_t back, size_t *part)
     return t->handed_out;
 }
 
-/* Sets *head to the tokens before the stop string that has ended the answer: the returned part of a token within which
-   the stop string begins is tokenized anew. Without a stop string: all returned tokens. Errors: CONTEXT, MEMORY. */
+/* Sets *head to the tokens of a sequence before the stop string that has ended its answer: the returned part of a token
+   within which the stop string begins is tokenized anew. Without a stop string: all returned tokens. Errors: CONTEXT,
+   MEMORY. */
 static specdec_result specdec__prompt_head_before_stop(specdec *t, specdec__prompt_head *head)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -61436,10 +61755,10 @@ static specdec_result specdec__prompt_head_before_stop(specdec *t, specdec__prom
     size_t part, count = 0;
     int after_special;
 
-    *head = specdec__prompt_head_whole(t);
+    *head = specdec__prompt_head_all_returned(t);
     if (!t->stop.stopped || !t->stop.taken_bytes)
         return SPECDEC_OK;
-    head->keep = specdec__stop_find_token(t, t->stop.taken_bytes, &part);
+    head->keep = specdec__find_token_of_stop_string(t, t->stop.taken_bytes, &part);
     after_special = head->keep &&
                     specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)t->tokens[head->keep - 1]));
     result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
@@ -61473,9 +61792,9 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     return SPECDEC_OK;
 }
 
-/* Makes steps until a token of t is pending. work: 0: makes no step, and returns PENDING where one is needed. Returns
-   DONE if the answer has ended. */
-static specdec_result specdec__next_token(specdec *t, int work)
+/* Makes steps until a token of sequence t is pending. work 0: makes no step, and returns PENDING where one is needed.
+   Returns DONE if the answer has ended. */
+static specdec_result specdec__decode_next_token(specdec *t, int work)
 {
     specdec_result result;
     int gone;
@@ -61489,7 +61808,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
             specdec__engine_slide_sequence(t, gone);
         t->finished = specdec__stream_end_reason(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
-            specdec__engine_discard_children(t); /* the sequence ends before the forks of these children */
+            specdec__engine_discard_pending_if_forked(t); /* the sequence ends before the forks of these children */
             return SPECDEC_DONE;
         }
         if (t->handed_out < t->count)
@@ -61503,11 +61822,11 @@ static specdec_result specdec__next_token(specdec *t, int work)
         if (!result)
             result = specdec__engine_step(t->engine, t);
         if (result)
-            return specdec__engine_end_cancel(t, result);
+            return specdec__engine_clear_cancellation(t, result);
     }
 }
 
-/* The body of specdec_work: makes one step. */
+/* The body of specdec_work: makes one step of the engine. */
 static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
@@ -61531,7 +61850,7 @@ static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int
     if (result)
         return result;
     t->before.count = 0;
-    result = specdec__next_token(t, 1);
+    result = specdec__decode_next_token(t, 1);
     if (result && result != SPECDEC_DONE)
         specdec__engine_undo_slide(t);
     from = t->handed_out;
@@ -61545,9 +61864,9 @@ static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int
     return SPECDEC_OK;
 }
 
-/* Decodes tokens until their text is not empty, and writes that text, *written bytes, to t->piece. work: as for
-   specdec__next_token. */
-static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
+/* Decodes tokens of a sequence until their text is not empty, and writes that text, *written bytes, to t->piece. work:
+   as for specdec__decode_next_token. */
+static specdec_result specdec__decode_next_piece(specdec *t, int work, size_t *written)
 {
     specdec_result result;
     size_t more;
@@ -61556,7 +61875,7 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
         int was_finished = t->finished;
         unsigned char rest[3];
 
-        result = specdec__next_token(t, work);
+        result = specdec__decode_next_token(t, work);
         if (result == SPECDEC_DONE && !was_finished && !t->stop.stopped) { /* what was held back */
             more = specdec__text_decoder_end(&t->stream, rest);
             specdec__stop_push_bytes(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
@@ -61575,7 +61894,8 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
     return result;
 }
 
-/* Returns the next piece of text to the caller, for specdec_next (work: 1) and specdec_take (0: without a step). */
+/* Returns the next piece of a sequence's text to the caller, for specdec_next (work 1) and specdec_take (work 0:
+   without a step). */
 static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *piece)
 {
     specdec_result result = specdec__check_call_arguments(t, piece != NULL);
@@ -61586,15 +61906,15 @@ static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *
     if (result)
         return result;
     piece->bytes = (const char *)t->piece;
-    piece->length = t->freed;
-    t->freed = 0;
+    piece->length = t->released_bytes;
+    t->released_bytes = 0;
     if (piece->length)
         return SPECDEC_OK;
     stream = t->stream;
     stop = t->stop;
     handed_out = t->handed_out;
     t->before.count = 0;
-    result = specdec__next_piece(t, work, &piece->length);
+    result = specdec__decode_next_piece(t, work, &piece->length);
     if (result != SPECDEC_OK && result != SPECDEC_DONE && result != SPECDEC_PENDING) {
         specdec__engine_undo_slide(t);
         t->stream = stream; /* tokens whose bytes were held back are pending again */
@@ -61605,8 +61925,10 @@ static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *
     return result;
 }
 
+/* The body of specdec_next: returns the next piece of a sequence's text, after as many steps as it needs. */
 static specdec_result specdec__call_next(specdec *t, specdec_text *piece) { return specdec__return_piece(t, 1, piece); }
 
+/* The body of specdec_take: returns the next piece of a sequence's text if it needs no step. */
 static specdec_result specdec__call_take(specdec *t, specdec_text *piece) { return specdec__return_piece(t, 0, piece); }
 
 specdec_stop specdec_stopped(const specdec *t, int *which)
@@ -61648,7 +61970,7 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget_tokens(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
-    } else if ((t->handed_out < t->count && specdec__stream_depends_on_begin(&t->settings)) ||
+    } else if ((t->handed_out < t->count && specdec__stream_sampling_depends_on_begin(&t->settings)) ||
                (t->count > count && specdec__constrained_is_limited(&t->constrained))) {
         specdec__engine_discard_pending(t); /* an answer that begins here is counted, and constrained, from here */
     }
@@ -61725,7 +62047,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
 
 const specdec_model *specdec_get_model(const specdec *t) { return t && !t->engine->ended ? t->model : NULL; }
 
-/* The body of specdec_get_logprob: returns the log-probability of token `at` of a sequence. */
+/* The body of specdec_get_logprob: returns the log-probability of the token at index `at` of a sequence. */
 static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 {
     specdec_result result = specdec__check_call_arguments(t, logprob != NULL);
@@ -61774,7 +62096,7 @@ static specdec_result specdec__caller_nodes_begin(specdec *t)
 
     specdec__engine_drop_root_keys(t, t->handed_out);
     if (t->view.length < t->handed_out - 1)
-        result = specdec__engine_end_cancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
+        result = specdec__engine_clear_cancellation(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
     if (!result && t->handed_out) {
         c->tokens[0] = t->tokens[t->handed_out - 1];
         c->parents[0] = -1;
@@ -61782,7 +62104,8 @@ static specdec_result specdec__caller_nodes_begin(specdec *t)
     return result;
 }
 
-/* Runs n nodes, the caller's and node 0, whose logits then lie in the target's context. The sequence is unchanged. */
+/* Runs n nodes of the caller's, node 0 included. Their logits then lie in the target's context. The sequence is
+   unchanged. */
 static specdec_result specdec__caller_nodes_run(specdec *t, int n)
 {
     specdec__context *c = &t->engine->target;
@@ -61790,8 +62113,8 @@ static specdec_result specdec__caller_nodes_run(specdec *t, int n)
     specdec_result result;
 
     t->engine->pool.cancel = &t->cancel;
-    t->engine->row_of = NULL;
-    result = specdec__engine_end_cancel(t, specdec__forward(c, &batch, &t->error));
+    t->engine->row_0_sequence = NULL;
+    result = specdec__engine_clear_cancellation(t, specdec__forward(c, &batch, &t->error));
     if (!result)
         result = specdec__forward_check_step(c, 0, n, &t->error);
     specdec__view_free_reserved(&t->view, &c->kv);
@@ -61828,9 +62151,9 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-/* Tokenizes the `count` labels of specdec_score into nodes of a step: node 0 is the sequence's last token, each label a
-   chain of nodes behind it. *nodes: the number of nodes, node 0 included. */
-static specdec_result specdec__score_make_nodes(specdec *t, const char *const *labels, int count, int *nodes)
+/* Tokenizes the `count` labels of specdec_score into nodes of a step: node 0 is the sequence's last token, each label
+   is a chain of nodes behind it. *nodes becomes the number of nodes, node 0 included. */
+static specdec_result specdec__score_tokenize_labels(specdec *t, const char *const *labels, int count, int *nodes)
 {
     const specdec__vocab *v = &t->model->vocab;
     const uint32_t last = (uint32_t)t->tokens[t->handed_out - 1];
@@ -61860,7 +62183,7 @@ static specdec_result specdec__score_make_nodes(specdec *t, const char *const *l
     return SPECDEC_OK;
 }
 
-/* The log-probability of a token, from its row of logits (vocab). */
+/* Returns the log-probability of a token, from a row of logits (vocab). */
 static double specdec__score_token_of_row(const float *logits, int vocab, int32_t token,
                                           const specdec__kernels *kernels)
 {
@@ -61881,14 +62204,14 @@ static specdec_result specdec__call_score(specdec *t, const char *const *labels,
     int i, node, nodes, label = -1;
 
     for (i = 0; !result && i < count; i++)
-        result = labels[i] ? SPECDEC_OK : specdec__fail_missing(&t->error);
+        result = labels[i] ? SPECDEC_OK : specdec__fail_missing_argument(&t->error);
     if (result)
         return result;
     if (count < 1 || !t->handed_out)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d labels behind a text of %d tokens", count,
                              t->handed_out);
     if ((result = specdec__caller_nodes_begin(t)) != SPECDEC_OK ||
-        (result = specdec__score_make_nodes(t, labels, count, &nodes)) != SPECDEC_OK ||
+        (result = specdec__score_tokenize_labels(t, labels, count, &nodes)) != SPECDEC_OK ||
         (result = specdec__caller_nodes_run(t, nodes)) != SPECDEC_OK)
         return result;
     c = &t->engine->target;
@@ -61910,9 +62233,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Appends to *out the text that the chat format has behind an answer, as far as the sequence lacks it: all of the text
-   if a limit or a stop string ended the answer, else the part behind the end token. last: the answer's last token. */
-static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat_text *out)
+/* Appends to *out the text that the chat format has behind an answer, as far as the sequence lacks it: all of that text
+   if a limit or a stop string ended the answer, else what follows the end token. last: the answer's last token. */
+static void specdec__chat_append_turn_end(const specdec *t, int32_t last, specdec__chat_text *out)
 {
     const specdec__chat_format *format = t->engine->chat.format;
     const specdec__vocab *v = &t->model->vocab;
@@ -61945,7 +62268,7 @@ static specdec_result specdec__chat_check_lengths(specdec *t, const specdec_mess
 }
 
 /* Renders messages[count] into *out, in the model's chat format or by its template, behind the end of the turn before.
-   last: that turn's last token; -1: there is none. */
+   last: the last token of that turn; -1: there is none. */
 static specdec_result specdec__chat_render_messages(specdec *t, int32_t last, const specdec_message *messages,
                                                     int count, specdec__chat_text *out)
 {
@@ -61957,12 +62280,12 @@ static specdec_result specdec__chat_render_messages(specdec *t, int32_t last, co
             v, t->model->chat_template, begun, begun && specdec__vocab_is_end_token(v, last) ? last : -1, messages,
             count, t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out, &t->error);
     if (begun)
-        specdec__chat_end_turn(t, last, out);
+        specdec__chat_append_turn_end(t, last, out);
     return specdec__chat_render(&t->engine->chat, specdec__chat_token_text(v, v->eos), begun, messages, count, out,
                                 &t->error);
 }
 
-/* The engine's buffer that receives a rendered conversation, with nothing written yet. */
+/* Returns the engine's buffer for the text of a rendered conversation, with nothing written to it yet. */
 static specdec__chat_text specdec__chat_empty_text(const specdec *t)
 {
     specdec__chat_text out;
@@ -62012,22 +62335,22 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
 /* ---- Whole conversations. */
 
-/* How far a sequence's tokens and those of a new conversation spell the same bytes. */
-typedef struct specdec__common {
-    int held;  /* first tokens of the sequence, so many */
-    int fresh; /* first tokens of the conversation, so many: they spell the same bytes as those of the sequence */
-} specdec__common;
+/* The common beginning of a sequence's tokens and a new conversation's tokens: as far as they spell the same bytes. */
+typedef struct specdec__common_beginning {
+    int held;  /* number of the sequence's first tokens that spell the common bytes */
+    int fresh; /* number of the conversation's first tokens that spell the same bytes */
+} specdec__common_beginning;
 
-/* Compares a sequence's tokens held[held_count] with a conversation's fresh[fresh_count] byte by byte, control tokens
-   as tokens: a model may decode other tokens than the tokenizer makes of the same bytes. Returns the last place at
-   which a token ends in both lists. room (2 * longest): working memory; longest: bytes of a token, at most. */
-static specdec__common specdec__engine_compare_tokens(const specdec__vocab *v, const int32_t *held, int held_count,
-                                                      const int32_t *fresh, int fresh_count, unsigned char *room,
-                                                      size_t longest)
+/* Compares a sequence's tokens held[held_count] with a conversation's tokens fresh[fresh_count], byte by byte, control
+   tokens as tokens: a model may decode other tokens than the tokenizer makes of the same bytes. Returns the last place
+   at which a token ends in both lists. room (2 * longest): working memory; longest: bytes of a token, at most. */
+static specdec__common_beginning specdec__engine_compare_tokens(const specdec__vocab *v, const int32_t *held,
+                                                                int held_count, const int32_t *fresh, int fresh_count,
+                                                                unsigned char *room, size_t longest)
 {
     unsigned char *bytes[2];
     size_t left[2] = {0, 0}, at[2] = {0, 0}, same;
-    specdec__common now = {0, 0}, common = {0, 0};
+    specdec__common_beginning now = {0, 0}, common = {0, 0};
     int side, equal = 1;
 
     bytes[0] = room;
@@ -62062,7 +62385,7 @@ static specdec__common specdec__engine_compare_tokens(const specdec__vocab *v, c
     return common;
 }
 
-/* Renders a conversation into out: by the model's template, or in the format that the configuration names. */
+/* Renders a conversation's text into *out: by the model's template, or in the format that the configuration names. */
 static specdec_result specdec__conversation_render_text(specdec *t, const specdec_chat_input *input,
                                                         specdec__arena *arena, specdec__chat_text *out)
 {
@@ -62095,8 +62418,8 @@ static specdec_result specdec__conversation_render_text(specdec *t, const specde
 
 /* Appends to a conversation's text *out the beginning of the tool call that must follow, where input->tool_choice
    requires one. *begun: its bytes, at most SPECDEC__STOP_MAX_BYTES - 1; 0: no call is required. */
-static specdec_result specdec__conversation_begin_call(specdec *t, const specdec_chat_input *input,
-                                                       specdec__chat_text *out, size_t *begun)
+static specdec_result specdec__conversation_append_call_beginning(specdec *t, const specdec_chat_input *input,
+                                                                  specdec__chat_text *out, size_t *begun)
 {
     const specdec__bytes name = specdec__conversation_text_bytes(input->tool);
     const specdec__calls *calls = t->engine->chat.calls;
@@ -62120,7 +62443,7 @@ static specdec_result specdec__conversation_begin_call(specdec *t, const specdec
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
-/* Replaces the tokens of a sequence by a conversation. */
+/* Makes a conversation the tokens of a sequence: keeps the tokens that both begin with, and replaces the others. */
 static specdec_result specdec__engine_replace_conversation(specdec *t, const specdec_chat_input *input,
                                                            specdec__arena *arena)
 {
@@ -62128,14 +62451,14 @@ static specdec_result specdec__engine_replace_conversation(specdec *t, const spe
     specdec__chat_text out = specdec__chat_empty_text(t);
     specdec_result result = specdec__conversation_check_input(input, t->engine->chat_bytes, &t->error);
     const specdec__prompt_head empty = {0, 0};
-    specdec__common common;
+    specdec__common_beginning common;
     int count = 0, inside;
     size_t begun = 0;
 
     if (!result)
         result = specdec__conversation_render_text(t, input, arena, &out);
     if (!result)
-        result = specdec__conversation_begin_call(t, input, &out, &begun);
+        result = specdec__conversation_append_call_beginning(t, input, &out, &begun);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
@@ -62153,15 +62476,15 @@ static specdec_result specdec__engine_replace_conversation(specdec *t, const spe
     result = specdec__engine_replace_tokens(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh,
                                             NULL);
     if (result)
-        return specdec__engine_end_cancel(t, result);
+        return specdec__engine_clear_cancellation(t, result);
     t->prompt_in_thought = inside;
     if (begun)
         memcpy(t->piece, out.text + out.needed - begun, begun);
-    t->freed = begun;
+    t->released_bytes = begun;
     return SPECDEC_OK;
 }
 
-/* An arena over the engine's working memory, e->scratch. */
+/* Returns an arena over the engine's working memory, e->scratch. */
 static specdec__arena specdec__scratch_arena(const specdec *t)
 {
     specdec__arena arena;
@@ -62201,9 +62524,9 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
-/* Sets m->marks (m->mark_count): the control tokens by which the model's format marks tool calls. JSON and Python calls
-   have none. */
-static void specdec__part_set_marks(const specdec *t, specdec__masker *m)
+/* Finds the control tokens by which the model's chat format marks tool calls, and stores them in m->marks
+   (m->mark_count). Calls in JSON and in Python have none. */
+static void specdec__part_find_call_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
     const int form = specdec__answer_calls_row(&t->splitter)->form;
@@ -62212,14 +62535,14 @@ static void specdec__part_set_marks(const specdec *t, specdec__masker *m)
     m->mark_count = 0;
     if (form == SPECDEC__CALLS_JSON || form == SPECDEC__CALLS_PYTHON)
         return;
-    for (i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_MARKS; i++)
+    for (i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_CALL_MARKS; i++)
         if (!specdec__vocab_is_end_token(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
             specdec__answer_marks_contain_token(&t->splitter, specdec__vocab_token_text(v, v->specials[i])))
             m->marks[m->mark_count++] = (int32_t)v->specials[i];
 }
 
-/* Switches the sequence's constraint: settings.calls within a call, from its mark on, and settings.constraint behind
-   it. Pending tokens were decoded by the other one, and are dropped. */
+/* Switches a sequence's constraint where a tool call begins or ends: settings.calls within a call, from its mark on,
+   and settings.constraint behind it. Pending tokens were decoded with the former constraint, and are dropped. */
 static void specdec__part_switch_constraint(specdec *t)
 {
     specdec_splitter *s = &t->splitter;
@@ -62245,11 +62568,11 @@ static void specdec__part_switch_constraint(specdec *t)
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->constrained.anchored = t->constrained.spelled = t->in_call;
     if (t->constrained.masker->mark_count < 0)
-        specdec__part_set_marks(t, t->constrained.masker);
+        specdec__part_find_call_marks(t, t->constrained.masker);
 }
 
-/* Returns the next part of the sequence's answer, for specdec_next_part (work: 1) and specdec_take_part (0: without a
-   step). */
+/* Returns the next part of the sequence's answer, for specdec_next_part (work 1) and specdec_take_part (work 0: without
+   a step). */
 static specdec_result specdec__call_next_part(specdec *t, int work, specdec_part *part)
 {
     specdec_result result = specdec__check_call_arguments(t, part != NULL);
@@ -62327,7 +62650,7 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
 
     memset(pool, 0, sizeof *pool);
     memset(m, 0, sizeof *m);
-    if ((result = specdec__engine_check_integers(config, 1, error)) != SPECDEC_OK ||
+    if ((result = specdec__engine_check_config_integers(config, 1, error)) != SPECDEC_OK ||
         (result = specdec__kernels_init(&unused, config->isa, error)) != SPECDEC_OK)
         return result;
     result = specdec__model_init(m, &config->target, config->vocabulary_only, NULL, arena, error);
@@ -62350,12 +62673,12 @@ specdec_result specdec_model_memory_needed(const specdec_config *config, size_t 
     specdec_result result;
 
     if (!config || !bytes)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     memset(&model, 0, sizeof model);
     SPECDEC__TAKE(&arena, specdec_model, 1);
     result = specdec__model_layout(config, &model, &pool, &arena, error);
     if (!result)
-        result = specdec__counted_bytes(&arena, bytes, error);
+        result = specdec__counted_block_bytes(&arena, bytes, error);
     specdec__model_deinit(&model);
     return result;
 }
@@ -62370,7 +62693,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
     specdec_result result;
 
     if (!model)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *model = NULL;
     result = specdec_model_memory_needed(config, &needed, error);
     if (result)
@@ -62409,7 +62732,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
     specdec_result result;
 
     if (!model || (!text && length) || !count || (capacity > 0 && !tokens))
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
     if (!model->vocab.count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
@@ -62424,7 +62747,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
 }
 
 /* Finds the chat format of a conversation (*chat), and renders its messages into *out, as far as out->size bytes have
-   room: out->needed becomes the bytes of the whole text. */
+   room. out->needed becomes the number of bytes of the whole text. */
 static specdec_result specdec__conversation_count_bytes(const specdec_model *model, const specdec_conversation *c,
                                                         specdec__chat *chat, specdec__chat_text *out,
                                                         specdec_error *error)
@@ -62468,7 +62791,7 @@ specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_con
     size_t all = 0, own;
 
     if (!model || !conversation || !count || (capacity > 0 && !tokens) || (bytes && !memory))
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *count = 0;
     memset(&out, 0, sizeof out);
     result = specdec__conversation_count_bytes(model, conversation, &chat, &out, error);
@@ -62508,12 +62831,12 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
                                   specdec_error *error)
 {
     if (!model || !length || (size && !bytes))
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
-/* Sets *room to the bytes that specdec_detokenize needs at most: those of all tokens, and three of an unfinished
-   character behind them. special: 1: control tokens are spelled. */
+/* Sets *room to the bytes that the text of tokens[count] has, at most: those of all tokens, and three of an unfinished
+   character behind them. special 1: control tokens are spelled. */
 static specdec_result specdec__detokenize_bytes(const specdec_model *model, const int32_t *tokens, int count,
                                                 int special, size_t *room, specdec_error *error)
 {
@@ -62541,7 +62864,7 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
     int i;
 
     if (!model || !length || (count > 0 && !tokens) || (size && !bytes))
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     if (count < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens", count);
     result = specdec__detokenize_bytes(model, tokens, count, special, &room, error);
@@ -62587,9 +62910,9 @@ static specdec_result specdec__call_set_tree(specdec *t, const specdec_tree *tre
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT,
                              "a tree of %d nodes and %d levels; the engine takes %d and %d", tree->n,
                              specdec_tree_depth(tree, NULL), e->config.tree_size, e->config.tree_depth);
-    memcpy(e->shape.parents, tree->parents, (size_t)tree->n * sizeof *tree->parents);
-    memcpy(e->shape.ranks, tree->ranks, (size_t)tree->n * sizeof *tree->ranks);
-    e->shape.n = tree->n;
+    memcpy(e->fixed_tree.parents, tree->parents, (size_t)tree->n * sizeof *tree->parents);
+    memcpy(e->fixed_tree.ranks, tree->ranks, (size_t)tree->n * sizeof *tree->ranks);
+    e->fixed_tree.n = tree->n;
     return SPECDEC_OK;
 }
 
@@ -62601,7 +62924,7 @@ specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t si
     specdec_result result;
 
     if (!gguf || !data)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     file.data = (const unsigned char *)data;
     file.size = size;
     result = specdec__gguf_open(gguf, file, error);
@@ -62620,7 +62943,8 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
     return gguf && name && tensor ? specdec__gguf_find_tensor(gguf, name, tensor) : 0;
 }
 
-/* A cursor at byte `place` of a GGUF file; 0 stands for `from`. The cursor is bad if the place is not below `to`. */
+/* Returns a cursor at byte `place` of a GGUF file; place 0 stands for byte `from`. The cursor is bad if the place is
+   not below `to`. */
 static specdec__cursor specdec__gguf_cursor_at(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
@@ -62679,8 +63003,9 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
     return !c.is_bad;
 }
 
-/* The address of item i of a metadata value; NULL: the value has no such item, or its items have no fixed size. */
-static const unsigned char *specdec__gguf_item(const specdec_gguf_value *value, uint64_t i)
+/* Returns the address of item i of a metadata value; NULL: the value has no such item, or its items have no fixed
+   size. */
+static const unsigned char *specdec__gguf_item_address(const specdec_gguf_value *value, uint64_t i)
 {
     size_t size = value && value->type < SPECDEC_GGUF_TYPES ? specdec__gguf_type_size[value->type] : 0;
 
@@ -62689,14 +63014,14 @@ static const unsigned char *specdec__gguf_item(const specdec_gguf_value *value, 
 
 int specdec_gguf_integer(const specdec_gguf_value *value, uint64_t i, int64_t *out)
 {
-    const unsigned char *at = specdec__gguf_item(value, i);
+    const unsigned char *at = specdec__gguf_item_address(value, i);
 
     return at && out && specdec__gguf_read_integer(value->type, at, out);
 }
 
 int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out)
 {
-    const unsigned char *at = specdec__gguf_item(value, i);
+    const unsigned char *at = specdec__gguf_item_address(value, i);
     uint64_t bits;
     int64_t integer;
 
@@ -62719,14 +63044,14 @@ specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *ke
                                         int64_t *out, specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     return specdec__gguf_get_integer(gguf, key, 0, low, high, out, error);
 }
 
 specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     return specdec__gguf_get_float(gguf, key, out, error);
 }
 
@@ -62737,14 +63062,14 @@ specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key
     specdec_result result;
 
     if (!gguf || !key || !out)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     result = specdec__gguf_get_string(gguf, key, &found, error);
     *out = result || !found.data ? *out : found;
     return result;
 }
 
-/* Fills in *type, the public description of the quantisation type `known`. Returns 0, and changes nothing, if either
-   pointer is NULL. */
+/* Writes the public description of the quantisation type `known` to *type. Returns 0, and changes nothing, if either
+   pointer is NULL; else 1. */
 static int specdec__type_describe(const specdec__quant_type *known, specdec_type *type)
 {
     if (!known || !type)
@@ -62791,8 +63116,8 @@ int specdec_type_by_name(const char *name, specdec_type *type)
 
 SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC__TYPE_COUNT);
 
-/* The quantisation type of a number, and the bytes of `values` values, which must be whole blocks; NULL, and an error,
-   otherwise. */
+/* Returns the quantisation type with a number. *bytes becomes the size of `values` values of the type, which must be
+   whole blocks. NULL, with an error: there is no such type, or the blocks are not whole. */
 static const specdec__quant_type *specdec__type_for_values(uint32_t number, uint64_t values, size_t *bytes,
                                                            specdec_error *error)
 {
@@ -62815,7 +63140,7 @@ specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *byte
     size_t size;
 
     if (!bytes)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     if (!specdec__type_for_values(number, values, &size, error))
         return SPECDEC_ERROR_ARGUMENT;
     *bytes = size;
@@ -62828,7 +63153,7 @@ specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t v
     const specdec__quant_type *type = specdec__type_for_values(number, values, &size, error);
 
     if (!type || (values && (!data || !out)))
-        return type ? specdec__fail_missing(error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__fail_missing_argument(error) : SPECDEC_ERROR_ARGUMENT;
     if (specdec__quant_is_left_out(type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "type %s is left out of this build by SPECDEC_TYPES",
                              type->name);
@@ -62844,7 +63169,7 @@ specdec_result specdec_type_from_float(uint32_t number, const float *values, siz
     specdec_type about;
 
     if (!specdec__type_describe(type, &about) || (count && (!values || !out)))
-        return type ? specdec__fail_missing(error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__fail_missing_argument(error) : SPECDEC_ERROR_ARGUMENT;
     if (!about.writable)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s is only read", about.name);
     specdec__quant_from_float(type, values, count, out);
@@ -62915,7 +63240,7 @@ SPECDEC__FOR_SPEED
 #if SPECDEC__CONSTRAINTS
 SPECDEC__FOR_SIZE
 
-/* Checks the caller's source of a constraint. *size: bytes of its texts in all. */
+/* Checks the caller's source of a constraint. *size becomes the number of bytes of all its texts. */
 static specdec_result specdec__constraint_check_source(const specdec_constraint_source *source, size_t *size,
                                                        specdec_error *error)
 {
@@ -62929,12 +63254,12 @@ static specdec_result specdec__constraint_check_source(const specdec_constraint_
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is nothing to choose from");
         for (i = 0; i < source->choice_count; i++) {
             if (!source->choices[i])
-                return specdec__fail_missing(error);
+                return specdec__fail_missing_argument(error);
             *size = specdec__size_add(*size, strlen(source->choices[i]));
         }
     } else if (source->kind != SPECDEC_CONSTRAINT_JSON) {
         if (!source->text)
-            return specdec__fail_missing(error);
+            return specdec__fail_missing_argument(error);
         *size = source->length == SPECDEC_WHOLE_STRING ? strlen(source->text) : source->length;
     }
     if (*size > 1u << 26)
@@ -62948,7 +63273,7 @@ specdec_result specdec_constraint_needed(const specdec_constraint_source *source
     size_t size;
 
     if (!source || !bytes)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     result = specdec__constraint_check_source(source, &size, error);
     if (!result)
         *bytes = ((size_t)16 << 20) + 400 * size;
@@ -62964,10 +63289,10 @@ specdec_result specdec_constraint_init(const specdec_constraint **constraint, co
     size_t size, skip;
 
     if (!constraint)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *constraint = NULL;
     if (!source || !memory)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     result = specdec__constraint_check_source(source, &size, error);
     if (result)
         return result;
@@ -63068,12 +63393,12 @@ specdec_result specdec_token_trie_needed(const specdec_model *model, size_t *byt
     specdec_token_trie trie;
 
     if (!model || !bytes)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     if (!model->vocab.count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
     SPECDEC__TAKE(&arena, specdec_token_trie, 1);
     specdec__trie_build(&trie, &model->vocab, &arena);
-    return specdec__counted_bytes(&arena, bytes, error);
+    return specdec__counted_block_bytes(&arena, bytes, error);
 }
 
 specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const specdec_model *model, void *memory,
@@ -63085,7 +63410,7 @@ specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const sp
     size_t needed;
 
     if (!trie)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *trie = NULL;
     result = specdec_token_trie_needed(model, &needed, error);
     if (result)
@@ -63136,7 +63461,7 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
 SPECDEC__FOR_SPEED
 #else
 
-/* Returns the error of a build without constraints. */
+/* Returns the error of a call on constraints in a build without them. */
 static specdec_result specdec__fail_no_constraints(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");
@@ -63236,11 +63561,11 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
 
 SPECDEC__FOR_SIZE
 
-/* Whether there are fields by name. */
+/* 1: settings and configuration can be set by name; 0: this build leaves that out. */
 #ifdef SPECDEC_NO_NAMES
-#define SPECDEC__NAMES 0
+#define SPECDEC__SETTINGS_BY_NAME 0 /* settings cannot be set by name in this build */
 #else
-#define SPECDEC__NAMES 1
+#define SPECDEC__SETTINGS_BY_NAME 1 /* settings can be set by name */
 #endif
 
 #define SPECDEC__FIELD(name, member, kind, low, high, words, help, settings) \
@@ -63256,11 +63581,11 @@ const specdec_field *specdec_get_field(int i)
     static const specdec_field fields[] = {SPECDEC_SETTINGS_FIELDS(SPECDEC__FIELD_OF_SETTINGS)
                                                SPECDEC_CONFIG_FIELDS(SPECDEC__FIELD_OF_CONFIG)};
 
-    return SPECDEC__NAMES && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
+    return SPECDEC__SETTINGS_BY_NAME && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
 }
 
-/* The index of a word in a list of words, "a|b"; -1: it is not in the list. */
-static int specdec__field_bytes_index(const char *words, const char *text, size_t length)
+/* Returns the index of text[length] in a list of words, "a|b"; -1: it is not in the list. */
+static int specdec__field_find_word(const char *words, const char *text, size_t length)
 {
     int i;
 
@@ -63277,13 +63602,14 @@ static int specdec__field_bytes_index(const char *words, const char *text, size_
     }
 }
 
-/* The index of a whole string in a list of words, "a|b"; -1: it is not in the list. */
+/* Returns the index of a whole string in a list of words, "a|b"; -1: it is not in the list. */
 static int specdec__field_word_index(const char *words, const char *text)
 {
-    return specdec__field_bytes_index(words, text, strlen(text));
+    return specdec__field_find_word(words, text, strlen(text));
 }
 
-/* Parses decimal digits. Returns the address behind them; NULL: there are none, or the number is too large. */
+/* Parses decimal digits into *value. Returns the address behind them; NULL: there are none, or the number is too
+   large. */
 static const char *specdec__field_parse_digits(const char *text, uint64_t *value)
 {
     const char *first = text;
@@ -63298,7 +63624,7 @@ static const char *specdec__field_parse_digits(const char *text, uint64_t *value
     return text == first ? NULL : text;
 }
 
-/* Parses an integer such as -12. Returns 0 if the text is none. */
+/* Parses an integer such as -12 into *value. Returns 0 if the text is no integer, else 1. */
 static int specdec__field_parse_integer(const char *text, double *value)
 {
     const int negative = *text == '-';
@@ -63311,8 +63637,8 @@ static int specdec__field_parse_integer(const char *text, double *value)
     return 1;
 }
 
-/* Parses a number such as 0.7 or 1e-3, in any locale, to the nearest double for up to 15 digits. Returns 0 if the text
-   is none. */
+/* Parses a number such as 0.7 or 1e-3 into *value, in any locale, to the nearest double for up to 15 digits. Returns 0
+   if the text is no number, else 1. */
 static int specdec__field_parse_real(const char *text, double *value)
 {
     const int negative = *text == '-';
@@ -63345,7 +63671,8 @@ static int specdec__field_parse_real(const char *text, double *value)
     return digits && !*text;
 }
 
-/* Whether a field may have this value. A value that would become 0 as a float, which means the default, may not. */
+/* Returns whether a field may have this value. A value that would become 0 as a float, which means the default, may
+   not. */
 static int specdec__field_allows_value(const specdec_field *field, double value)
 {
     if (!(value >= field->low && value <= field->high) && !(value >= 0 && value <= 0))
@@ -63353,7 +63680,7 @@ static int specdec__field_allows_value(const specdec_field *field, double value)
     return field->kind != SPECDEC_FIELD_REAL || (value >= 0 && value <= 0) || (float)value > 0 || (float)value < 0;
 }
 
-/* Returns an error that says which values a field takes. */
+/* Returns an error that says which values a field takes, for a text that it does not take. */
 static specdec_result specdec__field_refuse_text(const specdec_field *field, const char *text, specdec_error *error)
 {
     if (field->kind == SPECDEC_FIELD_POINTER)
@@ -63376,7 +63703,8 @@ static specdec_result specdec__field_refuse_text(const specdec_field *field, con
                          field->low > 0 ? ", or 0" : "", text);
 }
 
-/* Appends a string to a list of strings. Returns 0 if the list is full, or the string is empty or too long. */
+/* Appends a string to a field that is a list of strings. Returns 0 if the list is full, or the string is empty or too
+   long; else 1. */
 static int specdec__field_append_string(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
@@ -63395,7 +63723,8 @@ static int specdec__field_append_string(const specdec_field *field, unsigned cha
     return 0;
 }
 
-/* Sets a list of words, separated by ;, to their indices + 1. Returns 0 if a word is unknown, or there are too many. */
+/* Sets a field that is a list of words to their indices + 1. text: the words, separated by ; characters. Returns 0 if a
+   word is unknown, or there are too many; else 1. */
 static int specdec__field_store_words(const specdec_field *field, unsigned char *member, const char *text)
 {
     unsigned char places[64] = {0};
@@ -63406,7 +63735,7 @@ static int specdec__field_store_words(const specdec_field *field, unsigned char 
 
         for (length = 0; text[length] && text[length] != ';';)
             length++;
-        place = specdec__field_bytes_index(field->words, text, length);
+        place = specdec__field_find_word(field->words, text, length);
         if (place < 0 || count == field->size || count == sizeof places)
             return 0;
         places[count++] = (unsigned char)(place + 1);
@@ -63417,7 +63746,8 @@ static int specdec__field_store_words(const specdec_field *field, unsigned char 
     return 1;
 }
 
-/* Copies a string, and fills the rest of the member with zeros. Returns 0 if it is too long. */
+/* Copies a string into a field's member, and fills the rest of the member with zeros. Returns 0 if the string is too
+   long, else 1. */
 static int specdec__field_store_characters(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
@@ -63436,7 +63766,7 @@ static int specdec__field_store_int(unsigned char *member, int value)
     return 1;
 }
 
-/* Parses a text and sets the member of a field. Returns 0 if the field does not take the text. */
+/* Parses a text and sets the member of a field to its value. Returns 0 if the field does not take the text, else 1. */
 static int specdec__field_parse_and_store(const specdec_field *field, unsigned char *member, const char *text)
 {
     double value = 0;
@@ -63483,8 +63813,8 @@ static int specdec__field_parse_and_store(const specdec_field *field, unsigned c
     return 0;
 }
 
-/* Sets the field that is called `name` from a text; NULL: to 0. block: the bytes of a configuration from offset `from`
-   on; settings: 1: only fields of specdec_settings are allowed. */
+/* Sets the field that is called `name` from a text; text NULL: to 0. block: the bytes of a configuration from offset
+   `from` on; settings 1: only fields of specdec_settings are allowed. */
 static specdec_result specdec__field_set_by_name(void *block, size_t from, int settings, const char *name,
                                                  const char *text, specdec_error *error)
 {
@@ -63493,8 +63823,8 @@ static specdec_result specdec__field_set_by_name(void *block, size_t from, int s
     int i = 0;
 
     if (!block || !name)
-        return specdec__fail_missing(error);
-    if (!SPECDEC__NAMES)
+        return specdec__fail_missing_argument(error);
+    if (!SPECDEC__SETTINGS_BY_NAME)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "SPECDEC_NO_NAMES leaves fields by name out of this "
                              "build");
     while ((field = specdec_get_field(i)) != NULL && ((settings && !field->settings) || strcmp(field->name, name) != 0))
@@ -63548,7 +63878,7 @@ size_t specdec_size_of(const char *structure)
     };
     size_t i;
 
-    for (i = 0; SPECDEC__NAMES && structure && i < SPECDEC__COUNT(sizes); i++)
+    for (i = 0; SPECDEC__SETTINGS_BY_NAME && structure && i < SPECDEC__COUNT(sizes); i++)
         if (strcmp(sizes[i].name, structure) == 0)
             return sizes[i].size;
     return 0;
@@ -63609,8 +63939,9 @@ SPECDEC__FOR_SPEED
  *   8        FNV-1a of all bytes before
  * ================================================================================================================== */
 
-#define SPECDEC__SAVE_HEAD_BYTES 24   /* bytes of the file before the fields */
-#define SPECDEC__SAVE_SAMPLE_BYTES 64 /* bytes of a tensor, at each of three places, that the fingerprint hashes */
+#define SPECDEC__SAVE_HEAD_BYTES 24   /* bytes of a sequence's file before the fields */
+#define SPECDEC__SAVE_SAMPLE_BYTES 64 /* bytes of a tensor that the model's fingerprint hashes, at each of three
+                                         places */
 
 /* The fields of a saved sequence: X(name, largest value). Floats are stored as bits; settings of sampling are checked
    like a caller's. */
@@ -63682,8 +64013,8 @@ typedef struct specdec__saved_fields {
     uint32_t field[SPECDEC__SAVE_FIELD_COUNT]; /* by SPECDEC__SAVE_LONG ..., then sampling's other words */
 } specdec__saved_fields;
 
-/* Updates the hash of a model by a tensor's values: by bytes of its beginning, its middle and its end. Returns the new
-   hash. */
+/* Updates the hash of a model with some of a tensor's values: bytes of its beginning, its middle and its end. Returns
+   the new hash. */
 static uint64_t specdec__save_hash_tensor(uint64_t hash, const specdec_gguf_tensor *tensor)
 {
     const size_t count = tensor->size < SPECDEC__SAVE_SAMPLE_BYTES ? tensor->size : SPECDEC__SAVE_SAMPLE_BYTES;
@@ -63694,8 +64025,9 @@ static uint64_t specdec__save_hash_tensor(uint64_t hash, const specdec_gguf_tens
     return specdec__hash(hash, tensor->data + last, count);
 }
 
-/* A hash that identifies the model of a saved sequence: of the vocabulary, the metadata of the architecture, each
-   tensor's name, type and shape, and some of each tensor's bytes. So it differs between fine-tunes of one model. */
+/* Returns a hash that identifies the model of a saved sequence: of the vocabulary, the metadata of the architecture,
+   each tensor's name, type and shape, and some of each tensor's bytes. So it differs between fine-tunes of one
+   model. */
 static uint64_t specdec__save_fingerprint(const specdec__model *m)
 {
     const char *name = m->architecture->name;
@@ -63721,13 +64053,14 @@ static uint64_t specdec__save_fingerprint(const specdec__model *m)
     return hash;
 }
 
-/* Index of the first token of a sequence whose keys in layers of this span (whole context, or window) are saved. */
+/* Returns the index of the first token of a sequence whose keys are saved, in layers that attend to the whole context
+   or, by span, to a sliding window. */
 static int specdec__save_first_key(const specdec__saved_fields *saved, int span)
 {
     return span == SPECDEC__WINDOW ? (int)saved->field[SPECDEC__SAVE_FROM] : 0;
 }
 
-/* The size in bytes of the file of a sequence with these fields; SIZE_MAX: more than a size_t can hold. */
+/* Returns the size in bytes of the file of a sequence with these fields; SIZE_MAX: more than a size_t can hold. */
 static size_t specdec__save_file_bytes(const specdec__saved_fields *saved, const specdec__kv *kv)
 {
     const uint32_t *field = saved->field;
@@ -63744,8 +64077,8 @@ static size_t specdec__save_file_bytes(const specdec__saved_fields *saved, const
     return size;
 }
 
-/* Whether the sequence's keys are rotated by the model's RoPE frequencies for long contexts: 1, or 0: by those for
-   short ones. The value of the field LONG. */
+/* Returns which RoPE frequencies the sequence's keys were rotated by, where the model has two sets: 1: those for long
+   contexts; 0: those for short ones. The value of the field LONG. */
 static uint32_t specdec__save_uses_long_rope(const specdec *t)
 {
     const specdec__context *c = &t->engine->target;
@@ -63754,7 +64087,7 @@ static uint32_t specdec__save_uses_long_rope(const specdec *t)
 }
 
 /* Stores a sequence's settings in the fields of its file. */
-static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
+static void specdec__save_settings_fields(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
     specdec_sampling others;
@@ -63784,8 +64117,8 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
 }
 
 /* Sets a sequence's settings from the fields of its file. stops: the stop strings in the file. Biases are not changed.
-   Returns 0 if the stop strings do not agree with the fields. */
-static int specdec__load_settings(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
+   Returns 0 if the stop strings do not agree with the fields, else 1. */
+static int specdec__load_settings_fields(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
     const unsigned char *at = stops, *end = stops + field[SPECDEC__SAVE_STOP_BYTES];
@@ -63861,7 +64194,7 @@ static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *s
     field[SPECDEC__SAVE_HALF] = (uint32_t)t->stream.held_count;
     for (i = 0; i < t->stream.held_count; i++)
         field[SPECDEC__SAVE_HALF_BYTES] |= (uint32_t)t->stream.held[i] << 8 * i;
-    field[SPECDEC__SAVE_FREED] = (uint32_t)t->freed;
+    field[SPECDEC__SAVE_FREED] = (uint32_t)t->released_bytes;
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
     field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.taken_bytes;
     field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end_text(&stop, held);
@@ -63869,7 +64202,7 @@ static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *s
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
     if (t->slid + t->handed_out > t->answer_from)
         field[SPECDEC__SAVE_SURPRISE] = specdec__bits_from_float(t->surprise[t->handed_out - 1]);
-    specdec__save_settings(&t->settings, field);
+    specdec__save_settings_fields(&t->settings, field);
 }
 
 /* Writes the file of a sequence to data[specdec__save_file_bytes]. held: the bytes that may begin a stop string. */
@@ -63889,8 +64222,8 @@ static void specdec__save_write_file(const specdec *t, const specdec__saved_fiel
     file.loads = 0;
     for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++, file.next_byte += 4)
         specdec__store_u32(file.next_byte, field[i]);
-    memcpy(file.next_byte, t->piece, t->freed);
-    file.next_byte += t->freed;
+    memcpy(file.next_byte, t->piece, t->released_bytes);
+    file.next_byte += t->released_bytes;
     memcpy(file.next_byte, held, field[SPECDEC__SAVE_HELD]);
     file.next_byte += field[SPECDEC__SAVE_HELD];
     memcpy(file.next_byte, t->stop_bytes, field[SPECDEC__SAVE_STOP_BYTES]);
@@ -63995,14 +64328,15 @@ static specdec_result specdec__load_read_fields(specdec *t, const unsigned char 
     return SPECDEC_OK;
 }
 
-/* The hash of a saved sequence's constraint; 0: it has none. */
+/* Returns the hash of a saved sequence's constraint; 0: it has no constraint. */
 static uint64_t specdec__load_constraint_hash(const uint32_t *field)
 {
     return (uint64_t)field[SPECDEC__SAVE_CONSTRAINT_HIGH] << 32 | field[SPECDEC__SAVE_CONSTRAINT_LOW];
 }
 
 /* Checks that a saved sequence can be loaded into t: its settings are valid, its constraint is t's, its tokens (4 bytes
-   each) are in the vocabulary, and the cache has pages for its keys. *stop becomes a scan for its stop strings. */
+   each) are in the vocabulary, and the cache has pages for its keys. *stop becomes a scan of its text for its stop
+   strings. */
 static specdec_result specdec__load_check_contents(specdec *t, const specdec__saved_fields *saved,
                                                    const unsigned char *tokens, const specdec_settings *settings,
                                                    specdec__stop_scan *stop)
@@ -64033,8 +64367,8 @@ static specdec_result specdec__load_check_contents(specdec *t, const specdec__sa
     return SPECDEC_OK;
 }
 
-/* Sets the tokens of an empty sequence, and their keys and values, from its file. tokens: the file's bytes from the
-   tokens on. */
+/* Sets the tokens of an empty sequence, and their keys and values, from the sequence's file. tokens: the file's bytes
+   from the tokens on. */
 static void specdec__load_tokens(specdec *t, const specdec__saved_fields *saved, const unsigned char *tokens)
 {
     specdec__kv *kv = &t->engine->target.kv;
@@ -64062,8 +64396,8 @@ static void specdec__load_tokens(specdec *t, const specdec__saved_fields *saved,
     specdec__view_update_tail_slots(&t->view, kv);
 }
 
-/* Sets the number of forks of a loaded sequence, and their places. Places are not saved: those behind the last fork
-   tokens are taken; places where a fork hook forked are not known. */
+/* Sets the number of forks of a loaded sequence, and their places in it. Places are not saved: those behind the last
+   fork tokens are taken; places where a fork hook forked are not known. */
 static void specdec__load_forks(specdec *t, int forks)
 {
     const specdec__engine *e = t->engine;
@@ -64077,7 +64411,7 @@ static void specdec__load_forks(specdec *t, int forks)
             t->fork_places[t->placed++] = at + 1;
 }
 
-/* Sets the state of a loaded sequence's answer, once settings and tokens are set. held: the answer's bytes that are
+/* Sets the state of a loaded sequence's answer, once its settings and tokens are set. held: the answer's bytes that are
    ready to be returned, then those that may begin a stop string, which are scanned again. */
 static void specdec__load_answer_state(specdec *t, const uint32_t *field, specdec__stop_scan *stop,
                                        const unsigned char *held)
@@ -64097,11 +64431,11 @@ static void specdec__load_answer_state(specdec *t, const uint32_t *field, specde
     t->stream.held_count = (int)field[SPECDEC__SAVE_HALF];
     for (i = 0; i < 3; i++)
         t->stream.held[i] = (unsigned char)(field[SPECDEC__SAVE_HALF_BYTES] >> 8 * i);
-    t->freed = field[SPECDEC__SAVE_FREED];
-    memcpy(t->piece, held, t->freed);
+    t->released_bytes = field[SPECDEC__SAVE_FREED];
+    memcpy(t->piece, held, t->released_bytes);
     t->stop.stopped = (int)field[SPECDEC__SAVE_STOPPED];
     t->stop.taken_bytes = field[SPECDEC__SAVE_CUT];
-    specdec__stream_rescan_held(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
+    specdec__stream_rescan_held_bytes(t, stop, held + t->released_bytes, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
     t->prompt_in_thought = t->parts = t->in_call = 0;
     t->failed = SPECDEC_OK;
@@ -64109,7 +64443,7 @@ static void specdec__load_answer_state(specdec *t, const uint32_t *field, specde
     specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
     if (t->count > t->constrained.from && specdec__constrained_is_limited(&t->constrained) &&
         !specdec__stream_is_end(t, t->tokens[t->count - 1]) &&
-        specdec__constrained_is_closed(&t->constrained, t->tokens, t->count))
+        specdec__constrained_only_end_may_follow(&t->constrained, t->tokens, t->count))
         t->complete_at = t->count;
 }
 
@@ -64132,7 +64466,7 @@ static specdec_result specdec__call_load(specdec *t, const void *data, size_t si
     settings = t->settings;
     held = (const unsigned char *)data + SPECDEC__SAVE_HEAD_BYTES + sizeof saved;
     tokens = held + saved.field[SPECDEC__SAVE_FREED] + saved.field[SPECDEC__SAVE_HELD];
-    if (!specdec__load_settings(saved.field, tokens, &settings))
+    if (!specdec__load_settings_fields(saved.field, tokens, &settings))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
     tokens += saved.field[SPECDEC__SAVE_STOP_BYTES];
     if ((result = specdec__load_check_contents(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)
@@ -64155,8 +64489,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Begins a call on an engine. Returns 0, and changes nothing, if the call is an error: another thread is in a call, the
-   call comes from one of the engine's own hooks, or the engine has ended. */
+/* Begins a call of the API on an engine. Returns 0, and changes nothing, if the call is an error: another thread is in
+   a call, the call comes from one of the engine's own hooks, or the engine has ended. Otherwise returns 1. */
 static SPECDEC__NOINLINE int specdec__enter_call(specdec *t)
 {
     int seen = 0;
@@ -64164,29 +64498,29 @@ static SPECDEC__NOINLINE int specdec__enter_call(specdec *t)
     return t && !t->engine->ended && SPECDEC__SWAP(&t->engine->busy, &seen, 1);
 }
 
-/* Ends a call on an engine; returns `result`. */
+/* Ends a call of the API on an engine, so that the next one may begin. result: that of the call. Returns `result`. */
 static specdec_result specdec__leave_call(specdec *t, specdec_result result)
 {
     SPECDEC__STORE(&t->engine->busy, 0);
     return result;
 }
 
-/* Begins a call that prompts a sequence, as specdec__enter_call does. A cancellation made before such a call was meant
-   for an earlier call: it is cleared, but set again if the call fails. */
+/* Begins a call of the API that appends a prompt, as specdec__enter_call does. A cancellation made before such a call
+   was meant for an earlier call: it is cleared, but set again if the call fails. */
 static SPECDEC__NOINLINE int specdec__enter_prompt_call(specdec *t)
 {
     if (!specdec__enter_call(t))
         return 0;
-    t->late = SPECDEC__LOAD(&t->cancel);
-    if (t->late)
+    t->cancelled_before_prompt = SPECDEC__LOAD(&t->cancel);
+    if (t->cancelled_before_prompt)
         SPECDEC__STORE(&t->cancel, 0);
     return 1;
 }
 
-/* Ends a call that prompts a sequence; returns `result`. */
+/* Ends a call of the API that appends a prompt. result: that of the call. Returns `result`. */
 static SPECDEC__NOINLINE specdec_result specdec__leave_prompt_call(specdec *t, specdec_result result)
 {
-    if (t->late && result && result != SPECDEC_ERROR_CANCELLED)
+    if (t->cancelled_before_prompt && result && result != SPECDEC_ERROR_CANCELLED)
         SPECDEC__STORE(&t->cancel, 1);
     return specdec__leave_call(t, result);
 }
@@ -64367,7 +64701,7 @@ void specdec_close(specdec *t)
         return;
     if (t->open) {
         specdec__engine_drop_children(t, 0);
-        specdec__engine_free_slot(t);
+        specdec__engine_close_sequence(t);
     }
     specdec__leave_call(t, SPECDEC_OK);
 }
@@ -64378,9 +64712,9 @@ void specdec_drop_prefixes(specdec *t)
 
     if (!specdec__enter_call(t))
         return;
-    specdec__ahead_drop_drafts(t, t->count);   /* ends what a lane does */
+    specdec__async_drop_drafts(t, t->count);   /* ends what a lane does */
     for (i = 0; i < t->engine->room.kept_views; i++)
-        specdec__engine_drop_kept(t->engine, i);
+        specdec__engine_drop_kept_sequence(t->engine, i);
     specdec__leave_call(t, SPECDEC_OK);
 }
 
@@ -64390,9 +64724,9 @@ void specdec_deinit(specdec *t)
 
     if (!specdec__enter_call(t))
         return;
-    specdec__ahead_drop_drafts(t, 0);
+    specdec__async_drop_drafts(t, 0);
     if (SPECDEC__PIPE && t->engine->remote)
-        t->engine->remote->end(t->engine);
+        t->engine->remote->disconnect(t->engine);
     specdec__pool_deinit(&t->engine->pool);
     specdec__engine_close_models(t->engine);
     for (i = 0; i < t->engine->room.max_views; i++)

@@ -83,7 +83,7 @@ static void specdec__draft_rank_begin_tree(specdec *t)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    specdec__tune_set_paths(&e->tune->drafters[0], &p->drafts, &p->frontier, 1, e->ahead->levels);
+    specdec__tune_set_path_probabilities(&e->tune->drafters[0], &p->drafts, &p->frontier, 1, e->async_drafting->levels);
     e->link->draft_rank->sequences[t->at].root_unsent = !p->frontier.valid_at;
     p->frontier.grows = p->frontier.shares = 1;
 }
@@ -97,16 +97,16 @@ static void specdec__draft_rank_accept_tokens(specdec *t, int n)
     uint32_t *numbers = e->link->draft_rank->sequences[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->drafts.tree.n;
-    int32_t path[SPECDEC__MAX_TREE + 1];
-    const int length = specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1];
+    const int length = specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
     int i;
 
-    memset(p->outcome.place, -1, (size_t)known * sizeof *p->outcome.place);
+    memset(p->outcome.merged_node, -1, (size_t)known * sizeof *p->outcome.merged_node);
     for (i = 0; i < n && i <= length; i++)
-        specdec__tune_count_children(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
-    specdec__tune_decay(e->tune);
+        specdec__tune_count_accepted_children(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
+    specdec__tune_decay_acceptance(e->tune);
     if (e->link->draft_rank->sequence == t)
-        specdec__ahead_move_root(t, tokens, n);
+        specdec__async_move_root(t, tokens, n);
     else if (p->drafts.extended[0])
         e->drafters[0].kind.commit_path(&e->drafters[0], t->at, path, length);
     for (i = 0; p->frontier.valid_at && i < known; i++) /* candidates that stay have moved to the front */
@@ -276,7 +276,7 @@ static void specdec__draft_rank_send_children(specdec *t, int count, int from)
 static int specdec__draft_rank_extend_tree(specdec *t)
 {
     specdec__engine *e = t->engine;
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     specdec__proposal *p = specdec__draft_rank_proposal(t);
     specdec__draft_rank_sequence *own = &e->link->draft_rank->sequences[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[0];
@@ -291,19 +291,19 @@ static int specdec__draft_rank_extend_tree(specdec *t)
         expanded += p->drafts.extended[i];
     if (expanded + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_MAX_EXPANDED, a->nodes))
         return 0;
-    a->cutoff = SPECDEC__AHEAD_CUTOFF;
-    count = specdec__ahead_choose_tokens(a, p, 1);
+    a->cutoff = SPECDEC__ASYNC_CUTOFF;
+    count = specdec__async_choose_draft_tokens(a, p, 1);
     from = p->drafts.tree.n;
     if (!count)
         return 0;
-    result = specdec__ahead_extend_tokens(a, p, known, count, &t->error);
+    result = specdec__async_extend_draft_tokens(a, p, known, count, &t->error);
     if (result) {
         own->full_at = result == SPECDEC_ERROR_CANCELLED ? 0 : t->count;
         p->frontier.valid_at = p->request.count = 0;
         return 0;
     }
     specdec__draft_rank_prune_candidates(&p->drafts, from);
-    specdec__tune_set_paths(known, &p->drafts, &p->frontier, from, a->levels);
+    specdec__tune_set_path_probabilities(known, &p->drafts, &p->frontier, from, a->levels);
     specdec__draft_rank_send_children(t, count, from);
     return 1;
 }

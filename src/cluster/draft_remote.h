@@ -274,7 +274,7 @@ static specdec_result specdec__draft_remote_init(specdec__drafter *d, const spec
 }
 
 /* Writes the row of functions of this drafter: a draft model on another rank. */
-static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
+static void specdec__draft_remote_write_kind(specdec__drafter_kind *kind)
 {
     kind->size = 8;
     kind->depth = 5;
@@ -284,9 +284,9 @@ static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
     kind->truncate_sequence = specdec__draft_remote_truncate_sequence;
     kind->share_prefix = specdec__draft_remote_share_tokens;
     kind->level_cost = specdec__draft_remote_cost;
-    kind->count_behind = specdec__draft_remote_unread_count;
+    kind->count_unprefilled = specdec__draft_remote_unread_count;
     kind->keep_subtree = specdec__draft_remote_keep_subtree;
-    kind->prepare = specdec__draft_remote_prepare;
+    kind->prepare_sequence = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
     kind->seconds_until_more = specdec__draft_remote_arrival_seconds;
 }

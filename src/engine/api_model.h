@@ -29,7 +29,7 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
 
     memset(pool, 0, sizeof *pool);
     memset(m, 0, sizeof *m);
-    if ((result = specdec__engine_check_integers(config, 1, error)) != SPECDEC_OK ||
+    if ((result = specdec__engine_check_config_integers(config, 1, error)) != SPECDEC_OK ||
         (result = specdec__kernels_init(&unused, config->isa, error)) != SPECDEC_OK)
         return result;
     result = specdec__model_init(m, &config->target, config->vocabulary_only, NULL, arena, error);
@@ -52,12 +52,12 @@ specdec_result specdec_model_memory_needed(const specdec_config *config, size_t 
     specdec_result result;
 
     if (!config || !bytes)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     memset(&model, 0, sizeof model);
     SPECDEC__TAKE(&arena, specdec_model, 1);
     result = specdec__model_layout(config, &model, &pool, &arena, error);
     if (!result)
-        result = specdec__counted_bytes(&arena, bytes, error);
+        result = specdec__counted_block_bytes(&arena, bytes, error);
     specdec__model_deinit(&model);
     return result;
 }
@@ -72,7 +72,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
     specdec_result result;
 
     if (!model)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *model = NULL;
     result = specdec_model_memory_needed(config, &needed, error);
     if (result)
@@ -111,7 +111,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
     specdec_result result;
 
     if (!model || (!text && length) || !count || (capacity > 0 && !tokens))
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
     if (!model->vocab.count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
@@ -126,7 +126,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
 }
 
 /* Finds the chat format of a conversation (*chat), and renders its messages into *out, as far as out->size bytes have
-   room: out->needed becomes the bytes of the whole text. */
+   room. out->needed becomes the number of bytes of the whole text. */
 static specdec_result specdec__conversation_count_bytes(const specdec_model *model, const specdec_conversation *c,
                                                         specdec__chat *chat, specdec__chat_text *out,
                                                         specdec_error *error)
@@ -170,7 +170,7 @@ specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_con
     size_t all = 0, own;
 
     if (!model || !conversation || !count || (capacity > 0 && !tokens) || (bytes && !memory))
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *count = 0;
     memset(&out, 0, sizeof out);
     result = specdec__conversation_count_bytes(model, conversation, &chat, &out, error);
@@ -210,12 +210,12 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
                                   specdec_error *error)
 {
     if (!model || !length || (size && !bytes))
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
-/* Sets *room to the bytes that specdec_detokenize needs at most: those of all tokens, and three of an unfinished
-   character behind them. special: 1: control tokens are spelled. */
+/* Sets *room to the bytes that the text of tokens[count] has, at most: those of all tokens, and three of an unfinished
+   character behind them. special 1: control tokens are spelled. */
 static specdec_result specdec__detokenize_bytes(const specdec_model *model, const int32_t *tokens, int count,
                                                 int special, size_t *room, specdec_error *error)
 {
@@ -243,7 +243,7 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
     int i;
 
     if (!model || !length || (count > 0 && !tokens) || (size && !bytes))
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     if (count < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens", count);
     result = specdec__detokenize_bytes(model, tokens, count, special, &room, error);

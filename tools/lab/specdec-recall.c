@@ -56,7 +56,7 @@ static int32_t chosen(const recall *r, const float *row, int count)
     specdec_candidate best;
 
     best.token = 0;
-    specdec__choose(&r->chooser, row, r->target->model->vocab_size, r->text, count, 1, &best);
+    specdec__choose_best_tokens(&r->chooser, row, r->target->model->vocab_size, r->text, count, 1, &best);
     return best.token;
 }
 
