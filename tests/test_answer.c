@@ -194,8 +194,8 @@ static void test_noise(void)
     for (round = 0; round < 4000; round++) {
         const specdec__calls *row = &specdec__call_table[round % SPECDEC__COUNT(specdec__call_table)];
         const specdec__thoughts *thoughts = &specdec__thought_table[round / 7 % SPECDEC__COUNT(specdec__thought_table)];
-        const char *const pieces[] = {row->mark, row->section ? row->section : "", row->middle ? row->middle : "", row->close ? row->close : "",
-                                      row->end ? row->end : "", thoughts->open, thoughts->close, row->begin, row->behind, row->finish ? row->finish : "}",
+        const char *const pieces[] = {row->call_begin, row->section_begin ? row->section_begin : "", row->name_end ? row->name_end : "", row->call_end ? row->call_end : "",
+                                      row->section_end ? row->section_end : "", thoughts->open, thoughts->close, row->written_begin, row->written_middle, row->written_end ? row->written_end : "}",
                                       row->key_begin ? row->key_begin : "{", row->key_end ? row->key_end : "\"", row->value_end ? row->value_end : ":",
                                       "{\"name\": \"f\", \"arguments\": {\"a\": 1}}", "f", "\"", "\\", "}", "{", "[", "]", ",", ":", "=", " ", "\n", "x", "'", "1"};
         size_t size = 0;
@@ -224,7 +224,7 @@ static void test_noise(void)
 static const specdec__calls *row_of(const char *name)
 {
     static specdec__chat_work work;
-    static specdec__chat_found found;
+    static specdec__chat_recognition found;
     char path[700], file[300];
     specdec__vocab v;
     size_t size = 0;
@@ -240,7 +240,7 @@ static const specdec__calls *row_of(const char *name)
     work.found = &found;
     work.memory_bytes = specdec__template_memory_needed(size);
     work.memory = malloc(work.memory_bytes);
-    specdec__conversation_find_format(&work, specdec__template_as_bytes(text, size), &v);
+    specdec__conversation_find_call_format(&work, specdec__template_as_bytes(text, size), &v);
     free(work.memory);
     free(text);
     return found.chat.calls;

@@ -518,12 +518,18 @@ static void test_late(void)
     specdec__pool_adapt_max_active(&pool, 21, 1);
     CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 21 + SPECDEC__LATE_MIN_RETRY_FACTOR), 3);
     CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 21 + 2 * SPECDEC__LATE_MIN_RETRY_FACTOR), 4);
+    pool.max_active = 4;
+    pool.active = 2; /* a draft model's run */
+    specdec__pool_adapt_max_active(&pool, 90, 1);
+    specdec__pool_adapt_max_active(&pool, 91, 1);
+    CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 91), 4);
+    pool.active = 4;
     for (tries = 0; tries < 20; tries++) {
         specdec__pool_adapt_max_active(&pool, 100, 1);
         specdec__pool_adapt_max_active(&pool, 100, 1);
     }
     CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 100 + SPECDEC__LATE_MAX_RETRY_FACTOR), 4);
-    pool.active = 1; /* one thread is left, whatever happens */
+    pool.active = pool.max_active = 1; /* one thread is left, whatever happens */
     specdec__pool_adapt_max_active(&pool, 200, 1);
     specdec__pool_adapt_max_active(&pool, 200, 1);
     CHECK_EQUAL_INT(specdec__pool_choose_active(&pool, 4, 200), 1);

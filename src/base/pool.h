@@ -253,9 +253,11 @@ static int specdec__pool_choose_active(specdec__pool *pool, int threads, double 
 }
 
 /* Adapts pool->max_active, the most threads of later runs, after a run of `seconds` seconds that ended at second `now`.
-   */
+   A run that wanted fewer threads than it could have had, as a small draft model's, says nothing of wider ones. */
 static void specdec__pool_adapt_max_active(specdec__pool *pool, double now, double seconds)
 {
+    if (pool->active < specdec__min_int(pool->threads, pool->max_active))
+        return;
     if (pool->late_seconds <= SPECDEC__LATE_MAX_SHARE * pool->active * seconds) {
         pool->retry_factor /= 2;
         pool->late_runs = 0;

@@ -23,12 +23,13 @@
 
 SPECDEC__FOR_SIZE
 
-/* Replaces the drafter kind of a draft model by that of a remote one, on rank 0 of a cluster with a draft rank. */
-static void specdec__cluster_drafter_kind(const specdec_config *c, specdec_drafting drafting,
-                                          specdec__drafter_kind *kind)
+/* Replaces the functions of a draft model's drafter by those of a remote one, on rank 0 of a cluster with a draft
+   rank. */
+static void specdec__cluster_use_remote_drafter(const specdec_config *c, specdec_drafting drafting,
+                                                specdec__drafter_kind *kind)
 {
     if (drafting == SPECDEC_DRAFT_MODEL && !c->cluster->rank && specdec__cluster_draft_rank(c->cluster))
-        specdec__drafter_write_kind(kind, specdec__draft_remote_kind);
+        specdec__drafter_write_kind(kind, specdec__draft_remote_write_kind);
 }
 
 /* Takes the memory of this rank's link and of rank 0's lane from the arena, and sets both up. */
@@ -42,15 +43,15 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     int i;
 
     e->link = link;
-    if (e->remote->drafts)
+    if (e->remote->only_drafts)
         specdec__draft_rank_lay_out(e, arena);
     if (!link || arena->used == SIZE_MAX)
         return;
     link->hooks = &e->config.hooks;
     link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.max_views,
                                                               e->config.context);
-    link->fingerprint = e->remote->drafts ? link->draft_fingerprint : link->fingerprint;
-    if (e->remote->drafts) {
+    link->fingerprint = e->remote->only_drafts ? link->draft_fingerprint : link->fingerprint;
+    if (e->remote->only_drafts) {
         specdec__draft_model_context(&e->drafters[0])->hooks_argument = link; /* sends ALIVE between layers */
         specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
@@ -66,8 +67,8 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->draft_rank_number, SPECDEC__PIPE_RUNS);
 }
 
-/* The progress hook while weights are repacked: sends ALIVE to the other ranks, then calls the caller's hook. Returns
-   what that returns. */
+/* The progress hook of an engine while weights are repacked: sends ALIVE to the other ranks, then calls the caller's
+   hook. Returns what the caller's hook returns. */
 static int specdec__cluster_report_loading(void *user_data, const char *what, int done, int total)
 {
     const specdec__engine *e = (const specdec__engine *)user_data;
@@ -78,7 +79,7 @@ static int specdec__cluster_report_loading(void *user_data, const char *what, in
     return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
 }
 
-/* Connects the ranks, after loading. Rank 0 has a lane if any other rank has layers. */
+/* Connects the ranks, after loading. Rank 0 gets a lane for several runs if any other rank has layers. */
 static specdec_result specdec__cluster_start(specdec__engine *e, specdec_error *error)
 {
     specdec__link *link = e->link;
@@ -92,7 +93,7 @@ static specdec_result specdec__cluster_start(specdec__engine *e, specdec_error *
    sequence does not take part. */
 static void specdec__cluster_set_caller_cancel(specdec__engine *e, int *cancel) { e->link->caller_cancel = cancel; }
 
-/* Serves rank 0 until the cluster ends, and stores counts in the sequence's statistics. */
+/* Serves rank 0 with orders and runs until the cluster ends, and stores counts in the sequence's statistics. */
 static specdec_result specdec__cluster_serve(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -109,22 +110,23 @@ static specdec_result specdec__cluster_serve(specdec *t)
     return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 
-/* Ends the cluster. */
+/* Ends the cluster of an engine: see specdec__link_end. */
 static void specdec__cluster_end(specdec__engine *e) { specdec__link_end(e->link); }
 
-/* The tables of rank 0, of other ranks with layers, and of the draft rank. */
+/* The tables of functions (specdec__remote) of rank 0, of other ranks with layers, and of the draft rank. */
 static const specdec__remote specdec__cluster_remotes[] = {
-    {0, specdec__cluster_choose_layers, specdec__cluster_drafter_kind, specdec__cluster_lay_out,
+    {0, specdec__cluster_choose_layers, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out,
      specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel, NULL,
      specdec__cluster_end},
-    {0, specdec__cluster_choose_layers, specdec__cluster_drafter_kind, specdec__cluster_lay_out,
+    {0, specdec__cluster_choose_layers, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out,
      specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel,
      specdec__cluster_serve, specdec__cluster_end},
-    {1, NULL, specdec__cluster_drafter_kind, specdec__cluster_lay_out, specdec__cluster_report_loading,
+    {1, NULL, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out, specdec__cluster_report_loading,
      specdec__cluster_start, specdec__cluster_set_caller_cancel, specdec__cluster_serve, specdec__cluster_end}};
 
-/* Checks config.cluster, adapts the rest of the configuration to this rank, and chooses its table. */
-static specdec_result specdec__cluster_join(specdec__engine *e, specdec_error *error)
+/* Checks config.cluster, adapts the rest of the configuration to this rank, and chooses its row of
+   specdec__cluster_remotes. */
+static specdec_result specdec__cluster_choose_functions(specdec__engine *e, specdec_error *error)
 {
     const specdec_cluster *cluster = e->config.cluster;
     specdec_result result = cluster ? specdec__cluster_check(&e->config, error) : SPECDEC_OK;

@@ -8,7 +8,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Forms of tool calls: how the name and the arguments of a call are written. */
+/* Forms of tool calls: how a family of models writes the name and the arguments of a call. */
 enum {
     SPECDEC__CALLS_JSON,    /* a JSON object with name and arguments, or a list of such objects */
     SPECDEC__CALLS_NAMED,   /* the name, then the arguments as a JSON object */
@@ -18,7 +18,7 @@ enum {
     SPECDEC__CALLS_CHANNEL  /* messages with headers (gpt-oss's Harmony format) */
 };
 
-/* Flags of a row of specdec__call_table. */
+/* Flags of a row of specdec__call_table: variants of a form of tool calls. */
 enum {
     SPECDEC__CALLS_KEYED = 1, /* JSON: {NAME: arguments} */
     SPECDEC__CALLS_BARE = 2,  /* JSON: no mark; the answer begins with an object that is a call */
@@ -26,30 +26,36 @@ enum {
     SPECDEC__CALLS_LINES = 8  /* the value of an argument may stand between line ends */
 };
 
-/* How a family of models writes tool calls. NULL: the mark is not written. */
+/* How a family of models writes tool calls: the texts (marks) around the calls and around their parts. NULL: the model
+   does not write the mark. */
 typedef struct specdec__calls {
-    const char *name;
-    int form, flags; /* SPECDEC__CALLS_... */
-    const char *section, *mark, *id; /* in front of all calls; in front of each call; between a call's identifier and
-                                        its name */
-    const char *middle;              /* between name and arguments; "": white space or "<" */
-    const char *close, *end;         /* behind a call; behind all calls */
-    const char *key_begin, *key_end, *value_begin, *value_end; /* around an argument's name; around its value */
-    const char *begin, *behind, *finish; /* for writing a call: text in front of its name, between name and arguments,
-                                            behind the arguments */
+    const char *name;                    /* name of this way of writing calls, such as "hermes" */
+    int form, flags;                     /* SPECDEC__CALLS_JSON to _CHANNEL; bits SPECDEC__CALLS_KEYED to _LINES */
+    const char *section_begin;           /* mark in front of all calls of an answer */
+    const char *call_begin;              /* mark in front of each call */
+    const char *id_end;                  /* mark between a call's identifier and the tool's name */
+    const char *name_end;                /* mark between the tool's name and the arguments; "": white space or "<" */
+    const char *call_end, *section_end;  /* mark behind each call; mark behind all calls of an answer */
+    const char *key_begin, *key_end;     /* marks around an argument's name */
+    const char *value_begin, *value_end; /* marks around an argument's value */
+    const char *written_begin;           /* text in front of the tool's name where the engine writes a call */
+    const char *written_middle;          /* text between name and arguments where the engine writes a call */
+    const char *written_end;             /* text behind the arguments where the engine writes a call */
 } specdec__calls;
 
 /* How a family of models writes thoughts (reasoning): between two marks. */
 typedef struct specdec__thoughts {
-    const char *name, *open, *close;
-    const char *content_marks[4]; /* marks around the content of the answer, which are dropped */
+    const char *name;             /* name of this way of writing thoughts, such as "think" */
+    const char *open, *close;     /* marks in front of a thought and behind it */
+    const char *content_marks[4]; /* marks around the content of the answer; the splitter leaves them out */
 } specdec__thoughts;
 
 #define SPECDEC__BAR "\xef\xbd\x9c" /* DeepSeek's full-width bar, U+FF5C, and its lower block, U+2581 */
 #define SPECDEC__BLOCK "\xe2\x96\x81"
 #define SPECDEC__DEEPSEEK(words) "<" SPECDEC__BAR words SPECDEC__BAR ">"
 
-/* Tool calls of all families. A chat template gets the first row that parses the call that the template writes. */
+/* How all families of models write tool calls. A chat template gets the first row whose marks parse the tool call that
+   the template writes. */
 static const specdec__calls specdec__call_table[] = {
     {"hermes", SPECDEC__CALLS_JSON, 0, NULL, "<tool_call>", NULL, NULL, "</tool_call>", NULL, NULL, NULL, NULL, NULL,
      "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"},
@@ -126,7 +132,7 @@ static const specdec__calls specdec__call_table[] = {
     {"llama3", SPECDEC__CALLS_JSON, SPECDEC__CALLS_BARE, NULL, "<|python_tag|>", NULL, NULL, NULL, NULL, NULL, NULL,
      NULL, NULL, "{\"name\": \"", "\", \"parameters\": ", "}"}};
 
-/* Thoughts of all families. */
+/* How all families of models write thoughts (reasoning). */
 static const specdec__thoughts specdec__thought_table[] = {
     {"think", "<think>", "</think>", {NULL}},
     {"mistral", "[THINK]", "[/THINK]", {NULL}},
@@ -140,7 +146,7 @@ static const specdec__thoughts specdec__thought_table[] = {
     {"apriel", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", {"[END FINAL RESPONSE]"}},
     {"gpt-oss", "<|channel|>analysis<|message|>", "<|end|>", {NULL}}};
 
-/* The row of tool calls with a name; NULL: there is none. */
+/* Returns the row of specdec__call_table with a name; NULL: no row has it. */
 static const specdec__calls *specdec__answer_find_calls(const char *name)
 {
     size_t i;
@@ -151,7 +157,7 @@ static const specdec__calls *specdec__answer_find_calls(const char *name)
     return NULL;
 }
 
-/* The row of thoughts with a name; NULL: there is none. */
+/* Returns the row of specdec__thought_table with a name; NULL: no row has it. */
 static const specdec__thoughts *specdec__answer_find_thoughts(const char *name)
 {
     size_t i;
