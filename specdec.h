@@ -2223,6 +2223,21 @@ static SPECDEC__UNUSED void specdec__arena_skip_to(specdec__arena *arena, size_t
 #define SPECDEC__TAKE(arena, type, count) \
     ((type *)specdec__arena_take((arena), (size_t)(count), sizeof(type), SPECDEC__CACHE_LINE))
 
+/* Texts of a row of a table, by name: a row lists the texts that it has, each as NAME("..."), where NAME(text) is
+   defined as SPECDEC__ROW_TEXT("a letter", text). The row is one string: the letter, the text and a zero byte for each
+   text, and a zero byte behind the last one. */
+#define SPECDEC__ROW_TEXT(letter, text) letter text "\0"
+#define SPECDEC__ROW_COLUMN(NAME) (*NAME("")) /* the letter of a column */
+
+/* Text number `index` of a column of a row; NULL: the row has no such text. */
+static const char *specdec__row_text(const char *row, char column, int index)
+{
+    for (; *row; row += strlen(row) + 1)
+        if (*row == column && index-- == 0)
+            return row + 1;
+    return NULL;
+}
+
 /* A string of bounded size, written piece by piece. It is always terminated; text that does not fit is cut off. */
 typedef struct specdec__writer {
     char *text;
@@ -14311,42 +14326,62 @@ typedef uint8_t specdec__line_row_bytes __attribute__((vector_size(16)));       
 enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__LINE_FOURS, SPECDEC__LINE_SIX,
        SPECDEC__LINE_GRID };
 
+/* Bits of a type's codes: where they begin in a tile, their mask, and by how much they are shifted in a code. */
+typedef struct specdec__line_bits {
+    uint16_t at;
+    uint8_t mask, shift;
+} specdec__line_bits;
+
+/* What codes are: numbers, or indices of specdec__quant_iq4_values. */
+enum { SPECDEC__LINE_NUMBERS, SPECDEC__LINE_IQ4_VALUES };
+
 /* The layout of a type's codes in a tile: code = (low bits | high bits << shift) + offset. */
 typedef struct specdec__line_codes {
     uint32_t type;
-    uint16_t layout;    /* SPECDEC__LINE_WHOLE and so on */
-    uint16_t low, high; /* offsets of the low and high bits in a tile */
-    uint8_t mask, high_mask, shift; /* high_mask 0: there are no high bits */
-    uint8_t values;     /* 1: codes are indices of specdec__quant_iq4_values */
+    uint16_t layout;               /* SPECDEC__LINE_WHOLE and so on */
+    specdec__line_bits low, high;  /* high.mask 0: there are no high bits */
     int8_t offset;
+    uint8_t codes;                 /* SPECDEC__LINE_NUMBERS or SPECDEC__LINE_IQ4_VALUES */
 } specdec__line_codes;
 
-/* The layouts of all types that are unpacked line by line. */
+#define SPECDEC__LINE_BITS(tile, field, mask, shift) {SPECDEC__TILE_AT(tile, field), mask, shift}
+#define SPECDEC__LINE_NO_BITS {0, 0, 0}
+#define SPECDEC__LINE_WITHOUT_CODES(type, layout) \
+    {type, layout, SPECDEC__LINE_NO_BITS, SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_NUMBERS}
+
+/* The layouts of all types that are unpacked line by line; other types, for which the last row stands, are unpacked by
+   their decoders. */
 static const specdec__line_codes specdec__line_types[] = {
-    {SPECDEC__TYPE_Q4_0, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q4_0, nibbles), 0, 15, 0, 0, 0, -8},
-    {SPECDEC__TYPE_Q4_1, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q4_1, nibbles), 0, 15, 0, 0, 0, 0},
-    {SPECDEC__TYPE_Q5_0, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q5_0, nibbles), SPECDEC__TILE_AT(q5_0, high), 15, 1, 4,
-     0, -16},
-    {SPECDEC__TYPE_Q5_1, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q5_1, nibbles), SPECDEC__TILE_AT(q5_1, high), 15, 1, 4,
-     0, 0},
-    {SPECDEC__TYPE_Q8_0, SPECDEC__LINE_WHOLE, SPECDEC__TILE_AT(q8_0, codes), 0, 255, 0, 0, 0, 0},
-    {SPECDEC__TYPE_Q2_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q2_k, two_bits), 0, 3, 0, 0, 0, 0},
-    {SPECDEC__TYPE_Q3_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q3_k, two_bits), SPECDEC__TILE_AT(q3_k, high), 3, 1, 2,
-     0, -4},
-    {SPECDEC__TYPE_Q4_K, SPECDEC__LINE_PAIRS, SPECDEC__TILE_AT(q4_k, nibbles), 0, 15, 0, 0, 0, 0},
-    {SPECDEC__TYPE_Q5_K, SPECDEC__LINE_PAIRS, SPECDEC__TILE_AT(q5_k, nibbles), SPECDEC__TILE_AT(q5_k, high), 15, 1, 4,
-     0, 0},
-    {SPECDEC__TYPE_Q6_K, SPECDEC__LINE_SIX, SPECDEC__TILE_AT(q6_k, nibbles), SPECDEC__TILE_AT(q6_k, two_bits), 15, 3, 4,
-     0, -32},
-    {SPECDEC__TYPE_IQ4_NL, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(iq4_nl, nibbles), 0, 15, 0, 0, 1, 0},
-    {SPECDEC__TYPE_IQ4_XS, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(iq4_xs, nibbles), 0, 15, 0, 0, 1, 0},
-    {SPECDEC__TYPE_IQ2_XXS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
-    {SPECDEC__TYPE_IQ2_XS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
-    {SPECDEC__TYPE_IQ2_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
-    {SPECDEC__TYPE_IQ3_XXS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
-    {SPECDEC__TYPE_IQ3_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
-    {SPECDEC__TYPE_COUNT, SPECDEC__LINE_WHOLE, 0, 0, 0, 0, 0, 0, 0}, /* other types are unpacked by their decoders */
-};
+    {SPECDEC__TYPE_Q4_0, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(q4_0, nibbles, 15, 0),
+     SPECDEC__LINE_NO_BITS, -8, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q4_1, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(q4_1, nibbles, 15, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q5_0, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(q5_0, nibbles, 15, 0),
+     SPECDEC__LINE_BITS(q5_0, high, 1, 4), -16, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q5_1, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(q5_1, nibbles, 15, 0),
+     SPECDEC__LINE_BITS(q5_1, high, 1, 4), 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q8_0, SPECDEC__LINE_WHOLE, SPECDEC__LINE_BITS(q8_0, codes, 255, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q2_K, SPECDEC__LINE_FOURS, SPECDEC__LINE_BITS(q2_k, two_bits, 3, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q3_K, SPECDEC__LINE_FOURS, SPECDEC__LINE_BITS(q3_k, two_bits, 3, 0),
+     SPECDEC__LINE_BITS(q3_k, high, 1, 2), -4, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q4_K, SPECDEC__LINE_PAIRS, SPECDEC__LINE_BITS(q4_k, nibbles, 15, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q5_K, SPECDEC__LINE_PAIRS, SPECDEC__LINE_BITS(q5_k, nibbles, 15, 0),
+     SPECDEC__LINE_BITS(q5_k, high, 1, 4), 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q6_K, SPECDEC__LINE_SIX, SPECDEC__LINE_BITS(q6_k, nibbles, 15, 0),
+     SPECDEC__LINE_BITS(q6_k, two_bits, 3, 4), -32, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_IQ4_NL, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(iq4_nl, nibbles, 15, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_IQ4_VALUES},
+    {SPECDEC__TYPE_IQ4_XS, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(iq4_xs, nibbles, 15, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_IQ4_VALUES},
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_IQ2_XXS, SPECDEC__LINE_GRID),
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_IQ2_XS, SPECDEC__LINE_GRID),
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_IQ2_S, SPECDEC__LINE_GRID),
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_IQ3_XXS, SPECDEC__LINE_GRID),
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_IQ3_S, SPECDEC__LINE_GRID),
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_COUNT, SPECDEC__LINE_WHOLE)};
 
 /* Four lines of a block: where their low and high bits begin, and how their bytes are shifted. */
 typedef struct specdec__line_run {
@@ -14360,13 +14395,13 @@ typedef struct specdec__line_run {
 SPECDEC__INLINE specdec__line_run specdec__line_at(const specdec__line_codes *from, const unsigned char *tile, int b,
                                                    int half)
 {
-    specdec__line_run run = {tile + from->low + half * 256, tile + from->high + half * 256, 0, b, 64, 0};
+    specdec__line_run run = {tile + from->low.at + half * 256, tile + from->high.at + half * 256, 0, b, 64, 0};
 
     switch (from->layout) {
     case SPECDEC__LINE_HALVES:
         run.low += b * 256 - half * 256;
         run.shift = half * 4;
-        run.high = tile + from->high; /* a line of words with a bit for each value */
+        run.high = tile + from->high.at; /* a line of words with a bit for each value */
         run.high_shift = half * 4;
         run.high_step = 0;
         run.high_turn = 1;
@@ -14411,8 +14446,8 @@ SPECDEC__INLINE specdec__line_vector specdec__line_load(const void *at)
 SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, const specdec__line_run *run,
                                               int has_high, int8_t *codes)
 {
-    const specdec__line_vector mask = specdec__line_set(from->mask), offset = specdec__line_set(from->offset);
-    const specdec__line_vector high_mask = specdec__line_set(from->high_mask), up = specdec__line_set(from->shift);
+    const specdec__line_vector mask = specdec__line_set(from->low.mask), offset = specdec__line_set(from->offset);
+    const specdec__line_vector high_mask = specdec__line_set(from->high.mask), up = specdec__line_set(from->high.shift);
     const specdec__line_vector shift = specdec__line_set(run->shift);
     int i, j;
 
@@ -14441,12 +14476,12 @@ static void specdec__line_unpack_codes(const specdec__line_codes *from, const un
     for (half = 0; half < 2; half++) {
         const specdec__line_run run = specdec__line_at(from, tile, b, half);
 
-        if (from->high_mask)
+        if (from->high.mask)
             specdec__line_unpack_run(from, &run, 1, codes + half * 256);
         else
             specdec__line_unpack_run(from, &run, 0, codes + half * 256);
     }
-    if (from->values)
+    if (from->codes == SPECDEC__LINE_IQ4_VALUES)
         specdec__line_look_up(codes, specdec__quant_iq4_values);
 }
 
@@ -19238,17 +19273,26 @@ enum {
     SPECDEC__CALLS_LINES = 8  /* the value of an argument may stand between line ends */
 };
 
-/* How a family of models writes tool calls. NULL: the mark is not written. */
+/* Texts of a row of specdec__call_table. */
+#define SPECDEC__CALL_SECTION(text) SPECDEC__ROW_TEXT("s", text) /* in front of all calls */
+#define SPECDEC__CALL_MARK(text) SPECDEC__ROW_TEXT("m", text)    /* in front of each call */
+#define SPECDEC__CALL_ID(text) SPECDEC__ROW_TEXT("i", text)      /* between a call's identifier and its name */
+#define SPECDEC__CALL_MIDDLE(text) SPECDEC__ROW_TEXT("n", text)  /* between name and arguments; "": space or "<" */
+#define SPECDEC__CALL_CLOSE(text) SPECDEC__ROW_TEXT("c", text)   /* behind a call */
+#define SPECDEC__CALL_END(text) SPECDEC__ROW_TEXT("e", text)     /* behind all calls */
+#define SPECDEC__CALL_KEY_BEGIN(text) SPECDEC__ROW_TEXT("k", text) /* around an argument's name */
+#define SPECDEC__CALL_KEY_END(text) SPECDEC__ROW_TEXT("K", text)
+#define SPECDEC__CALL_VALUE_BEGIN(text) SPECDEC__ROW_TEXT("v", text) /* around an argument's value */
+#define SPECDEC__CALL_VALUE_END(text) SPECDEC__ROW_TEXT("V", text)
+#define SPECDEC__CALL_BEGIN(text) SPECDEC__ROW_TEXT("b", text)   /* for writing a call: in front of its name; */
+#define SPECDEC__CALL_BEHIND(text) SPECDEC__ROW_TEXT("w", text)  /* between name and arguments; */
+#define SPECDEC__CALL_FINISH(text) SPECDEC__ROW_TEXT("f", text)  /* behind the arguments */
+
+/* How a family of models writes tool calls. */
 typedef struct specdec__calls {
     const char *name;
     int form, flags; /* SPECDEC__CALLS_... */
-    const char *section, *mark, *id; /* in front of all calls; in front of each call; between a call's identifier and
-                                        its name */
-    const char *middle;              /* between name and arguments; "": white space or "<" */
-    const char *close, *end;         /* behind a call; behind all calls */
-    const char *key_begin, *key_end, *value_begin, *value_end; /* around an argument's name; around its value */
-    const char *begin, *behind, *finish; /* for writing a call: text in front of its name, between name and arguments,
-                                            behind the arguments */
+    const char *texts; /* the marks that the family writes: SPECDEC__CALL_... */
 } specdec__calls;
 
 /* How a family of models writes thoughts (reasoning): between two marks. */
@@ -19257,86 +19301,123 @@ typedef struct specdec__thoughts {
     const char *content_marks[4]; /* marks around the content of the answer, which are dropped */
 } specdec__thoughts;
 
-#define SPECDEC__BAR "\xef\xbd\x9c" /* DeepSeek's full-width bar, U+FF5C, and its lower block, U+2581 */
+/* DeepSeek's tokens around calls, with a full-width bar, U+FF5C, and a lower block, U+2581. */
+#define SPECDEC__BAR "\xef\xbd\x9c"
 #define SPECDEC__BLOCK "\xe2\x96\x81"
-#define SPECDEC__DEEPSEEK(words) "<" SPECDEC__BAR words SPECDEC__BAR ">"
+#define SPECDEC__DEEPSEEK(words) "<" SPECDEC__BAR "tool" SPECDEC__BLOCK words SPECDEC__BAR ">"
+#define SPECDEC__DEEPSEEK_CALLS_BEGIN SPECDEC__DEEPSEEK("calls" SPECDEC__BLOCK "begin")
+#define SPECDEC__DEEPSEEK_CALLS_END SPECDEC__DEEPSEEK("calls" SPECDEC__BLOCK "end")
+#define SPECDEC__DEEPSEEK_CALL_BEGIN SPECDEC__DEEPSEEK("call" SPECDEC__BLOCK "begin")
+#define SPECDEC__DEEPSEEK_CALL_END SPECDEC__DEEPSEEK("call" SPECDEC__BLOCK "end")
+#define SPECDEC__DEEPSEEK_CALL_SEP SPECDEC__DEEPSEEK("sep")
+#define SPECDEC__DSML "<" SPECDEC__BAR "DSML" SPECDEC__BAR
+#define SPECDEC__DSML_END "</" SPECDEC__BAR "DSML" SPECDEC__BAR
 
 /* Tool calls of all families. A chat template gets the first row that parses the call that the template writes. */
 static const specdec__calls specdec__call_table[] = {
-    {"hermes", SPECDEC__CALLS_JSON, 0, NULL, "<tool_call>", NULL, NULL, "</tool_call>", NULL, NULL, NULL, NULL, NULL,
-     "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"},
-    {"mistral", SPECDEC__CALLS_NAMED, 0, NULL, "[TOOL_CALLS]", NULL, "[ARGS]", NULL, NULL, NULL, NULL, NULL, NULL,
-     "[TOOL_CALLS]", "[ARGS]", ""},
-    {"mistral-list", SPECDEC__CALLS_JSON, 0, NULL, "[TOOL_CALLS]", NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-     "[TOOL_CALLS][{\"name\": \"", "\", \"arguments\": ", "}]"},
+    {"hermes", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_MARK("<tool_call>") SPECDEC__CALL_CLOSE("</tool_call>")
+     SPECDEC__CALL_BEGIN("<tool_call>\n{\"name\": \"") SPECDEC__CALL_BEHIND("\", \"arguments\": ")
+     SPECDEC__CALL_FINISH("}\n</tool_call>")},
+    {"mistral", SPECDEC__CALLS_NAMED, 0,
+     SPECDEC__CALL_MARK("[TOOL_CALLS]") SPECDEC__CALL_MIDDLE("[ARGS]") SPECDEC__CALL_BEGIN("[TOOL_CALLS]")
+     SPECDEC__CALL_BEHIND("[ARGS]") SPECDEC__CALL_FINISH("")},
+    {"mistral-list", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_MARK("[TOOL_CALLS]") SPECDEC__CALL_BEGIN("[TOOL_CALLS][{\"name\": \"")
+     SPECDEC__CALL_BEHIND("\", \"arguments\": ") SPECDEC__CALL_FINISH("}]")},
     {"deepseek-r1", SPECDEC__CALLS_NAMED, 0,
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin") "function"
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"), NULL, "\n```json\n",
-     "```" SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end"), NULL, NULL, NULL, NULL,
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin")
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin") "function"
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"), "\n```json\n",
-     "\n```" SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end")
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end")},
+     SPECDEC__CALL_SECTION(SPECDEC__DEEPSEEK_CALLS_BEGIN)
+     SPECDEC__CALL_MARK(SPECDEC__DEEPSEEK_CALL_BEGIN "function" SPECDEC__DEEPSEEK_CALL_SEP)
+     SPECDEC__CALL_MIDDLE("\n```json\n") SPECDEC__CALL_CLOSE("```" SPECDEC__DEEPSEEK_CALL_END)
+     SPECDEC__CALL_END(SPECDEC__DEEPSEEK_CALLS_END)
+     SPECDEC__CALL_BEGIN(SPECDEC__DEEPSEEK_CALLS_BEGIN SPECDEC__DEEPSEEK_CALL_BEGIN "function"
+        SPECDEC__DEEPSEEK_CALL_SEP) SPECDEC__CALL_BEHIND("\n```json\n")
+     SPECDEC__CALL_FINISH("\n```" SPECDEC__DEEPSEEK_CALL_END SPECDEC__DEEPSEEK_CALLS_END)},
     {"deepseek-v3", SPECDEC__CALLS_NAMED, 0,
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin"), NULL,
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end"), NULL, NULL, NULL, NULL,
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin")
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end")
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end")},
-    {"deepseek-v4", SPECDEC__CALLS_PAIRS, 0, "<" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>",
-     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke name=\"", NULL, "\">",
-     "</" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke>", "</" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>",
-     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "parameter name=\"", ">", NULL,
-     "</" SPECDEC__BAR "DSML" SPECDEC__BAR "parameter>",
-     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>\n<" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke name=\"", "\">\n",
-     NULL},
-    {"kimi", SPECDEC__CALLS_NAMED, SPECDEC__CALLS_PATH, "<|tool_calls_section_begin|>", "<|tool_call_begin|>", NULL,
-     "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>", NULL, NULL, NULL, NULL,
-     "<|tool_calls_section_begin|><|tool_call_begin|>functions.", ":0<|tool_call_argument_begin|>",
-     "<|tool_call_end|><|tool_calls_section_end|>"},
-    {"solar", SPECDEC__CALLS_NAMED, 0, "<|tool_calls|>", "<|tool_call:begin|>", "<|tool_call:name|>",
-     "<|tool_call:args|>", "<|tool_call:end|>", "<|calls|>", NULL, NULL, NULL, NULL,
-     "<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|><|calls|>"},
-    {"gpt-oss", SPECDEC__CALLS_CHANNEL, 0, NULL, "<|start|>", NULL, "<|message|>", "<|call|>", "<|end|>", NULL, NULL,
-     NULL, NULL, "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "<|call|>"},
-    {"gemma4", SPECDEC__CALLS_BRACES, 0, NULL, "<|tool_call>call:", NULL, "{", "<tool_call|>", NULL, NULL, NULL,
-     "<|\"|>", "<|\"|>", "<|tool_call>call:", "{", "}<tool_call|>"},
-    {"lfm2", SPECDEC__CALLS_PYTHON, 0, NULL, "<|tool_call_start|>", NULL, "(", "<|tool_call_end|>", NULL, NULL, NULL,
-     NULL, NULL, "<|tool_call_start|>[", "(", ")]<|tool_call_end|>"},
-    {"granite", SPECDEC__CALLS_JSON, 0, NULL, "<|tool_call|>", NULL, NULL, "<|/tool_call|>", NULL, NULL, NULL, NULL,
-     NULL, "<|tool_call|>[{\"name\": \"", "\", \"arguments\": ", "}]"},
-    {"nemotron", SPECDEC__CALLS_JSON, 0, NULL, "<TOOLCALL>", NULL, NULL, "</TOOLCALL>", NULL, NULL, NULL, NULL, NULL,
-     "<TOOLCALL>[{\"name\": \"", "\", \"arguments\": ", "}]</TOOLCALL>"},
-    {"tool-calls", SPECDEC__CALLS_JSON, 0, NULL, "<tool_calls>", NULL, NULL, "</tool_calls>", NULL, NULL, NULL, NULL,
-     NULL, "<tool_calls>[{\"name\": \"", "\", \"arguments\": ", "}]</tool_calls>"},
-    {"command-r", SPECDEC__CALLS_JSON, 0, NULL, "<|START_ACTION|>", NULL, NULL, "<|END_ACTION|>", NULL, NULL, NULL,
-     NULL, NULL, "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"", "\", \"parameters\": ",
-     "}\n]<|END_ACTION|>"},
-    {"apertus", SPECDEC__CALLS_JSON, SPECDEC__CALLS_KEYED, NULL, "<|tools_prefix|>", NULL, NULL, "<|tools_suffix|>",
-     NULL, NULL, NULL, NULL, NULL, "<|tools_prefix|>[{\"", "\": ", "}]<|tools_suffix|>"},
-    {"gigachat", SPECDEC__CALLS_JSON, 0, NULL, "function call<|role_sep|>", NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-     NULL, "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"", "\", \"arguments\": ", "}"},
-    {"glm", SPECDEC__CALLS_PAIRS, 0, NULL, "<tool_call>", NULL, "", "</tool_call>", NULL, "<arg_key>", "</arg_key>",
-     "<arg_value>", "</arg_value>", "<tool_call>", "\n", NULL},
-    {"seed", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES, "<seed:tool_call>", "<function=", NULL, ">", "</function>",
-     "</seed:tool_call>", "<parameter=", ">", NULL, "</parameter>", "<seed:tool_call>\n<function=", ">\n", NULL},
-    {"qwen-coder", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES, "<tool_call>", "<function=", NULL, ">", "</function>",
-     "</tool_call>", "<parameter=", ">", NULL, "</parameter>", "<tool_call>\n<function=", ">\n", NULL},
-    {"minimax", SPECDEC__CALLS_PAIRS, 0, "<minimax:tool_call>", "<invoke name=\"", NULL, "\">", "</invoke>",
-     "</minimax:tool_call>", "<parameter name=\"", "\">", NULL, "</parameter>",
-     "<minimax:tool_call>\n<invoke name=\"", "\">\n", NULL},
-    {"functionary", SPECDEC__CALLS_NAMED, 0, NULL, "<function=", NULL, ">", "</function>", NULL, NULL, NULL, NULL,
-     NULL, "<function=", ">", "</function>"},
-    {"llama3", SPECDEC__CALLS_JSON, SPECDEC__CALLS_BARE, NULL, "<|python_tag|>", NULL, NULL, NULL, NULL, NULL, NULL,
-     NULL, NULL, "{\"name\": \"", "\", \"parameters\": ", "}"}};
+     SPECDEC__CALL_SECTION(SPECDEC__DEEPSEEK_CALLS_BEGIN) SPECDEC__CALL_MARK(SPECDEC__DEEPSEEK_CALL_BEGIN)
+     SPECDEC__CALL_MIDDLE(SPECDEC__DEEPSEEK_CALL_SEP) SPECDEC__CALL_CLOSE(SPECDEC__DEEPSEEK_CALL_END)
+     SPECDEC__CALL_END(SPECDEC__DEEPSEEK_CALLS_END)
+     SPECDEC__CALL_BEGIN(SPECDEC__DEEPSEEK_CALLS_BEGIN SPECDEC__DEEPSEEK_CALL_BEGIN)
+     SPECDEC__CALL_BEHIND(SPECDEC__DEEPSEEK_CALL_SEP)
+     SPECDEC__CALL_FINISH(SPECDEC__DEEPSEEK_CALL_END SPECDEC__DEEPSEEK_CALLS_END)},
+    {"deepseek-v4", SPECDEC__CALLS_PAIRS, 0,
+     SPECDEC__CALL_SECTION(SPECDEC__DSML "tool_calls>") SPECDEC__CALL_MARK(SPECDEC__DSML "invoke name=\"")
+     SPECDEC__CALL_MIDDLE("\">") SPECDEC__CALL_CLOSE(SPECDEC__DSML_END "invoke>")
+     SPECDEC__CALL_END(SPECDEC__DSML_END "tool_calls>") SPECDEC__CALL_KEY_BEGIN(SPECDEC__DSML "parameter name=\"")
+     SPECDEC__CALL_KEY_END(">") SPECDEC__CALL_VALUE_END(SPECDEC__DSML_END "parameter>")
+     SPECDEC__CALL_BEGIN(SPECDEC__DSML "tool_calls>\n" SPECDEC__DSML "invoke name=\"") SPECDEC__CALL_BEHIND("\">\n")},
+    {"kimi", SPECDEC__CALLS_NAMED, SPECDEC__CALLS_PATH,
+     SPECDEC__CALL_SECTION("<|tool_calls_section_begin|>") SPECDEC__CALL_MARK("<|tool_call_begin|>")
+     SPECDEC__CALL_MIDDLE("<|tool_call_argument_begin|>") SPECDEC__CALL_CLOSE("<|tool_call_end|>")
+     SPECDEC__CALL_END("<|tool_calls_section_end|>")
+     SPECDEC__CALL_BEGIN("<|tool_calls_section_begin|><|tool_call_begin|>functions.")
+     SPECDEC__CALL_BEHIND(":0<|tool_call_argument_begin|>")
+     SPECDEC__CALL_FINISH("<|tool_call_end|><|tool_calls_section_end|>")},
+    {"solar", SPECDEC__CALLS_NAMED, 0,
+     SPECDEC__CALL_SECTION("<|tool_calls|>") SPECDEC__CALL_MARK("<|tool_call:begin|>")
+     SPECDEC__CALL_ID("<|tool_call:name|>") SPECDEC__CALL_MIDDLE("<|tool_call:args|>")
+     SPECDEC__CALL_CLOSE("<|tool_call:end|>") SPECDEC__CALL_END("<|calls|>")
+     SPECDEC__CALL_BEGIN("<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>")
+     SPECDEC__CALL_BEHIND("<|tool_call:args|>") SPECDEC__CALL_FINISH("<|tool_call:end|><|calls|>")},
+    {"gpt-oss", SPECDEC__CALLS_CHANNEL, 0,
+     SPECDEC__CALL_MARK("<|start|>") SPECDEC__CALL_MIDDLE("<|message|>") SPECDEC__CALL_CLOSE("<|call|>")
+     SPECDEC__CALL_END("<|end|>") SPECDEC__CALL_BEGIN("<|channel|>commentary to=functions.")
+     SPECDEC__CALL_BEHIND(" <|constrain|>json<|message|>") SPECDEC__CALL_FINISH("<|call|>")},
+    {"gemma4", SPECDEC__CALLS_BRACES, 0,
+     SPECDEC__CALL_MARK("<|tool_call>call:") SPECDEC__CALL_MIDDLE("{") SPECDEC__CALL_CLOSE("<tool_call|>")
+     SPECDEC__CALL_VALUE_BEGIN("<|\"|>") SPECDEC__CALL_VALUE_END("<|\"|>") SPECDEC__CALL_BEGIN("<|tool_call>call:")
+     SPECDEC__CALL_BEHIND("{") SPECDEC__CALL_FINISH("}<tool_call|>")},
+    {"lfm2", SPECDEC__CALLS_PYTHON, 0,
+     SPECDEC__CALL_MARK("<|tool_call_start|>") SPECDEC__CALL_MIDDLE("(") SPECDEC__CALL_CLOSE("<|tool_call_end|>")
+     SPECDEC__CALL_BEGIN("<|tool_call_start|>[") SPECDEC__CALL_BEHIND("(") SPECDEC__CALL_FINISH(")]<|tool_call_end|>")},
+    {"granite", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_MARK("<|tool_call|>") SPECDEC__CALL_CLOSE("<|/tool_call|>")
+     SPECDEC__CALL_BEGIN("<|tool_call|>[{\"name\": \"") SPECDEC__CALL_BEHIND("\", \"arguments\": ")
+     SPECDEC__CALL_FINISH("}]")},
+    {"nemotron", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_MARK("<TOOLCALL>") SPECDEC__CALL_CLOSE("</TOOLCALL>") SPECDEC__CALL_BEGIN("<TOOLCALL>[{\"name\": \"")
+     SPECDEC__CALL_BEHIND("\", \"arguments\": ") SPECDEC__CALL_FINISH("}]</TOOLCALL>")},
+    {"tool-calls", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_MARK("<tool_calls>") SPECDEC__CALL_CLOSE("</tool_calls>")
+     SPECDEC__CALL_BEGIN("<tool_calls>[{\"name\": \"") SPECDEC__CALL_BEHIND("\", \"arguments\": ")
+     SPECDEC__CALL_FINISH("}]</tool_calls>")},
+    {"command-r", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_MARK("<|START_ACTION|>") SPECDEC__CALL_CLOSE("<|END_ACTION|>")
+     SPECDEC__CALL_BEGIN("<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"")
+     SPECDEC__CALL_BEHIND("\", \"parameters\": ") SPECDEC__CALL_FINISH("}\n]<|END_ACTION|>")},
+    {"apertus", SPECDEC__CALLS_JSON, SPECDEC__CALLS_KEYED,
+     SPECDEC__CALL_MARK("<|tools_prefix|>") SPECDEC__CALL_CLOSE("<|tools_suffix|>")
+     SPECDEC__CALL_BEGIN("<|tools_prefix|>[{\"") SPECDEC__CALL_BEHIND("\": ")
+     SPECDEC__CALL_FINISH("}]<|tools_suffix|>")},
+    {"gigachat", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_MARK("function call<|role_sep|>")
+     SPECDEC__CALL_BEGIN("<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"")
+     SPECDEC__CALL_BEHIND("\", \"arguments\": ") SPECDEC__CALL_FINISH("}")},
+    {"glm", SPECDEC__CALLS_PAIRS, 0,
+     SPECDEC__CALL_MARK("<tool_call>") SPECDEC__CALL_MIDDLE("") SPECDEC__CALL_CLOSE("</tool_call>")
+     SPECDEC__CALL_KEY_BEGIN("<arg_key>") SPECDEC__CALL_KEY_END("</arg_key>") SPECDEC__CALL_VALUE_BEGIN("<arg_value>")
+     SPECDEC__CALL_VALUE_END("</arg_value>") SPECDEC__CALL_BEGIN("<tool_call>") SPECDEC__CALL_BEHIND("\n")},
+    {"seed", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES,
+     SPECDEC__CALL_SECTION("<seed:tool_call>") SPECDEC__CALL_MARK("<function=") SPECDEC__CALL_MIDDLE(">")
+     SPECDEC__CALL_CLOSE("</function>") SPECDEC__CALL_END("</seed:tool_call>") SPECDEC__CALL_KEY_BEGIN("<parameter=")
+     SPECDEC__CALL_KEY_END(">") SPECDEC__CALL_VALUE_END("</parameter>")
+     SPECDEC__CALL_BEGIN("<seed:tool_call>\n<function=") SPECDEC__CALL_BEHIND(">\n")},
+    {"qwen-coder", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES,
+     SPECDEC__CALL_SECTION("<tool_call>") SPECDEC__CALL_MARK("<function=") SPECDEC__CALL_MIDDLE(">")
+     SPECDEC__CALL_CLOSE("</function>") SPECDEC__CALL_END("</tool_call>") SPECDEC__CALL_KEY_BEGIN("<parameter=")
+     SPECDEC__CALL_KEY_END(">") SPECDEC__CALL_VALUE_END("</parameter>") SPECDEC__CALL_BEGIN("<tool_call>\n<function=")
+     SPECDEC__CALL_BEHIND(">\n")},
+    {"minimax", SPECDEC__CALLS_PAIRS, 0,
+     SPECDEC__CALL_SECTION("<minimax:tool_call>") SPECDEC__CALL_MARK("<invoke name=\"") SPECDEC__CALL_MIDDLE("\">")
+     SPECDEC__CALL_CLOSE("</invoke>") SPECDEC__CALL_END("</minimax:tool_call>")
+     SPECDEC__CALL_KEY_BEGIN("<parameter name=\"") SPECDEC__CALL_KEY_END("\">") SPECDEC__CALL_VALUE_END("</parameter>")
+     SPECDEC__CALL_BEGIN("<minimax:tool_call>\n<invoke name=\"") SPECDEC__CALL_BEHIND("\">\n")},
+    {"functionary", SPECDEC__CALLS_NAMED, 0,
+     SPECDEC__CALL_MARK("<function=") SPECDEC__CALL_MIDDLE(">") SPECDEC__CALL_CLOSE("</function>")
+     SPECDEC__CALL_BEGIN("<function=") SPECDEC__CALL_BEHIND(">") SPECDEC__CALL_FINISH("</function>")},
+    {"llama3", SPECDEC__CALLS_JSON, SPECDEC__CALLS_BARE,
+     SPECDEC__CALL_MARK("<|python_tag|>") SPECDEC__CALL_BEGIN("{\"name\": \"")
+     SPECDEC__CALL_BEHIND("\", \"parameters\": ") SPECDEC__CALL_FINISH("}")}};
 
 /* Thoughts of all families. */
 static const specdec__thoughts specdec__thought_table[] = {
@@ -19351,6 +19432,9 @@ static const specdec__thoughts specdec__thought_table[] = {
     {"solar", "<|think|>", "<|end|>", {"<|begin|>assistant", "<|content|>"}},
     {"apriel", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", {"[END FINAL RESPONSE]"}},
     {"gpt-oss", "<|channel|>analysis<|message|>", "<|end|>", {NULL}}};
+
+/* A text of a row: SPECDEC__CALL_TEXT(row, MARK). NULL: the mark is not written. */
+#define SPECDEC__CALL_TEXT(row, NAME) specdec__row_text((row)->texts, SPECDEC__ROW_COLUMN(SPECDEC__CALL_##NAME), 0)
 
 /* The row of tool calls with a name; NULL: there is none. */
 static const specdec__calls *specdec__answer_find_calls(const char *name)
@@ -19423,9 +19507,10 @@ enum {
 /* Does the mark around an argument's name tell whether its value is a string, as DeepSeek's does? */
 static int specdec__answer_mark_tells_kind(const specdec__calls *row)
 {
-    const size_t size = row->key_begin ? strlen(row->key_begin) : 0;
+    const char *begin = SPECDEC__CALL_TEXT(row, KEY_BEGIN);
+    const size_t size = begin ? strlen(begin) : 0;
 
-    return size && row->key_begin[size - 1] == '"' && row->key_end[0] != '"';
+    return size && begin[size - 1] == '"' && SPECDEC__CALL_TEXT(row, KEY_END)[0] != '"';
 }
 
 /* The hash of an argument, from the hash of its tool's name and the argument's name. */
@@ -19816,7 +19901,8 @@ static void specdec__answer_emit_argument_name(specdec_splitter *s)
     for (i = 0; i < size; i++)
         specdec__answer_emit_escaped(s, (unsigned char)s->note[i]);
     specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\": ");
-    specdec__answer_enter_state(s, specdec__answer_calls_row(s)->value_begin ? SPECDEC__ANSWER_VALUE_BEGIN
+    specdec__answer_enter_state(s, SPECDEC__CALL_TEXT(specdec__answer_calls_row(s), VALUE_BEGIN)
+                                       ? SPECDEC__ANSWER_VALUE_BEGIN
                                                                              : SPECDEC__ANSWER_VALUE);
     s->flags = SPECDEC__ANSWER_COMMA;
     s->phase = !quote ? kind : json ? 2 : 1;
@@ -20111,8 +20197,8 @@ static void specdec__answer_read_text(specdec_splitter *s)
             marks[4 + i] = thoughts->content_marks[i];
     }
     if (row && !inside) {
-        marks[2] = row->section;
-        marks[3] = row->mark;
+        marks[2] = SPECDEC__CALL_TEXT(row, SECTION);
+        marks[3] = SPECDEC__CALL_TEXT(row, MARK);
     }
     for (i = 0; bare && i < 3; i++)
         marks[8 + i] = specdec__answer_bare_beginnings[i];
@@ -20148,10 +20234,10 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
     const char *marks[4];
     int found, c;
 
-    marks[0] = row->close;
-    marks[1] = row->end;
-    marks[2] = row->mark;
-    marks[3] = row->section;
+    marks[0] = SPECDEC__CALL_TEXT(row, CLOSE);
+    marks[1] = SPECDEC__CALL_TEXT(row, END);
+    marks[2] = SPECDEC__CALL_TEXT(row, MARK);
+    marks[3] = SPECDEC__CALL_TEXT(row, SECTION);
     while (s->held && s->state == SPECDEC__ANSWER_BETWEEN) {
         c = (unsigned char)s->hold[0];
         found = specdec__answer_match_marks(s, marks, 4, 0);
@@ -20161,7 +20247,7 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
             s->held = 0;
             if (found >= 2) {
                 specdec__answer_handle_mark(s, found == 3);
-            } else if (found == 1 || !row->end) {
+            } else if (found == 1 || !marks[1]) {
                 s->state = SPECDEC__ANSWER_TEXT;
                 s->flags = SPECDEC__ANSWER_SKIP;
             }
@@ -20216,15 +20302,15 @@ static void specdec__answer_read_name(specdec_splitter *s)
     const char *marks[2];
     int found, c;
 
-    marks[0] = row->middle;
-    marks[1] = row->id;
+    marks[0] = SPECDEC__CALL_TEXT(row, MIDDLE);
+    marks[1] = SPECDEC__CALL_TEXT(row, ID);
     while (s->held && s->state == SPECDEC__ANSWER_NAME) {
         c = (unsigned char)s->hold[0];
         if (!s->noted && specdec__answer_is_space(c)) { /* white space in front of a name is dropped */
             specdec__answer_shift_byte(s);
             continue;
         }
-        if (!*row->middle && s->noted && (specdec__answer_is_space(c) || c == '<')) {
+        if (!*marks[0] && s->noted && (specdec__answer_is_space(c) || c == '<')) {
             char next = (char)c;
 
             specdec__answer_emit_name(s);
@@ -20259,14 +20345,14 @@ static void specdec__answer_read_pairs(specdec_splitter *s)
     char line[48];
     int found, space = s->state == SPECDEC__ANSWER_PAIRS || s->state == SPECDEC__ANSWER_VALUE_BEGIN;
 
-    marks[0] = s->state == SPECDEC__ANSWER_PAIRS         ? row->key_begin
-               : s->state == SPECDEC__ANSWER_KEY         ? row->key_end
-               : s->state == SPECDEC__ANSWER_VALUE_BEGIN ? row->value_begin
-                                                         : row->value_end;
-    marks[1] = s->state == SPECDEC__ANSWER_PAIRS ? row->close : NULL;
+    marks[0] = s->state == SPECDEC__ANSWER_PAIRS         ? SPECDEC__CALL_TEXT(row, KEY_BEGIN)
+               : s->state == SPECDEC__ANSWER_KEY         ? SPECDEC__CALL_TEXT(row, KEY_END)
+               : s->state == SPECDEC__ANSWER_VALUE_BEGIN ? SPECDEC__CALL_TEXT(row, VALUE_BEGIN)
+                                                         : SPECDEC__CALL_TEXT(row, VALUE_END);
+    marks[1] = s->state == SPECDEC__ANSWER_PAIRS ? SPECDEC__CALL_TEXT(row, CLOSE) : NULL;
     if (s->state == SPECDEC__ANSWER_VALUE && row->flags & SPECDEC__CALLS_LINES) {
         line[0] = '\n';
-        memcpy(line + 1, row->value_end, strlen(row->value_end) + 1);
+        memcpy(line + 1, marks[0], strlen(marks[0]) + 1);
         marks[1] = line;
     }
     while (s->held) {
@@ -20303,11 +20389,11 @@ static void specdec__answer_read_pairs(specdec_splitter *s)
 /* Reads arguments in Python's or Gemma's syntax; Gemma's strings stand between marks. */
 static void specdec__answer_read_literals(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const char *quote = SPECDEC__CALL_TEXT(specdec__answer_calls_row(s), VALUE_BEGIN);
     int fits;
 
     while (s->held && s->state == SPECDEC__ANSWER_LITERAL) {
-        fits = specdec__answer_match_mark(s, row->value_begin, 0);
+        fits = specdec__answer_match_mark(s, quote, 0);
         if (fits == 1)
             return;
         if (fits == 2) {
@@ -20318,7 +20404,7 @@ static void specdec__answer_read_literals(specdec_splitter *s)
             s->flags ^= SPECDEC__ANSWER_STRING;
             continue;
         }
-        if (s->flags & SPECDEC__ANSWER_STRING && row->value_begin)
+        if (s->flags & SPECDEC__ANSWER_STRING && quote)
             specdec__answer_emit_escaped(s, specdec__answer_shift_byte(s));
         else if (s->flags & SPECDEC__ANSWER_STRING)
             specdec__answer_read_string_byte(s, specdec__answer_shift_byte(s));
@@ -20470,35 +20556,38 @@ static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specde
     return 1;
 }
 
+/* Does the text of a control token occur in a mark? NULL: no. */
+static int specdec__answer_mark_shows_token(const char *mark, specdec__bytes token)
+{
+    const size_t length = mark ? strlen(mark) : 0;
+    size_t at;
+
+    for (at = 0; length && at + token.size <= length; at++)
+        if (memcmp(mark + at, token.data, token.size) == 0)
+            return 1;
+    return 0;
+}
+
 /* Does a control token occur in the marks that a splitter looks for, so that it must be shown? */
 static SPECDEC__UNUSED int specdec__answer_shows_token(const specdec_splitter *s, specdec__bytes token)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
-    const char *marks[22];
-    size_t at, length;
-    int i;
+    const char *text;
+    int shows = 0, i;
 
-    memset(marks, 0, sizeof marks);
-    if (row) {
-        const char *const own[] = {row->section, row->mark, row->id, row->middle, row->close, row->end, row->key_begin,
-                                   row->key_end, row->value_begin, row->value_end, row->begin, row->behind,
-                                   row->finish};
-
-        memcpy(marks, own, sizeof own);
-    }
-    if (thoughts) {
-        marks[13] = thoughts->open;
-        marks[14] = thoughts->close;
-        memcpy(marks + 15, thoughts->content_marks, sizeof thoughts->content_marks);
-    }
+    if (!token.size)
+        return 0;
+    for (text = row ? row->texts : ""; *text && !shows; text += strlen(text) + 1)
+        shows = specdec__answer_mark_shows_token(text + 1, token);
     if (row && row->form == SPECDEC__CALLS_CHANNEL)
-        marks[19] = "<|start|><|channel|><|return|>";
-    for (i = 0; i < 22 && token.size; i++)
-        for (at = 0, length = marks[i] ? strlen(marks[i]) : 0; length && at + token.size <= length; at++)
-            if (memcmp(marks[i] + at, token.data, token.size) == 0)
-                return 1;
-    return 0;
+        shows |= specdec__answer_mark_shows_token("<|start|><|channel|><|return|>", token);
+    if (thoughts)
+        shows |= specdec__answer_mark_shows_token(thoughts->open, token) |
+                 specdec__answer_mark_shows_token(thoughts->close, token);
+    for (i = 0; thoughts && i < (int)SPECDEC__COUNT(thoughts->content_marks); i++)
+        shows |= specdec__answer_mark_shows_token(thoughts->content_marks[i], token);
+    return shows;
 }
 
 /* Does a prompt end inside a thought? */
@@ -26356,19 +26445,31 @@ SPECDEC__FOR_SIZE
 /* Number of roles; most tokens that a format requires. */
 enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_TOKENS = 5 };
 
+/* Texts of a row of specdec__chat_formats; without one of them, it is "" unless another text takes its place. */
+#define SPECDEC__CHAT_TOKEN(text) SPECDEC__ROW_TEXT("t", text)   /* must be one token of the vocabulary; several */
+#define SPECDEC__CHAT_OPENING(text) SPECDEC__ROW_TEXT("o", text) /* in front of a system message, or of a user message
+                                                                    without one */
+#define SPECDEC__CHAT_LATER_OPENING(text) SPECDEC__ROW_TEXT("l", text) /* in front of all but the first of these, in the
+                                                                          place of OPENING */
+#define SPECDEC__CHAT_BEFORE_SYSTEM(text) SPECDEC__ROW_TEXT("a", text) /* in front of a message of a role; letters by
+                                                                          specdec_role */
+#define SPECDEC__CHAT_BEFORE_USER(text) SPECDEC__ROW_TEXT("b", text)
+#define SPECDEC__CHAT_BEFORE_ASSISTANT(text) SPECDEC__ROW_TEXT("c", text)
+#define SPECDEC__CHAT_AFTER(text) SPECDEC__ROW_TEXT("m", text)         /* behind a message of any role */
+#define SPECDEC__CHAT_AFTER_SYSTEM(text) SPECDEC__ROW_TEXT("x", text)  /* behind a message of a role, in the place of
+                                                                          AFTER; letters by specdec_role */
+#define SPECDEC__CHAT_AFTER_USER(text) SPECDEC__ROW_TEXT("y", text)
+#define SPECDEC__CHAT_AFTER_ASSISTANT(text) SPECDEC__ROW_TEXT("z", text)
+#define SPECDEC__CHAT_TURN(text) SPECDEC__ROW_TEXT("g", text) /* begins the model's turn, in the place of
+                                                                 BEFORE_ASSISTANT */
+
 /* A chat format: how the messages of a conversation are written as text. Special tokens are spelled out, so the text is
    tokenized with PARSE_SPECIAL. The beginning-of-text token is not a part of it. */
 typedef struct specdec__chat_format {
     const char *name;
-    const char *tokens[SPECDEC__CHAT_TOKENS]; /* texts that must each be one token of the vocabulary */
-    int trim_roles;                           /* bit 1 << role: white space around messages of the role is dropped */
-    int end_token_roles;                      /* bit 1 << role: the end-of-text token stands in front of `after` */
-    const char *first_opening;                /* in front of a system message, or of a user message without one: the
-                                                 first */
-    const char *later_opening;                /* in front of each later system message, or user message without one */
-    const char *before[SPECDEC__CHAT_ROLES];  /* in front of a message of a role */
-    const char *after[SPECDEC__CHAT_ROLES];   /* behind a message of a role */
-    const char *model_turn;                   /* begins the model's turn */
+    int trim_roles;      /* bit 1 << role: white space around messages of the role is dropped */
+    int end_token_roles; /* bit 1 << role: the end-of-text token stands between a message and the text behind it */
+    const char *texts;   /* SPECDEC__CHAT_... */
 } specdec__chat_format;
 
 /* Values of trim_roles and end_token_roles. TRIM_END_ONLY: of user messages behind system messages, only the white
@@ -26389,54 +26490,91 @@ enum {
    front of "[INST]". "deepseek-r1": with "<think>" in the prompt, or written by the model. Marks that are no tokens (of
    zephyr, tulu, llama2) are tokenized like any text. */
 static const specdec__chat_format specdec__chat_formats[] = {
-    {"phi4-mini", {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}, 0, 0, "", "",
-     {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
-    {"phi3", {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}, 0, 0, "", "",
-     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"<|end|>\n", "<|end|>\n", "<|end|>\n"}, "<|assistant|>\n"},
-    {"tulu", {NULL}, 0, SPECDEC__CHAT_ANSWERS, "", "",
-     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
-    {"zephyr", {NULL}, 0, SPECDEC__CHAT_ALL, "", "",
-     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
-    {"phi4", {"<|im_start|>", "<|im_sep|>", "<|im_end|>"}, 0, 0, "", "",
-     {"<|im_start|>system<|im_sep|>", "<|im_start|>user<|im_sep|>", "<|im_start|>assistant<|im_sep|>"},
-     {"<|im_end|>", "<|im_end|>", "<|im_end|>"}, "<|im_start|>assistant<|im_sep|>"},
-    {"chatml-think", {"<|im_start|>", "<|im_end|>"}, 0, 0, "", "",
-     {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
-     {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n<think>\n"},
-    {"chatml", {"<|im_start|>", "<|im_end|>"}, 0, 0, "", "",
-     {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
-     {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n"},
-    {"llama3", {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}, SPECDEC__CHAT_ALL, 0, "", "",
-     {"<|start_header_id|>system<|end_header_id|>\n\n", "<|start_header_id|>user<|end_header_id|>\n\n",
-      "<|start_header_id|>assistant<|end_header_id|>\n\n"},
-     {"<|eot_id|>", "<|eot_id|>", "<|eot_id|>"}, "<|start_header_id|>assistant<|end_header_id|>\n\n"},
-    {"granite", {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"}, 0, 0, "", "",
-     {"<|start_of_role|>system<|end_of_role|>", "<|start_of_role|>user<|end_of_role|>",
-      "<|start_of_role|>assistant<|end_of_role|>"},
-     {"<|end_of_text|>\n", "<|end_of_text|>\n", "<|end_of_text|>\n"}, "<|start_of_role|>assistant<|end_of_role|>"},
-    {"deepseek-r1", {SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, 0, SPECDEC__CHAT_ANSWERS, "",
-     "", {"", SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, {"", "", ""}, SPECDEC__CHAT_ASSISTANT "<think>\n"},
-    {"deepseek-r1", {SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, 0, SPECDEC__CHAT_ANSWERS, "", "",
-     {"", SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, {"", "", ""}, SPECDEC__CHAT_ASSISTANT},
-    {"mistral-v7", {"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]", "</s>"}, 0, 0, "", "",
-     {"[SYSTEM_PROMPT] ", "[INST] ", " "}, {"[/SYSTEM_PROMPT]", "[/INST]", "</s>"}, ""},
-    {"mistral-v3", {"[INST]", "[/INST]", "</s>"}, SPECDEC__CHAT_ANSWERS, 0, "[INST] ", "[INST] ",
-     {"", "", " "}, {"\n\n", "[/INST]", "</s>"}, ""},
-    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
-     {"", "", ""}, {"\n\n", " [/INST]", "</s>"}, ""},
-    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
-     {"", "", " "}, {"\n\n", " [/INST]", "</s>"}, ""},
-    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
-     {"", "", ""}, {"\n\n", " [/INST]", "</s> "}, ""},
-    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
-     {"", "", " "}, {"\n\n", " [/INST]", " </s>"}, ""},
-    {"llama2", {"<s>", "</s>"}, SPECDEC__CHAT_ALL, 0, "[INST] ", "<s>[INST] ",
-     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
-    {"llama2", {"<s>", "</s>"}, SPECDEC__CHAT_ALL, 0, "[INST] ", "[INST] ",
-     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
-    {"gemma", {"<start_of_turn>", "<end_of_turn>"}, SPECDEC__CHAT_ALL, 0, "<start_of_turn>user\n",
-     "<start_of_turn>user\n",
-     {"", "", "<start_of_turn>model\n"}, {"\n\n", "<end_of_turn>\n", "<end_of_turn>\n"}, "<start_of_turn>model\n"}};
+    {"phi4-mini", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|system|>") SPECDEC__CHAT_TOKEN("<|user|>") SPECDEC__CHAT_TOKEN("<|assistant|>")
+     SPECDEC__CHAT_TOKEN("<|end|>") SPECDEC__CHAT_BEFORE_SYSTEM("<|system|>") SPECDEC__CHAT_BEFORE_USER("<|user|>")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|assistant|>") SPECDEC__CHAT_AFTER("<|end|>")},
+    {"phi3", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|system|>") SPECDEC__CHAT_TOKEN("<|user|>") SPECDEC__CHAT_TOKEN("<|assistant|>")
+     SPECDEC__CHAT_TOKEN("<|end|>") SPECDEC__CHAT_BEFORE_SYSTEM("<|system|>\n") SPECDEC__CHAT_BEFORE_USER("<|user|>\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|assistant|>\n") SPECDEC__CHAT_AFTER("<|end|>\n")},
+    {"tulu", 0, SPECDEC__CHAT_ANSWERS,
+     SPECDEC__CHAT_BEFORE_SYSTEM("<|system|>\n") SPECDEC__CHAT_BEFORE_USER("<|user|>\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|assistant|>\n") SPECDEC__CHAT_AFTER("\n")},
+    {"zephyr", 0, SPECDEC__CHAT_ALL,
+     SPECDEC__CHAT_BEFORE_SYSTEM("<|system|>\n") SPECDEC__CHAT_BEFORE_USER("<|user|>\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|assistant|>\n") SPECDEC__CHAT_AFTER("\n")},
+    {"phi4", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|im_start|>") SPECDEC__CHAT_TOKEN("<|im_sep|>") SPECDEC__CHAT_TOKEN("<|im_end|>")
+     SPECDEC__CHAT_BEFORE_SYSTEM("<|im_start|>system<|im_sep|>") SPECDEC__CHAT_BEFORE_USER("<|im_start|>user<|im_sep|>")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|im_start|>assistant<|im_sep|>") SPECDEC__CHAT_AFTER("<|im_end|>")},
+    {"chatml-think", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|im_start|>") SPECDEC__CHAT_TOKEN("<|im_end|>")
+     SPECDEC__CHAT_BEFORE_SYSTEM("<|im_start|>system\n") SPECDEC__CHAT_BEFORE_USER("<|im_start|>user\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|im_start|>assistant\n") SPECDEC__CHAT_AFTER("<|im_end|>\n")
+     SPECDEC__CHAT_TURN("<|im_start|>assistant\n<think>\n")},
+    {"chatml", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|im_start|>") SPECDEC__CHAT_TOKEN("<|im_end|>")
+     SPECDEC__CHAT_BEFORE_SYSTEM("<|im_start|>system\n") SPECDEC__CHAT_BEFORE_USER("<|im_start|>user\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|im_start|>assistant\n") SPECDEC__CHAT_AFTER("<|im_end|>\n")},
+    {"llama3", SPECDEC__CHAT_ALL, 0,
+     SPECDEC__CHAT_TOKEN("<|start_header_id|>") SPECDEC__CHAT_TOKEN("<|end_header_id|>")
+     SPECDEC__CHAT_TOKEN("<|eot_id|>") SPECDEC__CHAT_BEFORE_SYSTEM("<|start_header_id|>system<|end_header_id|>\n\n")
+     SPECDEC__CHAT_BEFORE_USER("<|start_header_id|>user<|end_header_id|>\n\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|start_header_id|>assistant<|end_header_id|>\n\n")
+     SPECDEC__CHAT_AFTER("<|eot_id|>")},
+    {"granite", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|start_of_role|>") SPECDEC__CHAT_TOKEN("<|end_of_role|>")
+     SPECDEC__CHAT_TOKEN("<|end_of_text|>") SPECDEC__CHAT_BEFORE_SYSTEM("<|start_of_role|>system<|end_of_role|>")
+     SPECDEC__CHAT_BEFORE_USER("<|start_of_role|>user<|end_of_role|>")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|start_of_role|>assistant<|end_of_role|>")
+     SPECDEC__CHAT_AFTER("<|end_of_text|>\n")},
+    {"deepseek-r1", 0, SPECDEC__CHAT_ANSWERS,
+     SPECDEC__CHAT_TOKEN(SPECDEC__CHAT_USER) SPECDEC__CHAT_TOKEN(SPECDEC__CHAT_ASSISTANT)
+     SPECDEC__CHAT_BEFORE_USER(SPECDEC__CHAT_USER) SPECDEC__CHAT_BEFORE_ASSISTANT(SPECDEC__CHAT_ASSISTANT)
+     SPECDEC__CHAT_TURN(SPECDEC__CHAT_ASSISTANT "<think>\n")},
+    {"deepseek-r1", 0, SPECDEC__CHAT_ANSWERS,
+     SPECDEC__CHAT_TOKEN(SPECDEC__CHAT_USER) SPECDEC__CHAT_TOKEN(SPECDEC__CHAT_ASSISTANT)
+     SPECDEC__CHAT_BEFORE_USER(SPECDEC__CHAT_USER) SPECDEC__CHAT_BEFORE_ASSISTANT(SPECDEC__CHAT_ASSISTANT)},
+    {"mistral-v7", 0, 0,
+     SPECDEC__CHAT_TOKEN("[SYSTEM_PROMPT]") SPECDEC__CHAT_TOKEN("[/SYSTEM_PROMPT]") SPECDEC__CHAT_TOKEN("[INST]")
+     SPECDEC__CHAT_TOKEN("[/INST]") SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_BEFORE_SYSTEM("[SYSTEM_PROMPT] ")
+     SPECDEC__CHAT_BEFORE_USER("[INST] ") SPECDEC__CHAT_BEFORE_ASSISTANT(" ")
+     SPECDEC__CHAT_AFTER_SYSTEM("[/SYSTEM_PROMPT]") SPECDEC__CHAT_AFTER_USER("[/INST]")
+     SPECDEC__CHAT_AFTER_ASSISTANT("</s>") SPECDEC__CHAT_TURN("")},
+    {"mistral-v3", SPECDEC__CHAT_ANSWERS, 0,
+     SPECDEC__CHAT_TOKEN("[INST]") SPECDEC__CHAT_TOKEN("[/INST]") SPECDEC__CHAT_TOKEN("</s>")
+     SPECDEC__CHAT_OPENING("[INST] ") SPECDEC__CHAT_BEFORE_ASSISTANT(" ") SPECDEC__CHAT_AFTER_SYSTEM("\n\n")
+     SPECDEC__CHAT_AFTER_USER("[/INST]") SPECDEC__CHAT_AFTER_ASSISTANT("</s>") SPECDEC__CHAT_TURN("")},
+    {"mistral", 0, 0,
+     SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ") SPECDEC__CHAT_AFTER_SYSTEM("\n\n")
+     SPECDEC__CHAT_AFTER_USER(" [/INST]") SPECDEC__CHAT_AFTER_ASSISTANT("</s>")},
+    {"mistral", 0, 0,
+     SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ") SPECDEC__CHAT_BEFORE_ASSISTANT(" ")
+     SPECDEC__CHAT_AFTER_SYSTEM("\n\n") SPECDEC__CHAT_AFTER_USER(" [/INST]") SPECDEC__CHAT_AFTER_ASSISTANT("</s>")
+     SPECDEC__CHAT_TURN("")},
+    {"mistral", 0, 0,
+     SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ") SPECDEC__CHAT_AFTER_SYSTEM("\n\n")
+     SPECDEC__CHAT_AFTER_USER(" [/INST]") SPECDEC__CHAT_AFTER_ASSISTANT("</s> ")},
+    {"mistral", 0, 0,
+     SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ") SPECDEC__CHAT_BEFORE_ASSISTANT(" ")
+     SPECDEC__CHAT_AFTER_SYSTEM("\n\n") SPECDEC__CHAT_AFTER_USER(" [/INST]") SPECDEC__CHAT_AFTER_ASSISTANT(" </s>")
+     SPECDEC__CHAT_TURN("")},
+    {"llama2", SPECDEC__CHAT_ALL, 0,
+     SPECDEC__CHAT_TOKEN("<s>") SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ")
+     SPECDEC__CHAT_LATER_OPENING("<s>[INST] ") SPECDEC__CHAT_BEFORE_SYSTEM("<<SYS>>\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT(" ") SPECDEC__CHAT_AFTER_SYSTEM("\n<</SYS>>\n\n")
+     SPECDEC__CHAT_AFTER_USER(" [/INST]") SPECDEC__CHAT_AFTER_ASSISTANT(" </s>") SPECDEC__CHAT_TURN("")},
+    {"llama2", SPECDEC__CHAT_ALL, 0,
+     SPECDEC__CHAT_TOKEN("<s>") SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ")
+     SPECDEC__CHAT_BEFORE_SYSTEM("<<SYS>>\n") SPECDEC__CHAT_BEFORE_ASSISTANT(" ")
+     SPECDEC__CHAT_AFTER_SYSTEM("\n<</SYS>>\n\n") SPECDEC__CHAT_AFTER_USER(" [/INST]")
+     SPECDEC__CHAT_AFTER_ASSISTANT(" </s>") SPECDEC__CHAT_TURN("")},
+    {"gemma", SPECDEC__CHAT_ALL, 0,
+     SPECDEC__CHAT_TOKEN("<start_of_turn>") SPECDEC__CHAT_TOKEN("<end_of_turn>")
+     SPECDEC__CHAT_OPENING("<start_of_turn>user\n") SPECDEC__CHAT_BEFORE_ASSISTANT("<start_of_turn>model\n")
+     SPECDEC__CHAT_AFTER_SYSTEM("\n\n") SPECDEC__CHAT_AFTER_USER("<end_of_turn>\n")
+     SPECDEC__CHAT_AFTER_ASSISTANT("<end_of_turn>\n")}};
 
 /* How conversations with a model are written: a format, or the model's template, and what was learned from it. */
 typedef struct specdec__chat {
@@ -26487,6 +26625,51 @@ typedef struct specdec__chat_text {
     size_t size, needed;
 } specdec__chat_text;
 
+/* A text of a format; in its place the text of another column, or "". */
+static const char *specdec__chat_format_text(const specdec__chat_format *format, char column, char otherwise)
+{
+    const char *text = specdec__row_text(format->texts, column, 0);
+
+    text = text ? text : specdec__row_text(format->texts, otherwise, 0);
+    return text ? text : "";
+}
+
+/* The text in front of a system message, or of a user message without one; begun: 1: it is not the first. */
+static const char *specdec__chat_opening(const specdec__chat_format *format, int begun)
+{
+    const char opening = SPECDEC__ROW_COLUMN(SPECDEC__CHAT_OPENING);
+
+    return specdec__chat_format_text(format, begun ? SPECDEC__ROW_COLUMN(SPECDEC__CHAT_LATER_OPENING) : opening,
+                                     opening);
+}
+
+/* The text in front of a message of a role. */
+static const char *specdec__chat_before(const specdec__chat_format *format, int role)
+{
+    const char column = (char)(SPECDEC__ROW_COLUMN(SPECDEC__CHAT_BEFORE_SYSTEM) + role);
+
+    return specdec__chat_format_text(format, column, column);
+}
+
+/* The text behind a message of a role. */
+static const char *specdec__chat_after(const specdec__chat_format *format, int role)
+{
+    return specdec__chat_format_text(format, (char)(SPECDEC__ROW_COLUMN(SPECDEC__CHAT_AFTER_SYSTEM) + role),
+                                     SPECDEC__ROW_COLUMN(SPECDEC__CHAT_AFTER));
+}
+
+/* Bytes in front of the first system message. */
+static size_t specdec__chat_system_offset(const specdec__chat_format *format)
+{
+    return strlen(specdec__chat_opening(format, 0)) + strlen(specdec__chat_before(format, SPECDEC_SYSTEM));
+}
+
+/* Text number i that must be one token of the vocabulary; NULL: there are no more. */
+static const char *specdec__chat_required_token(const specdec__chat_format *format, int i)
+{
+    return specdec__row_text(format->texts, SPECDEC__ROW_COLUMN(SPECDEC__CHAT_TOKEN), i);
+}
+
 /* The first format with a name; NULL: there is none. */
 static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find_by_name(const char *name)
 {
@@ -26503,21 +26686,24 @@ static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__ch
                                                                const specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    const char *tokens[SPECDEC__CHAT_TOKENS];
     int missing = 0, i;
     uint32_t id;
 
-    for (i = 0; i < SPECDEC__CHAT_TOKENS && format->tokens[i]; i++)
-        missing |= 1 << i;
+    for (i = 0; i < SPECDEC__CHAT_TOKENS; i++) {
+        tokens[i] = specdec__chat_required_token(format, i);
+        missing |= tokens[i] ? 1 << i : 0;
+    }
     for (id = 0; id < v->count && missing; id++) {
         const specdec__bytes text = specdec__cursor_string(&c);
 
         for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)
-            if (missing >> i & 1 && specdec__bytes_are(text, format->tokens[i]))
+            if (missing >> i & 1 && specdec__bytes_are(text, tokens[i]))
                 missing &= ~(1 << i);
     }
     for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)
         if (missing >> i & 1)
-            return format->tokens[i];
+            return tokens[i];
     return NULL;
 }
 
@@ -26558,7 +26744,7 @@ static void specdec__chat_append_end(const specdec__chat_format *format, int rol
 {
     if (format->end_token_roles >> role & 1)
         specdec__chat_append(out, (const char *)end.data, end.size, 0);
-    specdec__chat_append(out, format->after[role], SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, specdec__chat_after(format, role), SPECDEC_WHOLE_STRING, 0);
 }
 
 /* Appends a message with a valid role. previous: role of the message before it; begun: text precedes it. */
@@ -26571,8 +26757,8 @@ static void specdec__chat_append_message(const specdec__chat *chat, specdec__byt
     const specdec__bytes text = specdec__chat_trim_message(message, half ? 2 : chat->trim_roles >> role & 1 ? 3 : 0);
 
     if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM)
-        specdec__chat_append(out, begun ? format->later_opening : format->first_opening, SPECDEC_WHOLE_STRING, 0);
-    specdec__chat_append(out, format->before[role], SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append(out, specdec__chat_opening(format, begun), SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, specdec__chat_before(format, role), SPECDEC_WHOLE_STRING, 0);
     if (role == SPECDEC_SYSTEM && !begun)
         specdec__chat_append(out, (const char *)chat->system_prefix.data, chat->system_prefix.size, 0);
     specdec__chat_append(out, (const char *)text.data, text.size, !message->special);
@@ -26610,7 +26796,9 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *
         begun |= messages[i].role != SPECDEC_ASSISTANT;
         previous = (int)messages[i].role;
     }
-    specdec__chat_append(out, chat->format->model_turn, SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, specdec__chat_format_text(chat->format, SPECDEC__ROW_COLUMN(SPECDEC__CHAT_TURN),
+                                                        SPECDEC__ROW_COLUMN(SPECDEC__CHAT_BEFORE_ASSISTANT)),
+                         SPECDEC_WHOLE_STRING, 0);
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
@@ -26762,7 +26950,7 @@ static specdec__bytes specdec__chat_keep_bytes(specdec__chat_work *w, size_t at,
 static void specdec__chat_find_prefix(specdec__chat_work *w, specdec__chat *chat, specdec__bytes written,
                                       const specdec_message *system)
 {
-    const size_t head = strlen(chat->format->first_opening) + strlen(chat->format->before[SPECDEC_SYSTEM]);
+    const size_t head = specdec__chat_system_offset(chat->format);
     specdec__template_value in = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, written.data, written.size),
                             what;
     size_t at;
@@ -26779,7 +26967,7 @@ static void specdec__chat_find_prefix(specdec__chat_work *w, specdec__chat *chat
 static int specdec__chat_find_system(specdec__chat_work *w, specdec__chat *chat, specdec__bytes end,
                                      specdec__bytes written, const specdec_message *messages, int count)
 {
-    const size_t head = strlen(chat->format->first_opening) + strlen(chat->format->before[SPECDEC_SYSTEM]) +
+    const size_t head = specdec__chat_system_offset(chat->format) +
                         chat->system_prefix.size;
     specdec__chat_text out;
 
@@ -27562,7 +27750,7 @@ static size_t specdec__conversation_after_last(specdec__bytes text, const char *
 /* Does a splitter with this row find the known call in a text, exactly once? */
 static int specdec__conversation_row_parses_call(const specdec__calls *row, const char *text, size_t size)
 {
-    const char *want = specdec__conversation_call_arguments;
+    const char *want = specdec__conversation_call_arguments, *section = SPECDEC__CALL_TEXT(row, SECTION);
     size_t named = 0, matched = 0, i;
     int good = 1, whole = 0;
     specdec_splitter s;
@@ -27576,7 +27764,7 @@ static int specdec__conversation_row_parses_call(const specdec__calls *row, cons
         text += at - 8;
         size -= at - 8;
     }
-    if (row->section && !specdec__conversation_after_last(specdec__template_as_bytes(text, size), row->section))
+    if (section && !specdec__conversation_after_last(specdec__template_as_bytes(text, size), section))
         return 0;
     specdec__answer_begin_splitter(&s, row, NULL, 0);
     specdec__answer_push_bytes(&s, text, size);
@@ -27609,7 +27797,7 @@ static const specdec__calls *specdec__conversation_find_row(specdec__bytes text,
 
     for (k = 0; k < SPECDEC__COUNT(specdec__call_table); k++)
         if (specdec__call_table[k].form != SPECDEC__CALLS_CHANNEL &&
-            specdec__conversation_contains_mark(text, specdec__call_table[k].mark))
+            specdec__conversation_contains_mark(text, SPECDEC__CALL_TEXT(&specdec__call_table[k], MARK)))
             return &specdec__call_table[k];
     for (id = 0; id < v->count; id++) {
         const specdec__bytes token = specdec__cursor_string(&c);
@@ -27617,7 +27805,7 @@ static const specdec__calls *specdec__conversation_find_row(specdec__bytes text,
         for (k = 0; k < SPECDEC__COUNT(specdec__call_table) && token.size > 4; k++)
             if ((specdec__call_table[k].form == SPECDEC__CALLS_JSON ||
                  specdec__call_table[k].form == SPECDEC__CALLS_PYTHON) &&
-                specdec__bytes_are(token, specdec__call_table[k].mark))
+                specdec__bytes_are(token, SPECDEC__CALL_TEXT(&specdec__call_table[k], MARK)))
                 return &specdec__call_table[k];
     }
     return NULL;
@@ -32380,7 +32568,7 @@ static void specdec__schema_limit_length(specdec__schema *s, specdec__dfa *d, in
 /* The mark in front of a raw string, in the current style. */
 static const char *specdec__raw_open_mark(const specdec__schema *s)
 {
-    return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
+    return s->style == SPECDEC__STYLE_LITERAL ? SPECDEC__CALL_TEXT(s->calls, VALUE_BEGIN) : "";
 }
 
 /* Adds states to the NFA that accept the texts of a DFA, followed by the state `next`. The DFA has no calls, and an
@@ -32453,7 +32641,7 @@ static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
 {
     specdec__build *b = s->build;
     const uint32_t lines = s->style == SPECDEC__STYLE_TEXT && s->calls->flags & SPECDEC__CALLS_LINES;
-    const char *close = s->calls->value_end;
+    const char *close = SPECDEC__CALL_TEXT(s->calls, VALUE_END);
     const uint32_t any = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
     const uint32_t more = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -33511,6 +33699,7 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
 {
     specdec__build *b = s->build;
     const specdec__calls *row = s->calls;
+    const char *value_begin = SPECDEC__CALL_TEXT(row, VALUE_BEGIN);
     const int says = specdec__answer_mark_tells_kind(row);
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t i;
@@ -33520,10 +33709,10 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
 
         if (says)
             specdec__argument_append_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
-        specdec__argument_append_text(s, one, row->key_end);
-        if (row->value_begin) {
+        specdec__argument_append_text(s, one, SPECDEC__CALL_TEXT(row, KEY_END));
+        if (value_begin) {
             specdec__argument_append_space(s, one);
-            specdec__argument_append_text(s, one, row->value_begin);
+            specdec__argument_append_text(s, one, value_begin);
         }
         if (i && row->flags & SPECDEC__CALLS_LINES)
             specdec__syntax_prepend_child(b, one,
@@ -33535,7 +33724,7 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
                                                                    specdec__syntax_add_character(b, '\n', '\n'), 0, 1));
         if (i)
-            specdec__argument_append_text(s, one, row->value_end);
+            specdec__argument_append_text(s, one, SPECDEC__CALL_TEXT(row, VALUE_END));
         specdec__syntax_prepend_child(b, any, one);
     }
     specdec__syntax_prepend_child(b, all, any);
@@ -33561,7 +33750,7 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
         return 0;
     if (pairs) {
         specdec__argument_append_space(s, all);
-        specdec__argument_append_text(s, all, s->calls->key_begin);
+        specdec__argument_append_text(s, all, SPECDEC__CALL_TEXT(s->calls, KEY_BEGIN));
     }
     if (listed) {
         specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, name, size));
@@ -34202,10 +34391,11 @@ static void specdec__tools_append_space(specdec__schema *s, uint32_t all)
 static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
+    const char *behind_id = SPECDEC__CALL_TEXT(row, ID);
 
-    if (row->id) { /* an identifier of the call */
+    if (behind_id) { /* an identifier of the call */
         specdec__tools_append_regex(s, all, "[^<]{1,40}");
-        specdec__tools_append_text(s, all, row->id);
+        specdec__tools_append_text(s, all, behind_id);
     }
     if (row->flags & SPECDEC__CALLS_PATH)
         specdec__tools_append_text(s, all, "functions.");
@@ -34222,7 +34412,7 @@ static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
         specdec__tools_append_regex(s, all, ":\\d{1,4}");
     if (row->form == SPECDEC__CALLS_CHANNEL) /* the rest of the header */
         specdec__tools_append_regex(s, all, "( ?<\\|channel\\|>commentary)?( ?<\\|constrain\\|>json| json)?");
-    specdec__tools_append_text(s, all, row->middle);
+    specdec__tools_append_text(s, all, SPECDEC__CALL_TEXT(row, MIDDLE));
     if (row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_NAMED)
         specdec__tools_append_space(s, all);
 }
@@ -34234,13 +34424,13 @@ static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
 
     if (row->form == SPECDEC__CALLS_PAIRS) {
         specdec__tools_append_space(s, all);
-        specdec__tools_append_text(s, all, row->close);
+        specdec__tools_append_text(s, all, SPECDEC__CALL_TEXT(row, CLOSE));
     } else if (row->form == SPECDEC__CALLS_PYTHON || row->form == SPECDEC__CALLS_BRACES) {
         specdec__literal_append_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
     } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* the message may end with its mark */
         const uint32_t mark = specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
-        specdec__tools_append_text(s, mark, row->close);
+        specdec__tools_append_text(s, mark, SPECDEC__CALL_TEXT(row, CLOSE));
         specdec__syntax_prepend_child(s->build, all,
                                       specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, mark, 0, 1));
     }
@@ -34257,10 +34447,10 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
     const int json = row->form == SPECDEC__CALLS_JSON;
 
     if (json) {
-        specdec__tools_append_json(s, all, strchr(row->begin, '{'));
+        specdec__tools_append_json(s, all, strchr(SPECDEC__CALL_TEXT(row, BEGIN), '{'));
         specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, raw.data + 1, raw.size - 2));
         specdec__literal_append_byte(s, all, '"');
-        specdec__tools_append_json(s, all, row->behind + 1);
+        specdec__tools_append_json(s, all, SPECDEC__CALL_TEXT(row, BEHIND) + 1);
     } else {
         size_t size;
         const unsigned char *text;
@@ -34287,12 +34477,13 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
 /* Does a form of calls write them as a JSON list, whose bracket is opened before the first object? */
 static int specdec__tools_calls_are_list(const specdec__calls *row)
 {
-    const size_t size = row->form == SPECDEC__CALLS_JSON ? strlen(row->mark) : 0;
-    const char *from = row->begin, *object;
+    const char *mark = SPECDEC__CALL_TEXT(row, MARK), *begin = SPECDEC__CALL_TEXT(row, BEGIN);
+    const size_t size = row->form == SPECDEC__CALLS_JSON ? strlen(mark) : 0;
+    const char *from = begin, *object;
 
-    while (strlen(from) >= size && memcmp(from, row->mark, size) != 0)
+    while (strlen(from) >= size && memcmp(from, mark, size) != 0)
         from++;
-    from = strlen(from) >= size ? from + size : row->begin;
+    from = strlen(from) >= size ? from + size : begin;
     object = strchr(from, '{');
     return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
 }
@@ -35870,25 +36061,38 @@ static int specdec__architecture_trait(const specdec__architecture *a, int trait
     return 0;
 }
 
+/* Names of tensors in a row of specdec__heads_kinds. # stands for "." and the head's number, or for nothing where all
+   heads share the tensor. */
+#define SPECDEC__HEADS_OUTPUT(name) SPECDEC__ROW_TEXT("o", name)
+#define SPECDEC__HEADS_INPUT(name) SPECDEC__ROW_TEXT("i", name)
+#define SPECDEC__HEADS_TABLE(name) SPECDEC__ROW_TEXT("t", name)
+#define SPECDEC__HEADS_NORM(name) SPECDEC__ROW_TEXT("n", name)
+#define SPECDEC__HEADS_BIAS(name) SPECDEC__ROW_TEXT("b", name)
+
+/* Values of `chained` and `residual`, which are else 0. */
+enum { SPECDEC__HEADS_CHAINED = 1, SPECDEC__HEADS_RESIDUAL = 1 };
+
 /* A kind of files of heads, which draft tokens from a hidden state of the target. A head reads the target's state or,
    where heads are chained, the state of the head before it. Its state is activation(norm(input * state read + row of
-   the last token in table) + bias), plus the state read if `residual`; its logits are output * state. In names of
-   tensors # stands for "." and the head's number, or for nothing where all heads share the tensor. */
+   the last token in table) + bias), plus the state read if `residual`; its logits are output * state. */
 typedef struct specdec__heads_kind {
-    const char *name;                                 /* general.architecture in files */
-    int chained, residual, activation;                /* 1: heads are chained; 1: the state read is added; the
-                                                         activation: SPECDEC__SILU, ... */
-    const char *output, *input, *table, *norm, *bias; /* names of tensors; NULL: none */
+    const char *name;      /* general.architecture in files */
+    int chained, residual;
+    int activation;        /* SPECDEC__SILU, ... */
+    const char *tensors;   /* SPECDEC__HEADS_... */
 } specdec__heads_kind;
 
 /* The kinds of files of heads. */
 static const specdec__heads_kind specdec__heads_kinds[] = {
     /* Wertheimer et al. 2024, arXiv 2404.19124 */
-    {"mlp_speculator", 1, 0, SPECDEC__GELU_EXACT, "speculator.head#.weight", "speculator.proj#.weight",
-     "speculator.emb#.weight", "speculator.ln#.weight", "speculator.ln#.bias"},
+    {"mlp_speculator", SPECDEC__HEADS_CHAINED, 0, SPECDEC__GELU_EXACT,
+     SPECDEC__HEADS_OUTPUT("speculator.head#.weight") SPECDEC__HEADS_INPUT("speculator.proj#.weight")
+     SPECDEC__HEADS_TABLE("speculator.emb#.weight") SPECDEC__HEADS_NORM("speculator.ln#.weight")
+     SPECDEC__HEADS_BIAS("speculator.ln#.bias")},
     /* Cai et al. 2024, arXiv 2401.10774 */
-    {"medusa", 0, 1, SPECDEC__SILU, "medusa#.head.weight", "medusa#.block.0.weight", NULL, NULL,
-     "medusa#.block.0.bias"},
+    {"medusa", 0, SPECDEC__HEADS_RESIDUAL, SPECDEC__SILU,
+     SPECDEC__HEADS_OUTPUT("medusa#.head.weight") SPECDEC__HEADS_INPUT("medusa#.block.0.weight")
+     SPECDEC__HEADS_BIAS("medusa#.block.0.bias")},
 };
 
 /* Sizes of layers that a file gives once, or as a list with a number for each layer; keys are in
@@ -38435,14 +38639,18 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Writes the name of a head's tensor: # in the pattern becomes "." and the head's number, or nothing with head < 0,
-   where heads share the tensor. */
-static const char *specdec__heads_tensor_name(const char *pattern, int head, char *name, size_t size)
+enum { SPECDEC__HEADS_NAME_BYTES = 64 }; /* a name of a head's tensor, at most */
+
+/* Writes the name of a head's tensor, of column SPECDEC__HEADS_...: # becomes "." and the head's number, or nothing
+   with head < 0, where heads share the tensor. Returns NULL if the kind has no such tensor. */
+static const char *specdec__heads_tensor_name(const specdec__heads_kind *kind, char column, int head,
+                                              char name[SPECDEC__HEADS_NAME_BYTES])
 {
-    specdec__writer w = specdec__writer_to(name, size);
+    const char *pattern = specdec__row_text(kind->tensors, column, 0);
+    specdec__writer w = specdec__writer_to(name, SPECDEC__HEADS_NAME_BYTES);
     char one[2] = {0, 0};
 
-    for (; *pattern; pattern++)
+    for (; pattern && *pattern; pattern++)
         if (*pattern != '#') {
             one[0] = *pattern;
             specdec__write_string(&w, one);
@@ -38450,8 +38658,10 @@ static const char *specdec__heads_tensor_name(const char *pattern, int head, cha
             specdec__write_string(&w, ".");
             specdec__write_number(&w, (unsigned long long)head, 0);
         }
-    return name;
+    return pattern ? name : NULL;
 }
+#define SPECDEC__HEADS_TENSOR(NAME, head) \
+    specdec__heads_tensor_name(k, SPECDEC__ROW_COLUMN(SPECDEC__HEADS_##NAME), head, name)
 
 /* Binds the tensors that head i does not share with an earlier head; while the arena counts, it only checks them.
    Errors: FORMAT, UNSUPPORTED. */
@@ -38463,32 +38673,31 @@ static specdec_result specdec__heads_bind_head(specdec__model *m, int i, specdec
     specdec__matrix counted, *to;
     const float *none;
     specdec_result r;
-    char name[64];
+    char name[SPECDEC__HEADS_NAME_BYTES];
     int found;
 
     if (layer)
         memset(layer, 0, sizeof *layer);
     to = layer ? &layer->matrix[SPECDEC__HEAD_INPUT] : &counted;
-    r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->input, i, name, sizeof name), inner,
-                                   i && k->chained ? inner : m->embedding, 1, to, &found, error);
+    r = specdec__model_bind_matrix(m, SPECDEC__HEADS_TENSOR(INPUT, i), inner, i && k->chained ? inner : m->embedding, 1,
+                                   to, &found, error);
     if (r)
         return r;
     specdec__model_count_weights(m, to);
     if (m->heads_tied && i)
         return SPECDEC_OK;
     to = layer ? &layer->matrix[SPECDEC__HEAD_OUTPUT] : &counted;
-    r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->output, own, name, sizeof name), rows, inner, 1, to,
-                                   &found, error);
+    r = specdec__model_bind_matrix(m, SPECDEC__HEADS_TENSOR(OUTPUT, own), rows, inner, 1, to, &found, error);
     if (!r)
         specdec__model_count_weights(m, to);
-    if (!r && k->table)
-        r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->table, own, name, sizeof name), m->vocab_size,
-                                       inner, 1, layer ? &layer->token_table : &counted, &found, error);
-    if (!r && k->norm)
-        r = specdec__model_copy_vector(m, specdec__heads_tensor_name(k->norm, own, name, sizeof name), inner, 1, arena,
-                                       layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none, error);
-    return r ? r : specdec__model_copy_vector(m, specdec__heads_tensor_name(k->bias, own, name, sizeof name), inner, 1,
-                                              arena, layer ? &layer->vector[SPECDEC__HEAD_BIAS] : &none, error);
+    if (!r && SPECDEC__HEADS_TENSOR(TABLE, own))
+        r = specdec__model_bind_matrix(m, name, m->vocab_size, inner, 1, layer ? &layer->token_table : &counted, &found,
+                                       error);
+    if (!r && SPECDEC__HEADS_TENSOR(NORM, own))
+        r = specdec__model_copy_vector(m, name, inner, 1, arena, layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none,
+                                       error);
+    return r ? r : specdec__model_copy_vector(m, SPECDEC__HEADS_TENSOR(BIAS, own), inner, 1, arena,
+                                              layer ? &layer->vector[SPECDEC__HEAD_BIAS] : &none, error);
 }
 
 SPECDEC__FOR_SPEED
@@ -44607,12 +44816,12 @@ static void specdec__heads_compute_states(specdec__heads *h, int thread)
     for (i = thread; i < h->n; i += specdec__pool_active(c->pool)) {
         float *z = h->inner + (size_t)i * (size_t)specdec__forward_stride(inner);
 
-        if (m->speculator->table) {
+        if (l->token_table.file) {
             specdec__quant_to_float(l->token_table.type, l->token_table.file +
                                     (size_t)h->tokens[i] * l->token_table.row_bytes, (size_t)inner, row);
             c->kernels->add_scaled(z, h->blend, row, inner);
         }
-        if (m->speculator->norm)
+        if (l->vector[SPECDEC__HEAD_NORM])
             c->kernels->norm(z, l->vector[SPECDEC__HEAD_NORM], m->epsilon, inner, 0, inner, z);
         c->kernels->add_scaled(z, 1, l->vector[SPECDEC__HEAD_BIAS], inner);
         c->kernels->activate[m->speculator->activation](z, h->ones, inner);
@@ -53913,6 +54122,7 @@ typedef struct specdec__engine {
     specdec__ahead *ahead;       /* state of asynchronous drafting; NULL while memory is only counted */
     specdec__pipe *pipe;         /* the lane of pipelined runs; NULL: the target makes one run at a time */
     const specdec__remote *remote; /* functions that reach the other ranks; NULL: the engine is on one machine */
+    specdec__remote cluster_functions; /* of a cluster's rank; `remote` then points to them */
     struct specdec__link *link;  /* connection to the other ranks */
     int never_cancelled;         /* always 0: the cancel flag of runs that no single sequence can cancel */
     specdec__kernels *kernels;   /* of the instruction set in use */
@@ -55112,6 +55322,7 @@ static void specdec__engine_log_chat(const specdec__engine *e)
     const specdec__chat *chat = &e->chat;
     const specdec__vocab *v = &e->target_model->vocab;
     specdec_error words;
+    const char *token;
     int i, type;
     int32_t id;
 
@@ -55131,12 +55342,12 @@ static void specdec__engine_log_chat(const specdec__engine *e)
                   v->bos >= 0 && (chat->writes_bos || v->add_bos) ? "behind the token that begins texts"
                                                                   : "from the start",
                   chat->default_system.size);
-    for (i = 0; i < SPECDEC__CHAT_TOKENS && chat->format->tokens[i]; i++) {
-        id = specdec__vocab_find_token(v, chat->format->tokens[i]);
+    for (i = 0; (token = specdec__chat_required_token(chat->format, i)) != NULL; i++) {
+        id = specdec__vocab_find_token(v, token);
         type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
         if (type != SPECDEC__TOKEN_CONTROL)
             specdec__log_line(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
-                              chat->format->tokens[i], type);
+                              token, type);
     }
 }
 
@@ -60474,25 +60685,31 @@ static specdec_result specdec__cluster_serve(specdec *t)
 /* Ends the cluster. */
 static void specdec__cluster_end(specdec__engine *e) { specdec__link_end(e->link); }
 
-/* The tables of rank 0, of other ranks with layers, and of the draft rank. */
-static const specdec__remote specdec__cluster_remotes[] = {
-    {0, specdec__cluster_choose_layers, specdec__cluster_drafter_kind, specdec__cluster_lay_out,
-     specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel, NULL,
-     specdec__cluster_end},
-    {0, specdec__cluster_choose_layers, specdec__cluster_drafter_kind, specdec__cluster_lay_out,
-     specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel,
-     specdec__cluster_serve, specdec__cluster_end},
-    {1, NULL, specdec__cluster_drafter_kind, specdec__cluster_lay_out, specdec__cluster_report_loading,
-     specdec__cluster_start, specdec__cluster_set_caller_cancel, specdec__cluster_serve, specdec__cluster_end}};
+/* The functions of a rank: `drafts`, 1: it holds the draft model alone; `serves`, 1: it obeys rank 0. */
+static void specdec__cluster_set_remote(specdec__remote *remote, int drafts, int serves)
+{
+    memset(remote, 0, sizeof *remote);
+    remote->drafts = drafts;
+    remote->cut = drafts ? NULL : specdec__cluster_choose_layers;
+    remote->drafter = specdec__cluster_drafter_kind;
+    remote->lay_out = specdec__cluster_lay_out;
+    remote->loads = specdec__cluster_report_loading;
+    remote->start = specdec__cluster_start;
+    remote->wait = specdec__cluster_set_caller_cancel;
+    remote->serve = serves ? specdec__cluster_serve : NULL;
+    remote->end = specdec__cluster_end;
+}
 
-/* Checks config.cluster, adapts the rest of the configuration to this rank, and chooses its table. */
+/* Checks config.cluster, adapts the rest of the configuration to this rank, and sets its functions. */
 static specdec_result specdec__cluster_join(specdec__engine *e, specdec_error *error)
 {
     const specdec_cluster *cluster = e->config.cluster;
     specdec_result result = cluster ? specdec__cluster_check(&e->config, error) : SPECDEC_OK;
 
-    if (!result && e->config.cluster)
-        e->remote = &specdec__cluster_remotes[specdec__cluster_is_draft_rank(cluster) ? 2 : cluster->rank > 0];
+    if (!result && e->config.cluster) {
+        specdec__cluster_set_remote(&e->cluster_functions, specdec__cluster_is_draft_rank(cluster), cluster->rank > 0);
+        e->remote = &e->cluster_functions;
+    }
     return result;
 }
 
@@ -61595,7 +61812,7 @@ static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat
 {
     const specdec__chat_format *format = t->engine->chat.format;
     const specdec__vocab *v = &t->model->vocab;
-    const char *after = format->after[SPECDEC_ASSISTANT];
+    const char *after = specdec__chat_after(format, SPECDEC_ASSISTANT);
     size_t size = strlen(after), from;
     specdec__bytes end;
 
@@ -61788,10 +62005,10 @@ static specdec_result specdec__conversation_begin_call(specdec *t, const specdec
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              calls ? "a tool is required, but there are none"
                                    : "a tool is required, but how this model calls tools is not known");
-    specdec__chat_append(out, calls->begin, SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, SPECDEC__CALL_TEXT(calls, BEGIN), SPECDEC_WHOLE_STRING, 0);
     if (name.size) {
         specdec__chat_append(out, (const char *)name.data, name.size, 1);
-        specdec__chat_append(out, calls->behind, SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append(out, SPECDEC__CALL_TEXT(calls, BEHIND), SPECDEC_WHOLE_STRING, 0);
     }
     *begun = out->needed - before;
     if (*begun >= SPECDEC__STOP_MAX_BYTES)

@@ -525,7 +525,7 @@ static void take_call(subject *s, taken *out)
 static const specdec_constraint *mark_of(const char *form)
 {
     const specdec__calls *row = specdec__answer_find_calls(form);
-    const char *section = row->section ? row->section : "", *mark = row->flags & SPECDEC__CALLS_BARE ? "<|python_tag|>" : row->mark;
+    const char *section = SPECDEC__CALL_TEXT(row, SECTION) ? SPECDEC__CALL_TEXT(row, SECTION) : "", *mark = row->flags & SPECDEC__CALLS_BARE ? "<|python_tag|>" : SPECDEC__CALL_TEXT(row, MARK);
     char text[400];
     size_t at, size;
 

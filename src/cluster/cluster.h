@@ -112,25 +112,31 @@ static specdec_result specdec__cluster_serve(specdec *t)
 /* Ends the cluster. */
 static void specdec__cluster_end(specdec__engine *e) { specdec__link_end(e->link); }
 
-/* The tables of rank 0, of other ranks with layers, and of the draft rank. */
-static const specdec__remote specdec__cluster_remotes[] = {
-    {0, specdec__cluster_choose_layers, specdec__cluster_drafter_kind, specdec__cluster_lay_out,
-     specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel, NULL,
-     specdec__cluster_end},
-    {0, specdec__cluster_choose_layers, specdec__cluster_drafter_kind, specdec__cluster_lay_out,
-     specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel,
-     specdec__cluster_serve, specdec__cluster_end},
-    {1, NULL, specdec__cluster_drafter_kind, specdec__cluster_lay_out, specdec__cluster_report_loading,
-     specdec__cluster_start, specdec__cluster_set_caller_cancel, specdec__cluster_serve, specdec__cluster_end}};
+/* The functions of a rank: `drafts`, 1: it holds the draft model alone; `serves`, 1: it obeys rank 0. */
+static void specdec__cluster_set_remote(specdec__remote *remote, int drafts, int serves)
+{
+    memset(remote, 0, sizeof *remote);
+    remote->drafts = drafts;
+    remote->cut = drafts ? NULL : specdec__cluster_choose_layers;
+    remote->drafter = specdec__cluster_drafter_kind;
+    remote->lay_out = specdec__cluster_lay_out;
+    remote->loads = specdec__cluster_report_loading;
+    remote->start = specdec__cluster_start;
+    remote->wait = specdec__cluster_set_caller_cancel;
+    remote->serve = serves ? specdec__cluster_serve : NULL;
+    remote->end = specdec__cluster_end;
+}
 
-/* Checks config.cluster, adapts the rest of the configuration to this rank, and chooses its table. */
+/* Checks config.cluster, adapts the rest of the configuration to this rank, and sets its functions. */
 static specdec_result specdec__cluster_join(specdec__engine *e, specdec_error *error)
 {
     const specdec_cluster *cluster = e->config.cluster;
     specdec_result result = cluster ? specdec__cluster_check(&e->config, error) : SPECDEC_OK;
 
-    if (!result && e->config.cluster)
-        e->remote = &specdec__cluster_remotes[specdec__cluster_is_draft_rank(cluster) ? 2 : cluster->rank > 0];
+    if (!result && e->config.cluster) {
+        specdec__cluster_set_remote(&e->cluster_functions, specdec__cluster_is_draft_rank(cluster), cluster->rank > 0);
+        e->remote = &e->cluster_functions;
+    }
     return result;
 }
 

@@ -573,6 +573,7 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
 {
     specdec__build *b = s->build;
     const specdec__calls *row = s->calls;
+    const char *value_begin = SPECDEC__CALL_TEXT(row, VALUE_BEGIN);
     const int says = specdec__answer_mark_tells_kind(row);
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t i;
@@ -582,10 +583,10 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
 
         if (says)
             specdec__argument_append_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
-        specdec__argument_append_text(s, one, row->key_end);
-        if (row->value_begin) {
+        specdec__argument_append_text(s, one, SPECDEC__CALL_TEXT(row, KEY_END));
+        if (value_begin) {
             specdec__argument_append_space(s, one);
-            specdec__argument_append_text(s, one, row->value_begin);
+            specdec__argument_append_text(s, one, value_begin);
         }
         if (i && row->flags & SPECDEC__CALLS_LINES)
             specdec__syntax_prepend_child(b, one,
@@ -597,7 +598,7 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
                                                                    specdec__syntax_add_character(b, '\n', '\n'), 0, 1));
         if (i)
-            specdec__argument_append_text(s, one, row->value_end);
+            specdec__argument_append_text(s, one, SPECDEC__CALL_TEXT(row, VALUE_END));
         specdec__syntax_prepend_child(b, any, one);
     }
     specdec__syntax_prepend_child(b, all, any);
@@ -623,7 +624,7 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
         return 0;
     if (pairs) {
         specdec__argument_append_space(s, all);
-        specdec__argument_append_text(s, all, s->calls->key_begin);
+        specdec__argument_append_text(s, all, SPECDEC__CALL_TEXT(s->calls, KEY_BEGIN));
     }
     if (listed) {
         specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, name, size));

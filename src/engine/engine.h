@@ -41,6 +41,7 @@ typedef struct specdec__engine {
     specdec__ahead *ahead;       /* state of asynchronous drafting; NULL while memory is only counted */
     specdec__pipe *pipe;         /* the lane of pipelined runs; NULL: the target makes one run at a time */
     const specdec__remote *remote; /* functions that reach the other ranks; NULL: the engine is on one machine */
+    specdec__remote cluster_functions; /* of a cluster's rank; `remote` then points to them */
     struct specdec__link *link;  /* connection to the other ranks */
     int never_cancelled;         /* always 0: the cancel flag of runs that no single sequence can cancel */
     specdec__kernels *kernels;   /* of the instruction set in use */

@@ -50,9 +50,10 @@ enum {
 /* Does the mark around an argument's name tell whether its value is a string, as DeepSeek's does? */
 static int specdec__answer_mark_tells_kind(const specdec__calls *row)
 {
-    const size_t size = row->key_begin ? strlen(row->key_begin) : 0;
+    const char *begin = SPECDEC__CALL_TEXT(row, KEY_BEGIN);
+    const size_t size = begin ? strlen(begin) : 0;
 
-    return size && row->key_begin[size - 1] == '"' && row->key_end[0] != '"';
+    return size && begin[size - 1] == '"' && SPECDEC__CALL_TEXT(row, KEY_END)[0] != '"';
 }
 
 /* The hash of an argument, from the hash of its tool's name and the argument's name. */
@@ -443,7 +444,8 @@ static void specdec__answer_emit_argument_name(specdec_splitter *s)
     for (i = 0; i < size; i++)
         specdec__answer_emit_escaped(s, (unsigned char)s->note[i]);
     specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\": ");
-    specdec__answer_enter_state(s, specdec__answer_calls_row(s)->value_begin ? SPECDEC__ANSWER_VALUE_BEGIN
+    specdec__answer_enter_state(s, SPECDEC__CALL_TEXT(specdec__answer_calls_row(s), VALUE_BEGIN)
+                                       ? SPECDEC__ANSWER_VALUE_BEGIN
                                                                              : SPECDEC__ANSWER_VALUE);
     s->flags = SPECDEC__ANSWER_COMMA;
     s->phase = !quote ? kind : json ? 2 : 1;
@@ -738,8 +740,8 @@ static void specdec__answer_read_text(specdec_splitter *s)
             marks[4 + i] = thoughts->content_marks[i];
     }
     if (row && !inside) {
-        marks[2] = row->section;
-        marks[3] = row->mark;
+        marks[2] = SPECDEC__CALL_TEXT(row, SECTION);
+        marks[3] = SPECDEC__CALL_TEXT(row, MARK);
     }
     for (i = 0; bare && i < 3; i++)
         marks[8 + i] = specdec__answer_bare_beginnings[i];
@@ -775,10 +777,10 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
     const char *marks[4];
     int found, c;
 
-    marks[0] = row->close;
-    marks[1] = row->end;
-    marks[2] = row->mark;
-    marks[3] = row->section;
+    marks[0] = SPECDEC__CALL_TEXT(row, CLOSE);
+    marks[1] = SPECDEC__CALL_TEXT(row, END);
+    marks[2] = SPECDEC__CALL_TEXT(row, MARK);
+    marks[3] = SPECDEC__CALL_TEXT(row, SECTION);
     while (s->held && s->state == SPECDEC__ANSWER_BETWEEN) {
         c = (unsigned char)s->hold[0];
         found = specdec__answer_match_marks(s, marks, 4, 0);
@@ -788,7 +790,7 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
             s->held = 0;
             if (found >= 2) {
                 specdec__answer_handle_mark(s, found == 3);
-            } else if (found == 1 || !row->end) {
+            } else if (found == 1 || !marks[1]) {
                 s->state = SPECDEC__ANSWER_TEXT;
                 s->flags = SPECDEC__ANSWER_SKIP;
             }
@@ -843,15 +845,15 @@ static void specdec__answer_read_name(specdec_splitter *s)
     const char *marks[2];
     int found, c;
 
-    marks[0] = row->middle;
-    marks[1] = row->id;
+    marks[0] = SPECDEC__CALL_TEXT(row, MIDDLE);
+    marks[1] = SPECDEC__CALL_TEXT(row, ID);
     while (s->held && s->state == SPECDEC__ANSWER_NAME) {
         c = (unsigned char)s->hold[0];
         if (!s->noted && specdec__answer_is_space(c)) { /* white space in front of a name is dropped */
             specdec__answer_shift_byte(s);
             continue;
         }
-        if (!*row->middle && s->noted && (specdec__answer_is_space(c) || c == '<')) {
+        if (!*marks[0] && s->noted && (specdec__answer_is_space(c) || c == '<')) {
             char next = (char)c;
 
             specdec__answer_emit_name(s);
@@ -886,14 +888,14 @@ static void specdec__answer_read_pairs(specdec_splitter *s)
     char line[48];
     int found, space = s->state == SPECDEC__ANSWER_PAIRS || s->state == SPECDEC__ANSWER_VALUE_BEGIN;
 
-    marks[0] = s->state == SPECDEC__ANSWER_PAIRS         ? row->key_begin
-               : s->state == SPECDEC__ANSWER_KEY         ? row->key_end
-               : s->state == SPECDEC__ANSWER_VALUE_BEGIN ? row->value_begin
-                                                         : row->value_end;
-    marks[1] = s->state == SPECDEC__ANSWER_PAIRS ? row->close : NULL;
+    marks[0] = s->state == SPECDEC__ANSWER_PAIRS         ? SPECDEC__CALL_TEXT(row, KEY_BEGIN)
+               : s->state == SPECDEC__ANSWER_KEY         ? SPECDEC__CALL_TEXT(row, KEY_END)
+               : s->state == SPECDEC__ANSWER_VALUE_BEGIN ? SPECDEC__CALL_TEXT(row, VALUE_BEGIN)
+                                                         : SPECDEC__CALL_TEXT(row, VALUE_END);
+    marks[1] = s->state == SPECDEC__ANSWER_PAIRS ? SPECDEC__CALL_TEXT(row, CLOSE) : NULL;
     if (s->state == SPECDEC__ANSWER_VALUE && row->flags & SPECDEC__CALLS_LINES) {
         line[0] = '\n';
-        memcpy(line + 1, row->value_end, strlen(row->value_end) + 1);
+        memcpy(line + 1, marks[0], strlen(marks[0]) + 1);
         marks[1] = line;
     }
     while (s->held) {
@@ -930,11 +932,11 @@ static void specdec__answer_read_pairs(specdec_splitter *s)
 /* Reads arguments in Python's or Gemma's syntax; Gemma's strings stand between marks. */
 static void specdec__answer_read_literals(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const char *quote = SPECDEC__CALL_TEXT(specdec__answer_calls_row(s), VALUE_BEGIN);
     int fits;
 
     while (s->held && s->state == SPECDEC__ANSWER_LITERAL) {
-        fits = specdec__answer_match_mark(s, row->value_begin, 0);
+        fits = specdec__answer_match_mark(s, quote, 0);
         if (fits == 1)
             return;
         if (fits == 2) {
@@ -945,7 +947,7 @@ static void specdec__answer_read_literals(specdec_splitter *s)
             s->flags ^= SPECDEC__ANSWER_STRING;
             continue;
         }
-        if (s->flags & SPECDEC__ANSWER_STRING && row->value_begin)
+        if (s->flags & SPECDEC__ANSWER_STRING && quote)
             specdec__answer_emit_escaped(s, specdec__answer_shift_byte(s));
         else if (s->flags & SPECDEC__ANSWER_STRING)
             specdec__answer_read_string_byte(s, specdec__answer_shift_byte(s));
@@ -1097,35 +1099,38 @@ static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specde
     return 1;
 }
 
+/* Does the text of a control token occur in a mark? NULL: no. */
+static int specdec__answer_mark_shows_token(const char *mark, specdec__bytes token)
+{
+    const size_t length = mark ? strlen(mark) : 0;
+    size_t at;
+
+    for (at = 0; length && at + token.size <= length; at++)
+        if (memcmp(mark + at, token.data, token.size) == 0)
+            return 1;
+    return 0;
+}
+
 /* Does a control token occur in the marks that a splitter looks for, so that it must be shown? */
 static SPECDEC__UNUSED int specdec__answer_shows_token(const specdec_splitter *s, specdec__bytes token)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
-    const char *marks[22];
-    size_t at, length;
-    int i;
+    const char *text;
+    int shows = 0, i;
 
-    memset(marks, 0, sizeof marks);
-    if (row) {
-        const char *const own[] = {row->section, row->mark, row->id, row->middle, row->close, row->end, row->key_begin,
-                                   row->key_end, row->value_begin, row->value_end, row->begin, row->behind,
-                                   row->finish};
-
-        memcpy(marks, own, sizeof own);
-    }
-    if (thoughts) {
-        marks[13] = thoughts->open;
-        marks[14] = thoughts->close;
-        memcpy(marks + 15, thoughts->content_marks, sizeof thoughts->content_marks);
-    }
+    if (!token.size)
+        return 0;
+    for (text = row ? row->texts : ""; *text && !shows; text += strlen(text) + 1)
+        shows = specdec__answer_mark_shows_token(text + 1, token);
     if (row && row->form == SPECDEC__CALLS_CHANNEL)
-        marks[19] = "<|start|><|channel|><|return|>";
-    for (i = 0; i < 22 && token.size; i++)
-        for (at = 0, length = marks[i] ? strlen(marks[i]) : 0; length && at + token.size <= length; at++)
-            if (memcmp(marks[i] + at, token.data, token.size) == 0)
-                return 1;
-    return 0;
+        shows |= specdec__answer_mark_shows_token("<|start|><|channel|><|return|>", token);
+    if (thoughts)
+        shows |= specdec__answer_mark_shows_token(thoughts->open, token) |
+                 specdec__answer_mark_shows_token(thoughts->close, token);
+    for (i = 0; thoughts && i < (int)SPECDEC__COUNT(thoughts->content_marks); i++)
+        shows |= specdec__answer_mark_shows_token(thoughts->content_marks[i], token);
+    return shows;
 }
 
 /* Does a prompt end inside a thought? */
