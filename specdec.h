@@ -16637,9 +16637,6 @@ typedef struct specdec__json {
     size_t error_at;           /* byte offset of the error */
 } specdec__json;
 
-/* An upper bound of the nodes of a JSON text of `bytes` bytes. */
-SPECDEC__INLINE size_t specdec__json_nodes_most(size_t bytes) { return bytes / 2 + 2; }
-
 /* Stores an error and its byte offset. Returns 0. */
 static int specdec__json_fail(specdec__json *j, size_t at, const char *why)
 {
@@ -19496,9 +19493,8 @@ enum {
    unknown. Most bytes of an argument's name. */
 enum { SPECDEC__KIND_WORDS = 3, SPECDEC__ANSWER_KEY_MOST = 96 };
 
-/* Most bytes held back; most bytes of a noted name or value; room for bytes and for parts that are handed out. */
+/* Most bytes of a noted name or value; room for bytes and for parts that are handed out. */
 enum {
-    SPECDEC__ANSWER_HELD_MOST = 96,
     SPECDEC__ANSWER_NOTE_MOST = 160,
     SPECDEC__ANSWER_OUT_BYTES = 1200,
     SPECDEC__ANSWER_QUEUED_PARTS = 12
@@ -33154,7 +33150,6 @@ typedef struct specdec__members {
     specdec__vector texts;    /* (2 * names) offset in text, and size, of the spelled names */
     specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
     unsigned char *text; /* the spelled names, one after the other */
-    size_t text_size;
     uint32_t patterns; /* number of patternProperties */
     uint32_t pattern_name[SPECDEC__PATTERNS_MOST];  /* JSON node of each pattern */
     uint32_t pattern_owner[SPECDEC__PATTERNS_MOST]; /* schema that has it */
@@ -58137,7 +58132,7 @@ typedef struct specdec__wire_run {
     int returned;           /* 1: it was answered */
     int abandoned;          /* 1: its rows are not awaited; it is removed when it returns */
     double slowest_seconds; /* seconds of the run on the slowest rank, once it has returned */
-    specdec_result result;  /* of a run that has returned; OK: its rows are the message in link->inbox */
+    specdec_result result;  /* of a run that has returned; OK: its rows are the message in link->messages.in */
 } specdec__wire_run;
 
 /* Progress of another rank, as its last ALIVE says. */
@@ -58148,73 +58143,112 @@ typedef struct specdec__wire_progress {
     int started;    /* 1: the rank has loaded its model */
 } specdec__wire_progress;
 
+/* What a rank knows of another one. Written by >>cluster/link. */
+typedef struct specdec__link_peer {
+    uint32_t sent_count; /* messages sent to it, without urgent ones */
+    double heard_at;     /* clock, seconds: when its last message was received; 0: none was */
+    specdec__wire_progress progress;
+    int ready;           /* 1: it has sent READY */
+    uint32_t done_run;   /* on rank 0: the last run that it has computed its layers of, as its DONE says */
+    double done_seconds; /* and how long that took */
+} specdec__link_peer;
+
+/* Messages received and to be sent. `in` is written by >>cluster/link, `out` by >>cluster/orders and >>cluster/rank. */
+typedef struct specdec__link_messages {
+    unsigned char *in;  /* (bytes) the last message received, unless it was urgent */
+    unsigned char *out; /* (bytes) header, then stored orders that are sent with the next run */
+    size_t bytes;
+    int order_words, order_capacity; /* words of orders in `out`, and at most */
+    uint32_t received_count; /* messages received from the previous rank, without urgent ones */
+} specdec__link_messages;
+
+/* The times by which a rank notices that others are silent or make no progress. Written by >>cluster/link. */
+typedef struct specdec__link_waits {
+    double listening_since; /* clock, seconds: when this rank began to receive messages */
+    double alive_sent_at;   /* clock, seconds: when ALIVE was sent last; 0: never */
+    double ended_at;        /* clock, seconds: end of the last wait */
+    double stalled_seconds; /* waiting time since the awaited run made progress */
+} specdec__link_waits;
+
+/* The views of the target's cache, by number. Written when the engine is laid out. */
+typedef struct specdec__link_views {
+    specdec__view **view; /* (count) */
+    int **cancel;         /* (count) on rank 0: the cancel flags of the views' sequences */
+    int count;
+    int capacity;         /* keys of a view, at most */
+} specdec__link_views;
+
+/* The last run of a rank's own layers. Written by >>cluster/orders and >>cluster/ranks on rank 0, by >>cluster/rank on
+   other ranks; layer, cancelled_runs and cancel also by >>cluster/link, as messages arrive. */
+typedef struct specdec__link_own_run {
+    uint32_t run;           /* number of the last run, sent or received */
+    uint32_t layer;         /* layers of this run that are done; while loading, matrices that are repacked */
+    double seconds;         /* seconds of the run on this rank */
+    /* On ranks that serve. */
+    double slowest_seconds; /* seconds of the run on the slowest rank so far */
+    uint32_t cancelled_runs[SPECDEC__WIRE_MAX_RUNS]; /* a cancelled run's number lies at that number modulo MAX_RUNS */
+    int cancel;             /* cancel flag of the run under way */
+    int node_count;         /* computed nodes that nodes of the next run may descend from */
+    int node_view;          /* number of these nodes' view; -1: several */
+} specdec__link_own_run;
+
+/* On rank 0: the runs sent to the other ranks. Written by >>cluster/orders and >>cluster/ranks. */
+typedef struct specdec__link_sent_runs {
+    specdec__wire_run runs[SPECDEC__WIRE_MAX_RUNS]; /* (count) the oldest first */
+    int count;
+    int overlap;               /* 1: a run is sent without waiting for its answer */
+    int renumbered_nodes;      /* nodes that the next commit renumbers; 0: it ends the tree */
+    double first_rank_free_at; /* clock, seconds: when rank 1 is expected to have computed all sent runs */
+} specdec__link_sent_runs;
+
+/* The draft rank, as other ranks know it, and on rank 0 of a cluster with a draft rank its draft tokens. Written by
+   >>cluster/link as they arrive; sequences also by >>cluster/draft_tokens. */
+typedef struct specdec__link_drafts {
+    int rank;             /* the rank that has the draft model alone; 0: there is none */
+    int lost;             /* 1: the draft rank is lost; 2: and it was sent FAILED */
+    uint64_t fingerprint; /* hash of the settings that must be equal on rank 0 and the draft rank */
+    specdec__remote_sequence *sequences; /* (views.count) */
+    specdec__remote_draft *tokens; /* (token_count) ring: index is number modulo count */
+    int token_count;
+    int arrived;          /* 1: draft tokens have arrived since the pipe looked last */
+    uint32_t next_number; /* number behind the draft tokens that have arrived */
+    double latency;       /* mean seconds from sending a token to the first draft tokens behind it */
+    double interval;      /* mean seconds between two messages of draft tokens */
+    double arrived_at;    /* clock, seconds: when draft tokens arrived last */
+} specdec__link_drafts;
+
+/* What a rank that serves has computed, for its statistics. */
+typedef struct specdec__link_counts {
+    double seconds;     /* time in which this rank has computed */
+    int64_t runs;
+    int64_t nodes;      /* of all runs */
+    int64_t kept_nodes; /* of runs that were not cancelled */
+} specdec__link_counts;
+
 /* A rank of a cluster, and its connection to the other ranks. */
 typedef struct specdec__link {
     specdec_cluster cluster;
     specdec__context *context;  /* the context that runs the rank's layers */
-    specdec__view **views;      /* (view_count) views of the target's cache by number */
-    int view_count;
-    int view_capacity;          /* keys of a view, at most */
-    uint64_t fingerprint;       /* hash of the model and of the settings that must be equal on all ranks with layers */
-    uint64_t draft_fingerprint; /* hash of the settings that must be equal on rank 0 and the draft rank */
     const specdec_hooks *hooks; /* log */
-    int connected;              /* rank 0: 1 once all ranks are ready */
+    uint64_t fingerprint;       /* hash of the model and of the settings that must be equal on all ranks with layers */
+    /* state of the cluster */
     int model_loaded;           /* 1: this rank has loaded its model */
-    int draft_rank_number;      /* the rank that has the draft model alone; 0: there is none */
-    int draft_rank_lost;        /* 1: the draft rank is lost; 2: and it was sent FAILED */
+    int ready_count;            /* peers that are ready */
+    int connected;              /* rank 0: 1 once all ranks are ready */
     int ended;                  /* 1: rank 0 has ended the cluster */
     specdec_error failed;       /* the error that has ended the cluster */
-
-    /* messages */
-    unsigned char *inbox;       /* (message_bytes) the last message received, unless it was urgent */
-    unsigned char *outbox;      /* (message_bytes) header, then stored orders that are sent with the next run */
-    size_t message_bytes;
-    int order_words, order_capacity; /* words of orders in outbox, and at most */
-    uint32_t sent_count[SPECDEC__WIRE_MAX_RANKS]; /* by rank: messages sent, without urgent ones */
-    uint32_t received_count;    /* messages received from the previous rank, without urgent ones */
-    double heard_at[SPECDEC__WIRE_MAX_RANKS]; /* by rank: clock, seconds: last message received; 0: none */
-    double listening_since;     /* clock, seconds: when this rank began to receive messages */
-    double alive_sent_at;       /* clock, seconds: when ALIVE was sent last; 0: never */
-    specdec__wire_progress progress[SPECDEC__WIRE_MAX_RANKS]; /* by rank */
-    double stalled_seconds;     /* waiting time since the awaited run made progress */
-    double last_wait_at;        /* clock, seconds: end of the last wait */
-    int ready_count;            /* ranks that are ready */
-    unsigned char is_ready[SPECDEC__WIRE_MAX_RANKS]; /* by rank: 1: it is ready */
-
-    /* draft tokens, on rank 0 of a cluster with a draft rank */
-    specdec__remote_sequence *draft_sequences; /* (view_count) */
-    specdec__remote_draft *draft_tokens; /* (draft_token_count) ring: index is number modulo count */
-    int draft_token_count;
-    int draft_arrived;          /* 1: draft tokens have arrived since the pipe looked last */
-    uint32_t next_draft_number; /* number behind the draft tokens that have arrived */
-    double draft_latency;       /* mean seconds from sending a token to the first draft tokens behind it */
-    double draft_interval;      /* mean seconds between two messages of draft tokens */
-    double draft_arrival_at;    /* clock, seconds: when draft tokens arrived last */
-
-    /* runs */
-    uint32_t run;               /* number of the last run, sent or received */
-    uint32_t layer;             /* layers of this run that are done; while loading, matrices that are repacked */
-    uint32_t cancelled_runs[SPECDEC__WIRE_MAX_RUNS]; /* a cancelled run's number lies at that number modulo MAX_RUNS */
-    int cancel_run;             /* cancel flag of the run under way on a rank that serves */
-    int node_count;             /* computed nodes that nodes of the next run may descend from */
-    int node_view;              /* number of these nodes' view; -1: several */
-    int renumbered_nodes;       /* nodes that the next commit renumbers; 0: it ends the tree */
-    double slowest_seconds;     /* seconds of the run under way on the slowest rank so far */
-    double stage_seconds;       /* seconds of a run: on rank 1, as rank 0 has heard; on another rank, its own */
-    double own_seconds;         /* seconds of a run on rank 0 */
-    double first_rank_free_at;  /* clock, seconds: when rank 1 is expected to have computed all sent runs */
-    uint32_t first_rank_run;    /* the last run that rank 1 has computed */
-    specdec__wire_run sent_runs[SPECDEC__WIRE_MAX_RUNS]; /* (sent_run_count) on rank 0, the oldest first */
-    int sent_run_count;
-    int overlaps_runs;          /* 1: a run is sent without waiting for its answer */
-
-    /* cancel flags and results */
+    /* cancel flags of callers */
     int *serving_cancel;        /* on a rank that serves: the flag that specdec_cancel sets; NULL: it does not serve */
-    int **sequence_cancels;     /* (view_count) on rank 0: the sequences' cancel flags */
     int *caller_cancel;         /* cancel flag of the sequence whose caller waits for the step under way; NULL: none */
-    double working_seconds;     /* time in which this rank has computed */
-    int64_t runs, run_nodes;    /* runs, and nodes in them */
-    int64_t kept_nodes;         /* nodes of runs that were not cancelled */
+    /* groups */
+    specdec__link_views views;
+    specdec__link_peer peers[SPECDEC__WIRE_MAX_RANKS]; /* by rank */
+    specdec__link_messages messages;
+    specdec__link_waits waits;
+    specdec__link_own_run own;
+    specdec__link_sent_runs sent;
+    specdec__link_drafts drafts;
+    specdec__link_counts counts;
     struct specdec__ranks *ranks; /* the lane of rank 0 */
     struct specdec__draft_rank *draft_rank; /* the state of a rank that only drafts; NULL on all other ranks */
 } specdec__link;
@@ -58463,7 +58497,13 @@ static int specdec__link_rank(const specdec__link *link) { return link->cluster.
 /* The rank with layers next to a rank: behind it (step 1) or before it (step -1). */
 static int specdec__link_adjacent_stage(const specdec__link *link, int rank, int step)
 {
-    return rank + step + (link->draft_rank_number && rank + step == link->draft_rank_number ? step : 0);
+    return rank + step + (link->drafts.rank && rank + step == link->drafts.rank ? step : 0);
+}
+
+/* The rank behind rank 0 that has layers. */
+static specdec__link_peer *specdec__link_first_peer(specdec__link *link)
+{
+    return &link->peers[specdec__link_adjacent_stage(link, 0, 1)];
 }
 
 /* The last rank with layers. */
@@ -58477,7 +58517,7 @@ static void specdec__link_send_urgent_all(specdec__link *link, int kind, uint32_
 /* Sends the error link->failed, which ends the cluster, to all ranks, and ends the run under way. */
 static void specdec__link_send_failed(specdec__link *link)
 {
-    SPECDEC__STORE(&link->cancel_run, 1);
+    SPECDEC__STORE(&link->own.cancel, 1);
     specdec__link_send_urgent_all(link, SPECDEC__WIRE_FAILED, 0, link->failed.text);
 }
 
@@ -58490,16 +58530,16 @@ static int specdec__link_drop_draft_rank(specdec__link *link, int rank, const ch
 {
     const int own = specdec__link_rank(link);
 
-    if (!rank || rank != link->draft_rank_number || own == rank || (!own && !link->connected))
+    if (!rank || rank != link->drafts.rank || own == rank || (!own && !link->connected))
         return 0;
-    if (link->draft_rank_lost)
+    if (link->drafts.lost)
         return 1;
-    link->draft_rank_lost = 1;
+    link->drafts.lost = 1;
     if (!own) {
         specdec__log_line(link->hooks, "rank %d drafts no more: %s", rank, why);
         specdec__link_send_urgent(link, rank, SPECDEC__WIRE_FAILED, 0, 0, why);
     }
-    link->draft_rank_lost = 2;
+    link->drafts.lost = 2;
     return 1;
 }
 
@@ -58514,12 +58554,12 @@ static void specdec__link_send(specdec__link *link, int to, int kind, unsigned c
     specdec__wire_put(message, SPECDEC__WIRE_MAGIC_WORD, SPECDEC__WIRE_MAGIC);
     specdec__wire_put(message, SPECDEC__WIRE_KIND,
                       SPECDEC__WIRE_VERSION | (uint32_t)kind << 8 | (uint32_t)specdec__link_rank(link) << 16);
-    specdec__wire_put(message, SPECDEC__WIRE_SERIAL, urgent ? 0 : link->sent_count[to]++);
+    specdec__wire_put(message, SPECDEC__WIRE_SERIAL, urgent ? 0 : link->peers[to].sent_count++);
     specdec__wire_put(message, SPECDEC__WIRE_ORDER_WORDS, (uint32_t)words);
     specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
     specdec__wire_put(message, SPECDEC__WIRE_ROW_FLOATS, (uint32_t)floats);
     specdec__wire_put(message, SPECDEC__WIRE_CHECKSUM, specdec__wire_checksum(message, count));
-    if ((link->draft_rank_lost == 2 && to == link->draft_rank_number) ||
+    if ((link->drafts.lost == 2 && to == link->drafts.rank) ||
         link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
         specdec__link_drop_draft_rank(link, to, "it cannot be reached"))
         return;
@@ -58548,11 +58588,11 @@ static void specdec__link_send_alive(specdec__link *link, int to)
 {
     const uint32_t loading = link->model_loaded ? 0 : SPECDEC__WIRE_LOADING_FLAG;
 
-    if (!to && link->model_loaded && !link->progress[0].started)
+    if (!to && link->model_loaded && !link->peers[0].progress.started)
         specdec__link_send_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
     else
-        specdec__link_send_urgent(link, to, SPECDEC__WIRE_ALIVE, link->run,
-                                  loading | link->layer | (uint64_t)link->sent_count[to] << 32, NULL);
+        specdec__link_send_urgent(link, to, SPECDEC__WIRE_ALIVE, link->own.run,
+                                  loading | link->own.layer | (uint64_t)link->peers[to].sent_count << 32, NULL);
 }
 
 /* Sends ALIVE to all other ranks. */
@@ -58571,7 +58611,7 @@ static void specdec__link_send_urgent_all(specdec__link *link, int kind, uint32_
     int i;
 
     for (i = 0; i < link->cluster.ranks; i++)
-        if (i != specdec__link_rank(link) && (kind != SPECDEC__WIRE_CANCEL || i != link->draft_rank_number))
+        if (i != specdec__link_rank(link) && (kind != SPECDEC__WIRE_CANCEL || i != link->drafts.rank))
             specdec__link_send_urgent(link, i, kind, run, 0, text);
 }
 
@@ -58588,9 +58628,9 @@ static void specdec__link_reject_message(specdec__link *link, int rank, const ch
 /* Marks a run as cancelled. If this rank computes the run, it ends between two layers. */
 static void specdec__link_handle_cancel(specdec__link *link, uint32_t run)
 {
-    link->cancelled_runs[run % SPECDEC__WIRE_MAX_RUNS] = run;
-    if (run == link->run)
-        SPECDEC__STORE(&link->cancel_run, 1);
+    link->own.cancelled_runs[run % SPECDEC__WIRE_MAX_RUNS] = run;
+    if (run == link->own.run)
+        SPECDEC__STORE(&link->own.cancel, 1);
 }
 
 /* Handles FAILED: another rank has ended with an error. */
@@ -58602,7 +58642,7 @@ static void specdec__link_handle_failed(specdec__link *link, int rank, const uns
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
                   length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
-    SPECDEC__STORE(&link->cancel_run, 1);
+    SPECDEC__STORE(&link->own.cancel, 1);
 }
 
 /* Marks a sequence as having no valid draft tokens: the draft rank begins again behind the next tokens it is sent. */
@@ -58615,7 +58655,7 @@ static void specdec__remote_draft_invalidate(specdec__remote_sequence *sequence)
 /* The draft token with a number. NULL if it is not stored, or was overwritten. */
 static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *link, uint32_t number)
 {
-    specdec__remote_draft *draft = &link->draft_tokens[number % (uint32_t)link->draft_token_count];
+    specdec__remote_draft *draft = &link->drafts.tokens[number % (uint32_t)link->drafts.token_count];
 
     return number && draft->number == number ? draft : NULL;
 }
@@ -58623,7 +58663,7 @@ static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *li
 /* Stores a draft token in the ring, over an old one. word: token | share << 24. */
 static void specdec__remote_draft_store(specdec__link *link, uint32_t number, uint32_t word)
 {
-    specdec__remote_draft *draft = &link->draft_tokens[number % (uint32_t)link->draft_token_count];
+    specdec__remote_draft *draft = &link->drafts.tokens[number % (uint32_t)link->drafts.token_count];
 
     memset(draft, 0, sizeof *draft);
     draft->number = number;
@@ -58646,10 +58686,10 @@ static void specdec__remote_draft_measure_arrival(specdec__link *link, const spe
     const double now = specdec__os_seconds();
 
     if (first_count && first_count == sequence->sent_count)
-        specdec__remote_draft_add_time(&link->draft_latency, now - sequence->sent_at);
+        specdec__remote_draft_add_time(&link->drafts.latency, now - sequence->sent_at);
     if (!first_count)
-        specdec__remote_draft_add_time(&link->draft_interval, now - link->draft_arrival_at);
-    link->draft_arrival_at = now;
+        specdec__remote_draft_add_time(&link->drafts.interval, now - link->drafts.arrived_at);
+    link->drafts.arrived_at = now;
 }
 
 /* Stores the draft tokens of a message from the draft rank. Draft tokens of an earlier epoch, repeated ones and late
@@ -58658,12 +58698,12 @@ static void specdec__remote_draft_measure_arrival(specdec__link *link, const spe
 static int specdec__remote_draft_receive(specdec__link *link, const unsigned char *words, int count)
 {
     specdec__wire_reader in = {words, count, 0};
-    const int view = specdec__wire_read_int(&in, 0, link->view_count - 1);
+    const int view = specdec__wire_read_int(&in, 0, link->views.count - 1);
     const uint32_t epoch = specdec__wire_read_word(&in);
     const int first_count = specdec__wire_read_int(&in, 0, 1 << 30);
     uint32_t number = specdec__wire_read_word(&in);
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
-    const int late = (int32_t)(number - link->next_draft_number) < 0;
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
+    const int late = (int32_t)(number - link->drafts.next_number) < 0;
     const int valid = !in.bad && !late && epoch == sequence->epoch && first_count <= sequence->sent_count;
     int lost = 0;
 
@@ -58692,10 +58732,10 @@ static int specdec__remote_draft_receive(specdec__link *link, const unsigned cha
         }
         lost |= !parent;
     }
-    link->next_draft_number = late ? link->next_draft_number : number;
+    link->drafts.next_number = late ? link->drafts.next_number : number;
     if (valid && lost)
         specdec__remote_draft_invalidate(sequence);
-    link->draft_arrived |= valid;
+    link->drafts.arrived |= valid;
     return !in.bad;
 }
 
@@ -58703,7 +58743,7 @@ static int specdec__remote_draft_receive(specdec__link *link, const unsigned cha
    rank cannot make rank 0 wait for ever. */
 static void specdec__link_handle_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
 {
-    specdec__wire_progress *p = &link->progress[rank];
+    specdec__wire_progress *p = &link->peers[rank].progress;
     const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING_FLAG;
     const uint32_t sent = specdec__wire_get(words, 1);
     const uint32_t most = first & SPECDEC__WIRE_LOADING_FLAG ? 1 << 16 : (uint32_t)link->cluster.layers[rank];
@@ -58712,11 +58752,11 @@ static void specdec__link_handle_alive(specdec__link *link, int rank, uint32_t r
     p->started |= !(first & SPECDEC__WIRE_LOADING_FLAG);
     if ((int32_t)(sent - p->sent) > 0)
         p->sent = sent;
-    if (specdec__link_rank(link) || !further || layer > most || (int32_t)(link->run - run) < 0)
+    if (specdec__link_rank(link) || !further || layer > most || (int32_t)(link->own.run - run) < 0)
         return;
     p->run = run;
     p->layer = layer;
-    link->stalled_seconds = 0;
+    link->waits.stalled_seconds = 0;
 }
 
 /* Handles an urgent message of any kind. */
@@ -58726,21 +58766,21 @@ static void specdec__link_handle_urgent(specdec__link *link, const unsigned char
     const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
     const int rank = (int)(kind >> 16), words = (int)specdec__wire_get(message, SPECDEC__WIRE_ORDER_WORDS);
     const unsigned char *first = message + 4 * SPECDEC__WIRE_HEADER_WORDS;
-    const int is_draft_rank = rank && rank == link->draft_rank_number;
-    const uint64_t fingerprint = is_draft_rank ? link->draft_fingerprint : link->fingerprint;
+    const int is_draft_rank = rank && rank == link->drafts.rank;
+    const uint64_t fingerprint = is_draft_rank ? link->drafts.fingerprint : link->fingerprint;
 
-    link->heard_at[rank] = specdec__os_seconds();
+    link->peers[rank].heard_at = specdec__os_seconds();
     if (words < 2) {
         specdec__link_reject_message(link, rank, "an urgent message without words");
         return;
     }
-    link->progress[rank].started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
+    link->peers[rank].progress.started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
     switch (kind >> 8 & 255) {
     case SPECDEC__WIRE_ALIVE: specdec__link_handle_alive(link, rank, run, first); break;
     case SPECDEC__WIRE_READY:
-        link->stalled_seconds = link->is_ready[rank] ? link->stalled_seconds : 0;
-        link->ready_count += !link->is_ready[rank];
-        link->is_ready[rank] = 1;
+        link->waits.stalled_seconds = link->peers[rank].ready ? link->waits.stalled_seconds : 0;
+        link->ready_count += !link->peers[rank].ready;
+        link->peers[rank].ready = 1;
         if (specdec__load_u64(first) != fingerprint && !link->failed.code) {
             specdec__fail(&link->failed, SPECDEC_ERROR_MISMATCH, "rank %d has another model or configuration than rank "
                           "%d", rank, specdec__link_rank(link));
@@ -58749,12 +58789,12 @@ static void specdec__link_handle_urgent(specdec__link *link, const unsigned char
         break;
     case SPECDEC__WIRE_CANCEL: specdec__link_handle_cancel(link, run); break;
     case SPECDEC__WIRE_DONE:
-        link->first_rank_run = run;
-        link->stage_seconds = 1e-6 * specdec__wire_get(first, 0);
+        link->peers[rank].done_run = run;
+        link->peers[rank].done_seconds = 1e-6 * specdec__wire_get(first, 0);
         break;
     case SPECDEC__WIRE_FAILED: specdec__link_handle_failed(link, rank, first, words); break;
     case SPECDEC__WIRE_DRAFT_TOKENS:
-        if (!link->draft_tokens || !is_draft_rank || !specdec__remote_draft_receive(link, first, words))
+        if (!link->drafts.tokens || !is_draft_rank || !specdec__remote_draft_receive(link, first, words))
             specdec__link_reject_message(link, rank, "draft tokens that make no sense");
         break;
     default: break;
@@ -58765,8 +58805,8 @@ static void specdec__link_handle_urgent(specdec__link *link, const unsigned char
    yet, gets SPECDEC__WIRE_LOAD_SILENCES times as long. */
 static void specdec__link_check_silence(specdec__link *link, int rank, double now)
 {
-    const double since = link->heard_at[rank] > 0 ? link->heard_at[rank] : link->listening_since;
-    const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_LOAD_SILENCES);
+    const double since = link->peers[rank].heard_at > 0 ? link->peers[rank].heard_at : link->waits.listening_since;
+    const double most = link->cluster.silence * (link->peers[rank].progress.started ? 1 : SPECDEC__WIRE_LOAD_SILENCES);
 
     if (rank == specdec__link_rank(link) || !(now - since > most) ||
         specdec__link_drop_draft_rank(link, rank, "it was not heard of for too long"))
@@ -58784,9 +58824,9 @@ static void specdec__link_keep_alive(specdec__link *link)
 
     if (!(silence > 0) || link->failed.code)
         return;
-    link->listening_since = link->listening_since > 0 ? link->listening_since : now;
-    if (now - link->alive_sent_at > silence / 8) {
-        link->alive_sent_at = now;
+    link->waits.listening_since = link->waits.listening_since > 0 ? link->waits.listening_since : now;
+    if (now - link->waits.alive_sent_at > silence / 8) {
+        link->waits.alive_sent_at = now;
         specdec__link_send_alive_all(link);
     }
     for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
@@ -58831,7 +58871,7 @@ static int specdec__link_previous_rank(const specdec__link *link)
 
     if (!own)
         return specdec__link_last_stage(link);
-    return own == link->draft_rank_number ? 0 : specdec__link_adjacent_stage(link, own, -1);
+    return own == link->drafts.rank ? 0 : specdec__link_adjacent_stage(link, own, -1);
 }
 
 /* Whether this rank waits for a message: rank 0 for READY of other ranks or the answer to a run, another rank for a
@@ -58839,8 +58879,9 @@ static int specdec__link_previous_rank(const specdec__link *link)
 static int specdec__link_expects_message(const specdec__link *link)
 {
     if (specdec__link_rank(link))
-        return (int32_t)(link->progress[specdec__link_previous_rank(link)].sent - link->received_count) > 0;
-    return link->connected ? link->sent_run_count && !link->sent_runs[0].returned
+        return (int32_t)(link->peers[specdec__link_previous_rank(link)].progress.sent -
+                         link->messages.received_count) > 0;
+    return link->connected ? link->sent.count && !link->sent.runs[0].returned
                            : link->ready_count < link->cluster.ranks - 1;
 }
 
@@ -58851,9 +58892,9 @@ static int specdec__link_find_stalled_rank(const specdec__link *link, const char
     int i;
 
     for (i = 1; i < last; i = link->connected ? specdec__link_adjacent_stage(link, i, 1) : i + 1)
-        if (link->connected ? i != link->draft_rank_number &&
-            (int32_t)(link->progress[i].run - link->sent_runs[0].number) < 0
-                            : !link->is_ready[i])
+        if (link->connected ? i != link->drafts.rank &&
+            (int32_t)(link->peers[i].progress.run - link->sent.runs[0].number) < 0
+                            : !link->peers[i].ready)
             break;
     *what = !link->connected ? "become ready" : i < last ? "gone on" : "answered";
     return i;
@@ -58863,7 +58904,7 @@ static int specdec__link_find_stalled_rank(const specdec__link *link, const char
    messages. */
 static void specdec__link_fail_stalled(specdec__link *link)
 {
-    const int own = specdec__link_rank(link), ms = (int)(1000 * link->stalled_seconds);
+    const int own = specdec__link_rank(link), ms = (int)(1000 * link->waits.stalled_seconds);
     const char *what;
     int rank;
 
@@ -58878,28 +58919,29 @@ static void specdec__link_fail_stalled(specdec__link *link)
     specdec__link_send_failed(link);
 }
 
-/* Waits for a message, at most `seconds`, and adds the time to link->stalled_seconds if a message is expected. A wait
-   counts at most two WAIT_SECONDS, so that a machine that was suspended does not end the cluster. */
+/* Waits for a message, at most `seconds`, and adds the time to stalled_seconds if a message is expected. A wait counts
+   at most two WAIT_SECONDS, so that a machine that was suspended does not end the cluster. */
 static void specdec__link_wait(specdec__link *link, double seconds)
 {
+    specdec__link_waits *waits = &link->waits;
     const int awaits = specdec__link_expects_message(link);
+    const double most = SPECDEC__WIRE_LOAD_SILENCES * link->cluster.silence;
     double now, took;
 
     link->cluster.wait(link->cluster.user_data, seconds);
     now = specdec__os_seconds();
-    took = now - link->last_wait_at;
-    link->last_wait_at = now;
+    took = now - waits->ended_at;
+    waits->ended_at = now;
     took = took < 2 * SPECDEC__WIRE_WAIT_SECONDS ? took : 2 * SPECDEC__WIRE_WAIT_SECONDS;
-    link->stalled_seconds = awaits ? link->stalled_seconds + took : 0;
-    if (link->cluster.silence > 0 && link->stalled_seconds > SPECDEC__WIRE_LOAD_SILENCES * link->cluster.silence &&
-        !link->failed.code)
+    waits->stalled_seconds = awaits ? waits->stalled_seconds + took : 0;
+    if (most > 0 && waits->stalled_seconds > most && !link->failed.code)
         specdec__link_fail_stalled(link);
 }
 
 /* Counts a repacked matrix while the model loads, and sends ALIVE when it is due. */
 static void specdec__link_report_loading(specdec__link *link)
 {
-    link->layer++;
+    link->own.layer++;
     specdec__link_poll(link);
 }
 
@@ -58910,26 +58952,26 @@ static void specdec__link_between_layers(specdec__context *c)
 
     if (link->cluster.layer)
         link->cluster.layer(link->cluster.user_data, c->n);
-    link->layer++;
+    link->own.layer++;
     specdec__link_poll(link);
 }
 
-/* Receives the next message of a rank into link->inbox. Returns 0 if none has arrived. */
+/* Receives the next message of a rank into link->messages.in. Returns 0 if none has arrived. */
 static int specdec__link_receive(specdec__link *link, int rank, int kind)
 {
-    const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->inbox, link->message_bytes);
+    const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->messages.in, link->messages.bytes);
     uint32_t is;
 
     if (!size || link->failed.code)
         return 0;
-    is = specdec__wire_check(link->inbox, size, link->message_bytes, link->cluster.ranks)
-             ? specdec__wire_get(link->inbox, SPECDEC__WIRE_KIND)
+    is = specdec__wire_check(link->messages.in, size, link->messages.bytes, link->cluster.ranks)
+             ? specdec__wire_get(link->messages.in, SPECDEC__WIRE_KIND)
              : SPECDEC__WIRE_KINDS << 8;
-    link->heard_at[rank] = specdec__os_seconds();
+    link->peers[rank].heard_at = specdec__os_seconds();
     if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
-        specdec__wire_get(link->inbox, SPECDEC__WIRE_SERIAL) == link->received_count++) {
-        link->progress[rank].started = 1;
-        link->stalled_seconds = 0;
+        specdec__wire_get(link->messages.in, SPECDEC__WIRE_SERIAL) == link->messages.received_count++) {
+        link->peers[rank].progress.started = 1;
+        link->waits.stalled_seconds = 0;
         return 1;
     }
     specdec__link_reject_message(link, rank, "a message that is none, or not the next one,");
@@ -58944,36 +58986,36 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Sends the orders stored in link->outbox to the next rank with layers, followed by the first `rows` rows of x, the
-   activations. */
+/* Sends the orders stored in link->messages.out to the next rank with layers, followed by the first `rows` rows of x,
+   the activations. */
 static void specdec__link_send_orders(specdec__link *link, int rows)
 {
     const specdec__context *c = link->context;
     const int floats = rows ? c->model->embedding : 0;
-    unsigned char *at = link->outbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)link->order_words);
+    unsigned char *at = link->messages.out + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)link->messages.order_words);
     int i;
 
     for (i = 0; i < rows; i++, at += 4 * (size_t)floats)
         specdec__wire_put_floats(at, c->x + (size_t)i * (size_t)c->e, floats);
-    if (link->order_words && !link->failed.code) {
-        specdec__wire_put(link->outbox, SPECDEC__WIRE_RUN, link->run);
+    if (link->messages.order_words && !link->failed.code) {
+        specdec__wire_put(link->messages.out, SPECDEC__WIRE_RUN, link->own.run);
         specdec__link_send(link, specdec__link_adjacent_stage(link, specdec__link_rank(link), 1), SPECDEC__WIRE_ORDERS,
-                           link->outbox, link->order_words, rows, floats);
+                           link->messages.out, link->messages.order_words, rows, floats);
     }
-    link->order_words = 0;
+    link->messages.order_words = 0;
 }
 
-/* Begins an order of `count` words in link->outbox; sends the stored orders first if there is no room. Returns the
-   address of the order's words. */
+/* Begins an order of `count` words in link->messages.out; sends the stored orders first if there is no room. Returns
+   the address of the order's words. */
 static unsigned char *specdec__link_begin_order(specdec__link *link, int kind, int count)
 {
     unsigned char *at;
 
-    if (link->order_words + 1 + count > link->order_capacity)
+    if (link->messages.order_words + 1 + count > link->messages.order_capacity)
         specdec__link_send_orders(link, 0);
-    at = link->outbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)link->order_words);
+    at = link->messages.out + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)link->messages.order_words);
     specdec__wire_put(at, 0, (uint32_t)kind | (uint32_t)count << 8);
-    link->order_words += 1 + count;
+    link->messages.order_words += 1 + count;
     return at + 4;
 }
 
@@ -58982,7 +59024,7 @@ static int specdec__link_view_number(const specdec__link *link, const specdec__v
 {
     int i = 0;
 
-    while (i < link->view_count - 1 && link->views[i] != view)
+    while (i < link->views.count - 1 && link->views.view[i] != view)
         i++;
     return i;
 }
@@ -59001,10 +59043,10 @@ static void specdec__link_store_kv_order(void *listener, const specdec__kv_event
                       news->source_view ? (uint32_t)specdec__link_view_number(link, news->source_view) : 0xffffffffu);
     specdec__wire_put(to, 2, (uint32_t)news->first_number);
     specdec__wire_put(to, 3, (uint32_t)news->second_number);
-    specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbered_nodes : 0));
+    specdec__wire_put(to, 4, (uint32_t)(commits ? link->sent.renumbered_nodes : 0));
     for (i = 0; i < count; i++)
         specdec__wire_put(to, 5 + i, (uint32_t)news->path[i]);
-    link->renumbered_nodes = commits ? 0 : link->renumbered_nodes;
+    link->sent.renumbered_nodes = commits ? 0 : link->sent.renumbered_nodes;
 }
 
 /* Sends the other ranks CANCEL for a run that has not returned. */
@@ -59015,16 +59057,16 @@ static void specdec__link_cancel_run(specdec__link *link, specdec__wire_run *run
     run->cancelled = 1;
 }
 
-/* Removes the oldest run from link->sent_runs. */
+/* Removes the oldest run from link->sent.runs. */
 static void specdec__link_remove_oldest_run(specdec__link *link)
 {
-    memmove(link->sent_runs, link->sent_runs + 1, (size_t)--link->sent_run_count * sizeof *link->sent_runs);
+    memmove(link->sent.runs, link->sent.runs + 1, (size_t)--link->sent.count * sizeof *link->sent.runs);
 }
 
 /* Removes the oldest runs that are abandoned and have returned, or can return no more as the cluster has failed. */
 static void specdec__link_remove_abandoned_runs(specdec__link *link)
 {
-    while (link->sent_run_count && link->sent_runs[0].abandoned && (link->sent_runs[0].returned || link->failed.code))
+    while (link->sent.count && link->sent.runs[0].abandoned && (link->sent.runs[0].returned || link->failed.code))
         specdec__link_remove_oldest_run(link);
 }
 
@@ -59039,24 +59081,24 @@ static void specdec__link_abandon_run(specdec__link *link, specdec__wire_run *ru
 /* Receives the answer to the oldest run that has none. Returns 0 if it has not arrived. */
 static int specdec__link_receive_answer(specdec__link *link)
 {
-    specdec__wire_run *run = &link->sent_runs[0];
+    specdec__wire_run *run = &link->sent.runs[0];
     const int last = specdec__link_last_stage(link);
     double longest;
     uint32_t rows;
 
     specdec__link_remove_abandoned_runs(link);
-    if (!link->sent_run_count || run->returned || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
+    if (!link->sent.count || run->returned || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
         return 0;
-    rows = specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
-    if (specdec__wire_get(link->inbox, SPECDEC__WIRE_RUN) != run->number ||
-        specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS) != 1 ||
+    rows = specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
+    if (specdec__wire_get(link->messages.in, SPECDEC__WIRE_RUN) != run->number ||
+        specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS) != 1 ||
         (rows ? rows != (uint32_t)run->rows : run->rows && !run->cancelled) ||
         (rows &&
-         specdec__wire_get(link->inbox, SPECDEC__WIRE_ROW_FLOATS) != (uint32_t)link->context->model->embedding)) {
+         specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROW_FLOATS) != (uint32_t)link->context->model->embedding)) {
         specdec__link_reject_message(link, last, "states that were not asked for");
         return 0;
     }
-    longest = 1e-6 * specdec__wire_get(link->inbox, SPECDEC__WIRE_HEADER_WORDS);
+    longest = 1e-6 * specdec__wire_get(link->messages.in, SPECDEC__WIRE_HEADER_WORDS);
     run->slowest_seconds = longest > run->slowest_seconds ? longest : run->slowest_seconds;
     run->returned = 1;
     run->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
@@ -59066,13 +59108,13 @@ static int specdec__link_receive_answer(specdec__link *link)
     return 1;
 }
 
-/* Computes the logits of the rows in link->inbox, the answer to the oldest run. This takes no longer than the output of
-   a step on one machine, and is not cancelled. */
+/* Computes the logits of the rows in link->messages.in, the answer to the oldest run. This takes no longer than the
+   output of a step on one machine, and is not cancelled. */
 static void specdec__link_compute_logits(specdec__link *link)
 {
     specdec__context *c = link->context;
-    const int count = link->sent_runs[0].rows, width = c->model->embedding;
-    const unsigned char *from = link->inbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + 1);
+    const int count = link->sent.runs[0].rows, width = c->model->embedding;
+    const unsigned char *from = link->messages.in + 4 * (SPECDEC__WIRE_HEADER_WORDS + 1);
     int *cancel = c->pool->cancel, never = 0, i;
 
     for (i = 0; i < count; i++, from += 4 * (size_t)width) {
@@ -59089,7 +59131,7 @@ static void specdec__link_compute_logits(specdec__link *link)
    not finite. */
 static specdec_result specdec__link_take_run(specdec__link *link, specdec_error *error)
 {
-    const specdec__wire_run run = link->sent_runs[0];
+    const specdec__wire_run run = link->sent.runs[0];
     specdec_result result = run.cancelled ? SPECDEC_ERROR_CANCELLED : run.result;
 
     if (!result) {
@@ -59112,7 +59154,7 @@ static int specdec__link_cancelled(const specdec__link *link)
         return 1;
     for (i = batch->done_count; i < batch->n; i++)
         if ((i == batch->done_count || batch->views[i] != batch->views[i - 1]) &&
-            SPECDEC__LOAD(link->sequence_cancels[specdec__link_view_number(link, batch->views[i])]))
+            SPECDEC__LOAD(link->views.cancel[specdec__link_view_number(link, batch->views[i])]))
             return 1;
     return 0;
 }
@@ -59122,8 +59164,8 @@ static int specdec__link_any_cancelled(const specdec__link *link)
 {
     int i, any = SPECDEC__LOAD(link->context->pool->cancel);
 
-    for (i = 0; i < link->view_count; i++)
-        any |= SPECDEC__LOAD(link->sequence_cancels[i]);
+    for (i = 0; i < link->views.count; i++)
+        any |= SPECDEC__LOAD(link->views.cancel[i]);
     return any;
 }
 
@@ -59134,15 +59176,15 @@ static specdec_result specdec__link_await_run(specdec__link *link, uint32_t run,
     specdec__wire_run *last;
 
     for (;;) {
-        while (link->sent_run_count && !link->sent_runs[0].returned && specdec__link_receive_answer(link))
+        while (link->sent.count && !link->sent.runs[0].returned && specdec__link_receive_answer(link))
             continue;
         specdec__link_poll(link);
         if (link->failed.code)
             return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-        if (!link->sent_run_count || link->sent_runs[0].number > run)
+        if (!link->sent.count || link->sent.runs[0].number > run)
             return SPECDEC_OK;
-        last = &link->sent_runs[link->sent_run_count - 1];
-        if (link->sent_runs[0].number == run && link->sent_runs[0].returned)
+        last = &link->sent.runs[link->sent.count - 1];
+        if (link->sent.runs[0].number == run && link->sent.runs[0].returned)
             break;
         if (specdec__link_cancelled(link)) {
             if (last->number == run && last->rows)
@@ -59162,7 +59204,7 @@ static void specdec__link_store_run_order(specdec__link *link, int cancelled)
     unsigned char *to = specdec__link_begin_order(link, SPECDEC__WIRE_ORDER_RUN, 5 + 3 * c->n);
     int i;
 
-    specdec__wire_put(to, 0, ++link->run);
+    specdec__wire_put(to, 0, ++link->own.run);
     specdec__wire_put(to, 1, (uint32_t)cancelled);
     specdec__wire_put(to, 2, 0);
     specdec__wire_put(to, 3, (uint32_t)batch->done_count);
@@ -59185,11 +59227,11 @@ static specdec_result specdec__link_begin_run(specdec__context *c, specdec_error
     specdec__link *link = (specdec__link *)c->hooks_argument;
     const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_MAX_RUNS / 2 - 2);
 
-    while (!link->failed.code && !link->overlaps_runs && link->sent_run_count > most && !specdec__link_cancelled(link))
-        specdec__link_await_run(link, link->sent_runs[0].number, NULL);
+    while (!link->failed.code && !link->sent.overlap && link->sent.count > most && !specdec__link_cancelled(link))
+        specdec__link_await_run(link, link->sent.runs[0].number, NULL);
     if (link->failed.code)
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    return !link->overlaps_runs && specdec__link_cancelled(link)
+    return !link->sent.overlap && specdec__link_cancelled(link)
                ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled") : SPECDEC_OK;
 }
 
@@ -59199,23 +59241,23 @@ static specdec_result specdec__link_begin_run(specdec__context *c, specdec_error
 static specdec_result specdec__link_send_run(specdec__context *c, specdec_result result, specdec_error *error)
 {
     specdec__link *link = (specdec__link *)c->hooks_argument;
-    specdec__wire_run *run = &link->sent_runs[link->sent_run_count++];
+    specdec__wire_run *run = &link->sent.runs[link->sent.count++];
     const double now = specdec__os_seconds();
 
-    if (!result && !link->overlaps_runs && specdec__link_cancelled(link))
+    if (!result && !link->sent.overlap && specdec__link_cancelled(link))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     specdec__link_store_run_order(link, result != SPECDEC_OK);
     specdec__link_send_orders(link, c->model->layers && !result ? c->n : 0);
     if (!result && link->failed.code)
         result = specdec__fail(error, link->failed.code, "%s", link->failed.text);
     memset(run, 0, sizeof *run);
-    run->number = link->run;
+    run->number = link->own.run;
     run->rows = c->row_count;
     run->cancelled = result != SPECDEC_OK;
-    run->abandoned = result && !link->overlaps_runs;
-    link->first_rank_free_at = now > link->first_rank_free_at ? now : link->first_rank_free_at;
-    link->first_rank_free_at += result ? 0 : link->stage_seconds;
-    return result || link->overlaps_runs || !c->row_count ? result : specdec__link_await_run(link, link->run, error);
+    run->abandoned = result && !link->sent.overlap;
+    link->sent.first_rank_free_at = now > link->sent.first_rank_free_at ? now : link->sent.first_rank_free_at;
+    link->sent.first_rank_free_at += result ? 0 : specdec__link_first_peer(link)->done_seconds;
+    return result || link->sent.overlap || !c->row_count ? result : specdec__link_await_run(link, link->own.run, error);
 }
 
 /* The hooks of a forward pass: of ranks that serve, and of rank 0 if it is not the only rank with layers. */
@@ -59243,7 +59285,7 @@ static int specdec__obey_reserve(specdec__link *link, const specdec__kv_event *n
 static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_free_reserved(n->view, &link->context->kv);
-    link->node_count = 0;
+    link->own.node_count = 0;
     return 1;
 }
 
@@ -59258,17 +59300,17 @@ static int specdec__obey_commit(specdec__link *link, const specdec__kv_event *n)
     for (i = 0; i < count; i++)
         if (n->path[i] <= (i ? n->path[i - 1] : -1))
             return 0;
-    if (n->first_number > link->view_capacity - n->view->length ||
+    if (n->first_number > link->views.capacity - n->view->length ||
         (count && n->path[count - 1] >= (known ? known : specdec__view_count_reserved(n->view, &c->kv))))
         return 0;
-    if (known ? known != link->node_count || !n->first_number || link->node_view < 0 ||
-                    link->views[link->node_view] != n->view
+    if (known ? known != link->own.node_count || !n->first_number || link->own.node_view < 0 ||
+                    link->views.view[link->own.node_view] != n->view
               : n->second_number)
         return 0;
-    link->node_count = known ? specdec__forward_commit_keeping(c, n->view, n->path, n->first_number, n->second_number,
-                                                          known) : 0;
     if (!known)
         specdec__view_commit(n->view, &c->kv, n->path, n->first_number);
+    link->own.node_count = !known ? 0 : specdec__forward_commit_keeping(c, n->view, n->path, n->first_number,
+                                                                        n->second_number, known);
     return 1;
 }
 
@@ -59276,7 +59318,7 @@ static int specdec__obey_commit(specdec__link *link, const specdec__kv_event *n)
 static int specdec__obey_truncate(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_truncate(n->view, &link->context->kv, n->first_number);
-    link->node_count = 0;
+    link->own.node_count = 0;
     return 1;
 }
 
@@ -59288,7 +59330,7 @@ static int specdec__obey_share(specdec__link *link, const specdec__kv_event *n)
         return 0;
     /* fails where rank 0's has failed, too */
     specdec__view_share(n->view, &link->context->kv, n->source_view, n->first_number, n->second_number);
-    link->node_count = 0;
+    link->own.node_count = 0;
     return 1;
 }
 
@@ -59307,9 +59349,9 @@ static int specdec__obey_kv_order(specdec__link *link, int kind, specdec__wire_r
     int other, count, i;
 
     news.kind = kind;
-    news.view = link->views[specdec__wire_read_int(in, 0, link->view_count - 1)];
-    other = specdec__wire_read_int(in, -1, link->view_count - 1);
-    news.source_view = other < 0 ? NULL : link->views[other];
+    news.view = link->views.view[specdec__wire_read_int(in, 0, link->views.count - 1)];
+    other = specdec__wire_read_int(in, -1, link->views.count - 1);
+    news.source_view = other < 0 ? NULL : link->views.view[other];
     news.first_number = specdec__wire_read_int(in, 0, commits ? c->max_nodes : 1 << 30);
     news.second_number = specdec__wire_read_int(in, commits ? -1 : 0, commits ? c->max_nodes : 1 << 30);
     news.renumbered = specdec__wire_read_int(in, 0, c->max_nodes);
@@ -59345,20 +59387,20 @@ static int specdec__link_read_nodes(specdec__link *link, int done, int n, specde
     for (i = done; i < done + n; i++) {
         c->tokens[i] = specdec__wire_read_int(in, 0, c->model->vocab_size - 1);
         c->parents[i] = specdec__wire_read_int(in, -1, i - 1);
-        view = specdec__wire_read_int(in, 0, 4 * link->view_count - 1);
+        view = specdec__wire_read_int(in, 0, 4 * link->views.count - 1);
         c->wants_logits[i] = (unsigned char)(view & 1);
         c->certain[i] = (unsigned char)(view >> 1 & 1);
         view >>= 2;
-        c->views[i] = link->views[view];
+        c->views[i] = link->views.view[view];
         mixed |= i > done && c->views[i] != c->views[i - 1];
-        if (in->bad || (done && (mixed || view != link->node_view)) ||
+        if (in->bad || (done && (mixed || view != link->own.node_view)) ||
             (c->parents[i] >= 0 && c->parents[i] < done &&
              !specdec__link_node_is_computed(link, c->views[i], c->parents[i])))
             return 0;
     }
     for (i = 0; i < done; i++)
-        c->views[i] = link->views[view];
-    link->node_view = mixed ? -1 : view;
+        c->views[i] = link->views.view[view];
+    link->own.node_view = mixed ? -1 : view;
     return 1;
 }
 
@@ -59375,10 +59417,10 @@ static int specdec__link_run_layers(specdec__link *link, const specdec__batch *b
     int i;
 
     *empty = (!x && !specdec__model_has_first_layer(c->model)) ||
-             link->cancelled_runs[link->run % SPECDEC__WIRE_MAX_RUNS] == link->run;
+             link->own.cancelled_runs[link->own.run % SPECDEC__WIRE_MAX_RUNS] == link->own.run;
     for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
         specdec__wire_get_floats(c->x + (size_t)i * (size_t)c->e, x, width);
-    SPECDEC__STORE(&link->cancel_run, 0);
+    SPECDEC__STORE(&link->own.cancel, 0);
     result = *empty ? specdec__forward_skip_batch(c, batch, &error) : specdec__forward(c, batch, &error);
     if (!result && !*empty)
         result = specdec__forward_check_step(c, 0, n, &error);
@@ -59389,12 +59431,13 @@ static int specdec__link_run_layers(specdec__link *link, const specdec__batch *b
     }
     if (link->failed.code)
         return 0;
-    link->runs++;
-    link->run_nodes += n;
-    link->kept_nodes += *empty ? 0 : n;
-    link->layer = (uint32_t)c->model->layers;
-    link->stage_seconds = specdec__os_seconds() - start;
-    link->slowest_seconds = link->stage_seconds > link->slowest_seconds ? link->stage_seconds : link->slowest_seconds;
+    link->counts.runs++;
+    link->counts.nodes += n;
+    link->counts.kept_nodes += *empty ? 0 : n;
+    link->own.layer = (uint32_t)c->model->layers;
+    link->own.seconds = specdec__os_seconds() - start;
+    if (link->own.seconds > link->own.slowest_seconds)
+        link->own.slowest_seconds = link->own.seconds;
     return 1;
 }
 
@@ -59406,18 +59449,18 @@ static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int 
     const unsigned char *x;
     const uint32_t run = specdec__wire_read_word(in);
     const int cancelled = specdec__wire_read_int(in, 0, 1), longest = specdec__wire_read_int(in, 0, 1 << 30);
-    const int done = specdec__wire_read_int(in, 0, link->node_count);
+    const int done = specdec__wire_read_int(in, 0, link->own.node_count);
     const int n = specdec__wire_read_int(in, 1, c->max_nodes - done);
     specdec__batch batch;
 
-    if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
+    if (in->bad || in->left != 3 * n || run != link->own.run + 1 || (rows && rows != n) ||
         (rows > 0) != (!cancelled && !specdec__model_has_first_layer(c->model)) ||
         !specdec__link_read_nodes(link, done, n, in))
         return 0;
-    link->run = run;
-    link->layer = 0;
-    link->slowest_seconds = 1e-6 * longest;
-    link->node_count = done + n;
+    link->own.run = run;
+    link->own.layer = 0;
+    link->own.slowest_seconds = 1e-6 * longest;
+    link->own.node_count = done + n;
     if (cancelled)
         specdec__link_handle_cancel(link, run);
     x = rows ? in->at : NULL;
@@ -59430,7 +59473,7 @@ static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int 
 /* Microseconds of the run under way on the slowest rank so far, at most 10^9. */
 static uint32_t specdec__link_slowest_microseconds(const specdec__link *link)
 {
-    return link->slowest_seconds < 1000 ? (uint32_t)(1e6 * link->slowest_seconds) : 1000000000u;
+    return link->own.slowest_seconds < 1000 ? (uint32_t)(1e6 * link->own.slowest_seconds) : 1000000000u;
 }
 
 /* Sends rank 0 the answer of the last rank to a run: the wanted rows, or none if the run is empty. */
@@ -59438,14 +59481,14 @@ static void specdec__link_send_answer(specdec__link *link, int empty)
 {
     const specdec__context *c = link->context;
     const int rows = empty ? 0 : c->row_count, width = c->model->embedding;
-    unsigned char *to = link->outbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + 1);
+    unsigned char *to = link->messages.out + 4 * (SPECDEC__WIRE_HEADER_WORDS + 1);
     int i;
 
     for (i = 0; i < rows; i++, to += 4 * (size_t)width)
         specdec__wire_put_floats(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
-    specdec__wire_put(link->outbox, SPECDEC__WIRE_RUN, link->run);
-    specdec__wire_put(link->outbox, SPECDEC__WIRE_HEADER_WORDS, specdec__link_slowest_microseconds(link));
-    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->outbox, 1, rows, rows ? width : 0);
+    specdec__wire_put(link->messages.out, SPECDEC__WIRE_RUN, link->own.run);
+    specdec__wire_put(link->messages.out, SPECDEC__WIRE_HEADER_WORDS, specdec__link_slowest_microseconds(link));
+    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->messages.out, 1, rows, rows ? width : 0);
 }
 
 /* Sends the orders of the received message to the next rank, with the rows that this rank has computed; the last rank
@@ -59454,31 +59497,32 @@ static void specdec__link_send_answer(specdec__link *link, int empty)
 static void specdec__link_pass_on(specdec__link *link, int run_at, int empty)
 {
     specdec__context *c = link->context;
-    const int words = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
-    unsigned char *orders = link->outbox + 4 * SPECDEC__WIRE_HEADER_WORDS;
+    const int words = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
+    unsigned char *orders = link->messages.out + 4 * SPECDEC__WIRE_HEADER_WORDS;
 
     if (!specdec__model_has_last_layer(c->model)) {
-        memcpy(orders, link->inbox + 4 * SPECDEC__WIRE_HEADER_WORDS, 4 * (size_t)words);
+        memcpy(orders, link->messages.in + 4 * SPECDEC__WIRE_HEADER_WORDS, 4 * (size_t)words);
         if (run_at >= 0) {
             specdec__wire_put(orders, run_at + 2, (uint32_t)empty);
             specdec__wire_put(orders, run_at + 3, specdec__link_slowest_microseconds(link));
         }
-        link->order_words = words;
+        link->messages.order_words = words;
         specdec__link_send_orders(link, run_at >= 0 && !empty ? c->n : 0);
     } else if (run_at >= 0) {
         specdec__link_send_answer(link, empty);
     }
     if (run_at >= 0 && specdec__link_rank(link) == specdec__link_adjacent_stage(link, 0, 1))
-        specdec__link_send_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage_seconds), NULL);
+        specdec__link_send_urgent(link, 0, SPECDEC__WIRE_DONE, link->own.run, (uint64_t)(1e6 * link->own.seconds),
+                                  NULL);
 }
 
 /* Obeys the order at word `at` of a received message of `words` words. An order to run a batch must be the last one:
    *run_at becomes its word index. Returns the number of words of the order; 0 if it is not valid. */
 static int specdec__link_obey_order(specdec__link *link, int at, int words, int *run_at, int *empty)
 {
-    const unsigned char *order = link->inbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)at);
+    const unsigned char *order = link->messages.in + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)at);
     const uint32_t head = specdec__wire_get(order, 0), kind = head & 255;
-    const int rows = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
+    const int rows = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
     specdec__wire_reader in;
     int valid = 1;
 
@@ -59502,10 +59546,10 @@ static int specdec__link_obey_order(specdec__link *link, int at, int words, int 
 /* Obeys all orders of the received message, and passes the message on. */
 static void specdec__link_obey(specdec__link *link)
 {
-    const int words = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
-    const int rows = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
-    const int floats = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ROW_FLOATS);
-    int at = 0, took = words <= link->order_capacity && (!rows || floats == link->context->model->embedding);
+    const int words = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
+    const int rows = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
+    const int floats = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROW_FLOATS);
+    int at = 0, took = words <= link->messages.order_capacity && (!rows || floats == link->context->model->embedding);
     int run_at = -1, empty = 0;
 
     for (; took && at < words; at += took)
@@ -59534,7 +59578,7 @@ static specdec_result specdec__link_serve(specdec__link *link)
         }
         start = specdec__os_seconds();
         specdec__link_obey(link);
-        link->working_seconds += specdec__os_seconds() - start;
+        link->counts.seconds += specdec__os_seconds() - start;
     }
     return SPECDEC_DONE;
 }
@@ -59554,25 +59598,25 @@ static void specdec__remote_draft_send_order(specdec__link *link, int kind, int 
     unsigned char *to = message + 4 * SPECDEC__WIRE_HEADER_WORDS;
     int i;
 
-    if (link->failed.code || link->draft_rank_lost)
+    if (link->failed.code || link->drafts.lost)
         return;
     memset(message, 0, 4 * SPECDEC__WIRE_HEADER_WORDS);
     specdec__wire_put(to, 0, (uint32_t)kind | (uint32_t)(count + 2) << 8);
     specdec__wire_put(to, 1, (uint32_t)view);
-    specdec__wire_put(to, 2, link->draft_sequences[view].epoch);
+    specdec__wire_put(to, 2, link->drafts.sequences[view].epoch);
     for (i = 0; i < count; i++)
         specdec__wire_put(to, 3 + i, words[i]);
-    specdec__link_send(link, link->draft_rank_number, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
+    specdec__link_send(link, link->drafts.rank, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
 }
 
 /* Sends the draft rank the tokens among a sequence's first `count` tokens that were not sent yet. */
 static void specdec__remote_draft_send_tokens(specdec__link *link, int view, const int32_t *tokens, int count)
 {
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
     uint32_t words[1 + SPECDEC__WIRE_MAX_TOKENS];
     int i;
 
-    while (!link->draft_rank_lost && (sequence->sent_count < count || sequence->epoch_unsent)) {
+    while (!link->drafts.lost && (sequence->sent_count < count || sequence->epoch_unsent)) {
         const int n = specdec__max_int(specdec__min_int(count - sequence->sent_count, SPECDEC__WIRE_MAX_TOKENS), 0);
 
         words[0] = (uint32_t)sequence->sent_count;
@@ -59589,7 +59633,7 @@ static void specdec__remote_draft_send_tokens(specdec__link *link, int view, con
    invalid. */
 static void specdec__remote_draft_send_sampling(specdec__link *link, int view, const uint32_t *sampling)
 {
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
 
     if (memcmp(sequence->sampling, sampling, sizeof sequence->sampling) == 0)
         return;
@@ -59603,7 +59647,7 @@ static void specdec__remote_draft_send_sampling(specdec__link *link, int view, c
    token is left, at once. */
 static void specdec__remote_draft_truncate(specdec__link *link, int view, int length)
 {
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
 
     if (sequence->sent_count <= length)
         return;
@@ -59619,11 +59663,11 @@ static void specdec__remote_draft_truncate(specdec__link *link, int view, int le
    no token of it. */
 static void specdec__remote_draft_fork(specdec__link *link, int view, int other, int length)
 {
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
     uint32_t words[2];
 
     words[0] = (uint32_t)other;
-    words[1] = (uint32_t)specdec__min_int(length, link->draft_sequences[other].sent_count);
+    words[1] = (uint32_t)specdec__min_int(length, link->drafts.sequences[other].sent_count);
     sequence->sent_count = (int)words[1];
     sequence->epoch++;
     sequence->count = sequence->epoch_unsent = 0;
@@ -59638,7 +59682,7 @@ static const specdec__remote_draft *specdec__remote_draft_find_root(specdec__lin
                                                                     const int32_t *tokens,
                                                                     int count)
 {
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
     const specdec__remote_draft *root = specdec__remote_draft_find(link, sequence->root), *child = NULL;
     uint32_t i;
 
@@ -59729,9 +59773,9 @@ static void specdec__link_lay_out_draft_tokens(specdec__link *link, const specde
 
     if (!link)
         return;
-    link->draft_sequences = sequences;
-    link->draft_tokens = drafts;
-    link->draft_token_count = count;
+    link->drafts.sequences = sequences;
+    link->drafts.tokens = drafts;
+    link->drafts.token_count = count;
 }
 
 /* Takes a rank's memory, besides its context, from the arena, and connects it with the context. The caller enters views
@@ -59752,17 +59796,17 @@ static specdec__link *specdec__link_lay_out(const specdec_cluster *cluster, spec
         specdec__link_lay_out_draft_tokens(link, room, arena);
     if (!arena->base || arena->used == SIZE_MAX)
         return NULL;
-    link->draft_rank_number = drafter;
+    link->drafts.rank = drafter;
     link->cluster = *cluster;
     link->context = c;
-    link->views = views;
-    link->sequence_cancels = cancels;
-    link->view_count = room->max_views;
-    link->view_capacity = room->view_keys;
-    link->inbox = in;
-    link->outbox = out;
-    link->message_bytes = bytes;
-    link->order_capacity = most_words;
+    link->views.view = views;
+    link->views.cancel = cancels;
+    link->views.count = room->max_views;
+    link->views.capacity = room->view_keys;
+    link->messages.in = in;
+    link->messages.out = out;
+    link->messages.bytes = bytes;
+    link->messages.order_capacity = most_words;
     link->fingerprint = specdec__link_fingerprint(c, room, cluster);
     c->hooks_argument = link;
     c->hooks = &specdec__link_hooks[!cluster->rank && specdec__link_last_stage(link)];
@@ -59779,7 +59823,7 @@ static specdec_result specdec__link_connect_ranks(specdec__link *link, const spe
     const int others = link->cluster.ranks - 1;
 
     link->model_loaded = 1;
-    link->layer = 0;
+    link->own.layer = 0;
     if (specdec__link_rank(link)) {
         specdec__link_send_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
     } else {
@@ -59806,7 +59850,7 @@ static void specdec__link_end(specdec__link *link)
         specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "it has ended");
         specdec__link_send_failed(link);
     } else {
-        if (link->draft_rank_number)
+        if (link->drafts.rank)
             specdec__remote_draft_send_order(link, SPECDEC__WIRE_ORDER_END, 0, NULL, 0);
         if (specdec__link_last_stage(link))
             specdec__link_begin_order(link, SPECDEC__WIRE_ORDER_END, 0);
@@ -59838,22 +59882,22 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
     const double start = specdec__os_seconds();
-    const uint32_t runs = link->run;
+    const uint32_t runs = link->own.run;
     specdec__wire_run *run;
     specdec_result result;
 
     ranks->stage.view = &pipe->sequence->view;
-    link->renumbered_nodes = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
-    link->overlaps_runs = 1;
+    link->sent.renumbered_nodes = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
+    link->sent.overlap = 1;
     result = specdec__stage_obey_order(&ranks->stage, order, 0, &ranks->error);
-    link->overlaps_runs = 0;
+    link->sent.overlap = 0;
     pipe->no_room = ranks->stage.failed;
     if (order->kind != SPECDEC__ORDER_RUN)
         return;
-    link->own_seconds = specdec__os_seconds() - start;
-    if (!result || link->run != runs)
+    link->own.seconds = specdec__os_seconds() - start;
+    if (!result || link->own.run != runs)
         return;
-    run = &link->sent_runs[link->sent_run_count++]; /* no other rank has it */
+    run = &link->sent.runs[link->sent.count++]; /* no other rank has it */
     memset(run, 0, sizeof *run);
     run->rows = run->returned = 1;
     run->result = result;
@@ -59871,11 +59915,12 @@ static int specdec__ranks_poll_state(specdec__ranks *ranks)
     specdec__link_poll(link);
     if (link->failed.code)
         return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_RETURNED | SPECDEC__PIPE_FREE | SPECDEC__PIPE_DRAFTED;
-    state |= link->draft_arrived ? SPECDEC__PIPE_DRAFTED : 0;
-    if (link->sent_run_count && link->sent_runs[0].returned)
+    state |= link->drafts.arrived ? SPECDEC__PIPE_DRAFTED : 0;
+    if (link->sent.count && link->sent.runs[0].returned)
         state |= SPECDEC__PIPE_RETURNED;
-    ranks->pipe.free_at = link->run == link->first_rank_run ? 0 : link->first_rank_free_at - link->own_seconds;
-    if (specdec__os_seconds() >= ranks->pipe.free_at && link->sent_run_count < SPECDEC__WIRE_MAX_RUNS - 1)
+    ranks->pipe.free_at = link->own.run == specdec__link_first_peer(link)->done_run
+                              ? 0 : link->sent.first_rank_free_at - link->own.seconds;
+    if (specdec__os_seconds() >= ranks->pipe.free_at && link->sent.count < SPECDEC__WIRE_MAX_RUNS - 1)
         state |= SPECDEC__PIPE_FREE;
     return state;
 }
@@ -59887,7 +59932,7 @@ static int specdec__ranks_wait(specdec__pipe *pipe, int until)
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
 
-    link->draft_arrived = until ? 0 : link->draft_arrived; /* a caller that waits has used all that have arrived */
+    link->drafts.arrived = until ? 0 : link->drafts.arrived; /* a caller that waits has used all that have arrived */
     for (;;) {
         const int state = specdec__ranks_poll_state(ranks);
         const double now = specdec__os_seconds();
@@ -59918,7 +59963,7 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
 
     while (!(specdec__ranks_poll_state(ranks) & SPECDEC__PIPE_RETURNED)) {
         if (specdec__link_any_cancelled(link)) {
-            specdec__link_abandon_run(link, &link->sent_runs[link->sent_run_count - pipe->count]);
+            specdec__link_abandon_run(link, &link->sent.runs[link->sent.count - pipe->count]);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
         }
         specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
@@ -59928,10 +59973,10 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
         specdec__link_remove_oldest_run(link);
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     }
-    pipe->stage_seconds = link->sent_runs[0].slowest_seconds;
+    pipe->stage_seconds = link->sent.runs[0].slowest_seconds;
     start = specdec__os_seconds();
     result = specdec__link_take_run(link, &unsound);
-    own = link->own_seconds + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
+    own = link->own.seconds + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
     pipe->stage_seconds = own > pipe->stage_seconds ? own : pipe->stage_seconds;
     if (result == SPECDEC_ERROR_FORMAT) /* logits that are not finite */
         return specdec__fail(error, result, "%s", unsound.text);
@@ -59943,7 +59988,7 @@ static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
 {
     specdec__link *link = ((specdec__ranks *)pipe)->link;
 
-    specdec__link_cancel_run(link, &link->sent_runs[link->sent_run_count - pipe->count + at]);
+    specdec__link_cancel_run(link, &link->sent.runs[link->sent.count - pipe->count + at]);
 }
 
 /* The functions of this lane. */
@@ -60012,10 +60057,10 @@ static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, c
 {
     const specdec__link *link = specdec__draft_remote_link(d);
     const int has_children = specdec__draft_remote_can_extend(d, request, 0);
-    const double least = 0.2 * link->draft_latency;
-    const double interval = link->draft_interval > least ? link->draft_interval : least;
-    const double usual = has_children ? interval : link->draft_latency;
-    const double began = has_children ? link->draft_arrival_at : link->draft_sequences[request->at].sent_at;
+    const double least = 0.2 * link->drafts.latency;
+    const double interval = link->drafts.interval > least ? link->drafts.interval : least;
+    const double usual = has_children ? interval : link->drafts.latency;
+    const double began = has_children ? link->drafts.arrived_at : link->drafts.sequences[request->at].sent_at;
     const double since = specdec__os_seconds() - began;
 
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
@@ -60027,10 +60072,10 @@ static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__draf
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
     const specdec__link *link = specdec__draft_remote_link(d);
-    const double late = 2 * link->draft_latency,
+    const double late = 2 * link->drafts.latency,
                  wait = !(late > 0) || late > request->wait_seconds ? request->wait_seconds : late;
 
-    m->until = specdec__draft_remote_can_extend(d, request, 0) ? 0 : link->draft_sequences[request->at].sent_at + wait;
+    m->until = specdec__draft_remote_can_extend(d, request, 0) ? 0 : link->drafts.sequences[request->at].sent_at + wait;
 }
 
 /* Waits until the children of a candidate have arrived, at most until m->until. */
@@ -60413,12 +60458,12 @@ static const struct {
 static void specdec__draft_rank_obey(specdec__engine *e)
 {
     specdec__link *link = e->link;
-    specdec__wire_reader in = {link->inbox + 4 * SPECDEC__WIRE_HEADER_WORDS, 0, 0};
-    const uint32_t rows = specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
+    specdec__wire_reader in = {link->messages.in + 4 * SPECDEC__WIRE_HEADER_WORDS, 0, 0};
+    const uint32_t rows = specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
     uint32_t head, kind, epoch;
     int view, valid;
 
-    in.left = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
+    in.left = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
     head = specdec__wire_read_word(&in);
     kind = head & 255;
     valid = !rows && !in.bad && head >> 8 == (uint32_t)in.left;
@@ -60562,7 +60607,7 @@ static int specdec__draft_rank_run_step(specdec__engine *e)
         drafted = specdec__draft_rank_extend(next);
     }
     g->runs += drafted;
-    e->link->runs += drafted;
+    e->link->counts.runs += drafted;
     return drafted;
 }
 
@@ -60577,11 +60622,11 @@ static specdec_result specdec__draft_rank_serve(specdec__engine *e)
         specdec__link_poll(link);
         if (link->failed.code)
             return link->failed.code;
-        SPECDEC__STORE(&link->cancel_run, 0);
+        SPECDEC__STORE(&link->own.cancel, 0);
         if (specdec__link_receive(link, 0, SPECDEC__WIRE_ORDERS))
             specdec__draft_rank_obey(e);
         else if (!link->failed.code && specdec__draft_rank_run_step(e))
-            link->working_seconds += specdec__os_seconds() - start;
+            link->counts.seconds += specdec__os_seconds() - start;
         else if (!link->failed.code)
             specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
     }
@@ -60620,23 +60665,23 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     if (!link || arena->used == SIZE_MAX)
         return;
     link->hooks = &e->config.hooks;
-    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.max_views,
+    link->drafts.fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.max_views,
                                                               e->config.context);
-    link->fingerprint = e->remote->drafts ? link->draft_fingerprint : link->fingerprint;
+    link->fingerprint = e->remote->drafts ? link->drafts.fingerprint : link->fingerprint;
     if (e->remote->drafts) {
         specdec__draft_model_context(&e->drafters[0])->hooks_argument = link; /* sends ALIVE between layers */
         specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
     for (i = 0; i < e->room.max_views; i++) {
-        link->views[i] = &e->sequences[i].view;
-        link->sequence_cancels[i] = &e->sequences[i].cancel;
+        link->views.view[i] = &e->sequences[i].view;
+        link->views.cancel[i] = &e->sequences[i].cancel;
     }
     link->ranks = ranks;
     ranks->link = link;
     ranks->stage.context = &e->target;
     ranks->pipe.node = node;
     /* one more run than ranks with layers, which travels between ranks */
-    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->draft_rank_number, SPECDEC__PIPE_RUNS);
+    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->drafts.rank, SPECDEC__PIPE_RUNS);
 }
 
 /* The progress hook while weights are repacked: sends ALIVE to the other ranks, then calls the caller's hook. Returns
@@ -60672,13 +60717,13 @@ static specdec_result specdec__cluster_serve(specdec *t)
     specdec__link *link = e->link;
     specdec_result result;
 
-    e->pool.cancel = &link->cancel_run;
+    e->pool.cancel = &link->own.cancel;
     link->serving_cancel = &t->cancel;
     result = link->draft_rank ? specdec__draft_rank_serve(e) : specdec__link_serve(link);
-    t->stats.steps = link->runs;
-    t->stats.drafted = link->run_nodes;
-    t->stats.accepted = link->kept_nodes;
-    t->stats.seconds = link->working_seconds;
+    t->stats.steps = link->counts.runs;
+    t->stats.drafted = link->counts.nodes;
+    t->stats.accepted = link->counts.kept_nodes;
+    t->stats.seconds = link->counts.seconds;
     return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 

@@ -47,23 +47,23 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     if (!link || arena->used == SIZE_MAX)
         return;
     link->hooks = &e->config.hooks;
-    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.max_views,
+    link->drafts.fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.max_views,
                                                               e->config.context);
-    link->fingerprint = e->remote->drafts ? link->draft_fingerprint : link->fingerprint;
+    link->fingerprint = e->remote->drafts ? link->drafts.fingerprint : link->fingerprint;
     if (e->remote->drafts) {
         specdec__draft_model_context(&e->drafters[0])->hooks_argument = link; /* sends ALIVE between layers */
         specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
     for (i = 0; i < e->room.max_views; i++) {
-        link->views[i] = &e->sequences[i].view;
-        link->sequence_cancels[i] = &e->sequences[i].cancel;
+        link->views.view[i] = &e->sequences[i].view;
+        link->views.cancel[i] = &e->sequences[i].cancel;
     }
     link->ranks = ranks;
     ranks->link = link;
     ranks->stage.context = &e->target;
     ranks->pipe.node = node;
     /* one more run than ranks with layers, which travels between ranks */
-    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->draft_rank_number, SPECDEC__PIPE_RUNS);
+    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->drafts.rank, SPECDEC__PIPE_RUNS);
 }
 
 /* The progress hook while weights are repacked: sends ALIVE to the other ranks, then calls the caller's hook. Returns
@@ -99,13 +99,13 @@ static specdec_result specdec__cluster_serve(specdec *t)
     specdec__link *link = e->link;
     specdec_result result;
 
-    e->pool.cancel = &link->cancel_run;
+    e->pool.cancel = &link->own.cancel;
     link->serving_cancel = &t->cancel;
     result = link->draft_rank ? specdec__draft_rank_serve(e) : specdec__link_serve(link);
-    t->stats.steps = link->runs;
-    t->stats.drafted = link->run_nodes;
-    t->stats.accepted = link->kept_nodes;
-    t->stats.seconds = link->working_seconds;
+    t->stats.steps = link->counts.runs;
+    t->stats.drafted = link->counts.nodes;
+    t->stats.accepted = link->counts.kept_nodes;
+    t->stats.seconds = link->counts.seconds;
     return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 

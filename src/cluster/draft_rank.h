@@ -192,12 +192,12 @@ static const struct {
 static void specdec__draft_rank_obey(specdec__engine *e)
 {
     specdec__link *link = e->link;
-    specdec__wire_reader in = {link->inbox + 4 * SPECDEC__WIRE_HEADER_WORDS, 0, 0};
-    const uint32_t rows = specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
+    specdec__wire_reader in = {link->messages.in + 4 * SPECDEC__WIRE_HEADER_WORDS, 0, 0};
+    const uint32_t rows = specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
     uint32_t head, kind, epoch;
     int view, valid;
 
-    in.left = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
+    in.left = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
     head = specdec__wire_read_word(&in);
     kind = head & 255;
     valid = !rows && !in.bad && head >> 8 == (uint32_t)in.left;
@@ -341,7 +341,7 @@ static int specdec__draft_rank_run_step(specdec__engine *e)
         drafted = specdec__draft_rank_extend(next);
     }
     g->runs += drafted;
-    e->link->runs += drafted;
+    e->link->counts.runs += drafted;
     return drafted;
 }
 
@@ -356,11 +356,11 @@ static specdec_result specdec__draft_rank_serve(specdec__engine *e)
         specdec__link_poll(link);
         if (link->failed.code)
             return link->failed.code;
-        SPECDEC__STORE(&link->cancel_run, 0);
+        SPECDEC__STORE(&link->own.cancel, 0);
         if (specdec__link_receive(link, 0, SPECDEC__WIRE_ORDERS))
             specdec__draft_rank_obey(e);
         else if (!link->failed.code && specdec__draft_rank_run_step(e))
-            link->working_seconds += specdec__os_seconds() - start;
+            link->counts.seconds += specdec__os_seconds() - start;
         else if (!link->failed.code)
             specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
     }

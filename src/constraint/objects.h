@@ -28,7 +28,6 @@ typedef struct specdec__members {
     specdec__vector texts;    /* (2 * names) offset in text, and size, of the spelled names */
     specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
     unsigned char *text; /* the spelled names, one after the other */
-    size_t text_size;
     uint32_t patterns; /* number of patternProperties */
     uint32_t pattern_name[SPECDEC__PATTERNS_MOST];  /* JSON node of each pattern */
     uint32_t pattern_owner[SPECDEC__PATTERNS_MOST]; /* schema that has it */

@@ -36,9 +36,6 @@ typedef struct specdec__json {
     size_t error_at;           /* byte offset of the error */
 } specdec__json;
 
-/* An upper bound of the nodes of a JSON text of `bytes` bytes. */
-SPECDEC__INLINE size_t specdec__json_nodes_most(size_t bytes) { return bytes / 2 + 2; }
-
 /* Stores an error and its byte offset. Returns 0. */
 static int specdec__json_fail(specdec__json *j, size_t at, const char *why)
 {

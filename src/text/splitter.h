@@ -39,9 +39,8 @@ enum {
    unknown. Most bytes of an argument's name. */
 enum { SPECDEC__KIND_WORDS = 3, SPECDEC__ANSWER_KEY_MOST = 96 };
 
-/* Most bytes held back; most bytes of a noted name or value; room for bytes and for parts that are handed out. */
+/* Most bytes of a noted name or value; room for bytes and for parts that are handed out. */
 enum {
-    SPECDEC__ANSWER_HELD_MOST = 96,
     SPECDEC__ANSWER_NOTE_MOST = 160,
     SPECDEC__ANSWER_OUT_BYTES = 1200,
     SPECDEC__ANSWER_QUEUED_PARTS = 12
