@@ -6238,6 +6238,9 @@ typedef struct specdec__state_update {
     X(isa, float_to_codes, float, (const float *values, int count, int8_t *codes)) \
     /* Softmax of several queries over a block of keys, with 8-bit weights: see specdec__softmax_block. */ \
     X(isa, softmax_codes, void, (const specdec__softmax_block *s)) \
+    /* largest (groups) = the largest of each group of 64 numbers of x (groups, 64). Returns whether all of them are \
+       below 1e30 in magnitude, and none is NaN. */ \
+    X(isa, find_largest, int, (const float *x, int groups, float *largest)) \
     /* The largest of x (count > 0); NaNs are ignored; -infinity if all are NaN. */ \
     X(isa, largest, float, (const float *x, int count)) \
     /* Counts tokens from the first one on (all `count`, or a multiple of 64) whose (logit - best) * inverse plus \
@@ -38964,15 +38967,13 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
 }
 
 /* Whether the output matrix can be screened, and so is to lie in planes: its codes have eight bits, and it has enough
-   rows that screening saves time, unless `always`. Logits must not be capped: they may be equal where their products
-   are not. */
+   rows that screening saves time, unless `always`. */
 static int specdec__model_can_screen(const specdec__model *m, int always)
 {
     const specdec__matrix *output = &m->output;
 
     return !m->lacks_output && output->type && output->type->number == SPECDEC__TYPE_Q8_0 && !output->scales &&
-           output->rows >= (always ? 1 : SPECDEC__SCREEN_MIN_ROWS) && !(m->fact[SPECDEC__LOGIT_CAP] > 0) &&
-           m->fact[SPECDEC__LOGIT_SCALE] > 0;
+           output->rows >= (always ? 1 : SPECDEC__SCREEN_MIN_ROWS) && m->fact[SPECDEC__LOGIT_SCALE] > 0;
 }
 
 /* Returns the bytes of the bounds of a matrix in planes. */
@@ -40851,6 +40852,8 @@ typedef struct specdec__mix_rows {
    be read. */
 enum { SPECDEC__SCREEN_LOGITS, SPECDEC__SCREEN_BOUNDS, SPECDEC__SCREEN_NOTHING };
 
+#define SPECDEC__SCREEN_GROUP 64 /* rows of the output matrix that are passed over together by their largest bound */
+
 /* Whether and how steps screen the output matrix (>>forward/screen), and statistics of it. */
 typedef struct specdec__screen {
     int needed;      /* SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING: the least that all readers of the next step's
@@ -40858,6 +40861,8 @@ typedef struct specdec__screen {
     int computed;    /* what the last step has computed: SPECDEC__SCREEN_LOGITS (0), ... */
     float *norms;    /* (max_rows, SPECDEC__PLANE_PARTS) norms of the columns that the output matrix was multiplied
                         by */
+    float *largest;  /* (max_rows, specdec__screen_groups): the largest bound of each group of 64 rows of the matrix */
+    int too_large;   /* 1: some bound of the last step is no number, or so large that it cannot be relied on */
     int pause_steps, pause_left; /* steps without screening after a step whose bounds excluded too few rows; how many of
                                     them are left */
     uint64_t rows, rows_read, rows_whole;  /* rows of logits that were bounds first; rows of the matrix read for them;
@@ -40959,6 +40964,12 @@ typedef struct specdec__context {
     void *hooks_argument;                /* argument of the hooks: the cluster's link */
     specdec__kv kv;                      /* the cache of keys, values and recurrent states */
 } specdec__context;
+
+/* Returns how many groups of 64 rows, of which one has a common bound, an output matrix has. */
+SPECDEC__INLINE int specdec__screen_groups(const specdec__matrix *output)
+{
+    return (output->rows + SPECDEC__SCREEN_GROUP - 1) / SPECDEC__SCREEN_GROUP;
+}
 
 SPECDEC__FOR_SIZE
 
@@ -41237,6 +41248,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                               specdec__size_add(specdec__size_multiply((size_t)c->max_rows, (size_t)c->output->rows),
                                                 15));
     c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows, SPECDEC__PLANE_PARTS));
+    c->screen.largest = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows,
+                                                                           (size_t)specdec__screen_groups(c->output)));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
     c->wants_logits = SPECDEC__TAKE(arena, unsigned char, n);
@@ -41324,14 +41337,55 @@ static void specdec__screen_compute_norms(const specdec__context *c, int thread)
     }
 }
 
+/* Turns upper bounds of products (count, a multiple of 16) into upper bounds of capped logits. Caps are computed with
+   an error below cap * 7e-7, so that a cap's value can be smaller for a larger product: each bound is raised by more
+   than twice that. All become NaN if one is NaN or too large, which a cap would hide. */
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__screen_cap_bounds(const specdec__kernels *kernels, float cap,
+                                                                          float *bounds, int count)
+{
+    const float more = kernels->all_finite(bounds, 1e8f, count) ? cap * 4e-6f : specdec__float_from_bits(0x7fc00000u);
+    int i;
+
+    kernels->soft_cap(bounds, cap, count);
+    for (i = 0; i < count; i++)
+        bounds[i] += more;
+}
+
 /* Turns the products of a tile with the upper plane, sums (count, 16), into upper bounds of the logits. */
 SPECDEC__INLINE void specdec__screen_compute_bounds(const specdec__context *c, const specdec__matrix *matrix, int tile,
                                                     int column, int count, float *sums)
 {
     const size_t stride = (size_t)(matrix->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS * SPECDEC__ROWS;
+    const float factor = c->model->fact[SPECDEC__LOGIT_SCALE], cap = c->model->fact[SPECDEC__LOGIT_CAP];
 
     c->kernels->add_bounds(sums, count, matrix->bounds->norm + (size_t)tile * SPECDEC__ROWS, stride,
                            c->screen.norms + column * SPECDEC__PLANE_PARTS);
+    if (factor != 1) /* positive: it keeps the order */
+        c->kernels->scale(sums, factor, count * SPECDEC__ROWS);
+    if (cap > 0)
+        specdec__screen_cap_bounds(c->kernels, cap, sums, count * SPECDEC__ROWS);
+}
+
+/* Computes a thread's share of c->screen.largest, once all bounds are there. */
+static void specdec__screen_find_largest(specdec__context *c, int thread)
+{
+    const int rows = c->output->rows, groups = specdec__screen_groups(c->output);
+    const int threads = specdec__pool_active(c->pool);
+    const int from = groups / threads * thread, end = thread == threads - 1 ? groups : from + groups / threads;
+    const int whole = specdec__min_int(end, rows / SPECDEC__SCREEN_GROUP); /* groups before it have 64 rows */
+    int column, i;
+
+    for (column = 0; column < c->columns.n; column++) {
+        float *row = c->logits + (size_t)column * (size_t)rows, *largest = c->screen.largest + (size_t)column * groups;
+
+        if (!c->kernels->find_largest(row + from * SPECDEC__SCREEN_GROUP, whole - from, largest + from))
+            SPECDEC__STORE(&c->screen.too_large, 1);
+        for (i = whole * SPECDEC__SCREEN_GROUP; end == groups && i < rows; i++) {
+            if (!(row[i] > -1e30f && row[i] < 1e30f))
+                SPECDEC__STORE(&c->screen.too_large, 1);
+            largest[whole] = i % SPECDEC__SCREEN_GROUP && largest[whole] > row[i] ? largest[whole] : row[i];
+        }
+    }
 }
 
 /* Computes the exact logits of the tokens items[count] for one row of the last step, which has computed bounds only. */
@@ -41339,6 +41393,7 @@ static SPECDEC__UNUSED void specdec__screen_read_rows(specdec__context *c, int c
                                                       int count)
 {
     const specdec__matrix *output = c->output;
+    const float cap = c->model->fact[SPECDEC__LOGIT_CAP];
     const unsigned char *rows[SPECDEC__ROWS];
     float logits[SPECDEC__ROWS];
     int from, i;
@@ -41350,6 +41405,8 @@ static SPECDEC__UNUSED void specdec__screen_read_rows(specdec__context *c, int c
             rows[i] = output->file + (size_t)items[from + (i < few ? i : 0)].token * output->row_bytes;
         c->kernels->multiply_file_rows(rows, output->columns / 32, &c->columns, column, logits);
         c->kernels->scale(logits, c->model->fact[SPECDEC__LOGIT_SCALE], SPECDEC__ROWS);
+        if (cap > 0)
+            c->kernels->soft_cap(logits, cap, SPECDEC__ROWS);
         for (i = 0; i < few; i++)
             items[from + i].logit = logits[i];
     }
@@ -44378,8 +44435,10 @@ static void specdec__forward_compute_logits(void *argument, int thread)
     t.stride = (size_t)c->output->rows;
     in.source_rows = c->rows;
     c->scratch[thread].current_half = 2 * m->layers;
-    if (thread == 0)
+    if (thread == 0) {
         c->screen.computed = specdec__screen_kind_of_step(c);
+        c->screen.too_large = 0;
+    }
     if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_LOGITS) {
         if (!specdec__forward_project(c, thread, &in, &t, 1))
             specdec__forward_finish_logits(c, thread);
@@ -44389,8 +44448,11 @@ static void specdec__forward_compute_logits(void *argument, int thread)
     if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
         return;
     specdec__screen_compute_norms(c, thread);
+    if (specdec__pool_barrier(c->pool))
+        return;
+    specdec__forward_multiply(c, thread, &t, 1);
     if (!specdec__pool_barrier(c->pool))
-        specdec__forward_multiply(c, thread, &t, 1);
+        specdec__screen_find_largest(c, thread);
 }
 
 /* Computes the keys and values of all layers of a model that drafts blocks from the target's states, which reads.matrix
@@ -45830,7 +45892,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__SETTLE_LEADERS 16 /* tokens with the highest upper bounds, whose logits are computed first */
 #define SPECDEC__SETTLE_PAUSE_STEPS 128  /* steps without bounds after one whose bounds did not help, at most */
 #define SPECDEC__SETTLE_MOST_TOP_K 128    /* the largest top_k: above it all logits are computed */
-#define SPECDEC__SETTLE_SKIPPED_BOUNDS 256    /* tokens that are skipped together by their largest bound */
+#define SPECDEC__SETTLE_SKIPPED_GROUPS 16 /* groups of tokens that are passed over together */
 #define SPECDEC__SETTLE_MOST_SHARE 8 /* if more than one token in so many can be chosen, all logits are computed */
 
 /* A list of tokens whose logits are always computed, as the sampler alters them. */
@@ -45853,7 +45915,9 @@ static int32_t specdec__settle_list_token(const specdec__settle_list *list, int 
 typedef struct specdec__settling {
     specdec__context *context;
     float *row;               /* (vocab): an upper bound of each token's logit; -infinity once the token is found */
-    int vocab;                /* tokens of the row */
+    const float *largest;     /* (groups): no bound of a group of 64 tokens is larger */
+    const uint32_t *allowed;  /* a bit for each token that may be found; NULL: all may */
+    int vocab, groups;        /* tokens of the row, and groups of 64 tokens */
     int column;               /* index of the row in the step */
     specdec_candidate *found; /* (vocab): tokens that may be chosen, with their logits once these are computed */
     int count, most;          /* of found tokens; for more than `most` it is faster to compute all logits */
@@ -45914,57 +45978,54 @@ static void specdec__settle_compute_found(specdec__settling *w, int from)
     specdec__screen_read_rows(w->context, w->column, w->found + from, w->count - from);
 }
 
-/* Multiplies the bounds of tokens [from, end) by the model's logit scale, which keeps their order. Returns 0 if a bound
-   is no number, or too large; else 1. */
-static int specdec__settle_scale_bounds(specdec__settling *w, int from, int end)
+/* Whether a token may be found: it is allowed, and was not found before. */
+SPECDEC__INLINE int specdec__settle_may_find(const specdec__settling *w, int32_t token)
 {
-    const float factor = w->context->model->fact[SPECDEC__LOGIT_SCALE];
-    int i, good = 1;
-
-    if (end - from == SPECDEC__SETTLE_SKIPPED_BOUNDS &&
-        !w->context->kernels->all_finite(w->row + from, 1e8f, SPECDEC__SETTLE_SKIPPED_BOUNDS))
-        return 0;
-    for (i = from; i < end && end - from < SPECDEC__SETTLE_SKIPPED_BOUNDS; i++)
-        good &= w->row[i] > -1e30f && w->row[i] < 1e30f;
-    for (i = from; i < end && factor != 1; i++)
-        w->row[i] = w->row[i] * factor;
-    return good;
+    return w->row[token] >= -SPECDEC__SAMPLE_LARGEST &&
+           (!w->allowed || (w->allowed[token / 32] >> token % 32 & 1));
 }
 
-/* Sets the bounds of those tokens of [from, end) to -infinity that `allowed` (a bit for each token) forbids. */
-static void specdec__settle_forbid_tokens(specdec__settling *w, const uint32_t *allowed, int from, int end)
+/* Returns the first group from `group` on that may hold a bound of at least `least`; w->groups if there is none. */
+static int specdec__settle_next_group(const specdec__settling *w, int group, float least)
 {
-    int i;
+    const int together = SPECDEC__SETTLE_SKIPPED_GROUPS;
 
-    for (i = from; i < end; i++)
-        if (!(allowed[i / 32] >> i % 32 & 1))
-            w->row[i] = specdec__float_from_bits(0xff800000u);
+    while (group < w->groups)
+        if (group % together == 0 && group + together <= w->groups &&
+            !(w->context->kernels->largest(w->largest + group, together) >= least))
+            group += together;
+        else if (w->largest[group] >= least)
+            break;
+        else
+            group++;
+    return group;
 }
 
-/* Finds the `leaders` allowed tokens with the highest bounds of their logits, best first: found[count]. allowed: a bit
-   for each token; NULL: all are. Returns 0 if a bound is no number, or too large, or no token is allowed; else 1. */
-static int specdec__settle_find_leaders(specdec__settling *w, int leaders, const uint32_t *allowed)
+/* Returns the token behind the last one of a group. */
+SPECDEC__INLINE int specdec__settle_group_end(const specdec__settling *w, int group)
 {
+    return specdec__min_int((group + 1) * SPECDEC__SCREEN_GROUP, w->vocab);
+}
+
+/* Finds the `leaders` allowed tokens with the highest bounds of their logits, best first: found[count]. Returns whether
+   there is any. */
+static int specdec__settle_find_leaders(specdec__settling *w, int leaders)
+{
+    float least = -SPECDEC__SAMPLE_LARGEST;
     specdec_candidate candidate;
-    int i = 0, end;
+    int group = 0, end;
 
-    for (w->count = 0; i < w->vocab; i = end) {
-        end = specdec__min_int(i + SPECDEC__SETTLE_SKIPPED_BOUNDS, w->vocab);
-        if (!specdec__settle_scale_bounds(w, i, end))
-            return 0;
-        if (allowed)
-            specdec__settle_forbid_tokens(w, allowed, i, end);
-        if (w->count == leaders &&
-            !(w->context->kernels->largest(w->row + i, end - i) > w->found[leaders - 1].logit))
-            continue;
-        for (; i < end; i++) {
-            candidate.token = i;
-            candidate.logit = w->row[i];
+    for (; (group = specdec__settle_next_group(w, group, least)) < w->groups; group++) {
+        end = specdec__settle_group_end(w, group);
+        for (candidate.token = group * SPECDEC__SCREEN_GROUP; candidate.token < end; candidate.token++) {
+            candidate.logit = w->row[candidate.token];
+            if (!(candidate.logit >= least) || !specdec__settle_may_find(w, candidate.token))
+                continue;
             w->count = specdec__sample_insert_best(w->found, w->count, leaders, candidate);
+            if (w->count == leaders)
+                least = w->found[leaders - 1].logit;
         }
     }
-    while (w->count && !(w->found[w->count - 1].logit >= -SPECDEC__SAMPLE_LARGEST))
-        w->count--;
     return w->count > 0;
 }
 
@@ -46004,8 +46065,8 @@ static int specdec__settle_add_lists(specdec__settling *w, const specdec__settle
         for (i = 0; i < lists[l].count; i++) {
             const int32_t token = specdec__settle_list_token(&lists[l], i);
 
-            if (token < 0 || token >= w->vocab || !(w->row[token] >= -SPECDEC__SAMPLE_LARGEST))
-                continue; /* the last: it was found already */
+            if (token < 0 || token >= w->vocab || !specdec__settle_may_find(w, token))
+                continue;
             if (w->count == w->most)
                 return 0;
             w->found[w->count++].token = token;
@@ -46014,17 +46075,16 @@ static int specdec__settle_add_lists(specdec__settling *w, const specdec__settle
     return 1;
 }
 
-/* Adds all tokens whose bounds are at least `least` to the found ones. Returns 0 if there are too many; else 1. */
+/* Adds all allowed tokens whose bounds are at least `least` to the found ones. Returns 0 if there are too many; else
+   1. */
 static int specdec__settle_find_above(specdec__settling *w, float least)
 {
-    int i = 0, end;
+    int group = 0, i, end;
 
-    for (; i < w->vocab; i = end) {
-        end = specdec__min_int(i + SPECDEC__SETTLE_SKIPPED_BOUNDS, w->vocab);
-        if (!(w->context->kernels->largest(w->row + i, end - i) >= least))
-            continue;
-        for (; i < end; i++)
-            if (w->row[i] >= least) {
+    for (; (group = specdec__settle_next_group(w, group, least)) < w->groups; group++) {
+        end = specdec__settle_group_end(w, group);
+        for (i = group * SPECDEC__SCREEN_GROUP; i < end; i++)
+            if (w->row[i] >= least && specdec__settle_may_find(w, i)) {
                 if (w->count == w->most)
                     return 0;
                 w->found[w->count++].token = i;
@@ -46082,7 +46142,7 @@ static int specdec__settle_find_tokens(specdec__settling *w, const specdec__sett
     float least;
     int known;
 
-    if (!need->k || w->most < leaders || !specdec__settle_find_leaders(w, leaders, need->allowed))
+    if (!need->k || w->most < leaders || !specdec__settle_find_leaders(w, leaders))
         return 0;
     least = w->found[0].logit;
     specdec__settle_compute_found(w, 0);
@@ -46123,11 +46183,14 @@ static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column,
     w.vocab = c->output->rows;
     w.row = c->logits + (size_t)column * (size_t)w.vocab;
     w.column = column;
+    w.groups = specdec__screen_groups(c->output);
+    w.largest = c->screen.largest + (size_t)column * (size_t)w.groups;
+    w.allowed = need->allowed;
     w.found = found;
     w.count = 0;
     w.most = w.vocab / SPECDEC__SETTLE_MOST_SHARE;
     c->screen.rows++;
-    if (specdec__settle_find_tokens(&w, need, noise, lists, list_count)) {
+    if (!c->screen.too_large && specdec__settle_find_tokens(&w, need, noise, lists, list_count)) {
         for (i = 0; i < w.vocab; i++)
             w.row[i] = specdec__float_from_bits(0xff800000u);
         for (i = 0; i < w.count; i++)
@@ -65045,6 +65108,28 @@ SPECDEC__LANE int X(all_finite)(const float *x, float factor, int count)
     return X(sum)(parts) == 0;
 }
 
+/* largest (groups) = the largest of each 64 numbers of x (groups, 64). Returns whether all of them are below 1e30 in
+   magnitude, and none is NaN. */
+SPECDEC__LANE int X(find_largest)(const float *x, int groups, float *largest)
+{
+    V zeros[SPECDEC__PARTS], part[SPECDEC__PARTS];
+    int i, k, p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++)
+        zeros[p] = X(set)(0);
+    for (i = 0; i < groups; i++, x += 64) {
+        for (p = 0; p < SPECDEC__PARTS; p++)
+            for (k = 0; k < 64; k += 16) {
+                const V some = X(load)(x + k + p * SPECDEC__LANES);
+
+                zeros[p] = X(madd)(X(mul)(some, X(set)(1e8f)), X(set)(0), zeros[p]); /* NaN where it is too large */
+                part[p] = k ? X(max)(some, part[p]) : some;
+            }
+        largest[i] = X(highest)(part);
+    }
+    return X(sum)(zeros) == 0;
+}
+
 /* x = a * x, elementwise. */
 SPECDEC__LANE void X(scale)(float *x, float a, int count)
 {
@@ -65141,7 +65226,8 @@ SPECDEC__VECTORISE SPECDEC__LANE_INLINE int32_t X(dot_file_block)(const unsigned
 SPECDEC__VECTORISE SPECDEC__LANE void X(multiply_file_rows)(const unsigned char *const *rows, int blocks,
                                                             const specdec__columns *x, int column, float *out)
 {
-    float scales[16], dots[16];
+    unsigned char scales[32]; /* 16 half floats */
+    float dots[16];
     V acc[SPECDEC__PARTS];
     int16_t values[32];
     int b, i, p;
@@ -65155,11 +65241,12 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(multiply_file_rows)(const unsigned char 
         for (i = 0; i < 32; i++)
             values[i] = (int16_t)(x->codes[at * 32 + (size_t)i] + offset);
         for (i = 0; i < 16; i++) {
-            scales[i] = specdec__load_f16(rows[i] + b * 34) * x->scale[at];
+            memcpy(scales + 2 * i, rows[i] + b * 34, 2);
             dots[i] = (float)X(dot_file_block)(rows[i] + b * 34 + 2, values);
         }
         for (p = 0; p < SPECDEC__PARTS; p++)
-            acc[p] = X(madd)(X(load)(scales + p * SPECDEC__LANES), X(load)(dots + p * SPECDEC__LANES), acc[p]);
+            acc[p] = X(madd)(X(mul)(X(load_f16)(scales + p * SPECDEC__LANES * 2), X(set)(x->scale[at])),
+                             X(load)(dots + p * SPECDEC__LANES), acc[p]);
     }
     for (p = 0; p < SPECDEC__PARTS; p++)
         X(store)(out + p * SPECDEC__LANES, acc[p]);

@@ -120,7 +120,7 @@ static inline file random_drafter(int i)
     return random_file(&r);
 }
 
-/* A model most of whose layers look back 20 tokens. */
+/* A model most of whose layers look back 20 tokens, with capped logits and an output matrix that can be screened. */
 static inline file random_windowed(int may_end)
 {
     maker_recipe r;
@@ -131,6 +131,8 @@ static inline file random_windowed(int may_end)
     r.embedding = 32;
     r.layers = 6;
     r.window = 20;
+    r.scales = 1;
+    r.output_type = 9; /* Q8_0 */
     r.may_end = may_end;
     return random_file(&r);
 }

@@ -26,7 +26,7 @@ typedef struct bench {
     unsigned char *memory;
     float x[MOST * (MOST_COLUMNS + 32 + SPECDEC__ROW_PADDING)], h[MOST * (MOST_COLUMNS + 32 + SPECDEC__ROW_PADDING)];
     float norm[MOST_COLUMNS], logits[2][MOST * MOST_ROWS + 16], sums[2 * SPECDEC__COLUMNS * SPECDEC__ROWS];
-    float norms[MOST * SPECDEC__PLANE_PARTS];
+    float norms[MOST * SPECDEC__PLANE_PARTS], largest[MOST * (MOST_ROWS / SPECDEC__SCREEN_GROUP + 1)];
     specdec_candidate items[MOST_ROWS];
     int order[MOST], wrong[MOST];
     specdec__model model[2];
@@ -120,9 +120,8 @@ static int make(int kind, int n)
         m->output_norm = b.norm;
         m->embedding = b.columns;
         m->epsilon = 1e-30f;
-        m->fact[SPECDEC__LOGIT_SCALE] = roll(2) ? 1 : 0.37f;
-        if (k)
-            m->fact[SPECDEC__LOGIT_SCALE] = b.model[0].fact[SPECDEC__LOGIT_SCALE];
+        m->fact[SPECDEC__LOGIT_SCALE] = k ? b.model[0].fact[SPECDEC__LOGIT_SCALE] : roll(2) ? 1 : 0.37f;
+        m->fact[SPECDEC__LOGIT_CAP] = k ? b.model[0].fact[SPECDEC__LOGIT_CAP] : roll(3) ? 0 : 0.01f + 30 * unit() * unit();
         specdec__model_count_weights(m, &m->output);
         arena.base = b.memory + (size_t)k * (1 << 20);
         arena.size = 1 << 20;
@@ -143,6 +142,7 @@ static int make(int kind, int n)
         c->first_unsound = b.wrong;
         c->row_count = n;
         c->screen.norms = b.norms;
+        c->screen.largest = b.largest;
         c->columns.n = 0;
     }
     return (b.model[1].output.bounds != NULL) == 1 && !b.model[0].output.bounds;
@@ -288,7 +288,10 @@ static void step(int kind, int n, counts *done, const char *isa)
     specdec__pool_run(&b.pool, 1, specdec__forward_compute_logits, &c[1]);
     CHECK(c[1].screen.computed);
     for (i = 0; i < all; i++) {
-        low += b.logits[1][i] * c[0].model->fact[SPECDEC__LOGIT_SCALE] < b.logits[0][i];
+        const size_t groups = (size_t)specdec__screen_groups(c[1].output), row = i / (size_t)b.rows;
+
+        low += b.logits[1][i] < b.logits[0][i];
+        low += b.largest[row * groups + i % (size_t)b.rows / SPECDEC__SCREEN_GROUP] < b.logits[1][i];
         done->bounds++;
     }
     CHECK_EQUAL_INT(low, 0);

@@ -96,6 +96,7 @@ static int used_pages(const specdec *t)
 enum { CONSTRAINTS = 5, CONSTRAINT_BYTES = 1 << 20 };
 static const specdec_constraint *constraints[CONSTRAINTS];
 static int obeyed; /* tokens of checked answers that had one */
+static uint64_t screened; /* rows of logits of which bounds were computed first */
 
 /* A schema with much that is forced, a grammar, an expression that hardly forbids anything, choices, one without an end. */
 static void make_constraints(void)
@@ -483,6 +484,7 @@ static void run_schedule(const specdec_config *c, uint64_t seed, int acts)
     w.random = seed + check_seed() * 1000003;
     alone.sequences = alone.cache = 0;
     alone.drafting = SPECDEC_DRAFT_OFF;
+    alone.screening = SPECDEC_SCREENING_OFF;
     alone.logprobs = c->constraints; /* it reads all logits, also where a token is forced */
     if (!open_machine(&oracle, &alone) || !open_machine(&w.own, c))
         return;
@@ -503,6 +505,7 @@ static void run_schedule(const specdec_config *c, uint64_t seed, int acts)
     CHECK_EQUAL_INT(used_pages(w.own.first), 0);
     for (i = 0; i < SPECDEC__SPANS; i++)
         CHECK_EQUAL_INT(w.own.first->engine->target.kv.span[i].only_kept, 0);
+    screened += w.own.first->engine->target.screen.rows;
     close_machine(&w.own);
     close_machine(&oracle);
     CHECK_EQUAL_INT(w.lane.count, 0);
@@ -570,14 +573,16 @@ static void test_schedules(void)
             c.cache = c.cache % 2 ? CONTEXT_TOKENS * (2 + c.cache % 5) : 0; /* what is kept of one text lies beside it */
         c.prefixes = i % 4 ? 0 : -1 + i / 4 % 5;
         c.constraints = i / 3 % 2;
+        c.screening = i % 3 ? SPECDEC_SCREENING_ALWAYS : SPECDEC_SCREENING_AUTO;
         run_schedule(&c, (uint64_t)i + 1, 150);
     }
     printf("  %d schedules: %d steps, %d of them for several texts; %d pieces; %d calls cancelled, %d without room\n", schedules, steps,
            together, written, cancelled, full);
     printf("  of %lld tokens prompted to texts that ended, %lld were taken from open texts, %lld from ended ones\n", all_prompted,
            open_taken, kept_taken);
-    printf("  %d tokens of answers obeyed a constraint\n", obeyed);
+    printf("  %d tokens of answers obeyed a constraint; %.0f rows of logits were bounds first\n", obeyed, (double)screened);
     CHECK(schedules < 20 || obeyed > 300);
+    CHECK(schedules < 20 || screened > 100);
     CHECK(schedules < 20 || kept_taken > 0);
     CHECK(schedules < 20 || (together > steps / 8 && cancelled));
     CHECK(schedules < 50 || full);

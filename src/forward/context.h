@@ -153,6 +153,8 @@ typedef struct specdec__mix_rows {
    be read. */
 enum { SPECDEC__SCREEN_LOGITS, SPECDEC__SCREEN_BOUNDS, SPECDEC__SCREEN_NOTHING };
 
+#define SPECDEC__SCREEN_GROUP 64 /* rows of the output matrix that are passed over together by their largest bound */
+
 /* Whether and how steps screen the output matrix (>>forward/screen), and statistics of it. */
 typedef struct specdec__screen {
     int needed;      /* SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING: the least that all readers of the next step's
@@ -160,6 +162,8 @@ typedef struct specdec__screen {
     int computed;    /* what the last step has computed: SPECDEC__SCREEN_LOGITS (0), ... */
     float *norms;    /* (max_rows, SPECDEC__PLANE_PARTS) norms of the columns that the output matrix was multiplied
                         by */
+    float *largest;  /* (max_rows, specdec__screen_groups): the largest bound of each group of 64 rows of the matrix */
+    int too_large;   /* 1: some bound of the last step is no number, or so large that it cannot be relied on */
     int pause_steps, pause_left; /* steps without screening after a step whose bounds excluded too few rows; how many of
                                     them are left */
     uint64_t rows, rows_read, rows_whole;  /* rows of logits that were bounds first; rows of the matrix read for them;
@@ -261,6 +265,12 @@ typedef struct specdec__context {
     void *hooks_argument;                /* argument of the hooks: the cluster's link */
     specdec__kv kv;                      /* the cache of keys, values and recurrent states */
 } specdec__context;
+
+/* Returns how many groups of 64 rows, of which one has a common bound, an output matrix has. */
+SPECDEC__INLINE int specdec__screen_groups(const specdec__matrix *output)
+{
+    return (output->rows + SPECDEC__SCREEN_GROUP - 1) / SPECDEC__SCREEN_GROUP;
+}
 
 SPECDEC__FOR_SIZE
 
@@ -539,6 +549,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                               specdec__size_add(specdec__size_multiply((size_t)c->max_rows, (size_t)c->output->rows),
                                                 15));
     c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows, SPECDEC__PLANE_PARTS));
+    c->screen.largest = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows,
+                                                                           (size_t)specdec__screen_groups(c->output)));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
     c->wants_logits = SPECDEC__TAKE(arena, unsigned char, n);

@@ -75,14 +75,55 @@ static void specdec__screen_compute_norms(const specdec__context *c, int thread)
     }
 }
 
+/* Turns upper bounds of products (count, a multiple of 16) into upper bounds of capped logits. Caps are computed with
+   an error below cap * 7e-7, so that a cap's value can be smaller for a larger product: each bound is raised by more
+   than twice that. All become NaN if one is NaN or too large, which a cap would hide. */
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__screen_cap_bounds(const specdec__kernels *kernels, float cap,
+                                                                          float *bounds, int count)
+{
+    const float more = kernels->all_finite(bounds, 1e8f, count) ? cap * 4e-6f : specdec__float_from_bits(0x7fc00000u);
+    int i;
+
+    kernels->soft_cap(bounds, cap, count);
+    for (i = 0; i < count; i++)
+        bounds[i] += more;
+}
+
 /* Turns the products of a tile with the upper plane, sums (count, 16), into upper bounds of the logits. */
 SPECDEC__INLINE void specdec__screen_compute_bounds(const specdec__context *c, const specdec__matrix *matrix, int tile,
                                                     int column, int count, float *sums)
 {
     const size_t stride = (size_t)(matrix->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS * SPECDEC__ROWS;
+    const float factor = c->model->fact[SPECDEC__LOGIT_SCALE], cap = c->model->fact[SPECDEC__LOGIT_CAP];
 
     c->kernels->add_bounds(sums, count, matrix->bounds->norm + (size_t)tile * SPECDEC__ROWS, stride,
                            c->screen.norms + column * SPECDEC__PLANE_PARTS);
+    if (factor != 1) /* positive: it keeps the order */
+        c->kernels->scale(sums, factor, count * SPECDEC__ROWS);
+    if (cap > 0)
+        specdec__screen_cap_bounds(c->kernels, cap, sums, count * SPECDEC__ROWS);
+}
+
+/* Computes a thread's share of c->screen.largest, once all bounds are there. */
+static void specdec__screen_find_largest(specdec__context *c, int thread)
+{
+    const int rows = c->output->rows, groups = specdec__screen_groups(c->output);
+    const int threads = specdec__pool_active(c->pool);
+    const int from = groups / threads * thread, end = thread == threads - 1 ? groups : from + groups / threads;
+    const int whole = specdec__min_int(end, rows / SPECDEC__SCREEN_GROUP); /* groups before it have 64 rows */
+    int column, i;
+
+    for (column = 0; column < c->columns.n; column++) {
+        float *row = c->logits + (size_t)column * (size_t)rows, *largest = c->screen.largest + (size_t)column * groups;
+
+        if (!c->kernels->find_largest(row + from * SPECDEC__SCREEN_GROUP, whole - from, largest + from))
+            SPECDEC__STORE(&c->screen.too_large, 1);
+        for (i = whole * SPECDEC__SCREEN_GROUP; end == groups && i < rows; i++) {
+            if (!(row[i] > -1e30f && row[i] < 1e30f))
+                SPECDEC__STORE(&c->screen.too_large, 1);
+            largest[whole] = i % SPECDEC__SCREEN_GROUP && largest[whole] > row[i] ? largest[whole] : row[i];
+        }
+    }
 }
 
 /* Computes the exact logits of the tokens items[count] for one row of the last step, which has computed bounds only. */
@@ -90,6 +131,7 @@ static SPECDEC__UNUSED void specdec__screen_read_rows(specdec__context *c, int c
                                                       int count)
 {
     const specdec__matrix *output = c->output;
+    const float cap = c->model->fact[SPECDEC__LOGIT_CAP];
     const unsigned char *rows[SPECDEC__ROWS];
     float logits[SPECDEC__ROWS];
     int from, i;
@@ -101,6 +143,8 @@ static SPECDEC__UNUSED void specdec__screen_read_rows(specdec__context *c, int c
             rows[i] = output->file + (size_t)items[from + (i < few ? i : 0)].token * output->row_bytes;
         c->kernels->multiply_file_rows(rows, output->columns / 32, &c->columns, column, logits);
         c->kernels->scale(logits, c->model->fact[SPECDEC__LOGIT_SCALE], SPECDEC__ROWS);
+        if (cap > 0)
+            c->kernels->soft_cap(logits, cap, SPECDEC__ROWS);
         for (i = 0; i < few; i++)
             items[from + i].logit = logits[i];
     }

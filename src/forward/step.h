@@ -649,8 +649,10 @@ static void specdec__forward_compute_logits(void *argument, int thread)
     t.stride = (size_t)c->output->rows;
     in.source_rows = c->rows;
     c->scratch[thread].current_half = 2 * m->layers;
-    if (thread == 0)
+    if (thread == 0) {
         c->screen.computed = specdec__screen_kind_of_step(c);
+        c->screen.too_large = 0;
+    }
     if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_LOGITS) {
         if (!specdec__forward_project(c, thread, &in, &t, 1))
             specdec__forward_finish_logits(c, thread);
@@ -660,8 +662,11 @@ static void specdec__forward_compute_logits(void *argument, int thread)
     if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
         return;
     specdec__screen_compute_norms(c, thread);
+    if (specdec__pool_barrier(c->pool))
+        return;
+    specdec__forward_multiply(c, thread, &t, 1);
     if (!specdec__pool_barrier(c->pool))
-        specdec__forward_multiply(c, thread, &t, 1);
+        specdec__screen_find_largest(c, thread);
 }
 
 /* Computes the keys and values of all layers of a model that drafts blocks from the target's states, which reads.matrix

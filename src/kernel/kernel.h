@@ -201,6 +201,9 @@ typedef struct specdec__state_update {
     X(isa, float_to_codes, float, (const float *values, int count, int8_t *codes)) \
     /* Softmax of several queries over a block of keys, with 8-bit weights: see specdec__softmax_block. */ \
     X(isa, softmax_codes, void, (const specdec__softmax_block *s)) \
+    /* largest (groups) = the largest of each group of 64 numbers of x (groups, 64). Returns whether all of them are \
+       below 1e30 in magnitude, and none is NaN. */ \
+    X(isa, find_largest, int, (const float *x, int groups, float *largest)) \
     /* The largest of x (count > 0); NaNs are ignored; -infinity if all are NaN. */ \
     X(isa, largest, float, (const float *x, int count)) \
     /* Counts tokens from the first one on (all `count`, or a multiple of 64) whose (logit - best) * inverse plus \

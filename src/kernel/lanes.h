@@ -689,6 +689,28 @@ SPECDEC__LANE int X(all_finite)(const float *x, float factor, int count)
     return X(sum)(parts) == 0;
 }
 
+/* largest (groups) = the largest of each 64 numbers of x (groups, 64). Returns whether all of them are below 1e30 in
+   magnitude, and none is NaN. */
+SPECDEC__LANE int X(find_largest)(const float *x, int groups, float *largest)
+{
+    V zeros[SPECDEC__PARTS], part[SPECDEC__PARTS];
+    int i, k, p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++)
+        zeros[p] = X(set)(0);
+    for (i = 0; i < groups; i++, x += 64) {
+        for (p = 0; p < SPECDEC__PARTS; p++)
+            for (k = 0; k < 64; k += 16) {
+                const V some = X(load)(x + k + p * SPECDEC__LANES);
+
+                zeros[p] = X(madd)(X(mul)(some, X(set)(1e8f)), X(set)(0), zeros[p]); /* NaN where it is too large */
+                part[p] = k ? X(max)(some, part[p]) : some;
+            }
+        largest[i] = X(highest)(part);
+    }
+    return X(sum)(zeros) == 0;
+}
+
 /* x = a * x, elementwise. */
 SPECDEC__LANE void X(scale)(float *x, float a, int count)
 {
@@ -785,7 +807,8 @@ SPECDEC__VECTORISE SPECDEC__LANE_INLINE int32_t X(dot_file_block)(const unsigned
 SPECDEC__VECTORISE SPECDEC__LANE void X(multiply_file_rows)(const unsigned char *const *rows, int blocks,
                                                             const specdec__columns *x, int column, float *out)
 {
-    float scales[16], dots[16];
+    unsigned char scales[32]; /* 16 half floats */
+    float dots[16];
     V acc[SPECDEC__PARTS];
     int16_t values[32];
     int b, i, p;
@@ -799,11 +822,12 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(multiply_file_rows)(const unsigned char 
         for (i = 0; i < 32; i++)
             values[i] = (int16_t)(x->codes[at * 32 + (size_t)i] + offset);
         for (i = 0; i < 16; i++) {
-            scales[i] = specdec__load_f16(rows[i] + b * 34) * x->scale[at];
+            memcpy(scales + 2 * i, rows[i] + b * 34, 2);
             dots[i] = (float)X(dot_file_block)(rows[i] + b * 34 + 2, values);
         }
         for (p = 0; p < SPECDEC__PARTS; p++)
-            acc[p] = X(madd)(X(load)(scales + p * SPECDEC__LANES), X(load)(dots + p * SPECDEC__LANES), acc[p]);
+            acc[p] = X(madd)(X(mul)(X(load_f16)(scales + p * SPECDEC__LANES * 2), X(set)(x->scale[at])),
+                             X(load)(dots + p * SPECDEC__LANES), acc[p]);
     }
     for (p = 0; p < SPECDEC__PARTS; p++)
         X(store)(out + p * SPECDEC__LANES, acc[p]);

@@ -161,15 +161,13 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
 }
 
 /* Whether the output matrix can be screened, and so is to lie in planes: its codes have eight bits, and it has enough
-   rows that screening saves time, unless `always`. Logits must not be capped: they may be equal where their products
-   are not. */
+   rows that screening saves time, unless `always`. */
 static int specdec__model_can_screen(const specdec__model *m, int always)
 {
     const specdec__matrix *output = &m->output;
 
     return !m->lacks_output && output->type && output->type->number == SPECDEC__TYPE_Q8_0 && !output->scales &&
-           output->rows >= (always ? 1 : SPECDEC__SCREEN_MIN_ROWS) && !(m->fact[SPECDEC__LOGIT_CAP] > 0) &&
-           m->fact[SPECDEC__LOGIT_SCALE] > 0;
+           output->rows >= (always ? 1 : SPECDEC__SCREEN_MIN_ROWS) && m->fact[SPECDEC__LOGIT_SCALE] > 0;
 }
 
 /* Returns the bytes of the bounds of a matrix in planes. */

@@ -19,7 +19,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__SETTLE_LEADERS 16 /* tokens with the highest upper bounds, whose logits are computed first */
 #define SPECDEC__SETTLE_PAUSE_STEPS 128  /* steps without bounds after one whose bounds did not help, at most */
 #define SPECDEC__SETTLE_MOST_TOP_K 128    /* the largest top_k: above it all logits are computed */
-#define SPECDEC__SETTLE_SKIPPED_BOUNDS 256    /* tokens that are skipped together by their largest bound */
+#define SPECDEC__SETTLE_SKIPPED_GROUPS 16 /* groups of tokens that are passed over together */
 #define SPECDEC__SETTLE_MOST_SHARE 8 /* if more than one token in so many can be chosen, all logits are computed */
 
 /* A list of tokens whose logits are always computed, as the sampler alters them. */
@@ -42,7 +42,9 @@ static int32_t specdec__settle_list_token(const specdec__settle_list *list, int 
 typedef struct specdec__settling {
     specdec__context *context;
     float *row;               /* (vocab): an upper bound of each token's logit; -infinity once the token is found */
-    int vocab;                /* tokens of the row */
+    const float *largest;     /* (groups): no bound of a group of 64 tokens is larger */
+    const uint32_t *allowed;  /* a bit for each token that may be found; NULL: all may */
+    int vocab, groups;        /* tokens of the row, and groups of 64 tokens */
     int column;               /* index of the row in the step */
     specdec_candidate *found; /* (vocab): tokens that may be chosen, with their logits once these are computed */
     int count, most;          /* of found tokens; for more than `most` it is faster to compute all logits */
@@ -103,57 +105,54 @@ static void specdec__settle_compute_found(specdec__settling *w, int from)
     specdec__screen_read_rows(w->context, w->column, w->found + from, w->count - from);
 }
 
-/* Multiplies the bounds of tokens [from, end) by the model's logit scale, which keeps their order. Returns 0 if a bound
-   is no number, or too large; else 1. */
-static int specdec__settle_scale_bounds(specdec__settling *w, int from, int end)
+/* Whether a token may be found: it is allowed, and was not found before. */
+SPECDEC__INLINE int specdec__settle_may_find(const specdec__settling *w, int32_t token)
 {
-    const float factor = w->context->model->fact[SPECDEC__LOGIT_SCALE];
-    int i, good = 1;
-
-    if (end - from == SPECDEC__SETTLE_SKIPPED_BOUNDS &&
-        !w->context->kernels->all_finite(w->row + from, 1e8f, SPECDEC__SETTLE_SKIPPED_BOUNDS))
-        return 0;
-    for (i = from; i < end && end - from < SPECDEC__SETTLE_SKIPPED_BOUNDS; i++)
-        good &= w->row[i] > -1e30f && w->row[i] < 1e30f;
-    for (i = from; i < end && factor != 1; i++)
-        w->row[i] = w->row[i] * factor;
-    return good;
+    return w->row[token] >= -SPECDEC__SAMPLE_LARGEST &&
+           (!w->allowed || (w->allowed[token / 32] >> token % 32 & 1));
 }
 
-/* Sets the bounds of those tokens of [from, end) to -infinity that `allowed` (a bit for each token) forbids. */
-static void specdec__settle_forbid_tokens(specdec__settling *w, const uint32_t *allowed, int from, int end)
+/* Returns the first group from `group` on that may hold a bound of at least `least`; w->groups if there is none. */
+static int specdec__settle_next_group(const specdec__settling *w, int group, float least)
 {
-    int i;
+    const int together = SPECDEC__SETTLE_SKIPPED_GROUPS;
 
-    for (i = from; i < end; i++)
-        if (!(allowed[i / 32] >> i % 32 & 1))
-            w->row[i] = specdec__float_from_bits(0xff800000u);
+    while (group < w->groups)
+        if (group % together == 0 && group + together <= w->groups &&
+            !(w->context->kernels->largest(w->largest + group, together) >= least))
+            group += together;
+        else if (w->largest[group] >= least)
+            break;
+        else
+            group++;
+    return group;
 }
 
-/* Finds the `leaders` allowed tokens with the highest bounds of their logits, best first: found[count]. allowed: a bit
-   for each token; NULL: all are. Returns 0 if a bound is no number, or too large, or no token is allowed; else 1. */
-static int specdec__settle_find_leaders(specdec__settling *w, int leaders, const uint32_t *allowed)
+/* Returns the token behind the last one of a group. */
+SPECDEC__INLINE int specdec__settle_group_end(const specdec__settling *w, int group)
 {
+    return specdec__min_int((group + 1) * SPECDEC__SCREEN_GROUP, w->vocab);
+}
+
+/* Finds the `leaders` allowed tokens with the highest bounds of their logits, best first: found[count]. Returns whether
+   there is any. */
+static int specdec__settle_find_leaders(specdec__settling *w, int leaders)
+{
+    float least = -SPECDEC__SAMPLE_LARGEST;
     specdec_candidate candidate;
-    int i = 0, end;
+    int group = 0, end;
 
-    for (w->count = 0; i < w->vocab; i = end) {
-        end = specdec__min_int(i + SPECDEC__SETTLE_SKIPPED_BOUNDS, w->vocab);
-        if (!specdec__settle_scale_bounds(w, i, end))
-            return 0;
-        if (allowed)
-            specdec__settle_forbid_tokens(w, allowed, i, end);
-        if (w->count == leaders &&
-            !(w->context->kernels->largest(w->row + i, end - i) > w->found[leaders - 1].logit))
-            continue;
-        for (; i < end; i++) {
-            candidate.token = i;
-            candidate.logit = w->row[i];
+    for (; (group = specdec__settle_next_group(w, group, least)) < w->groups; group++) {
+        end = specdec__settle_group_end(w, group);
+        for (candidate.token = group * SPECDEC__SCREEN_GROUP; candidate.token < end; candidate.token++) {
+            candidate.logit = w->row[candidate.token];
+            if (!(candidate.logit >= least) || !specdec__settle_may_find(w, candidate.token))
+                continue;
             w->count = specdec__sample_insert_best(w->found, w->count, leaders, candidate);
+            if (w->count == leaders)
+                least = w->found[leaders - 1].logit;
         }
     }
-    while (w->count && !(w->found[w->count - 1].logit >= -SPECDEC__SAMPLE_LARGEST))
-        w->count--;
     return w->count > 0;
 }
 
@@ -193,8 +192,8 @@ static int specdec__settle_add_lists(specdec__settling *w, const specdec__settle
         for (i = 0; i < lists[l].count; i++) {
             const int32_t token = specdec__settle_list_token(&lists[l], i);
 
-            if (token < 0 || token >= w->vocab || !(w->row[token] >= -SPECDEC__SAMPLE_LARGEST))
-                continue; /* the last: it was found already */
+            if (token < 0 || token >= w->vocab || !specdec__settle_may_find(w, token))
+                continue;
             if (w->count == w->most)
                 return 0;
             w->found[w->count++].token = token;
@@ -203,17 +202,16 @@ static int specdec__settle_add_lists(specdec__settling *w, const specdec__settle
     return 1;
 }
 
-/* Adds all tokens whose bounds are at least `least` to the found ones. Returns 0 if there are too many; else 1. */
+/* Adds all allowed tokens whose bounds are at least `least` to the found ones. Returns 0 if there are too many; else
+   1. */
 static int specdec__settle_find_above(specdec__settling *w, float least)
 {
-    int i = 0, end;
+    int group = 0, i, end;
 
-    for (; i < w->vocab; i = end) {
-        end = specdec__min_int(i + SPECDEC__SETTLE_SKIPPED_BOUNDS, w->vocab);
-        if (!(w->context->kernels->largest(w->row + i, end - i) >= least))
-            continue;
-        for (; i < end; i++)
-            if (w->row[i] >= least) {
+    for (; (group = specdec__settle_next_group(w, group, least)) < w->groups; group++) {
+        end = specdec__settle_group_end(w, group);
+        for (i = group * SPECDEC__SCREEN_GROUP; i < end; i++)
+            if (w->row[i] >= least && specdec__settle_may_find(w, i)) {
                 if (w->count == w->most)
                     return 0;
                 w->found[w->count++].token = i;
@@ -271,7 +269,7 @@ static int specdec__settle_find_tokens(specdec__settling *w, const specdec__sett
     float least;
     int known;
 
-    if (!need->k || w->most < leaders || !specdec__settle_find_leaders(w, leaders, need->allowed))
+    if (!need->k || w->most < leaders || !specdec__settle_find_leaders(w, leaders))
         return 0;
     least = w->found[0].logit;
     specdec__settle_compute_found(w, 0);
@@ -312,11 +310,14 @@ static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column,
     w.vocab = c->output->rows;
     w.row = c->logits + (size_t)column * (size_t)w.vocab;
     w.column = column;
+    w.groups = specdec__screen_groups(c->output);
+    w.largest = c->screen.largest + (size_t)column * (size_t)w.groups;
+    w.allowed = need->allowed;
     w.found = found;
     w.count = 0;
     w.most = w.vocab / SPECDEC__SETTLE_MOST_SHARE;
     c->screen.rows++;
-    if (specdec__settle_find_tokens(&w, need, noise, lists, list_count)) {
+    if (!c->screen.too_large && specdec__settle_find_tokens(&w, need, noise, lists, list_count)) {
         for (i = 0; i < w.vocab; i++)
             w.row[i] = specdec__float_from_bits(0xff800000u);
         for (i = 0; i < w.count; i++)
