@@ -36,7 +36,7 @@ static void fuzz_template(const uint8_t *text, size_t length, const uint8_t *giv
                                       specdec__template_list_items(&values)[2 * i + 1]);
     t->local_time = 1000000000;
     specdec__template_render(t);
-    if (t->output_bytes > OUTPUT || t->steps > SPECDEC__TEMPLATE_STEPS + (1 << 24) || (t->failed && t->line < 1))
+    if (t->output_bytes > OUTPUT || t->steps > SPECDEC__TEMPLATE_MAX_STEPS + (1 << 24) || (t->failed && t->line < 1))
         abort();
     free(plain);
     free(output);
@@ -67,11 +67,11 @@ static void fuzz_conversation(const uint8_t *text, size_t length, const uint8_t 
     arena.size = bytes;
     arena.used = 0;
     out.text = output;
-    out.plain = plain;
+    out.marks = plain;
     out.size = OUTPUT;
     out.needed = 0;
     if (!specdec__conversation_read((const char *)given, given_size, &arena, &input, &error) &&
-        !specdec__conversation_check(&input, OUTPUT, &error)) {
+        !specdec__conversation_check_input(&input, OUTPUT, &error)) {
         arena.used = (arena.used + 63) & ~(size_t)63;
         work.vocab = &v;
         work.text = specdec__template_as_bytes(text, length);

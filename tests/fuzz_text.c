@@ -18,12 +18,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* Tokenizes a text, brings the tokens back and sends them through a stop scan. */
 static void fuzz_text(const specdec__vocab *v, const char *text, size_t length, int flags)
 {
-    size_t scratch_size = specdec__tokenize_scratch(v, length), count = 0, i, written, room = (size_t)v->longest + 3;
+    size_t scratch_size = specdec__tokenize_scratch(v, length), count = 0, i, written, room = (size_t)v->longest_bytes + 3;
     int32_t *tokens = (int32_t *)malloc((4 * length + 8) * sizeof *tokens);
     unsigned char *out = (unsigned char *)malloc(room);
     unsigned char *passed = (unsigned char *)malloc(room + SPECDEC__STOP_MAX_BYTES);
     void *scratch = malloc(scratch_size);
-    specdec__text_stream stream;
+    specdec__text_decoder stream;
     specdec__stop_scan scan;
 
     memset(&scan, 0, sizeof scan);
@@ -31,9 +31,9 @@ static void fuzz_text(const specdec__vocab *v, const char *text, size_t length, 
         specdec__stop_add_string(&scan, text, length < 8 ? length : 8, NULL);
     if (specdec__tokenize(v, text, length, flags, NULL, tokens, 4 * length + 8, &count, scratch, scratch_size, NULL))
         abort();
-    specdec__text_stream_begin(&stream, v, -1, flags & 1);
+    specdec__text_decoder_begin(&stream, v, -1, flags & 1);
     for (i = 0; i < count; i++) {
-        if (specdec__text_stream_push(&stream, v, tokens[i], out, room, &written, NULL) || written > room)
+        if (specdec__text_decoder_push(&stream, v, tokens[i], out, room, &written, NULL) || written > room)
             abort();
         if (specdec__stop_push_bytes(&scan, out, written, passed, room + SPECDEC__STOP_MAX_BYTES, &written, NULL))
             abort();

@@ -90,7 +90,7 @@ static int oracle_shift(specdec_candidate *items, int vocab)
     for (i = 0; i < vocab; i++) {
         float logit = items[i].logit - best;
 
-        if (logit >= -SPECDEC__SAMPLE_LARGEST) {
+        if (logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT) {
             items[count].token = items[i].token;
             items[count++].logit = logit;
         }

@@ -194,8 +194,8 @@ static void test_noise(void)
     for (round = 0; round < 4000; round++) {
         const specdec__calls *row = &specdec__call_table[round % SPECDEC__COUNT(specdec__call_table)];
         const specdec__thoughts *thoughts = &specdec__thought_table[round / 7 % SPECDEC__COUNT(specdec__thought_table)];
-        const char *const pieces[] = {SPECDEC__CALL_TEXT(row, MARK), SPECDEC__CALL_TEXT(row, SECTION) ? SPECDEC__CALL_TEXT(row, SECTION) : "", SPECDEC__CALL_TEXT(row, MIDDLE) ? SPECDEC__CALL_TEXT(row, MIDDLE) : "", SPECDEC__CALL_TEXT(row, CLOSE) ? SPECDEC__CALL_TEXT(row, CLOSE) : "",
-                                      SPECDEC__CALL_TEXT(row, END) ? SPECDEC__CALL_TEXT(row, END) : "", thoughts->open, thoughts->close, SPECDEC__CALL_TEXT(row, BEGIN), SPECDEC__CALL_TEXT(row, BEHIND), SPECDEC__CALL_TEXT(row, FINISH) ? SPECDEC__CALL_TEXT(row, FINISH) : "}",
+        const char *const pieces[] = {SPECDEC__CALL_TEXT(row, BEGIN), SPECDEC__CALL_TEXT(row, SECTION_BEGIN) ? SPECDEC__CALL_TEXT(row, SECTION_BEGIN) : "", SPECDEC__CALL_TEXT(row, NAME_END) ? SPECDEC__CALL_TEXT(row, NAME_END) : "", SPECDEC__CALL_TEXT(row, END) ? SPECDEC__CALL_TEXT(row, END) : "",
+                                      SPECDEC__CALL_TEXT(row, SECTION_END) ? SPECDEC__CALL_TEXT(row, SECTION_END) : "", thoughts->open, thoughts->close, SPECDEC__CALL_TEXT(row, WRITTEN_BEGIN), SPECDEC__CALL_TEXT(row, WRITTEN_MIDDLE), SPECDEC__CALL_TEXT(row, WRITTEN_END) ? SPECDEC__CALL_TEXT(row, WRITTEN_END) : "}",
                                       SPECDEC__CALL_TEXT(row, KEY_BEGIN) ? SPECDEC__CALL_TEXT(row, KEY_BEGIN) : "{", SPECDEC__CALL_TEXT(row, KEY_END) ? SPECDEC__CALL_TEXT(row, KEY_END) : "\"", SPECDEC__CALL_TEXT(row, VALUE_END) ? SPECDEC__CALL_TEXT(row, VALUE_END) : ":",
                                       "{\"name\": \"f\", \"arguments\": {\"a\": 1}}", "f", "\"", "\\", "}", "{", "[", "]", ",", ":", "=", " ", "\n", "x", "'", "1"};
         size_t size = 0;
@@ -224,7 +224,7 @@ static void test_noise(void)
 static const specdec__calls *row_of(const char *name)
 {
     static specdec__chat_work work;
-    static specdec__chat_found found;
+    static specdec__chat_recognition found;
     char path[700], file[300];
     specdec__vocab v;
     size_t size = 0;
@@ -240,7 +240,7 @@ static const specdec__calls *row_of(const char *name)
     work.found = &found;
     work.memory_bytes = specdec__template_memory_needed(size);
     work.memory = malloc(work.memory_bytes);
-    specdec__conversation_find_format(&work, specdec__template_as_bytes(text, size), &v);
+    specdec__conversation_find_call_format(&work, specdec__template_as_bytes(text, size), &v);
     free(work.memory);
     free(text);
     return found.chat.calls;

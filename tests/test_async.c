@@ -235,12 +235,12 @@ static void test_reads(void)
     if (!open_machine(&m, &c))
         return;
     specdec_get_info(m.first, &info);
-    CHECK(m.first->engine->ahead->lane.team.threads == 2 && info.threads == 3);
+    CHECK(m.first->engine->async_drafting->lane.team.threads == 2 && info.threads == 3);
     CHECK_EQUAL_INT(((specdec__draft_model *)m.first->engine->drafters[0].state)->threads, 2);
     for (k = 0; k < 2; k++)
         row[k] = (float *)malloc((size_t)info.vocabulary * sizeof *row[k]);
     for (i = 0; i < 6; i++) {
-        specdec__lane *lane = &m.first->engine->ahead->lane;
+        specdec__lane *lane = &m.first->engine->async_drafting->lane;
 
         CHECK_EQUAL_INT(specdec_rewind(m.first, 0), SPECDEC_OK);
         CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 180), SPECDEC_OK);
@@ -250,7 +250,7 @@ static void test_reads(void)
         CHECK(apart);
         if (!apart) /* the next call would wait for ever */
             break;
-        for (k = 0; k < 20 && m.first->engine->ahead->prefills; k++, read++) {
+        for (k = 0; k < 20 && m.first->engine->async_drafting->prefills; k++, read++) {
             CHECK_EQUAL_INT(specdec_logits(m.first, NULL, NULL, 0, row[k != 0]), SPECDEC_OK);
             differ += k && memcmp(row[0], row[1], (size_t)info.vocabulary * sizeof *row[0]) != 0;
         }

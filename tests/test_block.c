@@ -146,13 +146,13 @@ static int ask(specdec *t, const int32_t *text, int count, const specdec_samplin
     static const int32_t depth[NODES] = {0, 1, 1, 2, 2, 2, 3, 4};
     static int32_t copy[CONTEXT_TOKENS + 80];
     specdec__drafter *d = &t->engine->drafters[0];
-    specdec__levels *m = (specdec__levels *)d->state;
+    specdec__level_state *m = (specdec__level_state *)d->state;
     specdec__proposal *p = &d->proposals[t->at];
     const int rows = d->model->id_count ? d->model->id_count : VOCAB;
 
     memset(g, 0, sizeof *g);
     t->engine->pool.cancel = &t->engine->never_cancelled;
-    if (!d->kind.is_ready(d, t->at, count))
+    if (!d->kind.can_draft(d, t->at, count))
         return 0;
     memcpy(copy, text, (size_t)count * sizeof *copy);
     specdec__draft_begin_proposal(p, copy, count, sampling, SPECDEC_RULE_COUPLED);
@@ -162,7 +162,7 @@ static int ask(specdec *t, const int32_t *text, int count, const specdec_samplin
     memcpy(p->drafts.tree.parents, parents, sizeof parents);
     memcpy(p->drafts.tree.ranks, ranks, sizeof ranks);
     memcpy(p->drafts.depth, depth, sizeof depth);
-    for (p->drafts.tree.n = NODES; p->drafts.depth[p->drafts.tree.n - 1] >= p->request.levels;)
+    for (p->drafts.tree.n = NODES; p->drafts.depth[p->drafts.tree.n - 1] >= p->request.max_levels;)
         p->drafts.tree.n--;
     CHECK_EQUAL_INT(d->kind.fill_tree(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     memcpy(g->tokens, p->drafts.tokens, (size_t)p->drafts.tree.n * sizeof *g->tokens);

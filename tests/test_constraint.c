@@ -507,7 +507,7 @@ static void test_masks(const char *path, int most)
             for (chosen = random_below(allowed), token = 0;; token++)
                 if (mask[token / 32] >> token % 32 & 1 && !chosen--)
                     break;
-            if (specdec__vocab_token_ends_text(&model->vocab, (int32_t)token))
+            if (specdec__vocab_is_end_token(&model->vocab, (int32_t)token))
                 break;
             size = trie->offset[token + 1] - trie->offset[token];
             CHECK_EQUAL_INT(specdec_constraint_advance(c, &state, trie->text + trie->offset[token], size), size);

@@ -525,7 +525,7 @@ static void take_call(subject *s, taken *out)
 static const specdec_constraint *mark_of(const char *form)
 {
     const specdec__calls *row = specdec__answer_find_calls(form);
-    const char *section = SPECDEC__CALL_TEXT(row, SECTION) ? SPECDEC__CALL_TEXT(row, SECTION) : "", *mark = row->flags & SPECDEC__CALLS_BARE ? "<|python_tag|>" : SPECDEC__CALL_TEXT(row, MARK);
+    const char *section = SPECDEC__CALL_TEXT(row, SECTION_BEGIN) ? SPECDEC__CALL_TEXT(row, SECTION_BEGIN) : "", *mark = row->flags & SPECDEC__CALLS_BARE ? "<|python_tag|>" : SPECDEC__CALL_TEXT(row, BEGIN);
     char text[400];
     size_t at, size;
 
@@ -705,7 +705,7 @@ static int controls(const specdec__vocab *v, specdec__bytes text, const char *sa
     input.messages = messages;
     input.count = 3;
     out.text = room.text;
-    out.plain = room.plain;
+    out.marks = room.plain;
     out.size = RENDERED;
     out.needed = 0;
     work.vocab = v;
@@ -715,7 +715,7 @@ static int controls(const specdec__vocab *v, specdec__bytes text, const char *sa
     work.local_time = 0;
     if (specdec__conversation_render(&work, &input, &out, &failure))
         return -1;
-    if (specdec__tokenize(v, out.text, out.needed, SPECDEC_TOKENIZE_SPECIAL, out.plain, room.tokens, 4 * RENDERED, &count, room.scratch,
+    if (specdec__tokenize(v, out.text, out.needed, SPECDEC_TOKENIZE_SPECIAL, out.marks, room.tokens, 4 * RENDERED, &count, room.scratch,
                           SCRATCH, &failure))
         return -2;
     for (i = 0; i < count; i++)

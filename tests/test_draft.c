@@ -28,7 +28,7 @@ static specdec__proposal proposals[SPECDEC__MAX_DRAFTERS];
 static specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
 static int32_t merged_parents[NODES], merged_ranks[NODES], merged_tokens[NODES];
 static signed char merged_owner[NODES];
-static specdec__merged merged;
+static specdec__merged_tree merged;
 
 /* A proposal of n candidates of few different tokens, some of them empty; a random part of them, with their parents, is
    kept. No token comes twice behind a node. */
@@ -44,15 +44,15 @@ static void propose(int at, int n)
     p->drafts.tree.ranks = own->ranks;
     p->drafts.tree.capacity = NODES;
     p->drafts.tokens = own->tokens;
-    p->outcome.place = own->place;
+    p->outcome.merged_node = own->place;
     p->outcome.kept = own->kept;
     specdec__tree_put_node(&p->drafts.tree, 0, -1, 0);
     for (i = p->drafts.tree.n = 1; i < n; i++) {
         const int parent = uniform(i);
         const int32_t token = uniform(8) ? uniform(5) : -1;
 
-        for (j = specdec__tree_child(&p->drafts.tree, parent, parent + 1); j < i && p->drafts.tokens[j] != token;)
-            j = specdec__tree_child(&p->drafts.tree, parent, j + 1);
+        for (j = specdec__tree_next_child(&p->drafts.tree, parent, parent + 1); j < i && p->drafts.tokens[j] != token;)
+            j = specdec__tree_next_child(&p->drafts.tree, parent, j + 1);
         specdec__tree_put_node(&p->drafts.tree, i, parent, specdec__tree_next_rank(&p->drafts.tree, i, parent));
         p->drafts.tokens[i] = j < i ? -1 : token;
         p->drafts.tree.n++;
@@ -86,9 +86,9 @@ static int same_path(const specdec__proposal *p, int i)
     parent = same_path(p, p->drafts.tree.parents[i]);
     if (parent < 0 || p->drafts.tokens[i] < 0)
         return -1;
-    j = specdec__tree_child(&merged.tree, parent, parent + 1);
+    j = specdec__tree_next_child(&merged.tree, parent, parent + 1);
     while (j < merged.tree.n && merged.tokens[j] != p->drafts.tokens[i])
-        j = specdec__tree_child(&merged.tree, parent, j + 1);
+        j = specdec__tree_next_child(&merged.tree, parent, j + 1);
     return j < merged.tree.n ? j : -1;
 }
 
@@ -99,8 +99,8 @@ static int faults(int count, int whole)
     int i, j, k, wrong = specdec_tree_check(&merged.tree, NULL) != SPECDEC_OK || merged.tree.n > merged.tree.capacity;
 
     for (i = 1; i < merged.tree.n; i++) {
-        for (j = specdec__tree_child(&merged.tree, merged_parents[i], i + 1); j < merged.tree.n;
-             j = specdec__tree_child(&merged.tree, merged_parents[i], j + 1))
+        for (j = specdec__tree_next_child(&merged.tree, merged_parents[i], i + 1); j < merged.tree.n;
+             j = specdec__tree_next_child(&merged.tree, merged_parents[i], j + 1))
             wrong += merged_tokens[j] == merged_tokens[i];
         wrong += merged_owner[i] < 0 || merged_owner[i] >= count;
         wrong += specdec__draft_find_candidate(&drafters[merged_owner[i]].proposals[0].outcome, i) < 1;
@@ -111,13 +111,13 @@ static int faults(int count, int whole)
         for (k = 0; k < p->outcome.kept_count; k++) {
             const int node = p->outcome.kept[k], right = same_path(p, node);
 
-            wrong += p->outcome.place[node] >= 0 ? p->outcome.place[node] != right : whole && right >= 0;
-            wrong += p->outcome.place[node] >= 0 && specdec__draft_find_candidate(&p->outcome, p->outcome.place[node]) != node;
+            wrong += p->outcome.merged_node[node] >= 0 ? p->outcome.merged_node[node] != right : whole && right >= 0;
+            wrong += p->outcome.merged_node[node] >= 0 && specdec__draft_find_candidate(&p->outcome, p->outcome.merged_node[node]) != node;
         }
         if (i == 0) /* the first has room for all that hangs together */
             for (k = 0; k < p->outcome.kept_count && k < merged.tree.capacity; k++)
-                wrong += p->outcome.place[p->outcome.kept[k]] < 0 && p->drafts.tokens[p->outcome.kept[k]] >= 0 &&
-                         p->outcome.place[p->drafts.tree.parents[p->outcome.kept[k]]] >= 0;
+                wrong += p->outcome.merged_node[p->outcome.kept[k]] < 0 && p->drafts.tokens[p->outcome.kept[k]] >= 0 &&
+                         p->outcome.merged_node[p->drafts.tree.parents[p->outcome.kept[k]]] >= 0;
     }
     return wrong;
 }
@@ -147,7 +147,7 @@ static void test_merge(void)
         wrong += faults(count, 1);
         unequal += merged.tree.n != nodes;
         for (i = 0; i < count; i++)
-            missing += drafters[i].proposals[0].outcome.place[0] != 0;
+            missing += drafters[i].proposals[0].outcome.merged_node[0] != 0;
     }
     TEST("a merged tree is valid, no larger than its budget, without doubles, and each node is where its drafter wants it");
     CHECK_EQUAL_INT(wrong, 0);
@@ -162,7 +162,7 @@ static void test_merge(void)
         specdec__tree_put_node(&drafters[i].proposals[0].drafts.tree, 2, 0, 2);
         papers[i].tokens[1] = papers[i].tokens[2] = 3;
         drafters[i].proposals[0].drafts.tree.n = 3;
-        specdec__draft_keep_first(&drafters[i].proposals[0], 3);
+        specdec__draft_select_first_candidates(&drafters[i].proposals[0], 3);
     }
     merge(1, NODES);
     CHECK_EQUAL_INT(merged.tree.n, 3);
@@ -199,7 +199,7 @@ static specdec_result oracle_fill(specdec__drafter *d, const specdec__draft_requ
     int i;
 
     (void)error;
-    for (i = 1; i < request->most && i < request->levels && request->count + i <= o->count; i++) {
+    for (i = 1; i < request->max_nodes && i < request->max_levels && request->count + i <= o->count; i++) {
         specdec__tree_put_node(&drafts->tree, i, i - 1, 1);
         drafts->tokens[i] = o->text[request->count + i - 1];
         drafts->share[i] = 0.99f;
@@ -286,15 +286,15 @@ static void test_share_out(void)
     static specdec__tune tune;
     static specdec t, *members[1];
     static float worth[NODES], probability[SPECDEC__MAX_DRAFTERS][NODES];
-    double times[SPECDEC__MAX_TREE + 1], sorted[SPECDEC__MAX_TREE + 1], rate;
-    specdec__plan plan;
+    double times[SPECDEC__MAX_TREE_NODES + 1], sorted[SPECDEC__MAX_TREE_NODES + 1], rate;
+    specdec__tree_plan plan;
     int turn, i, k, n, held, kept, best, equal, wrong = 0, cut = 0;
 
     for (turn = 0; turn < 4000; turn++) {
         const double slope = 0.01 * (1 + uniform(40));
 
         memset(&plan, 0, sizeof plan);
-        for (i = 0; i <= SPECDEC__MAX_TREE; i++)
+        for (i = 0; i <= SPECDEC__MAX_TREE_NODES; i++)
             plan.times[i] = times[i] = i ? 1 + slope * (i - 1) : 0;
         e.drafters = drafters;
         e.drafter_count = 1 + uniform(SPECDEC__MAX_DRAFTERS);
@@ -322,12 +322,12 @@ static void test_share_out(void)
 
             for (k = 0; k < e.drafter_count; k++)
                 for (n = 1; n < proposals[k].drafts.tree.n; n++)
-                    missed *= proposals[k].outcome.place[n] == i ? 1 - (double)probability[k][n] : 1;
+                    missed *= proposals[k].outcome.merged_node[n] == i ? 1 - (double)probability[k][n] : 1;
             worth[i] = (float)(1 - missed);
             worth[i] = worth[i] < worth[merged_parents[i]] ? worth[i] : worth[merged_parents[i]];
-            held = specdec__tune_insert_value(sorted, held, SPECDEC__MAX_TREE, worth[i]);
+            held = specdec__tune_insert_if_large(sorted, held, SPECDEC__MAX_TREE_NODES, worth[i]);
         }
-        best = specdec__tune_best_nodes(&plan, sorted, held, 0, &rate);
+        best = specdec__tune_best_node_count(&plan, sorted, held, 0, &rate);
         for (i = equal = kept = 0; i < merged.tree.n; i++) {
             kept += worth[i] > (float)sorted[best - 1];
             equal += worth[i] == (float)sorted[best - 1];
@@ -344,7 +344,7 @@ static void test_share_out(void)
         wrong += specdec_tree_check(&merged.tree, NULL) != SPECDEC_OK;
         for (k = 0; k < e.drafter_count; k++)
             for (i = 0; i < proposals[k].drafts.tree.n; i++)
-                wrong += proposals[k].outcome.place[i] >= 0 && proposals[k].outcome.place[i] != same_path(&proposals[k], i);
+                wrong += proposals[k].outcome.merged_node[i] >= 0 && proposals[k].outcome.merged_node[i] != same_path(&proposals[k], i);
     }
     TEST("of what several drafters offer one text is kept what pays, by what all think of it together");
     CHECK_EQUAL_INT(wrong, 0);
@@ -354,7 +354,7 @@ static void test_share_out(void)
 /* --- engines with lists of ours ------------------------------------------------------------------------------------- */
 
 enum { MODEL, NGRAM, ORACLE, LIAR, KINDS };
-static const specdec__drafter_row kinds[KINDS] = {specdec__draft_model_kind, specdec__draft_ngram_kind, oracle_kind, liar_kind};
+static const specdec__drafter_row kinds[KINDS] = {specdec__draft_model_write_kind, specdec__draft_ngram_write_kind, oracle_kind, liar_kind};
 
 static unsigned char *files[2];
 static size_t sizes[2];
@@ -580,7 +580,7 @@ static int drawn_behind_dropped(const specdec *t)
 
     for (i = 1; i < p->drafts.tree.n; i++)
         for (k = 1; k < i; k++)
-            count += p->drafts.tree.parents[k] == p->drafts.tree.parents[i] && p->drafts.tokens[k] >= 0 && p->outcome.place[k] < 0 && p->outcome.place[i] >= 0;
+            count += p->drafts.tree.parents[k] == p->drafts.tree.parents[i] && p->drafts.tokens[k] >= 0 && p->outcome.merged_node[k] < 0 && p->outcome.merged_node[i] >= 0;
     return count;
 }
 
@@ -621,7 +621,7 @@ static void test_drawn(void)
         while (first->count == PROMPT) {
             expect_third(first->engine);
             for (k = 0; k < 2; k++)
-                first->engine->drafters[0].proposals[k].books.idle_steps = 0;
+                first->engine->drafters[0].proposals[k].cost.idle_steps = 0;
             CHECK(!specdec_work(first));
         }
         out_of_turn += drawn_behind_dropped(first) + drawn_behind_dropped(second);
@@ -694,7 +694,7 @@ static void late_kind(specdec__drafter_kind *kind)
     kind->init = oracle_init;
     kind->fill_tree = late_fill;
     kind->level_cost = liar_cost;
-    kind->count_behind = late_behind;
+    kind->count_unprefilled = late_behind;
 }
 
 /* With several texts each waits for itself. */

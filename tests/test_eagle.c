@@ -117,12 +117,12 @@ static int ask(specdec *t, guess *g)
 
     memset(g, 0, sizeof *g);
     t->engine->pool.cancel = &t->engine->never_cancelled;
-    if (!d->kind.is_ready(d, t->at, t->count))
+    if (!d->kind.can_draft(d, t->at, t->count))
         return 0;
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     p->drafts.tree.n = 1;
-    m->levels.chooser.sampling = p->request.sampling;
-    CHECK_EQUAL_INT(m->levels.begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
+    m->level_state.chooser.sampling = p->request.sampling;
+    CHECK_EQUAL_INT(m->level_state.begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     memcpy(g->root, m->context.logits, bytes);
     p->drafts.tree.n = NODES;
     memcpy(p->drafts.tree.parents, parents, sizeof parents);
@@ -273,11 +273,11 @@ static void check_chain(specdec *t, const int32_t *tokens, const float *wanted)
     CHECK_EQUAL_INT(specdec_rewind(t, 0), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec_prompt_tokens(t, tokens, 48), SPECDEC_OK);
     specdec__draft_begin_proposal(p, t->tokens, 48, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    CHECK(d->kind.is_ready(d, 0, 48));
+    CHECK(d->kind.can_draft(d, 0, 48));
     CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, CHAIN, NULL), SPECDEC_OK);
     for (i = 0; i <= CHAIN; i++)
         p->drafts.depth[i] = i;
-    CHECK_EQUAL_INT(m->levels.begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(m->level_state.begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     worst = off(m, m->context.logits, wanted + ROWS * WIDE + (ROWS - 1) * WORDS, &unused);
     for (i = 1; i <= CHAIN; i++) {
         p->drafts.tokens[i] = chain[i];

@@ -265,17 +265,18 @@ static void test_copies(void)
 /* What the tokens of an answer are as text. */
 static size_t text_of(specdec *t, int from, char *out)
 {
-    specdec__text_stream stream;
+    specdec__text_decoder stream;
     const int32_t *tokens;
     size_t length = 0, more;
     int count, i;
 
     specdec_tokens(t, &tokens, &count);
-    specdec__text_stream_begin(&stream, &t->model->vocab, tokens[from - 1], t->settings.show_special);
+    specdec__text_decoder_begin(&stream, &t->model->vocab, tokens[from - 1], t->settings.show_special);
     for (i = from; i < count; i++, length += more)
-        CHECK_EQUAL_INT(specdec__text_stream_push(&stream, &t->model->vocab, tokens[i], (unsigned char *)out + length,
-                                                  MOST_TEXT - length, &more, NULL), SPECDEC_OK);
-    return length + specdec__text_stream_end(&stream, (unsigned char *)out + length);
+        CHECK_EQUAL_INT(specdec__text_decoder_push(&stream, &t->model->vocab, tokens[i], (unsigned char *)out + length,
+                                                   MOST_TEXT - length, &more, NULL),
+                        SPECDEC_OK);
+    return length + specdec__text_decoder_end(&stream, (unsigned char *)out + length);
 }
 
 /* Both go on alike behind the same words. */

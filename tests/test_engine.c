@@ -414,14 +414,14 @@ static void settle(specdec__tune *tune, int drafter, int speculates, int came)
     outcome.drafting[drafter] = speculates ? 0.1 : 0;
     outcome.seconds = speculates ? 1.2 : 1;
     if (speculates)
-        specdec__tune_add_step(tune, 2, 1.2, 1);
+        specdec__tune_add_step_time(tune, 2, 1.2, 1);
     specdec__tune_update_credit(tune, &outcome);
 }
 
 /* A drafter none of whose guesses come true, then one whose guesses all do. */
 static void test_credit(void)
 {
-    specdec__plan plan;
+    specdec__tree_plan plan;
     int drafter;
 
     memset(&plan, 0, sizeof plan);
@@ -432,9 +432,9 @@ static void test_credit(void)
         double lost = 0;
         int i, asked = 0;
 
-        specdec__tune_add_step(&tune, 1, 1.0, 1);
+        specdec__tune_add_step_time(&tune, 1, 1.0, 1);
         for (i = 0; i < 4000; i++) {
-            int speculates = !specdec__tune_must_rest(&tune, drafter, &plan, 1.0);
+            int speculates = !specdec__tune_drafter_must_rest(&tune, drafter, &plan, 1.0);
 
             settle(&tune, drafter, speculates, 0);
             lost += speculates ? 0.3 : 0;
@@ -443,7 +443,7 @@ static void test_credit(void)
         CHECK(asked > 10);
         CHECK(lost < 0.003 * 4000 + 1);
         for (i = 0, asked = 0; i < 400; i++) {
-            int speculates = !specdec__tune_must_rest(&tune, drafter, &plan, 1.6);
+            int speculates = !specdec__tune_drafter_must_rest(&tune, drafter, &plan, 1.6);
 
             settle(&tune, drafter, speculates, speculates);
             asked += speculates;
@@ -456,11 +456,11 @@ static void test_credit(void)
         specdec__tune tune = tune_of(2);
         int i;
 
-        specdec__tune_add_step(&tune, 1, 1.0, 1);
+        specdec__tune_add_step_time(&tune, 1, 1.0, 1);
         for (i = 0; i < 100; i++)
             settle(&tune, 1, 1, 0);
-        CHECK(specdec__tune_must_rest(&tune, 1, &plan, 1.0));
-        CHECK(!specdec__tune_must_rest(&tune, 0, &plan, 1.0));
+        CHECK(specdec__tune_drafter_must_rest(&tune, 1, &plan, 1.0));
+        CHECK(!specdec__tune_drafter_must_rest(&tune, 0, &plan, 1.0));
     }
 }
 
@@ -469,32 +469,32 @@ static void test_noise(void)
 {
     static const double takes[] = {0, 1, 1.1, 0, 1.3};
     specdec__tune tune = tune_of(1);
-    double times[SPECDEC__MAX_TREE + 1];
+    double times[SPECDEC__MAX_TREE_NODES + 1];
     uint64_t random = 1;
     int i, n;
 
     TEST("a cold first step of a width counts for no more than was expected of it");
-    specdec__tune_add_step(&tune, 1, 1.0, 1);
-    specdec__tune_add_step(&tune, 4, 9.0, 1);
+    specdec__tune_add_step_time(&tune, 1, 1.0, 1);
+    specdec__tune_add_step_time(&tune, 4, 9.0, 1);
     specdec__tune_estimate_times(&tune, times, 4);
     CHECK(times[4] < 1.4);
 
     TEST("a pause in the first draft, or while a drafter first reads, is not believed");
-    CHECK(specdec__tune_add_drafting(&tune, 0, 2, 0, 0, 20.0) > 15);
+    CHECK(specdec__tune_add_drafting_time(&tune, 0, 2, 0, 0, 20.0) > 15);
     CHECK(tune.drafters[0].level.seconds < 0.2);
     for (i = 0; i < 6; i++)
-        CHECK(specdec__tune_add_drafting(&tune, 0, 2, 0, 0, 0.4) < 0.16);
+        CHECK(specdec__tune_add_drafting_time(&tune, 0, 2, 0, 0, 0.4) < 0.16);
     CHECK(fabs(tune.drafters[0].level.seconds - 0.2) < 0.03); /* what it takes indeed */
-    CHECK_EQUAL_INT((int)(10 * specdec__tune_add_drafting(&tune, 0, 2, 100, 1, 90.0)), 896);
+    CHECK_EQUAL_INT((int)(10 * specdec__tune_add_drafting_time(&tune, 0, 2, 100, 1, 90.0)), 896);
     CHECK(tune.drafters[0].token_prefill.seconds < 0.04);
 
     TEST("a machine that becomes slower does so for all widths, also those that are not seen any more");
     for (i = 0; i < 40; i++)
         for (n = 1; n <= 4; n++)
             if (takes[n] > 0)
-                specdec__tune_add_step(&tune, n, takes[n], 1);
+                specdec__tune_add_step_time(&tune, n, takes[n], 1);
     for (i = 0; i < 40; i++)
-        specdec__tune_add_step(&tune, 2, 3 * takes[2], 1);
+        specdec__tune_add_step_time(&tune, 2, 3 * takes[2], 1);
     specdec__tune_estimate_times(&tune, times, 4);
     CHECK(fabs(times[2] - 3 * takes[2]) < 0.05);
     CHECK(fabs(times[1] / times[2] - takes[1] / takes[2]) < 0.15 && fabs(times[4] / times[2] - takes[4] / takes[2]) < 0.25);
@@ -502,7 +502,7 @@ static void test_noise(void)
     TEST("where steps of the only width that is seen vary, others are not thought to become dearer");
     tune = tune_of(1);
     for (i = 0; i < 4000; i++)
-        specdec__tune_add_step(&tune, i < 8 ? 1 : 4,
+        specdec__tune_add_step_time(&tune, i < 8 ? 1 : 4,
                                (i < 8 ? 1.0 : 1.3) * (1 + (i < 16 ? 0 : (double)(maker_random(&random) % 1000) / 1600)),
                                1);
     specdec__tune_estimate_times(&tune, times, 4);
@@ -511,8 +511,8 @@ static void test_noise(void)
     TEST("where steps cost the same up to a width that is known well, up to twice that is thought to be cheap, and no more");
     tune = tune_of(1);
     for (i = 0; i < 12; i++) {
-        specdec__tune_add_step(&tune, 1, 1.0, 1);
-        specdec__tune_add_step(&tune, 4, 1.0, 1);
+        specdec__tune_add_step_time(&tune, 1, 1.0, 1);
+        specdec__tune_add_step_time(&tune, 4, 1.0, 1);
         specdec__tune_estimate_times(&tune, times, 10);
         CHECK(i > 4 ? times[8] < 1.15 : times[8] > 1.35); /* one that is hardly known: a tenth for each node */
         CHECK(times[10] - times[8] > 0.19);
@@ -521,7 +521,7 @@ static void test_noise(void)
 
 /* A trial of drafting ahead after so many steps in turns of a second and 2.5 tokens each. Its steps bring `tokens` on
    average, half as many or half as many more by chance. Returns how many there are. */
-static int try_ahead(specdec__ahead *ahead, int since, double tokens, uint64_t *random)
+static int try_ahead(specdec__async_drafting *ahead, int since, double tokens, uint64_t *random)
 {
     int steps = 0;
 
@@ -535,8 +535,8 @@ static int try_ahead(specdec__ahead *ahead, int since, double tokens, uint64_t *
         ahead->modes[1].seconds += 1;
         ahead->steps_left--;
         steps++;
-        if (specdec__ahead_trial_ends(ahead))
-            specdec__ahead_choose_mode(ahead);
+        if (specdec__async_trial_ends(ahead))
+            specdec__async_choose_mode(ahead);
     }
     return steps;
 }
@@ -544,7 +544,7 @@ static int try_ahead(specdec__ahead *ahead, int since, double tokens, uint64_t *
 /* Which way of drafting is taken. */
 static void test_ways(void)
 {
-    specdec__ahead ahead;
+    specdec__async_drafting ahead;
     uint64_t random = 1;
     double tokens;
     int steps, i, wrong = 0;
@@ -567,14 +567,14 @@ static void test_ways(void)
     memset(&ahead, 0, sizeof ahead);
     ahead.modes[0].seconds = 10;
     ahead.modes[0].drafting = 4;
-    CHECK(!specdec__ahead_may_be_faster(&ahead)); /* nothing was measured yet */
+    CHECK(!specdec__async_may_be_faster(&ahead)); /* nothing was measured yet */
     ahead.slowdown = 1.33;
     ahead.overlap_pace = 0.25;
-    CHECK(!specdec__ahead_may_be_faster(&ahead)); /* saves 2, costs 2 */
+    CHECK(!specdec__async_may_be_faster(&ahead)); /* saves 2, costs 2 */
     ahead.overlap_pace = 0.5;
-    CHECK(specdec__ahead_may_be_faster(&ahead)); /* all 4 */
+    CHECK(specdec__async_may_be_faster(&ahead)); /* all 4 */
     ahead.slowdown = 1.7;
-    CHECK(!specdec__ahead_may_be_faster(&ahead));
+    CHECK(!specdec__async_may_be_faster(&ahead));
 }
 
 /* Grown trees of a size that is given are as good as static ones when the draft is the target. */
@@ -1325,7 +1325,7 @@ static specdec_stop reason_of(const specdec_config *config, const char *prompt, 
     CHECK_EQUAL_INT(r, SPECDEC_DONE);
     why = specdec_stopped(s.engine, which);
     specdec_tokens(s.engine, &all, tokens);
-    CHECK(why != SPECDEC_STOP_END || specdec__vocab_token_ends_text(&s.engine->model->vocab, all[*tokens - 1]));
+    CHECK(why != SPECDEC_STOP_END || specdec__vocab_is_end_token(&s.engine->model->vocab, all[*tokens - 1]));
     CHECK_EQUAL_INT(specdec_next(s.engine, &piece), SPECDEC_DONE); /* it stays so, */
     CHECK_EQUAL_INT(specdec_stopped(s.engine, NULL), why);
     CHECK(!specdec_rewind(s.engine, 2)); /* until the text goes on */

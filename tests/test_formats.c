@@ -17,7 +17,7 @@ static specdec__chat_work work;
 
 static void recognise(specdec__chat *chat, specdec__bytes text, const specdec__vocab *v)
 {
-    static specdec__chat_found found;
+    static specdec__chat_recognition found;
     static union { /* aligned */
         void *pointer;
         unsigned char bytes[512 * 1024];
@@ -77,7 +77,7 @@ static void render(const char *name, const char *wanted, int with_system)
     specdec__chat chat;
 
     memset(&chat, 0, sizeof chat);
-    chat.format = specdec__chat_find_by_name(name);
+    chat.format = specdec__chat_find_format_by_name(name);
     CHECK(chat.format != NULL);
     if (!chat.format)
         return;
@@ -141,10 +141,10 @@ static void test_formats(void)
     TEST("an unknown role is refused");
     memcpy(&bad.role, &none, sizeof bad.role);
     memset(&chat, 0, sizeof chat);
-    chat.format = specdec__chat_find_by_name("chatml");
+    chat.format = specdec__chat_find_format_by_name("chatml");
     CHECK_EQUAL_INT(specdec__chat_render(&chat, bytes_of(""), 0, &bad, 1, &out, NULL), SPECDEC_ERROR_ARGUMENT);
-    CHECK(!specdec__chat_find_by_name("") && !specdec__chat_find_by_name("chatm") &&
-          !specdec__chat_find_by_name("CHATML"));
+    CHECK(!specdec__chat_find_format_by_name("") && !specdec__chat_find_format_by_name("chatm") &&
+          !specdec__chat_find_format_by_name("CHATML"));
 }
 
 /* --- templates ---------------------------------------------------------------------------------------------------- */
@@ -177,9 +177,9 @@ static const expected cases[] = {
                       "{{ text ~ '<|im_end|>\\n' }}{% endfor %}" ASK, 0, 0, 0, NULL, NULL},
     /* white space around messages */
     {"chatml", "<s>", LOOP "{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] | trim + '<|im_end|>\\n' }}" END ASK, 0,
-     SPECDEC__CHAT_ALL, 0, NULL, NULL},
+     SPECDEC__CHAT_ALL_ROLES, 0, NULL, NULL},
     {"chatml", "<s>", LOOP "{{ '<|im_start|>' + m['role'] + '\\n' }}{% if m.role == 'assistant' %}{{ m.content.strip() }}"
-                      "{% else %}{{ m.content }}{% endif %}{{ '<|im_end|>\\n' }}" END ASK, 0, SPECDEC__CHAT_ANSWERS, 0, NULL,
+                      "{% else %}{{ m.content }}{% endif %}{{ '<|im_end|>\\n' }}" END ASK, 0, SPECDEC__CHAT_ASSISTANT_ONLY, 0, NULL,
      NULL},
     {NULL, "<s>", LOOP "{{ '<|im_start|>' + m['role'] + '\\n' + m['content'].rstrip() + '<|im_end|>\\n' }}" END ASK, 0, 0, 0,
      "no known format", NULL},
@@ -210,7 +210,7 @@ static const expected cases[] = {
      "{%- else %}{%- set s = '' %}{%- endif %}{{- '<|start_header_id|>system<|end_header_id|>\\n\\n' }}"
      "{{- 'Today: ' + date_string + '\\n\\n' }}{{- s }}{{- '<|eot_id|>' }}"
      "{%- for m in messages %}{{- '<|start_header_id|>' + m['role'] + '<|end_header_id|>\\n\\n' + m['content'] | trim + "
-     "'<|eot_id|>' }}{%- endfor %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}", 1, SPECDEC__CHAT_ALL, 0,
+     "'<|eot_id|>' }}{%- endfor %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}", 1, SPECDEC__CHAT_ALL_ROLES, 0,
      "", "Today: 26 Jul 2024\n\n"},
     {"zephyr", "<s>", LOOP "{% if loop.first and m.role != 'system' %}{{ '<|system|>\\n' + 'Be a pirate.' + eos_token + '\\n' }}"
                       "{% endif %}{{ '<|' + m.role + '|>\\n' + m.content + eos_token + '\\n' }}" END "{{ '<|assistant|>\\n' }}",
@@ -324,7 +324,8 @@ static void test_templates(void)
                           !chat.failed;
         else
             as_expected = !chat.format && chat.failed &&
-                          (specdec__chat_refuse_unknown(&chat, &failure), strstr(failure.text, e->system) != NULL);
+                          (specdec__chat_refuse_unknown_format(&chat, &failure),
+                           strstr(failure.text, e->system) != NULL);
         CHECK(as_expected);
         if (!as_expected)
             fprintf(stderr, "case %d: %s, begins %d, trims %d, no system %d, \"%.*s\", \"%.*s\", %s %.*s\n%s\n", (int)i,

@@ -427,7 +427,7 @@ static void test_bits(void)
 static int check_proposal(const specdec *t, const specdec_gguf *g, int medusa, const float *state)
 {
     const specdec__proposal *p = &t->engine->drafters[0].proposals[0];
-    static double states[SPECDEC__MAX_TREE][MOST_WIDE], logits[SPECDEC__MAX_TREE][VOCAB];
+    static double states[SPECDEC__MAX_TREE_NODES][MOST_WIDE], logits[SPECDEC__MAX_TREE_NODES][VOCAB];
     int i, j, better, checked = 0;
 
     for (i = 0; i < 64; i++)

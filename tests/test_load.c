@@ -290,7 +290,7 @@ static void test_drafter(void)
     printf("  draft model    reads %d times, %.2f steps at most\n", reader.reads, reader.longest / b.plain);
     CHECK(reader.reads > 5);
     CHECK(reader.longest <= (BOUND - 1) * b.plain);
-    CHECK(b.late->count - d->kind.count_behind(d, b.late->at, b.late->count) > PROMPT);
+    CHECK(b.late->count - d->kind.count_unprefilled(d, b.late->at, b.late->count) > PROMPT);
     end(&b);
 }
 

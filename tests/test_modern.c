@@ -379,14 +379,14 @@ static int numbers_behind(const reference *r, const char *word, int32_t *out, in
 #define CHAIN 4  /* tokens of its greedy chain */
 
 /* Makes a drafter of levels ready to say what follows a text; row 0 of its logits is that of the text's last token. */
-static specdec__levels *ask_drafter(specdec *t)
+static specdec__level_state *ask_drafter(specdec *t)
 {
     specdec__drafter *d = &t->engine->drafters[0];
-    specdec__levels *m = (specdec__levels *)d->state;
+    specdec__level_state *m = (specdec__level_state *)d->state;
     specdec__proposal *p = &d->proposals[0];
 
     t->engine->pool.cancel = &t->engine->never_cancelled;
-    CHECK(d->kind.is_ready(d, 0, t->count));
+    CHECK(d->kind.can_draft(d, 0, t->count));
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     CHECK_EQUAL_INT(m->begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     return m;
@@ -398,7 +398,7 @@ static void draft_rows(specdec *t, const int32_t *tokens, int32_t last, int voca
     specdec__drafter *d = &t->engine->drafters[0];
     specdec__proposal *p = &d->proposals[0];
     const size_t bytes = (size_t)vocab * sizeof *rows;
-    specdec__levels *m = NULL;
+    specdec__level_state *m = NULL;
     int32_t i;
 
     for (i = 0; i <= READ; i++, rows += vocab) {
@@ -500,7 +500,7 @@ typedef struct asked {
     specdec__engine *e;
     void *block;
     specdec__drafter *drafter;
-    specdec__levels *levels;
+    specdec__level_state *levels;
     specdec__proposal *p;
     int32_t text[64];
     int vocab;
@@ -518,7 +518,7 @@ static int open_asked(asked *a, const reference *r, const subject *draft, const 
         return 0;
     a->e = a->t->engine;
     a->drafter = &a->e->drafters[0];
-    a->levels = (specdec__levels *)a->drafter->state;
+    a->levels = (specdec__level_state *)a->drafter->state;
     a->p = &a->drafter->proposals[0];
     a->vocab = a->e->target_model->vocab_size;
     memcpy(a->text, r->target.tokens, sizeof a->text);
@@ -535,7 +535,7 @@ static int ask_chain(asked *a, int count, int levels)
     CHECK_EQUAL_INT(specdec_rewind(a->t, 0), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec_prompt_tokens(a->t, a->text, count), SPECDEC_OK);
     a->e->pool.cancel = &a->e->never_cancelled;
-    CHECK(a->drafter->kind.is_ready(a->drafter, 0, count + 1));
+    CHECK(a->drafter->kind.can_draft(a->drafter, 0, count + 1));
     specdec__draft_begin_proposal(p, a->text, count + 1, &a->t->settings.sampling, SPECDEC_RULE_COUPLED);
     CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, levels, NULL), SPECDEC_OK);
     for (i = 0; i <= levels; i++)
@@ -681,7 +681,7 @@ static void check_round(reference *r, asked *a, int round, double *worst)
     for (i = 0; i < rows; i++) {
         if (b->candidates) { /* its logits are those before the selector */
             specdec__draft_block *m = (specdec__draft_block *)a->drafter->state;
-            specdec__levels before = *a->levels;
+            specdec__level_state before = *a->levels;
 
             before.logits = specdec__draft_block_logits_row(m, i);
             worst[1] = fmax(worst[1], row_kl(exact + (i + b->draft_row) * a->vocab, specdec__draft_logits_row(&before, 0), a->vocab));

@@ -56,7 +56,7 @@ static specdec__ngram_reader *start(specdec__ngram *index, unsigned char *block,
 /* Into tree, tokens and probability. */
 static specdec_result propose(specdec__ngram *index, const specdec__ngram_reader *reader, int n, int d, float least)
 {
-    specdec__ngram_wish wish = {0, 0, 0, 0, 0};
+    specdec__ngram_tree_limits wish = {0, 0, 0, 0, 0};
 
     wish.n = n;
     wish.d = d;
@@ -198,7 +198,7 @@ static double naive(const specdec__ngram *index, int32_t token, const int32_t *e
 
 static void test_propose(void)
 {
-    const specdec__ngram_wish wish = {8, 8, 0, 0, 0};
+    const specdec__ngram_tree_limits wish = {8, 8, 0, 0, 0};
     specdec__ngram index;
     int length, i, wrong = 0, hits = 0, steps = 0;
 
@@ -372,7 +372,7 @@ static void gather(const specdec__ngram *index)
 
     all_count = 0;
     for (i = 0; i < index->history_count; i++)
-        all[all_count++] = *specdec__ngram_history_at(index, i);
+        all[all_count++] = *specdec__ngram_history_token(index, i);
     for (i = 0; i < index->size.readers; i++) {
         const specdec__ngram_reader *r = &index->readers[i];
 
@@ -390,7 +390,7 @@ static int wrong_counts(const specdec__ngram *index)
     gather(index);
     for (at = 1; at < index->count; at++) {
         const specdec__ngram_run *run = &index->runs[at];
-        int32_t pattern[SPECDEC__NGRAM_CONTEXT_MAX + 1], up = at;
+        int32_t pattern[SPECDEC__NGRAM_MAX_CONTEXT + 1], up = at;
 
         for (i = run->depth; i > 0; up = index->runs[up].parent)
             pattern[--i] = index->runs[up].token;
@@ -430,7 +430,7 @@ static int history_is_newest(const specdec__ngram *index)
     int i, wrong = index->history_count > index->size.history || index->history_count > ended_count;
 
     for (i = 0; !wrong && i < index->history_count; i++)
-        wrong = *specdec__ngram_history_at(index, i) != ended[ended_count - index->history_count + i];
+        wrong = *specdec__ngram_history_token(index, i) != ended[ended_count - index->history_count + i];
     return !wrong;
 }
 
@@ -591,7 +591,7 @@ static void test_learning(void)
     specdec__ngram_extend_sequence(&index, index.readers, question, 8);
     specdec__ngram_end_sequence(&index, index.readers, question);
     CHECK_EQUAL_INT(index.history_count, 5);
-    CHECK(*specdec__ngram_history_at(&index, 0) == 5 && *specdec__ngram_history_at(&index,
+    CHECK(*specdec__ngram_history_token(&index, 0) == 5 && *specdec__ngram_history_token(&index,
                                                                                    4) == SPECDEC__NGRAM_END_MARK);
 
     TEST("what a fork shares is counted once, and yet it has a context from its first token on");
@@ -682,7 +682,7 @@ static void test_files(void)
 
     TEST("a file of version 1, which has no table, is read");
     specdec__store_u32(file + 8, 1);
-    file_size = SPECDEC__NGRAM_HEAD_BYTES + 4 * (size_t)specdec__load_u32(file + 12);
+    file_size = SPECDEC__NGRAM_FILE_HEAD_BYTES + 4 * (size_t)specdec__load_u32(file + 12);
     specdec__store_u64(file + file_size, specdec__hash(SPECDEC__HASH, file, file_size));
     file_size += 8;
     start_many(&two, memory_two, 20000, 4, 1, 1000);
@@ -697,7 +697,7 @@ static void test_files(void)
 /* A file, of tokens alone, that says what it holds rightly. */
 static size_t seal(unsigned char *data, uint32_t count)
 {
-    const size_t end = SPECDEC__NGRAM_HEAD_BYTES + (size_t)count * 4 + 4;
+    const size_t end = SPECDEC__NGRAM_FILE_HEAD_BYTES + (size_t)count * 4 + 4;
 
     specdec__store_u32(data + 12, count);
     specdec__store_u32(data + end - 4, 0);
@@ -782,7 +782,7 @@ static void test_damage(void)
         const uint32_t count = (uint32_t)uniform(40);
 
         for (at = 0; at < count; at++)
-            specdec__store_u32(file + SPECDEC__NGRAM_HEAD_BYTES + at * 4,
+            specdec__store_u32(file + SPECDEC__NGRAM_FILE_HEAD_BYTES + at * 4,
                                uniform(4) ? (uint32_t)uniform(uniform(40) ? VOCABULARY : VOCABULARY + 2) : 0xffffffffu);
         size = seal(file, count);
         taken += !specdec__ngram_load_file(&index, fingerprint, VOCABULARY, file, size, NULL);
@@ -851,7 +851,7 @@ static void watch(specdec__ngram *index, int entries, int whole)
     specdec__ngram_size size = size_of(CAPACITY, 4, 1, 0);
     specdec__kernels kernels;
     specdec__arena arena = {memory, sizeof memory, 0};
-    specdec__verified judged;
+    specdec__verified_tree judged;
     specdec__drafter drafter;
     int i;
 
@@ -882,7 +882,7 @@ static void watch(specdec__ngram *index, int entries, int whole)
     judged.path = path;
     judged.length = 2;
     judged.whole = whole;
-    specdec__draft_ngram_see_logits(&drafter, &judged);
+    specdec__draft_ngram_receive_logits(&drafter, &judged);
     specdec__ngram_extend_sequence(index, index->readers, own, 5);
 }
 
@@ -912,10 +912,10 @@ static void start_recycling(specdec__ngram *index, unsigned char *block, int ent
 static void check_entries(specdec__ngram *index)
 {
     static const struct { int at; unsigned char value; } changes[] = {{39, 0x7f}, {5, 0xff}, {4, 0}, {7, 0x7f}};
-    unsigned char *bad = (unsigned char *)malloc(file_size + SPECDEC__NGRAM_ENTRY_BYTES);
-    unsigned char *last = bad + file_size - 8 - SPECDEC__NGRAM_ENTRY_BYTES;
+    unsigned char *bad = (unsigned char *)malloc(file_size + SPECDEC__NGRAM_FILE_ENTRY_BYTES);
+    unsigned char *last = bad + file_size - 8 - SPECDEC__NGRAM_FILE_ENTRY_BYTES;
     const size_t counted = file_size - 12 -
-                           specdec__ngram_count_entries(&index->recycling) * SPECDEC__NGRAM_ENTRY_BYTES;
+                           specdec__ngram_count_entries(&index->recycling) * SPECDEC__NGRAM_FILE_ENTRY_BYTES;
     int i;
 
     for (i = 0; i < 4; i++) {
@@ -938,7 +938,7 @@ static void check_entries(specdec__ngram *index)
 static void test_rows(void)
 {
     static const int32_t other[] = {5, 9}, again[] = {2, 3};
-    specdec__ngram_wish draw = {16, 6, 0, 1, 0};
+    specdec__ngram_tree_limits draw = {16, 6, 0, 1, 0};
     specdec__ngram index;
     int i, wrong = 0;
 
@@ -996,7 +996,7 @@ static void test_rows(void)
         draw.seed = (uint64_t)i;
         wrong += specdec__ngram_propose_tree(&index, index.readers, &tree, tokens, probability, &draw,
                                              NULL) != SPECDEC_OK;
-        wrong += tokens[1] != (specdec__noise((uint64_t)i, 2, 7) > specdec__noise((uint64_t)i, 2, 9) ? 7 : 9);
+        wrong += tokens[1] != (specdec__noise_bits((uint64_t)i, 2, 7) > specdec__noise_bits((uint64_t)i, 2, 9) ? 7 : 9);
     }
     CHECK_EQUAL_INT(wrong, 0);
 }
@@ -1004,7 +1004,7 @@ static void test_rows(void)
 /* A text that repeats itself is followed token by token, as it is written. */
 static void test_streaks(void)
 {
-    specdec__ngram_place place;
+    specdec__ngram_path place;
     specdec__ngram index;
     float before, after, changed;
     int i, hits = 0;
@@ -1017,8 +1017,8 @@ static void test_streaks(void)
     propose(&index, index.readers, 8, 8, 0.0f);
     before = probability[1];
     for (i = 25; i < 33; i++) {
-        specdec__ngram_set_place(&place, &tree, tokens, 0, text, i);
-        specdec__draft_ngram_learn_token(&index, index.readers, &place, text, i);
+        specdec__ngram_set_path(&place, &tree, tokens, 0, text, i);
+        specdec__draft_ngram_update_trust(&index, index.readers, &place, text, i);
         specdec__ngram_extend_sequence(&index, index.readers, text, i + 1);
         hits += index.readers->streak == i - 24;
     }
@@ -1027,7 +1027,7 @@ static void test_streaks(void)
     after = probability[1];
     CHECK(tree.n == 8 && after > before + 0.2f && probability[7] > 0.5f);
     text[33] = 999;
-    specdec__draft_ngram_learn_token(&index, index.readers, &place, text, 33);
+    specdec__draft_ngram_update_trust(&index, index.readers, &place, text, 33);
     CHECK_EQUAL_INT(index.readers->streak, 0);
     text[33] = 10 + 33 % 20;
     specdec__ngram_rewind_sequence(&index, index.readers, text, 32);

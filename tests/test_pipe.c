@@ -95,7 +95,7 @@ typedef struct world {
     int texts;
 } world;
 
-static int written, cancelled, flights; /* of all schedules; flights: of steps whose runs followed each other */
+static int written, cancelled, draft_runs; /* of all schedules; draft_runs: of steps whose runs followed each other */
 
 static slot *any_slot(world *w, int open)
 {
@@ -226,7 +226,7 @@ static void run_schedule(const specdec_config *config, int ranks, int drafts, do
             if (w.slots[i].text)
                 check_slot(&w.slots[i]);
         specdec_get_stats(w.slots[0].text, &stats);
-        flights += (int)stats.steps_beside;
+        draft_runs += (int)stats.steps_beside;
         if (drafts) {
             told++;
             drafted += (int)stats.accepted;
@@ -263,13 +263,13 @@ static void test_schedules(void)
         c.kv = maker_random(&random) % 2 ? NULL : "q8_0";
         run_schedule(&c, 1 + i % RANKS, 0, i % 3 ? 0 : 1e-3, (uint64_t)i + 1, quick ? 40 : 60);
     }
-    printf("  %d schedules: %d pieces, %d steps in flight, %d cancelled\n", i, written, flights, cancelled);
-    CHECK(written > 20 * count && flights > 5 * count);
+    printf("  %d schedules: %d pieces, %d steps in flight, %d cancelled\n", i, written, draft_runs, cancelled);
+    CHECK(written > 20 * count && draft_runs > 5 * count);
 }
 
 static void test_recurrent(void)
 {
-    const int count = (quick ? 18 : 72) * times, before = flights;
+    const int count = (quick ? 18 : 72) * times, before = draft_runs;
     uint64_t random = 31;
     int i;
 
@@ -286,8 +286,8 @@ static void test_recurrent(void)
         c.threads = 1 + (int)(maker_random(&random) % 2);
         run_schedule(&c, 2 + i % (RANKS - 1), i % 7 == 6 && c.drafting == SPECDEC_DRAFT_MODEL, i % 4 ? 0 : 1e-3, (uint64_t)i + 1, quick ? 40 : 60);
     }
-    printf("  %d schedules: %d steps in flight, %d calls cancelled in all\n", i, flights - before, cancelled);
-    CHECK(flights - before > 3 * count);
+    printf("  %d schedules: %d steps in flight, %d calls cancelled in all\n", i, draft_runs - before, cancelled);
+    CHECK(draft_runs - before > 3 * count);
 }
 
 /* A text is written until it has so many tokens, at least, or until it ends. */
@@ -794,7 +794,7 @@ static int on_purpose(mesh *n, int own, unsigned char *bytes, size_t *size)
 
         specdec__wire_put(bytes, at, dice(n, 2) ? values[dice(n, 10)] : was + (uint32_t)dice(n, 5) - 2);
     }
-    specdec__wire_put(bytes, SPECDEC__WIRE_CHECKSUM, specdec__wire_checksum(bytes, (size_t)words));
+    specdec__wire_put(bytes, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(bytes, (size_t)words));
     return 1;
 }
 
@@ -1074,7 +1074,7 @@ static int is_guessed(specdec *t)
     const specdec__remote_draft *guess;
 
     for (;;) {
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
         guess = specdec__remote_draft_find_root(link, t->at, t->tokens, t->count);
         if ((guess && guess->count) || specdec__os_seconds() - start > 0.3)
             return guess && guess->count;
@@ -1586,19 +1586,19 @@ static void test_width(void)
     memset(&pipe, 0, sizeof pipe);
     CHECK_EQUAL_INT(width_of(&pipe, 1, 0.2f), 1);
     for (i = 1; i <= 8; i *= 2) {
-        specdec__tune_add_step(&pipe.stages, i, 0.1, 0); /* as long as of one */
+        specdec__tune_add_step_time(&pipe.stages, i, 0.1, 0); /* as long as of one */
         CHECK_EQUAL_INT(width_of(&pipe, 1, 0.2f), i < 8 ? 2 * i : 8);
     }
     for (i = 0; i < 40; i++) { /* a node more costs as much as the first */
-        specdec__tune_add_step(&pipe.stages, 1, 0.1, 0);
-        specdec__tune_add_step(&pipe.stages, 8, 0.8, 0);
+        specdec__tune_add_step_time(&pipe.stages, 1, 0.1, 0);
+        specdec__tune_add_step_time(&pipe.stages, 8, 0.8, 0);
     }
     CHECK_EQUAL_INT(width_of(&pipe, 1, 0.2f), 1);
     memset(&pipe, 0, sizeof pipe);
     for (i = 0; i < 20; i++) { /* free up to four, then as much as the first */
-        specdec__tune_add_step(&pipe.stages, 1, 0.1, 0);
-        specdec__tune_add_step(&pipe.stages, 4, 0.1, 0);
-        specdec__tune_add_step(&pipe.stages, 8, 0.5, 0);
+        specdec__tune_add_step_time(&pipe.stages, 1, 0.1, 0);
+        specdec__tune_add_step_time(&pipe.stages, 4, 0.1, 0);
+        specdec__tune_add_step_time(&pipe.stages, 8, 0.5, 0);
     }
     CHECK_EQUAL_INT(width_of(&pipe, 1, 0.2f), 4);
     CHECK_EQUAL_INT(width_of(&pipe, 1, 1), 4);
@@ -1606,7 +1606,7 @@ static void test_width(void)
 
 static int message_is_good(const unsigned char *bytes, size_t size, size_t room)
 {
-    return specdec__wire_check(bytes, size, room, 3); /* of three ranks */
+    return specdec__wire_check_message(bytes, size, room, 3); /* of three ranks */
 }
 
 static void test_message(void)
@@ -1620,7 +1620,7 @@ static void test_message(void)
     specdec__wire_put(bytes, SPECDEC__WIRE_KIND, SPECDEC__WIRE_VERSION | 1u << 16);
     specdec__wire_put(bytes, SPECDEC__WIRE_ORDER_WORDS, 3);
     specdec__wire_put(bytes, SPECDEC__WIRE_HEADER_WORDS + 1, 77);
-    specdec__wire_put(bytes, SPECDEC__WIRE_CHECKSUM, specdec__wire_checksum(bytes, WORDS));
+    specdec__wire_put(bytes, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(bytes, WORDS));
     CHECK(message_is_good(bytes, BYTES, BYTES));
     CHECK(message_is_good(bytes, BYTES, BYTES + 4));
     CHECK(!message_is_good(bytes, BYTES, BYTES - 4));

@@ -517,12 +517,18 @@ static void test_late(void)
     specdec__pool_learn(&pool, 21, 1);
     CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 21 + SPECDEC__LATE_REST), 3);
     CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 21 + 2 * SPECDEC__LATE_REST), 4);
+    pool.most = 4;
+    pool.active = 2; /* a draft model's run */
+    specdec__pool_learn(&pool, 90, 1);
+    specdec__pool_learn(&pool, 91, 1);
+    CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 91), 4);
+    pool.active = 4;
     for (tries = 0; tries < 20; tries++) {
         specdec__pool_learn(&pool, 100, 1);
         specdec__pool_learn(&pool, 100, 1);
     }
     CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 100 + SPECDEC__LATE_MOST), 4);
-    pool.active = 1; /* one thread is left, whatever happens */
+    pool.active = pool.most = 1; /* one thread is left, whatever happens */
     specdec__pool_learn(&pool, 200, 1);
     specdec__pool_learn(&pool, 200, 1);
     CHECK_EQUAL_INT(specdec__pool_threads(&pool, 4, 200), 1);

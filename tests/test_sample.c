@@ -16,7 +16,7 @@ static double uniform(void)
 /* Noise with the standard Gumbel distribution, for one token. */
 static float gumbel(uint64_t seed, uint64_t position, uint32_t token)
 {
-    return specdec__sample_gumbel_of_bits(specdec__noise(seed, position, token));
+    return specdec__sample_gumbel_of_bits(specdec__noise_bits(seed, position, token));
 }
 
 static void test_noise(void)
@@ -26,9 +26,9 @@ static void test_noise(void)
     int axis, b;
 
     TEST("noise is the same number everywhere");
-    CHECK_EQUAL_INT(specdec__noise(0, 0, 0), 2237031616u);
-    CHECK_EQUAL_INT(specdec__noise(1, 2, 3), 997310745u);
-    CHECK_EQUAL_INT(specdec__noise(UINT64_MAX, UINT64_MAX, UINT32_MAX), 1558142428u);
+    CHECK_EQUAL_INT(specdec__noise_bits(0, 0, 0), 2237031616u);
+    CHECK_EQUAL_INT(specdec__noise_bits(1, 2, 3), 997310745u);
+    CHECK_EQUAL_INT(specdec__noise_bits(UINT64_MAX, UINT64_MAX, UINT32_MAX), 1558142428u);
 
     TEST("noise is uniform, and independent between neighbouring tokens, positions and seeds");
     for (b = 0; b < 256; b++)
@@ -40,8 +40,8 @@ static void test_noise(void)
         for (i = 0; i < n; i++) {
             uint64_t seed = axis == 2 ? (uint64_t)i : 5, position = axis == 1 ? (uint64_t)i : 9;
             uint32_t token = axis == 0 ? (uint32_t)i : 11;
-            uint32_t a = specdec__noise(seed, position, token);
-            uint32_t c = specdec__noise(seed + (axis == 2), position + (axis == 1), token + (axis == 0));
+            uint32_t a = specdec__noise_bits(seed, position, token);
+            uint32_t c = specdec__noise_bits(seed + (axis == 2), position + (axis == 1), token + (axis == 0));
 
             counts[a >> 24]++;
             pairs[(a >> 28) << 4 | c >> 28]++;

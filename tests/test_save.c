@@ -207,7 +207,7 @@ static int go_on_everywhere(specdec *a, specdec *b, specdec_settings settings, i
         file saved;
 
         of_one.length = of_other.length = 0;
-        if (specdec__next_piece(a, 1, &length)) /* not specdec_next: as its text is not looked at, nothing is missed */
+        if (specdec__decode_next_piece(a, 1, &length)) /* not specdec_next: as its text is not looked at, nothing is missed */
             break;
         if (a->stop.held && i % 3 == seed % 3) {
             settings.stop[a->stop.held_string] = "~~";
@@ -216,13 +216,13 @@ static int go_on_everywhere(specdec *a, specdec *b, specdec_settings settings, i
         }
         saved = save(a);
         CHECK_EQUAL_INT(specdec_load(b, saved.data, saved.size), SPECDEC_OK);
-        CHECK(a->freed == b->freed && memcmp(a->piece, b->piece, a->freed) == 0);
+        CHECK(a->released_bytes == b->released_bytes && memcmp(a->piece, b->piece, a->released_bytes) == 0);
         CHECK(a->stop.held == b->stop.held && a->stop.stopped == b->stop.stopped);
         CHECK(a->stream.held_count == b->stream.held_count && a->stream.drop_space == b->stream.drop_space &&
               memcmp(a->stream.held, b->stream.held, (size_t)a->stream.held_count) == 0);
-        seen |= (a->stream.held_count > 0) | (a->stop.held > 0) << 1 | (a->freed > 0) << 2;
+        seen |= (a->stream.held_count > 0) | (a->stop.held > 0) << 1 | (a->released_bytes > 0) << 2;
         hand_out(b, 4, &of_other); /* is given up for the next file */
-        if (a->freed)
+        if (a->released_bytes)
             hand_out(a, 1, &of_one);
         free(saved.data);
     }

@@ -261,8 +261,8 @@ static void compare(int column, counts *done, const char *isa, int kind)
     for (i = 0; i < b.rows && need.allowed && !c->screen.computed; i++) /* it was read whole: the engine masks it then */
         if (!(mask[i / 32] >> i % 32 & 1))
             b.logits[1][at + (size_t)i] = -INFINITY;
-    specdec__choose(&chooser, b.logits[0] + at, b.rows, recent, 24, 1, &best[0]);
-    specdec__choose(&chooser, b.logits[1] + at, b.rows, recent, 24, 1, &best[1]);
+    specdec__choose_best_tokens(&chooser, b.logits[0] + at, b.rows, recent, 24, 1, &best[0]);
+    specdec__choose_best_tokens(&chooser, b.logits[1] + at, b.rows, recent, 24, 1, &best[1]);
     if (best[0].token != best[1].token)
         printf("  %s, kind %d, rows %d, columns %d, temperature %g, top_k %d, penalty %g, biases %d\n", isa, kind, b.rows,
                b.columns, (double)s.temperature, (int)s.top_k, (double)s.repetition_penalty, s.bias_count);

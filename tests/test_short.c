@@ -47,7 +47,7 @@ static void make_models(void)
     layer = random_file(&r);
 }
 
-static specdec__levels *levels_of(const machine *m) { return (specdec__levels *)m->first->engine->drafters[0].state; }
+static specdec__level_state *levels_of(const machine *m) { return (specdec__level_state *)m->first->engine->drafters[0].state; }
 
 /* The drafter's row behind the text. */
 static const float *row_of(machine *m)
@@ -96,7 +96,7 @@ static void test_rows(void)
                 CHECK(!levels_of(&whole)->short_rows && levels_of(&brief)->short_rows);
                 for (turn = 0; turn < (quick ? 8 : 30); turn++) {
                     const float *all, *some;
-                    const specdec__levels *m = levels_of(&brief);
+                    const specdec__level_state *m = levels_of(&brief);
 
                     for (k = 0; k < 3; k++)
                         tokens[k] = 3 + (int32_t)(maker_random(&random) % (VOCAB - 3));
@@ -278,7 +278,7 @@ static void test_memory(void)
 /* Decisions by times and misses that are made up. */
 static void test_choice(void)
 {
-    static specdec__short s;
+    static specdec__short_vocabulary s;
     static specdec__matrix full;
     int i, on[2] = {0, 0};
 
@@ -295,20 +295,20 @@ static void test_choice(void)
         s.written_tokens = 100;
         s.missed_tokens = i ? 60 : 1; /* most tokens are missed: then only the whole matrix is worth its time */
         s.tree_count = 10;
-        specdec__short_choose_matrix(&s, 0.1);
+        specdec__short_vocabulary_choose_matrix(&s, 0.1);
         on[i] = s.in_use;
     }
     CHECK_EQUAL_INT(on[0], 1);
     CHECK_EQUAL_INT(on[1], 0);
     s.seconds[0] = s.seconds[1] = 0.002; /* no faster */
     s.missed_tokens = 1;
-    specdec__short_choose_matrix(&s, 0.1);
+    specdec__short_vocabulary_choose_matrix(&s, 0.1);
     CHECK_EQUAL_INT(s.in_use, 0);
     s.seconds[1] = 0; /* never seen: by the bytes of weights */
-    specdec__short_choose_matrix(&s, 0.1);
+    specdec__short_vocabulary_choose_matrix(&s, 0.1);
     CHECK_EQUAL_INT(s.in_use, 1);
     for (i = 0, on[0] = 0; i < 4 * SPECDEC__SHORT_TRIAL_TREES; i++) {
-        specdec__short_choose_matrix(&s, 0.1);
+        specdec__short_vocabulary_choose_matrix(&s, 0.1);
         on[0] += !s.in_use;
     }
     CHECK_EQUAL_INT(on[0], 4); /* the whole matrix is looked at now and then */

@@ -493,7 +493,7 @@ static void run_schedule(const specdec_config *c, uint64_t seed, int acts)
         slow_attach(&w.lane, w.own.first, pipe_depth, seed);
     for (i = 0; i < acts; i++) {
         act(&w);
-        ahead += w.own.first->engine->ahead->active;
+        ahead += w.own.first->engine->async_drafting->active;
     }
     for (i = 0; i < c->sequences; i++)
         if (w.slots[i].text) {
@@ -1024,7 +1024,7 @@ static void wild_act(world *w)
         check_answer(t);
         specdec_rewind(t, dice(w, t->handed_out + 1));
     } else if (what < 5) {
-        if (t->freed || t->answer_from < t->handed_out)
+        if (t->released_bytes || t->answer_from < t->handed_out)
             return;
         specdec_get_settings(t, &settings);
         settings.sampling.seed++;

@@ -78,7 +78,7 @@ static int follows(const specdec_constraint *c, specdec_constraint_state *state,
 /* A text that the constraint allows: random bytes, more and more of them those that end something. Returns its size; 0: it has found no end. */
 static int write_call(const specdec_constraint *c, const specdec__calls *row, char *out)
 {
-    const char *const ends[] = {SPECDEC__CALL_TEXT(row, VALUE_END), SPECDEC__CALL_TEXT(row, CLOSE), "\"", "}", "]", ")", SPECDEC__CALL_TEXT(row, MIDDLE), "\\\"", "\"}", "1", "null", "\n", "None", "{\"a\": 3}"};
+    const char *const ends[] = {SPECDEC__CALL_TEXT(row, VALUE_END), SPECDEC__CALL_TEXT(row, END), "\"", "}", "]", ")", SPECDEC__CALL_TEXT(row, NAME_END), "\\\"", "\"}", "1", "null", "\n", "None", "{\"a\": 3}"};
     specdec_constraint_state state;
     uint32_t mask[8], byte, k;
     int size = 0, end = 0, i;
@@ -118,7 +118,7 @@ static int take(const specdec_constraint *c, const specdec__calls *row, const ch
     specdec_part part;
 
     specdec__answer_begin_splitter(&s, row, NULL, 0);
-    specdec__tools_set_splitter_kinds(&s, c);
+    specdec__tools_set_splitter_argument_kinds(&s, c);
     while (!ended) {
         piece = 1 + random_below(9);
         piece = piece < size - at ? piece : size - at;
@@ -151,16 +151,16 @@ static char call[LONGEST + 400], arguments[LONGEST * 6 + 1], source[8000];
 static int try_call(const specdec_constraint *c, const specdec__calls *row, int *which)
 {
     const char *before = row->form == SPECDEC__CALLS_CHANNEL ? "<|channel|>commentary to=functions." : row->flags & SPECDEC__CALLS_BARE ? "<|python_tag|>"
-                                                                                                     : SPECDEC__CALL_TEXT(row, MARK);
-    const char *behind = row->form == SPECDEC__CALLS_CHANNEL && random_below(2) ? SPECDEC__CALL_TEXT(row, CLOSE) : "";
+                                                                                                     : SPECDEC__CALL_TEXT(row, BEGIN);
+    const char *behind = row->form == SPECDEC__CALLS_CHANNEL && random_below(2) ? SPECDEC__CALL_TEXT(row, END) : "";
     specdec_constraint_state state;
     char name[100];
     size_t size = 0;
     int written, i;
 
-    if (SPECDEC__CALL_TEXT(row, SECTION)) {
-        memcpy(call, SPECDEC__CALL_TEXT(row, SECTION), strlen(SPECDEC__CALL_TEXT(row, SECTION)));
-        size = strlen(SPECDEC__CALL_TEXT(row, SECTION));
+    if (SPECDEC__CALL_TEXT(row, SECTION_BEGIN)) {
+        memcpy(call, SPECDEC__CALL_TEXT(row, SECTION_BEGIN), strlen(SPECDEC__CALL_TEXT(row, SECTION_BEGIN)));
+        size = strlen(SPECDEC__CALL_TEXT(row, SECTION_BEGIN));
     }
     memcpy(call + size, before, strlen(before));
     size += strlen(before);
@@ -168,8 +168,8 @@ static int try_call(const specdec_constraint *c, const specdec__calls *row, int 
     if (!written)
         return -1;
     size += (size_t)written;
-    if (row->form == SPECDEC__CALLS_CHANNEL && memcmp(call + size - strlen(SPECDEC__CALL_TEXT(row, CLOSE)), SPECDEC__CALL_TEXT(row, CLOSE), strlen(SPECDEC__CALL_TEXT(row, CLOSE))))
-        behind = SPECDEC__CALL_TEXT(row, CLOSE);
+    if (row->form == SPECDEC__CALLS_CHANNEL && memcmp(call + size - strlen(SPECDEC__CALL_TEXT(row, END)), SPECDEC__CALL_TEXT(row, END), strlen(SPECDEC__CALL_TEXT(row, END))))
+        behind = SPECDEC__CALL_TEXT(row, END);
     memcpy(call + size, behind, strlen(behind));
     size += strlen(behind);
     memset(name, 0, sizeof name);

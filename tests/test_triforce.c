@@ -420,7 +420,7 @@ static void test_whole(void)
                                       SPECDEC_RULE_COUPLED);
         specdec_tree_chains(&p->drafts.tree, 1, CHAIN, NULL);
         specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
-        d->levels.chooser.sampling = p->request.sampling;
+        d->level_state.chooser.sampling = p->request.sampling;
         d->sampling = *p->request.sampling;
         while (done < CHAIN) {
             CHECK_EQUAL_INT(specdec__draft_recall_run_first_level(d, &p->request, &p->drafts, done, NULL), SPECDEC_OK);
@@ -601,7 +601,7 @@ static void test_chains(void)
     static const struct { int size, depth, chain; } trees[] = {{16, 4, 4}, {16, 0, 13}, {8, 8, 8}, {32, 6, 6}};
     int32_t tokens[400];
     specdec__tune tune;
-    specdec__plan plan;
+    specdec__tree_plan plan;
     int i, k, n;
 
     make_tokens(tokens, 400, 32);
@@ -619,7 +619,7 @@ static void test_chains(void)
         c.tree_depth = trees[i].depth;
         if (!open_machine(&m, &c))
             return;
-        CHECK_EQUAL_INT(m.first->engine->shape.n, trees[i].chain);
+        CHECK_EQUAL_INT(m.first->engine->fixed_tree.n, trees[i].chain);
         watch_inner(&m, tokens, 400, 100);
         CHECK_EQUAL_INT(inner.branched, 0);
         index = (const specdec__ngram *)recall_of(&m)->first_drafter.state;
@@ -655,11 +655,11 @@ static void test_chains(void)
         memset(&q, 0, sizeof q);
         specdec__tune_add_drafter(&tune, 0.1, 1);
         tune.drafters[0].accepted[0] = tune.drafters[0].offered[0] * i / 20;
-        specdec__tune_acceptance(&tune.drafters[0], p);
+        specdec__tune_acceptance_by_rank(&tune.drafters[0], p);
         q.drafts.tree.parents = parents;
         q.drafts.tree.ranks = ranks;
         q.drafts.tree.capacity = 32;
-        q.request.levels = 12;
+        q.request.max_levels = 12;
         plan.rate = plan.plain_rate = 1;
         specdec__tune_shape_tree(&tune.drafters[0], &q, &plan, 0);
         for (n = 2; n <= 12; n++) { /* a level costs .02 + .1 */
@@ -713,7 +713,7 @@ static void test_levels(void)
         memset(&s, 0, sizeof s);
         s.seed = 77;
         for (i = 0; i < draws; i++) {
-            const uint64_t seed = rules[k] == SPECDEC_RULE_COUPLED ? s.seed : specdec__draft_seed(&s, rules[k], 1);
+            const uint64_t seed = rules[k] == SPECDEC_RULE_COUPLED ? s.seed : specdec__draft_child_seed(&s, rules[k], 1);
             const int32_t guess = drawn(draft, seed, (uint64_t)i), chain = drawn(middle, seed, (uint64_t)i);
             specdec_verdict verdict;
             specdec_uniform random;
@@ -779,14 +779,14 @@ static void test_window(void)
             CHECK_EQUAL_INT(specdec__draft_model_begin_tree(d[0], &p->request, &p->drafts, NULL), SPECDEC_OK);
             kept = i - m[0]->skipped[0];
             CHECK(kept <= m[0]->window && m[0]->views[0].length == kept);
-            CHECK_EQUAL_INT(specdec__draft_model_count_behind(d[0], 0, i + 1), i + 1 - m[0]->skipped[0] > m[0]->window ? (507 + 16) / 2 : 1);
+            CHECK_EQUAL_INT(specdec__draft_model_count_unprefilled(d[0], 0, i + 1), i + 1 - m[0]->skipped[0] > m[0]->window ? (507 + 16) / 2 : 1);
             memcpy(short_text, tokens, SPECDEC__DRAFT_SINKS * sizeof *tokens);
             memcpy(short_text + SPECDEC__DRAFT_SINKS, tokens + SPECDEC__DRAFT_SINKS + m[0]->skipped[0],
                    (size_t)(kept - SPECDEC__DRAFT_SINKS) * sizeof *tokens);
             specdec__draft_model_truncate_sequence(d[1], 0, tokens, 0);
             specdec__draft_begin_proposal(q, short_text, kept, s, SPECDEC_RULE_COUPLED);
             CHECK_EQUAL_INT(specdec__draft_model_begin_tree(d[1], &q->request, &q->drafts, NULL), SPECDEC_OK);
-            CHECK(memcmp(m[0]->levels.logits, m[1]->levels.logits, m[0]->levels.stride * sizeof(float)) == 0);
+            CHECK(memcmp(m[0]->level_state.logits, m[1]->level_state.logits, m[0]->level_state.stride * sizeof(float)) == 0);
             checked += m[0]->skipped[0] > 0;
         }
         CHECK(checked > 100);

@@ -86,7 +86,7 @@ function table() {
     });
     return [BEGIN, `/* Unicode ${process.versions.unicode} */`,
         'static const unsigned char specdec__text_runs[] = {', ...numbers(bytes), '',
-        'static const struct {', '    uint32_t code, at;', '} specdec__text_marks[] = {', ...numbers(marks), END].join('\n');
+        'static const struct {', '    uint32_t code, at;', '} specdec__text_run_index[] = {', ...numbers(marks), END].join('\n');
 }
 
 function main(args) {

@@ -247,9 +247,12 @@ static int specdec__pool_threads(specdec__pool *pool, int threads, double now)
     return specdec__max_int(1, specdec__min_int(threads, pool->most));
 }
 
-/* What a run of `seconds` that ended now says of the next one's threads. */
+/* What a run of `seconds` that ended now says of the next one's threads. A run that wanted fewer threads than it could
+   have had, as a small draft model's, says nothing of wider ones. */
 static void specdec__pool_learn(specdec__pool *pool, double now, double seconds)
 {
+    if (pool->active < specdec__min_int(pool->threads, pool->most))
+        return;
     if (pool->late <= SPECDEC__LATE_SHARE * pool->active * seconds) {
         pool->rest /= 2;
         pool->late_runs = 0;

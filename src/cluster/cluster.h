@@ -23,12 +23,13 @@
 
 SPECDEC__FOR_SIZE
 
-/* Replaces the drafter kind of a draft model by that of a remote one, on rank 0 of a cluster with a draft rank. */
-static void specdec__cluster_drafter_kind(const specdec_config *c, specdec_drafting drafting,
-                                          specdec__drafter_kind *kind)
+/* Replaces the functions of a draft model's drafter by those of a remote one, on rank 0 of a cluster with a draft
+   rank. */
+static void specdec__cluster_use_remote_drafter(const specdec_config *c, specdec_drafting drafting,
+                                                specdec__drafter_kind *kind)
 {
     if (drafting == SPECDEC_DRAFT_MODEL && !c->cluster->rank && specdec__cluster_draft_rank(c->cluster))
-        specdec__drafter_write_kind(kind, specdec__draft_remote_kind);
+        specdec__drafter_write_kind(kind, specdec__draft_remote_write_kind);
 }
 
 /* Takes the memory of this rank's link and of rank 0's lane from the arena, and sets both up. */
@@ -42,15 +43,15 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     int i;
 
     e->link = link;
-    if (e->remote->drafts)
+    if (e->remote->only_drafts)
         specdec__draft_rank_lay_out(e, arena);
     if (!link || arena->used == SIZE_MAX)
         return;
     link->hooks = &e->config.hooks;
     link->drafts.fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.max_views,
                                                               e->config.context);
-    link->fingerprint = e->remote->drafts ? link->drafts.fingerprint : link->fingerprint;
-    if (e->remote->drafts) {
+    link->fingerprint = e->remote->only_drafts ? link->drafts.fingerprint : link->fingerprint;
+    if (e->remote->only_drafts) {
         specdec__draft_model_context(&e->drafters[0])->hooks_argument = link; /* sends ALIVE between layers */
         specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
@@ -66,8 +67,8 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->drafts.rank, SPECDEC__PIPE_RUNS);
 }
 
-/* The progress hook while weights are repacked: sends ALIVE to the other ranks, then calls the caller's hook. Returns
-   what that returns. */
+/* The progress hook of an engine while weights are repacked: sends ALIVE to the other ranks, then calls the caller's
+   hook. Returns what the caller's hook returns. */
 static int specdec__cluster_report_loading(void *user_data, const char *what, int done, int total)
 {
     const specdec__engine *e = (const specdec__engine *)user_data;
@@ -78,7 +79,7 @@ static int specdec__cluster_report_loading(void *user_data, const char *what, in
     return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
 }
 
-/* Connects the ranks, after loading. Rank 0 has a lane if any other rank has layers. */
+/* Connects the ranks, after loading. Rank 0 gets a lane for several runs if any other rank has layers. */
 static specdec_result specdec__cluster_start(specdec__engine *e, specdec_error *error)
 {
     specdec__link *link = e->link;
@@ -92,7 +93,7 @@ static specdec_result specdec__cluster_start(specdec__engine *e, specdec_error *
    sequence does not take part. */
 static void specdec__cluster_set_caller_cancel(specdec__engine *e, int *cancel) { e->link->caller_cancel = cancel; }
 
-/* Serves rank 0 until the cluster ends, and stores counts in the sequence's statistics. */
+/* Serves rank 0 with orders and runs until the cluster ends, and stores counts in the sequence's statistics. */
 static specdec_result specdec__cluster_serve(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -109,32 +110,34 @@ static specdec_result specdec__cluster_serve(specdec *t)
     return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 
-/* Ends the cluster. */
+/* Ends the cluster of an engine: see specdec__link_end. */
 static void specdec__cluster_end(specdec__engine *e) { specdec__link_end(e->link); }
 
-/* The functions of a rank: `drafts`, 1: it holds the draft model alone; `serves`, 1: it obeys rank 0. */
-static void specdec__cluster_set_remote(specdec__remote *remote, int drafts, int serves)
+/* Sets the functions (specdec__remote) of a rank. only_drafts: 1: the rank holds the draft model alone; obeys: 1: the
+   rank obeys rank 0. */
+static void specdec__cluster_set_functions(specdec__remote *remote, int only_drafts, int obeys)
 {
     memset(remote, 0, sizeof *remote);
-    remote->drafts = drafts;
-    remote->cut = drafts ? NULL : specdec__cluster_choose_layers;
-    remote->drafter = specdec__cluster_drafter_kind;
-    remote->lay_out = specdec__cluster_lay_out;
-    remote->loads = specdec__cluster_report_loading;
-    remote->start = specdec__cluster_start;
-    remote->wait = specdec__cluster_set_caller_cancel;
-    remote->serve = serves ? specdec__cluster_serve : NULL;
-    remote->end = specdec__cluster_end;
+    remote->only_drafts = only_drafts;
+    remote->remove_remote_layers = only_drafts ? NULL : specdec__cluster_choose_layers;
+    remote->replace_drafter_kind = specdec__cluster_use_remote_drafter;
+    remote->allocate = specdec__cluster_lay_out;
+    remote->report_progress = specdec__cluster_report_loading;
+    remote->connect = specdec__cluster_start;
+    remote->set_cancel_flag = specdec__cluster_set_caller_cancel;
+    remote->obey_rank_0 = obeys ? specdec__cluster_serve : NULL;
+    remote->disconnect = specdec__cluster_end;
 }
 
 /* Checks config.cluster, adapts the rest of the configuration to this rank, and sets its functions. */
-static specdec_result specdec__cluster_join(specdec__engine *e, specdec_error *error)
+static specdec_result specdec__cluster_choose_functions(specdec__engine *e, specdec_error *error)
 {
     const specdec_cluster *cluster = e->config.cluster;
     specdec_result result = cluster ? specdec__cluster_check(&e->config, error) : SPECDEC_OK;
 
     if (!result && e->config.cluster) {
-        specdec__cluster_set_remote(&e->cluster_functions, specdec__cluster_is_draft_rank(cluster), cluster->rank > 0);
+        specdec__cluster_set_functions(&e->cluster_functions, specdec__cluster_is_draft_rank(cluster),
+                                       cluster->rank > 0);
         e->remote = &e->cluster_functions;
     }
     return result;

@@ -12,8 +12,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* The draft rank of a cluster, which has the draft model alone: the last rank but 0 without layers. 0 if there is
-   none. */
+/* Returns the number of a cluster's draft rank, which has the draft model alone: the last rank but 0 without layers; 0:
+   there is none. */
 static int specdec__cluster_draft_rank(const specdec_cluster *cluster)
 {
     int i = cluster->ranks - 1;
@@ -23,13 +23,13 @@ static int specdec__cluster_draft_rank(const specdec_cluster *cluster)
     return i;
 }
 
-/* Whether this rank is the draft rank. */
+/* Returns whether this rank is the draft rank of the cluster. */
 static int specdec__cluster_is_draft_rank(const specdec_cluster *cluster)
 {
     return cluster->rank && cluster->rank == specdec__cluster_draft_rank(cluster);
 }
 
-/* Refuses layers [from, end) for a rank if one of them reads the keys of a layer before `from`. */
+/* Refuses layers [from, end) of the model for a rank if one of them reads the keys of a layer before `from`. */
 static specdec_result specdec__cluster_check_shared_keys(const specdec__model *m, int from, int end,
                                                          specdec_error *error)
 {

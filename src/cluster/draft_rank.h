@@ -15,20 +15,20 @@
 #include "../engine/layout.h"
 #include "../schedule/ahead.h"
 
-#define SPECDEC__DRAFT_RANK_LEAST_SHARE 0.02f /* draft tokens less probable behind their parent are left out */
-#define SPECDEC__DRAFT_RANK_MAX_EXPANDED 32 /* expanded draft tokens of a sequence that may be accepted, at most */
+#define SPECDEC__DRAFT_RANK_LEAST_SHARE 0.02f /* probability behind the parent below which draft tokens are left out */
+#define SPECDEC__DRAFT_RANK_MAX_EXPANDED 32   /* expanded draft tokens of a sequence that rank 0 may still accept */
 
 /* A sequence of rank 0, on the draft rank. */
 typedef struct specdec__draft_rank_sequence {
     uint32_t *numbers; /* (candidates) the number of each candidate's draft token on rank 0; 0: not sent */
-    uint32_t epoch;    /* epoch of rank 0's last order; a new epoch drops all draft tokens */
+    uint32_t epoch;    /* epoch of rank 0's last order; a new epoch cancels all draft tokens of the sequence */
     int root_unsent;   /* 1: the root was not sent to rank 0 yet */
     int full_at;       /* token count at which the cache had no room for draft tokens */
 } specdec__draft_rank_sequence;
 
 /* The state of a rank that only drafts. */
 typedef struct specdec__draft_rank {
-    specdec__draft_rank_sequence *sequences; /* (sequences) */
+    specdec__draft_rank_sequence *sequences; /* for each sequence of the engine */
     uint32_t number;         /* number of the next draft token */
     specdec *sequence;       /* the sequence whose tree lies in the draft model's context; NULL: no tree */
     int runs;                /* draft runs for this sequence since it was chosen */
@@ -36,7 +36,7 @@ typedef struct specdec__draft_rank {
 
 SPECDEC__FOR_SIZE
 
-/* Takes the memory of a rank that only drafts from an arena. */
+/* Takes the memory of a rank that only drafts from an arena, and sets it up. */
 static void specdec__draft_rank_lay_out(specdec__engine *e, specdec__arena *arena)
 {
     const int candidates = specdec__engine_candidate_limit(e, &e->drafters[0].kind);
@@ -57,13 +57,13 @@ static void specdec__draft_rank_lay_out(specdec__engine *e, specdec__arena *aren
     e->link->draft_rank = draft_rank;
 }
 
-/* A sequence's proposal: its token tree. */
+/* Returns a sequence's proposal, the token tree of the draft model. */
 static specdec__proposal *specdec__draft_rank_proposal(const specdec *t)
 {
     return &t->engine->drafters[0].proposals[t->at];
 }
 
-/* Truncates a sequence to its first `count` tokens, and drops all its draft tokens. */
+/* Truncates a sequence to its first `count` tokens, and removes all its draft tokens. */
 static void specdec__draft_rank_truncate(specdec *t, int count)
 {
     specdec__drafter *d = &t->engine->drafters[0];
@@ -76,37 +76,37 @@ static void specdec__draft_rank_truncate(specdec *t, int count)
     t->engine->link->draft_rank->sequences[t->at].full_at = 0;
 }
 
-/* Begins a tree behind the sequence, or continues with the draft tokens that were kept. */
-static void specdec__draft_rank_begin(specdec *t)
+/* Begins a tree of draft tokens behind the sequence's last token, or continues with the draft tokens that were kept. */
+static void specdec__draft_rank_begin_tree(specdec *t)
 {
     specdec__engine *e = t->engine;
     specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    specdec__tune_set_paths(&e->tune->drafters[0], &p->drafts, &p->frontier, 1, e->ahead->levels);
+    specdec__tune_set_path_probabilities(&e->tune->drafters[0], &p->drafts, &p->frontier, 1, e->async_drafting->levels);
     e->link->draft_rank->sequences[t->at].root_unsent = !p->frontier.valid_at;
     p->frontier.grows = p->frontier.shares = 1;
 }
 
 /* Accepts the draft tokens that are equal to the n tokens that a sequence has just received from rank 0, keeps the
    draft tokens behind them, and measures the acceptance. */
-static void specdec__draft_rank_settle(specdec *t, int n)
+static void specdec__draft_rank_accept_tokens(specdec *t, int n)
 {
     specdec__engine *e = t->engine;
     specdec__proposal *p = specdec__draft_rank_proposal(t);
     uint32_t *numbers = e->link->draft_rank->sequences[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->drafts.tree.n;
-    int32_t path[SPECDEC__MAX_TREE + 1];
-    const int length = specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1];
+    const int length = specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
     int i;
 
-    memset(p->outcome.place, -1, (size_t)known * sizeof *p->outcome.place);
+    memset(p->outcome.merged_node, -1, (size_t)known * sizeof *p->outcome.merged_node);
     for (i = 0; i < n && i <= length; i++)
-        specdec__tune_count_children(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
-    specdec__tune_decay(e->tune);
+        specdec__tune_count_accepted_children(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
+    specdec__tune_decay_acceptance(e->tune);
     if (e->link->draft_rank->sequence == t)
-        specdec__ahead_move_root(t, tokens, n);
+        specdec__async_move_root(t, tokens, n);
     else if (p->drafts.extended[0])
         e->drafters[0].kind.commit_path(&e->drafters[0], t->at, path, length);
     for (i = 0; p->frontier.valid_at && i < known; i++) /* candidates that stay have moved to the front */
@@ -114,10 +114,11 @@ static void specdec__draft_rank_settle(specdec *t, int n)
             numbers[p->drafts.moved[i]] = numbers[i];
     p->request.count = 0;
     if (p->frontier.valid_at)
-        specdec__draft_rank_begin(t);
+        specdec__draft_rank_begin_tree(t);
 }
 
-/* Obeys the order (from, tokens...): tokens of a sequence. Returns 0 if the order is not valid. */
+/* Obeys rank 0's order (from, tokens...): the tokens of a sequence from number `from` on. Returns 0 if the order is not
+   valid. */
 static int specdec__draft_rank_obey_tokens(specdec *t, specdec__wire_reader *in)
 {
     const specdec__proposal *p = specdec__draft_rank_proposal(t);
@@ -134,11 +135,11 @@ static int specdec__draft_rank_obey_tokens(specdec *t, specdec__wire_reader *in)
         t->tokens[t->count++] = token < (uint32_t)vocab ? (int32_t)token : 0;
     }
     if (n && p->request.count && p->request.count == from)
-        specdec__draft_rank_settle(t, n);
+        specdec__draft_rank_accept_tokens(t, n);
     return 1;
 }
 
-/* Obeys the order that sets the sampling of a sequence. Returns 0 if the order is not valid. */
+/* Obeys rank 0's order that sets the sampling of a sequence. Returns 0 if the order is not valid. */
 static int specdec__draft_rank_obey_sampling(specdec *t, specdec__wire_reader *in)
 {
     uint32_t words[SPECDEC__SAMPLE_WORDS];
@@ -163,8 +164,8 @@ static int specdec__draft_rank_obey_sampling(specdec *t, specdec__wire_reader *i
     return 1;
 }
 
-/* Obeys the order (other, count): a sequence begins with the first tokens of another one. Returns 0 if the order is not
-   valid. */
+/* Obeys rank 0's order (other, count): a sequence begins with the first `count` tokens of another one. Returns 0 if the
+   order is not valid. */
 static int specdec__draft_rank_obey_fork(specdec *t, specdec__wire_reader *in)
 {
     specdec__drafter *d = &t->engine->drafters[0];
@@ -188,8 +189,8 @@ static const struct {
 } specdec__draft_rank_table[] = {{specdec__draft_rank_obey_tokens}, {specdec__draft_rank_obey_sampling},
                                  {specdec__draft_rank_obey_fork}};
 
-/* Obeys an order of rank 0. */
-static void specdec__draft_rank_obey(specdec__engine *e)
+/* Obeys the order of rank 0 that was received into link->messages.in; an order that is not valid ends the cluster. */
+static void specdec__draft_rank_obey_order(specdec__engine *e)
 {
     specdec__link *link = e->link;
     specdec__wire_reader in = {link->messages.in + 4 * SPECDEC__WIRE_HEADER_WORDS, 0, 0};
@@ -216,9 +217,9 @@ static void specdec__draft_rank_obey(specdec__engine *e)
         specdec__link_reject_message(link, 0, "orders that make no sense");
 }
 
-/* Keeps, of the candidates from `from` on, each parent's first child and all children that are probable enough. The
-   other candidates are neither sent nor extended. */
-static void specdec__draft_rank_prune(specdec__draft_tree *drafts, int from)
+/* Keeps, of the candidates of a tree from number `from` on, each parent's first child and all children that are
+   probable enough. The other candidates are neither sent nor extended. */
+static void specdec__draft_rank_prune_candidates(specdec__draft_tree *drafts, int from)
 {
     int i, n = from;
 
@@ -235,7 +236,7 @@ static void specdec__draft_rank_prune(specdec__draft_tree *drafts, int from)
 }
 
 /* Sends rank 0 the children of the `count` chosen candidates. These children are the candidates from `from` on. */
-static void specdec__draft_rank_send(specdec *t, int count, int from)
+static void specdec__draft_rank_send_children(specdec *t, int count, int from)
 {
     specdec__engine *e = t->engine;
     const specdec__proposal *p = specdec__draft_rank_proposal(t);
@@ -270,12 +271,12 @@ static void specdec__draft_rank_send(specdec *t, int count, int from)
     specdec__link_send(e->link, 0, SPECDEC__WIRE_DRAFT_TOKENS, message, at, 0, 0);
 }
 
-/* Expands the most probable draft tokens of a sequence by a draft run, and sends their children. Returns 0 if no draft
-   token is probable enough, or there is no room. */
-static int specdec__draft_rank_extend(specdec *t)
+/* Expands the most probable draft tokens of a sequence by a draft run, and sends their children to rank 0. Returns 0 if
+   no draft token is probable enough, or there is no room. */
+static int specdec__draft_rank_extend_tree(specdec *t)
 {
     specdec__engine *e = t->engine;
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     specdec__proposal *p = specdec__draft_rank_proposal(t);
     specdec__draft_rank_sequence *own = &e->link->draft_rank->sequences[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[0];
@@ -285,29 +286,29 @@ static int specdec__draft_rank_extend(specdec *t)
     if (!t->count || own->full_at == t->count)
         return 0;
     if (p->request.count != t->count)
-        specdec__draft_rank_begin(t);
+        specdec__draft_rank_begin_tree(t);
     for (i = 1; i < p->drafts.tree.n; i++)
         expanded += p->drafts.extended[i];
     if (expanded + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_MAX_EXPANDED, a->nodes))
         return 0;
-    a->cutoff = SPECDEC__AHEAD_CUTOFF;
-    count = specdec__ahead_choose_tokens(a, p, 1);
+    a->cutoff = SPECDEC__ASYNC_CUTOFF;
+    count = specdec__async_choose_draft_tokens(a, p, 1);
     from = p->drafts.tree.n;
     if (!count)
         return 0;
-    result = specdec__ahead_extend_tokens(a, p, known, count, &t->error);
+    result = specdec__async_extend_draft_tokens(a, p, known, count, &t->error);
     if (result) {
         own->full_at = result == SPECDEC_ERROR_CANCELLED ? 0 : t->count;
         p->frontier.valid_at = p->request.count = 0;
         return 0;
     }
-    specdec__draft_rank_prune(&p->drafts, from);
-    specdec__tune_set_paths(known, &p->drafts, &p->frontier, from, a->levels);
-    specdec__draft_rank_send(t, count, from);
+    specdec__draft_rank_prune_candidates(&p->drafts, from);
+    specdec__tune_set_path_probabilities(known, &p->drafts, &p->frontier, from, a->levels);
+    specdec__draft_rank_send_children(t, count, from);
     return 1;
 }
 
-/* The next sequence whose root was not expanded yet, after the current one. NULL if there is none. */
+/* Returns the next sequence, after the current one, whose root was not expanded yet; NULL: there is none. */
 static specdec *specdec__draft_rank_next_sequence(const specdec__engine *e)
 {
     const specdec__draft_rank *g = e->link->draft_rank;
@@ -325,12 +326,12 @@ static specdec *specdec__draft_rank_next_sequence(const specdec__engine *e)
 }
 
 /* Makes a draft run for the current sequence; for another sequence if one waits and the current one has had tree_depth
-   runs. Returns 0 if there is nothing to draft. */
+   runs. Returns 0 if no sequence has draft tokens to expand. */
 static int specdec__draft_rank_run_step(specdec__engine *e)
 {
     specdec__draft_rank *g = e->link->draft_rank;
     specdec *next = g->sequence && g->runs < e->config.tree_depth ? NULL : specdec__draft_rank_next_sequence(e);
-    int drafted = g->sequence && !next && specdec__draft_rank_extend(g->sequence);
+    int drafted = g->sequence && !next && specdec__draft_rank_extend_tree(g->sequence);
 
     next = drafted || next ? next : specdec__draft_rank_next_sequence(e);
     if (next) {
@@ -338,7 +339,7 @@ static int specdec__draft_rank_run_step(specdec__engine *e)
             specdec__draft_rank_proposal(g->sequence)->frontier.valid_at = 0;
         g->sequence = next;
         g->runs = 0;
-        drafted = specdec__draft_rank_extend(next);
+        drafted = specdec__draft_rank_extend_tree(next);
     }
     g->runs += drafted;
     e->link->counts.runs += drafted;
@@ -353,12 +354,12 @@ static specdec_result specdec__draft_rank_serve(specdec__engine *e)
     while (!link->ended) {
         const double start = specdec__os_seconds();
 
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
             return link->failed.code;
         SPECDEC__STORE(&link->own.cancel, 0);
         if (specdec__link_receive(link, 0, SPECDEC__WIRE_ORDERS))
-            specdec__draft_rank_obey(e);
+            specdec__draft_rank_obey_order(e);
         else if (!link->failed.code && specdec__draft_rank_run_step(e))
             link->counts.seconds += specdec__os_seconds() - start;
         else if (!link->failed.code)

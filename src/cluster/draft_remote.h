@@ -22,22 +22,22 @@ SPECDEC__FOR_SIZE
 
 /* The state of this drafter. */
 typedef struct specdec__draft_remote {
-    const specdec__context *target; /* its link stores the draft tokens that have arrived */
-    int vocab;                      /* of the target: other tokens are not proposed */
+    const specdec__context *target; /* the target's context; its link stores the draft tokens that have arrived */
+    int vocab;                      /* number of tokens of the target's vocabulary; other tokens are not proposed */
     uint32_t *numbers;              /* (sequences, capacity): the numbers of candidates on the draft rank; 0: none */
-    int capacity;
-    double until;                   /* clock, seconds: draft tokens are waited for until then; 0: not at all */
+    int capacity;                   /* candidates of a sequence, at most */
+    double until;                   /* time in seconds until which draft tokens are waited for; 0: not at all */
 } specdec__draft_remote;
 
 SPECDEC__STATIC_ASSERT(remote_draft_holds_children, SPECDEC__GROWN_CHILDREN <= SPECDEC__REMOTE_DRAFT_CHILDREN);
 
-/* The connection to the other ranks. */
+/* Returns the connection of this rank to the other ranks. */
 static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 {
     return (specdec__link *)((const specdec__draft_remote *)d->state)->target->hooks_argument;
 }
 
-/* The numbers of the candidates of sequence `at` on the draft rank (candidates). */
+/* Returns the numbers that the candidates of sequence `at` have on the draft rank (capacity). */
 static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
@@ -45,9 +45,9 @@ static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at
     return m->numbers + (size_t)at * (size_t)m->capacity;
 }
 
-/* The draft token of a candidate. NULL until its children have arrived. */
-static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d,
-                                                               const specdec__draft_request *request, int candidate)
+/* Returns the draft token of the draft rank that a candidate is; NULL: its children have not arrived. */
+static const specdec__remote_draft *
+specdec__draft_remote_find_draft_token(const specdec__drafter *d, const specdec__draft_request *request, int candidate)
 {
     specdec__link *link = specdec__draft_remote_link(d);
     const specdec__remote_draft *parent =
@@ -57,15 +57,15 @@ static const specdec__remote_draft *specdec__draft_remote_find(const specdec__dr
     return parent && parent->count ? parent : NULL;
 }
 
-/* Whether the children of a candidate have arrived. */
+/* Returns whether the children of a candidate have arrived from the draft rank. */
 static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__draft_request *request,
                                             int candidate)
 {
-    return specdec__draft_remote_find(d, request, candidate) != NULL;
+    return specdec__draft_remote_find_draft_token(d, request, candidate) != NULL;
 }
 
-/* Seconds until more draft tokens are expected, from the mean times measured so far. 0 if twice the mean time has
-   passed. */
+/* Returns the seconds until more draft tokens are expected, from the mean times measured so far; 0: twice the mean time
+   has passed. */
 static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, const specdec__draft_request *request)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
@@ -79,8 +79,8 @@ static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, c
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
 }
 
-/* Sets until when draft tokens behind the root are waited for: twice the usual time, at most request->wait_seconds,
-   after the last token was sent. */
+/* Sets the time until which draft tokens behind the root are waited for: twice the usual time, at most
+   request->wait_seconds, after the last token was sent to the draft rank. */
 static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__draft_request *request)
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
@@ -91,8 +91,10 @@ static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__draf
     m->until = specdec__draft_remote_can_extend(d, request, 0) ? 0 : link->drafts.sequences[request->at].sent_at + wait;
 }
 
-/* Waits until the children of a candidate have arrived, at most until m->until. */
-static void specdec__draft_remote_await(specdec__drafter *d, const specdec__draft_request *request, int candidate)
+/* Waits until the children of a candidate have arrived from the draft rank, at most until the time `until` of the
+   drafter's state. */
+static void specdec__draft_remote_await_children(specdec__drafter *d, const specdec__draft_request *request,
+                                                 int candidate)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
     specdec__link *link = specdec__draft_remote_link(d);
@@ -101,14 +103,14 @@ static void specdec__draft_remote_await(specdec__drafter *d, const specdec__draf
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
            !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, request, candidate)) {
         specdec__link_wait(link, left);
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
     }
 }
 
-/* Child number `rank` (from 1) of a draft token, the most probable one first. NULL if there is none, or the target's
-   vocabulary lacks its token. */
-static const specdec__remote_draft *specdec__draft_remote_child(const specdec__drafter *d,
-                                                                const specdec__remote_draft *parent, int rank)
+/* Returns child number `rank` (from 1) of a draft token, the most probable one first; NULL: there is none, or the
+   target's vocabulary lacks its token. */
+static const specdec__remote_draft *specdec__draft_remote_find_child(const specdec__drafter *d,
+                                                                     const specdec__remote_draft *parent, int rank)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
     const specdec__remote_draft *child =
@@ -133,9 +135,9 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const spec
         const specdec__remote_draft *parent, *child;
 
         if (drafts->tree.ranks[i] == 1 && (!above || drafts->tokens[above] >= 0))
-            specdec__draft_remote_await(d, request, above);
-        parent = specdec__draft_remote_find(d, request, above);
-        child = parent ? specdec__draft_remote_child(d, parent, drafts->tree.ranks[i]) : NULL;
+            specdec__draft_remote_await_children(d, request, above);
+        parent = specdec__draft_remote_find_draft_token(d, request, above);
+        child = parent ? specdec__draft_remote_find_child(d, parent, drafts->tree.ranks[i]) : NULL;
 
         numbers[i] = child ? child->number : 0;
         drafts->tokens[i] = child ? child->token : -1;
@@ -147,12 +149,12 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const spec
 static void specdec__draft_remote_append_children(specdec__drafter *d, const specdec__draft_request *request,
                                                   specdec__draft_tree *drafts, int candidate)
 {
-    const specdec__remote_draft *parent = specdec__draft_remote_find(d, request, candidate), *child;
+    const specdec__remote_draft *parent = specdec__draft_remote_find_draft_token(d, request, candidate), *child;
     const int most = specdec__min_int(SPECDEC__GROWN_CHILDREN, drafts->tree.capacity - drafts->tree.n);
     int i;
 
     drafts->extended[candidate] = parent != NULL;
-    for (i = 1; parent && i <= most && (child = specdec__draft_remote_child(d, parent, i)) != NULL; i++) {
+    for (i = 1; parent && i <= most && (child = specdec__draft_remote_find_child(d, parent, i)) != NULL; i++) {
         const int at = drafts->tree.n++;
 
         specdec__tree_put_node(&drafts->tree, at, candidate, i);
@@ -178,7 +180,7 @@ static specdec_result specdec__draft_remote_extend(specdec__drafter *d, const sp
         best = frontier->probability[chosen[i]] > frontier->probability[chosen[best]] ? i : best;
     if (!chosen[0])
         specdec__draft_remote_begin(d, request);
-    specdec__draft_remote_await(d, request, chosen[best]);
+    specdec__draft_remote_await_children(d, request, chosen[best]);
     for (i = 0; i < frontier->count; i++)
         specdec__draft_remote_append_children(d, request, drafts, chosen[i]);
     drafts->extended_count += chosen[0] ? frontier->count : 0;
@@ -186,7 +188,7 @@ static specdec_result specdec__draft_remote_extend(specdec__drafter *d, const sp
 }
 
 /* Makes a candidate the root of a tree: its descendants are kept, with their numbers on the draft rank. */
-static void specdec__draft_remote_keep(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
+static void specdec__draft_remote_keep_subtree(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
     uint32_t *numbers = specdec__draft_remote_numbers(d, at);
     const int known = drafts->tree.n;
@@ -201,19 +203,19 @@ static void specdec__draft_remote_keep(specdec__drafter *d, int at, specdec__dra
 }
 
 /* Truncates a sequence (at: its number) on the draft rank. */
-static void specdec__draft_remote_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+static void specdec__draft_remote_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     (void)text;
-    specdec__remote_draft_truncate(specdec__draft_remote_link(d), at, length);
+    specdec__remote_draft_truncate_sequence(specdec__draft_remote_link(d), at, length);
 }
 
 /* Makes sequence `at` begin with the first `length` tokens of sequence `of` on the draft rank. */
-static void specdec__draft_remote_share(specdec__drafter *d, int at, int of, int length)
+static void specdec__draft_remote_share_tokens(specdec__drafter *d, int at, int of, int length)
 {
-    specdec__remote_draft_fork(specdec__draft_remote_link(d), at, of, length);
+    specdec__remote_draft_fork_sequence(specdec__draft_remote_link(d), at, of, length);
 }
 
-/* The cost of a level, 0: drafting takes time only on the draft rank. */
+/* Returns the cost of a level of the draft tree, 0: drafting takes time only on the draft rank. */
 static double specdec__draft_remote_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -221,7 +223,8 @@ static double specdec__draft_remote_cost(const specdec__drafter *d, const specde
     return 0;
 }
 
-/* Tokens of a sequence that this drafter has still to prefill, 0: the draft rank prefills them when they arrive. */
+/* Returns the number of a sequence's tokens that this drafter has still to prefill, 0: the draft rank prefills them
+   when they arrive. */
 static int specdec__draft_remote_unread_count(const specdec__drafter *d, int at, int count)
 {
     (void)d;
@@ -252,7 +255,7 @@ static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int
     specdec__remote_draft_send_tokens(link, at, text, count);
 }
 
-/* Takes this drafter's memory from the arena. */
+/* Takes the remote drafter's memory from the arena. */
 static specdec_result specdec__draft_remote_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                  specdec__arena *arena, specdec_error *error)
 {
@@ -270,20 +273,20 @@ static specdec_result specdec__draft_remote_init(specdec__drafter *d, const spec
     return SPECDEC_OK;
 }
 
-/* A draft model on another rank. */
-static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
+/* Writes the row of functions of this drafter: a draft model on another rank. */
+static void specdec__draft_remote_write_kind(specdec__drafter_kind *kind)
 {
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_remote_init;
     kind->fill_tree = specdec__draft_remote_fill;
     kind->extend = specdec__draft_remote_extend;
-    kind->truncate_sequence = specdec__draft_remote_truncate;
-    kind->share_prefix = specdec__draft_remote_share;
+    kind->truncate_sequence = specdec__draft_remote_truncate_sequence;
+    kind->share_prefix = specdec__draft_remote_share_tokens;
     kind->level_cost = specdec__draft_remote_cost;
-    kind->count_behind = specdec__draft_remote_unread_count;
-    kind->keep_subtree = specdec__draft_remote_keep;
-    kind->prepare = specdec__draft_remote_prepare;
+    kind->count_unprefilled = specdec__draft_remote_unread_count;
+    kind->keep_subtree = specdec__draft_remote_keep_subtree;
+    kind->prepare_sequence = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
     kind->seconds_until_more = specdec__draft_remote_arrival_seconds;
 }

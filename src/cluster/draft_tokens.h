@@ -64,7 +64,7 @@ static void specdec__remote_draft_send_sampling(specdec__link *link, int view, c
 
 /* Truncates a sequence on the draft rank to its first `length` tokens. The order is sent with the next tokens; where no
    token is left, at once. */
-static void specdec__remote_draft_truncate(specdec__link *link, int view, int length)
+static void specdec__remote_draft_truncate_sequence(specdec__link *link, int view, int length)
 {
     specdec__remote_sequence *sequence = &link->drafts.sequences[view];
 
@@ -80,7 +80,7 @@ static void specdec__remote_draft_truncate(specdec__link *link, int view, int le
 
 /* Makes a sequence on the draft rank begin with the first `length` tokens of sequence `other`. The draft rank must have
    no token of it. */
-static void specdec__remote_draft_fork(specdec__link *link, int view, int other, int length)
+static void specdec__remote_draft_fork_sequence(specdec__link *link, int view, int other, int length)
 {
     specdec__remote_sequence *sequence = &link->drafts.sequences[view];
     uint32_t words[2];
@@ -94,9 +94,9 @@ static void specdec__remote_draft_fork(specdec__link *link, int view, int other,
     specdec__remote_draft_send_order(link, SPECDEC__WIRE_ORDER_FORK, view, words, 2);
 }
 
-/* The draft token that is the last of a sequence's first `count` tokens: follows these tokens from the stored root to
-   its descendants, which become the root. NULL if it has not arrived, or no path of draft tokens is equal to these
-   tokens. */
+/* Returns the draft token that is the last of a sequence's first `count` tokens: follows these tokens from the stored
+   root to its descendants, which become the root; NULL: it has not arrived, or no path of draft tokens is equal to
+   these tokens. */
 static const specdec__remote_draft *specdec__remote_draft_find_root(specdec__link *link, int view,
                                                                     const int32_t *tokens,
                                                                     int count)
@@ -106,14 +106,14 @@ static const specdec__remote_draft *specdec__remote_draft_find_root(specdec__lin
     uint32_t i;
 
     if (!root && sequence->count)
-        specdec__remote_draft_invalidate(sequence);
+        specdec__remote_draft_invalidate_sequence(sequence);
     for (; root && sequence->count && sequence->count < count; root = child) {
         if (!root->count)
             return NULL;
         for (i = 0, child = NULL; i < root->count && !child; i++) {
             child = specdec__remote_draft_find(link, root->first + i);
             if (!child)
-                specdec__remote_draft_invalidate(sequence);
+                specdec__remote_draft_invalidate_sequence(sequence);
             child = child && child->token == tokens[sequence->count] ? child : NULL;
         }
         sequence->count = child ? sequence->count + 1 : 0;

@@ -10,10 +10,10 @@
 
 SPECDEC__FOR_SIZE
 
-/* The number of this rank. */
+/* Returns the number of this rank in the cluster. */
 static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
 
-/* The rank with layers next to a rank: behind it (step 1) or before it (step -1). */
+/* Returns the rank with layers of the target that is next to `rank`: behind it (step 1) or before it (step -1). */
 static int specdec__link_adjacent_stage(const specdec__link *link, int rank, int step)
 {
     return rank + step + (link->drafts.rank && rank + step == link->drafts.rank ? step : 0);
@@ -25,7 +25,7 @@ static specdec__link_peer *specdec__link_first_peer(specdec__link *link)
     return &link->peers[specdec__link_adjacent_stage(link, 0, 1)];
 }
 
-/* The last rank with layers. */
+/* Returns the last rank with layers of the target. */
 static int specdec__link_last_stage(const specdec__link *link)
 {
     return specdec__link_adjacent_stage(link, link->cluster.ranks, -1);
@@ -77,7 +77,7 @@ static void specdec__link_send(specdec__link *link, int to, int kind, unsigned c
     specdec__wire_put(message, SPECDEC__WIRE_ORDER_WORDS, (uint32_t)words);
     specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
     specdec__wire_put(message, SPECDEC__WIRE_ROW_FLOATS, (uint32_t)floats);
-    specdec__wire_put(message, SPECDEC__WIRE_CHECKSUM, specdec__wire_checksum(message, count));
+    specdec__wire_put(message, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(message, count));
     if ((link->drafts.lost == 2 && to == link->drafts.rank) ||
         link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
         specdec__link_drop_draft_rank(link, to, "it cannot be reached"))
@@ -102,7 +102,7 @@ static void specdec__link_send_urgent(specdec__link *link, int to, int kind, uin
     specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
 }
 
-/* Sends this rank's progress (ALIVE) to a rank. Until rank 0 has answered, it is sent READY instead. */
+/* Sends this rank's progress (the message ALIVE) to a rank. Until rank 0 has answered, it is sent READY instead. */
 static void specdec__link_send_alive(specdec__link *link, int to)
 {
     const uint32_t loading = link->model_loaded ? 0 : SPECDEC__WIRE_LOADING_FLAG;
@@ -114,7 +114,7 @@ static void specdec__link_send_alive(specdec__link *link, int to)
                                   loading | link->own.layer | (uint64_t)link->peers[to].sent_count << 32, NULL);
 }
 
-/* Sends ALIVE to all other ranks. */
+/* Sends this rank's progress (the message ALIVE) to all other ranks. */
 static void specdec__link_send_alive_all(specdec__link *link)
 {
     int i;
@@ -144,16 +144,16 @@ static void specdec__link_reject_message(specdec__link *link, int rank, const ch
     specdec__link_send_failed(link);
 }
 
-/* Marks a run as cancelled. If this rank computes the run, it ends between two layers. */
-static void specdec__link_handle_cancel(specdec__link *link, uint32_t run)
+/* Handles the message CANCEL: marks a run as cancelled. If this rank computes the run, it ends between two layers. */
+static void specdec__link_handle_cancel_message(specdec__link *link, uint32_t run)
 {
     link->own.cancelled_runs[run % SPECDEC__WIRE_MAX_RUNS] = run;
     if (run == link->own.run)
         SPECDEC__STORE(&link->own.cancel, 1);
 }
 
-/* Handles FAILED: another rank has ended with an error. */
-static void specdec__link_handle_failed(specdec__link *link, int rank, const unsigned char *words, int count)
+/* Handles the message FAILED: another rank has ended with an error. */
+static void specdec__link_handle_failed_message(specdec__link *link, int rank, const unsigned char *words, int count)
 {
     const uint32_t length = specdec__wire_get(words, 0);
 
@@ -165,13 +165,13 @@ static void specdec__link_handle_failed(specdec__link *link, int rank, const uns
 }
 
 /* Marks a sequence as having no valid draft tokens: the draft rank begins again behind the next tokens it is sent. */
-static void specdec__remote_draft_invalidate(specdec__remote_sequence *sequence)
+static void specdec__remote_draft_invalidate_sequence(specdec__remote_sequence *sequence)
 {
     sequence->epoch++;
     sequence->epoch_unsent = 1;
 }
 
-/* The draft token with a number. NULL if it is not stored, or was overwritten. */
+/* Returns the draft token with a number; NULL: it is not stored, or was overwritten. */
 static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *link, uint32_t number)
 {
     specdec__remote_draft *draft = &link->drafts.tokens[number % (uint32_t)link->drafts.token_count];
@@ -179,7 +179,7 @@ static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *li
     return number && draft->number == number ? draft : NULL;
 }
 
-/* Stores a draft token in the ring, over an old one. word: token | share << 24. */
+/* Stores a draft token of the draft rank in the ring, over an old one. word: token | share << 24. */
 static void specdec__remote_draft_store(specdec__link *link, uint32_t number, uint32_t word)
 {
     specdec__remote_draft *draft = &link->drafts.tokens[number % (uint32_t)link->drafts.token_count];
@@ -190,8 +190,9 @@ static void specdec__remote_draft_store(specdec__link *link, uint32_t number, ui
     draft->share = (unsigned char)(word >> 24);
 }
 
-/* Adds a measured time to an exponential mean. A time above four times the mean counts as four times the mean. */
-static void specdec__remote_draft_add_time(double *mean, double seconds)
+/* Adds a measured time to an exponential mean, in seconds. A time above four times the mean counts as four times the
+   mean. */
+static void specdec__remote_draft_add_arrival_time(double *mean, double seconds)
 {
     seconds = *mean > 0 && seconds > 4 * *mean ? 4 * *mean : seconds;
     *mean += (seconds - *mean) * (*mean > 0 ? 0.25 : 1);
@@ -205,16 +206,16 @@ static void specdec__remote_draft_measure_arrival(specdec__link *link, const spe
     const double now = specdec__os_seconds();
 
     if (first_count && first_count == sequence->sent_count)
-        specdec__remote_draft_add_time(&link->drafts.latency, now - sequence->sent_at);
+        specdec__remote_draft_add_arrival_time(&link->drafts.latency, now - sequence->sent_at);
     if (!first_count)
-        specdec__remote_draft_add_time(&link->drafts.interval, now - link->drafts.arrived_at);
+        specdec__remote_draft_add_arrival_time(&link->drafts.interval, now - link->drafts.arrived_at);
     link->drafts.arrived_at = now;
 }
 
 /* Stores the draft tokens of a message from the draft rank. Draft tokens of an earlier epoch, repeated ones and late
    ones are ignored. If a parent is missing, the draft rank is asked to begin a new tree. Returns 0 if the message is
    not valid. */
-static int specdec__remote_draft_receive(specdec__link *link, const unsigned char *words, int count)
+static int specdec__remote_draft_receive_message(specdec__link *link, const unsigned char *words, int count)
 {
     specdec__wire_reader in = {words, count, 0};
     const int view = specdec__wire_read_int(&in, 0, link->views.count - 1);
@@ -253,14 +254,14 @@ static int specdec__remote_draft_receive(specdec__link *link, const unsigned cha
     }
     link->drafts.next_number = late ? link->drafts.next_number : number;
     if (valid && lost)
-        specdec__remote_draft_invalidate(sequence);
+        specdec__remote_draft_invalidate_sequence(sequence);
     link->drafts.arrived |= valid;
     return !in.bad;
 }
 
-/* Handles ALIVE: stores a rank's progress. Progress beyond the runs that rank 0 has sent is ignored, so that a faulty
-   rank cannot make rank 0 wait for ever. */
-static void specdec__link_handle_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
+/* Handles the message ALIVE: stores a rank's progress. Progress beyond the runs that rank 0 has sent is ignored, so
+   that a faulty rank cannot make rank 0 wait for ever. */
+static void specdec__link_handle_alive_message(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
 {
     specdec__wire_progress *p = &link->peers[rank].progress;
     const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING_FLAG;
@@ -279,7 +280,7 @@ static void specdec__link_handle_alive(specdec__link *link, int rank, uint32_t r
 }
 
 /* Handles an urgent message of any kind. */
-static void specdec__link_handle_urgent(specdec__link *link, const unsigned char *message)
+static void specdec__link_handle_urgent_message(specdec__link *link, const unsigned char *message)
 {
     const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
     const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
@@ -295,7 +296,7 @@ static void specdec__link_handle_urgent(specdec__link *link, const unsigned char
     }
     link->peers[rank].progress.started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
     switch (kind >> 8 & 255) {
-    case SPECDEC__WIRE_ALIVE: specdec__link_handle_alive(link, rank, run, first); break;
+    case SPECDEC__WIRE_ALIVE: specdec__link_handle_alive_message(link, rank, run, first); break;
     case SPECDEC__WIRE_READY:
         link->waits.stalled_seconds = link->peers[rank].ready ? link->waits.stalled_seconds : 0;
         link->ready_count += !link->peers[rank].ready;
@@ -306,14 +307,14 @@ static void specdec__link_handle_urgent(specdec__link *link, const unsigned char
             specdec__link_send_failed(link);
         }
         break;
-    case SPECDEC__WIRE_CANCEL: specdec__link_handle_cancel(link, run); break;
+    case SPECDEC__WIRE_CANCEL: specdec__link_handle_cancel_message(link, run); break;
     case SPECDEC__WIRE_DONE:
         link->peers[rank].done_run = run;
         link->peers[rank].done_seconds = 1e-6 * specdec__wire_get(first, 0);
         break;
-    case SPECDEC__WIRE_FAILED: specdec__link_handle_failed(link, rank, first, words); break;
+    case SPECDEC__WIRE_FAILED: specdec__link_handle_failed_message(link, rank, first, words); break;
     case SPECDEC__WIRE_DRAFT_TOKENS:
-        if (!link->drafts.tokens || !is_draft_rank || !specdec__remote_draft_receive(link, first, words))
+        if (!link->drafts.tokens || !is_draft_rank || !specdec__remote_draft_receive_message(link, first, words))
             specdec__link_reject_message(link, rank, "draft tokens that make no sense");
         break;
     default: break;
@@ -362,7 +363,7 @@ static void specdec__link_check_cancel(specdec__link *link)
 }
 
 /* Receives and handles all urgent messages that have arrived, then does the periodic checks. */
-static void specdec__link_poll(specdec__link *link)
+static void specdec__link_handle_urgent_messages(specdec__link *link)
 {
     unsigned char message[4 * SPECDEC__WIRE_URGENT_WORDS];
     size_t size;
@@ -370,9 +371,9 @@ static void specdec__link_poll(specdec__link *link)
     while ((size = link->cluster.receive(link->cluster.user_data, -1, message, sizeof message)) != 0) {
         if (link->failed.code)
             return;
-        if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
-            specdec__link_handle_urgent(link, message);
-        } else if (!specdec__link_drop_draft_rank(link, specdec__wire_sender(message, size),
+        if (specdec__wire_check_message(message, size, sizeof message, link->cluster.ranks)) {
+            specdec__link_handle_urgent_message(link, message);
+        } else if (!specdec__link_drop_draft_rank(link, specdec__wire_message_sender(message, size),
                                                   "an urgent message that is none")) {
             specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
                           specdec__link_rank(link));
@@ -383,7 +384,7 @@ static void specdec__link_poll(specdec__link *link)
     specdec__link_keep_alive(link);
 }
 
-/* The rank from which this one receives messages that are not urgent. */
+/* Returns the rank from which this rank receives messages that are not urgent. */
 static int specdec__link_previous_rank(const specdec__link *link)
 {
     const int own = specdec__link_rank(link);
@@ -393,8 +394,8 @@ static int specdec__link_previous_rank(const specdec__link *link)
     return own == link->drafts.rank ? 0 : specdec__link_adjacent_stage(link, own, -1);
 }
 
-/* Whether this rank waits for a message: rank 0 for READY of other ranks or the answer to a run, another rank for a
-   message that ALIVE says was sent. */
+/* Returns whether this rank waits for a message: rank 0 for READY of other ranks or the answer to a run, another rank
+   for a message that ALIVE says was sent. */
 static int specdec__link_expects_message(const specdec__link *link)
 {
     if (specdec__link_rank(link))
@@ -404,7 +405,7 @@ static int specdec__link_expects_message(const specdec__link *link)
                            : link->ready_count < link->cluster.ranks - 1;
 }
 
-/* The rank that rank 0 waits for. what: set to a verb, the step that this rank has not made. */
+/* Returns the rank for which rank 0 waits. *what: set to a verb, the step that this rank has not made. */
 static int specdec__link_find_stalled_rank(const specdec__link *link, const char **what)
 {
     const int last = link->connected ? specdec__link_last_stage(link) : link->cluster.ranks - 1;
@@ -438,8 +439,9 @@ static void specdec__link_fail_stalled(specdec__link *link)
     specdec__link_send_failed(link);
 }
 
-/* Waits for a message, at most `seconds`, and adds the time to stalled_seconds if a message is expected. A wait counts
-   at most two WAIT_SECONDS, so that a machine that was suspended does not end the cluster. */
+/* Waits for a message of any rank, at most `seconds`, and adds the time to link->waits.stalled_seconds if a message is
+   expected. A wait counts at most two SPECDEC__WIRE_WAIT_SECONDS, so that a machine that was suspended does not end the
+   cluster. */
 static void specdec__link_wait(specdec__link *link, double seconds)
 {
     specdec__link_waits *waits = &link->waits;
@@ -457,22 +459,22 @@ static void specdec__link_wait(specdec__link *link, double seconds)
         specdec__link_fail_stalled(link);
 }
 
-/* Counts a repacked matrix while the model loads, and sends ALIVE when it is due. */
+/* Counts a matrix that was repacked while the model loads, and sends ALIVE when it is due. */
 static void specdec__link_report_loading(specdec__link *link)
 {
     link->own.layer++;
-    specdec__link_poll(link);
+    specdec__link_handle_urgent_messages(link);
 }
 
 /* The hook of a forward pass between two layers: handles urgent messages, among them the one that cancels the run. */
-static void specdec__link_between_layers(specdec__context *c)
+static void specdec__link_hook_between_layers(specdec__context *c)
 {
     specdec__link *link = (specdec__link *)c->hooks_argument;
 
     if (link->cluster.layer)
         link->cluster.layer(link->cluster.user_data, c->n);
     link->own.layer++;
-    specdec__link_poll(link);
+    specdec__link_handle_urgent_messages(link);
 }
 
 /* Receives the next message of a rank into link->messages.in. Returns 0 if none has arrived. */
@@ -483,7 +485,7 @@ static int specdec__link_receive(specdec__link *link, int rank, int kind)
 
     if (!size || link->failed.code)
         return 0;
-    is = specdec__wire_check(link->messages.in, size, link->messages.bytes, link->cluster.ranks)
+    is = specdec__wire_check_message(link->messages.in, size, link->messages.bytes, link->cluster.ranks)
              ? specdec__wire_get(link->messages.in, SPECDEC__WIRE_KIND)
              : SPECDEC__WIRE_KINDS << 8;
     link->peers[rank].heard_at = specdec__os_seconds();

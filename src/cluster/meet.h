@@ -15,8 +15,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* A hash of what must be equal on all ranks with layers: the model's facts and some bytes of its weights; type and
-   number of keys; distance of checkpoints; the layers of each rank. */
+/* Returns a hash of the facts that must be equal on all ranks with layers: the model's properties and some bytes of its
+   weights; type and number of keys; distance of checkpoints; the layers of each rank. */
 static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__kv_demand *room,
                                           const specdec_cluster *cluster)
 {
@@ -46,8 +46,8 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     return hash;
 }
 
-/* A hash of what must be equal on rank 0 and the draft rank: number and length of sequences, as configured, and the
-   vocabulary's tokens up to the largest power of two (tokens behind that may be padding). */
+/* Returns a hash of the facts that must be equal on rank 0 and the draft rank: number and length of sequences, as
+   configured, and the vocabulary's tokens up to the largest power of two (tokens behind that may be padding). */
 static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int sequences, int length)
 {
     unsigned char numbers[2 * 4];
@@ -67,7 +67,7 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
     return hash;
 }
 
-/* Takes rank 0's memory for draft tokens of the draft rank from the arena. */
+/* Takes rank 0's memory for draft tokens that the draft rank sends from the arena. */
 static void specdec__link_lay_out_draft_tokens(specdec__link *link, const specdec__kv_demand *room,
                                                specdec__arena *arena)
 {
@@ -132,7 +132,7 @@ static specdec_result specdec__link_connect_ranks(specdec__link *link, const spe
         specdec__link_send_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
     } else {
         while (link->ready_count < others && !link->failed.code) {
-            specdec__link_poll(link);
+            specdec__link_handle_urgent_messages(link);
             specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
             if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready_count, others))
                 specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");

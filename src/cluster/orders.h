@@ -47,7 +47,7 @@ static unsigned char *specdec__link_begin_order(specdec__link *link, int kind, i
     return at + 4;
 }
 
-/* The number of a view of the target's cache. */
+/* Returns the number of a view of the target's cache. */
 static int specdec__link_view_number(const specdec__link *link, const specdec__view *view)
 {
     int i = 0;
@@ -85,7 +85,7 @@ static void specdec__link_cancel_run(specdec__link *link, specdec__wire_run *run
     run->cancelled = 1;
 }
 
-/* Removes the oldest run from link->sent.runs. */
+/* Removes the oldest of the runs that rank 0 has sent from link->sent_runs. */
 static void specdec__link_remove_oldest_run(specdec__link *link)
 {
     memmove(link->sent.runs, link->sent.runs + 1, (size_t)--link->sent.count * sizeof *link->sent.runs);
@@ -106,7 +106,7 @@ static void specdec__link_abandon_run(specdec__link *link, specdec__wire_run *ru
     specdec__link_remove_abandoned_runs(link);
 }
 
-/* Receives the answer to the oldest run that has none. Returns 0 if it has not arrived. */
+/* Receives the answer to the oldest sent run that has none. Returns 0 if it has not arrived. */
 static int specdec__link_receive_answer(specdec__link *link)
 {
     specdec__wire_run *run = &link->sent.runs[0];
@@ -172,8 +172,8 @@ static specdec_result specdec__link_take_run(specdec__link *link, specdec_error 
     return result;
 }
 
-/* Whether a sequence of the context's batch was cancelled, or the sequence whose caller waits for the step. */
-static int specdec__link_cancelled(const specdec__link *link)
+/* Returns whether a sequence of the context's batch was cancelled, or the sequence whose caller waits for the step. */
+static int specdec__link_step_is_cancelled(const specdec__link *link)
 {
     const specdec__batch *batch = link->context->batch;
     int i;
@@ -187,8 +187,8 @@ static int specdec__link_cancelled(const specdec__link *link)
     return 0;
 }
 
-/* Whether any sequence was cancelled. */
-static int specdec__link_any_cancelled(const specdec__link *link)
+/* Returns whether any sequence of the engine was cancelled. */
+static int specdec__link_any_sequence_cancelled(const specdec__link *link)
 {
     int i, any = SPECDEC__LOAD(link->context->pool->cancel);
 
@@ -206,7 +206,7 @@ static specdec_result specdec__link_await_run(specdec__link *link, uint32_t run,
     for (;;) {
         while (link->sent.count && !link->sent.runs[0].returned && specdec__link_receive_answer(link))
             continue;
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
             return specdec__fail(error, link->failed.code, "%s", link->failed.text);
         if (!link->sent.count || link->sent.runs[0].number > run)
@@ -214,7 +214,7 @@ static specdec_result specdec__link_await_run(specdec__link *link, uint32_t run,
         last = &link->sent.runs[link->sent.count - 1];
         if (link->sent.runs[0].number == run && link->sent.runs[0].returned)
             break;
-        if (specdec__link_cancelled(link)) {
+        if (specdec__link_step_is_cancelled(link)) {
             if (last->number == run && last->rows)
                 specdec__link_abandon_run(link, last);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
@@ -255,16 +255,18 @@ static specdec_result specdec__link_begin_run(specdec__context *c, specdec_error
     specdec__link *link = (specdec__link *)c->hooks_argument;
     const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_MAX_RUNS / 2 - 2);
 
-    while (!link->failed.code && !link->sent.overlap && link->sent.count > most && !specdec__link_cancelled(link))
+    while (!link->failed.code && !link->sent.overlap && link->sent.count > most &&
+           !specdec__link_step_is_cancelled(link))
         specdec__link_await_run(link, link->sent.runs[0].number, NULL);
     if (link->failed.code)
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    return !link->sent.overlap && specdec__link_cancelled(link)
-               ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled") : SPECDEC_OK;
+    return !link->sent.overlap && specdec__link_step_is_cancelled(link)
+               ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled")
+               : SPECDEC_OK;
 }
 
 /* The hook behind rank 0's last layer: sends the batch to the next rank, waits for its wanted rows and computes their
-   logits. Does not wait if several runs may overlap, or no row is wanted. A batch that ended early is sent as a
+   logits. It does not wait if several runs may overlap, or no row is wanted. A batch that ended early is sent as a
    cancelled run. */
 static specdec_result specdec__link_send_run(specdec__context *c, specdec_result result, specdec_error *error)
 {
@@ -272,7 +274,7 @@ static specdec_result specdec__link_send_run(specdec__context *c, specdec_result
     specdec__wire_run *run = &link->sent.runs[link->sent.count++];
     const double now = specdec__os_seconds();
 
-    if (!result && !link->sent.overlap && specdec__link_cancelled(link))
+    if (!result && !link->sent.overlap && specdec__link_step_is_cancelled(link))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     specdec__link_store_run_order(link, result != SPECDEC_OK);
     specdec__link_send_orders(link, c->model->layers && !result ? c->n : 0);
@@ -288,9 +290,10 @@ static specdec_result specdec__link_send_run(specdec__context *c, specdec_result
     return result || link->sent.overlap || !c->row_count ? result : specdec__link_await_run(link, link->own.run, error);
 }
 
-/* The hooks of a forward pass: of ranks that serve, and of rank 0 if it is not the only rank with layers. */
+/* The hooks of a forward pass in a cluster: of ranks that serve, and of rank 0 if it is not the only rank with
+   layers. */
 static const specdec__forward_hooks specdec__link_hooks[] = {
-    {specdec__link_between_layers, NULL, NULL},
-    {specdec__link_between_layers, specdec__link_begin_run, specdec__link_send_run}};
+    {specdec__link_hook_between_layers, NULL, NULL},
+    {specdec__link_hook_between_layers, specdec__link_begin_run, specdec__link_send_run}};
 
 SPECDEC__FOR_SPEED

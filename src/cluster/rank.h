@@ -16,16 +16,16 @@
 
 SPECDEC__FOR_SIZE
 
-/* Reserves n->first_number slots in a view. Returns 0 if rank 0 has reserved another number of slots
+/* Reserves n->first_number slots in a view of the cache. Returns 0 if rank 0 has reserved another number of slots
    (n->second_number). */
-static int specdec__obey_reserve(specdec__link *link, const specdec__kv_event *n)
+static int specdec__obey_reserve_slots(specdec__link *link, const specdec__kv_event *n)
 {
     return n->first_number <= link->context->max_nodes &&
            specdec__view_reserve(n->view, &link->context->kv, n->first_number) == n->second_number;
 }
 
-/* Frees the reserved slots of a view. */
-static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_event *n)
+/* Frees the reserved slots of a view of the cache. Returns 1. */
+static int specdec__obey_free_reserved_slots(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_free_reserved(n->view, &link->context->kv);
     link->own.node_count = 0;
@@ -34,7 +34,7 @@ static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_event 
 
 /* Commits the first n->first_number nodes of a path. If n->renumbered is not 0, nodes of the next run may descend from
    the other nodes of the path. Returns 0 if the order is not valid. */
-static int specdec__obey_commit(specdec__link *link, const specdec__kv_event *n)
+static int specdec__obey_commit_nodes(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__context *c = link->context;
     const int count = n->first_number + specdec__max_int(n->second_number, 0), known = n->renumbered;
@@ -57,8 +57,8 @@ static int specdec__obey_commit(specdec__link *link, const specdec__kv_event *n)
     return 1;
 }
 
-/* Truncates a view to n->first_number keys. */
-static int specdec__obey_truncate(specdec__link *link, const specdec__kv_event *n)
+/* Truncates a view of the cache to n->first_number keys. Returns 1. */
+static int specdec__obey_truncate_view(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_truncate(n->view, &link->context->kv, n->first_number);
     link->own.node_count = 0;
@@ -66,7 +66,7 @@ static int specdec__obey_truncate(specdec__link *link, const specdec__kv_event *
 }
 
 /* Lets an empty view share the first n->second_number keys of another view. Returns 0 if the order is not valid. */
-static int specdec__obey_share(specdec__link *link, const specdec__kv_event *n)
+static int specdec__obey_share_keys(specdec__link *link, const specdec__kv_event *n)
 {
     if (!n->source_view || n->source_view == n->view || n->view->length || n->first_number ||
         n->second_number > n->source_view->length)
@@ -80,8 +80,9 @@ static int specdec__obey_share(specdec__link *link, const specdec__kv_event *n)
 /* Functions that obey an order to change a view, by kind: each returns 0 if the order is not valid. */
 static const struct {
     int (*obey)(specdec__link *link, const specdec__kv_event *news);
-} specdec__obey_table[SPECDEC__KV_EVENTS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
-                                             {specdec__obey_truncate}, {specdec__obey_share}};
+} specdec__obey_table[SPECDEC__KV_EVENTS] = {{specdec__obey_reserve_slots}, {specdec__obey_free_reserved_slots},
+                                             {specdec__obey_commit_nodes},
+                                             {specdec__obey_truncate_view}, {specdec__obey_share_keys}};
 
 /* Obeys the order of a message that changes a view of the cache. Returns 0 if the order is not valid. */
 static int specdec__obey_kv_order(specdec__link *link, int kind, specdec__wire_reader *in)
@@ -107,7 +108,8 @@ static int specdec__obey_kv_order(specdec__link *link, int kind, specdec__wire_r
     return !in->bad && specdec__obey_table[kind].obey(link, &news);
 }
 
-/* Whether nodes of a run may descend from a node of an earlier run: the node and its ancestors were computed. */
+/* Returns whether nodes of a run may descend from a node of an earlier run: the node and its ancestors were
+   computed. */
 static int specdec__link_node_is_computed(const specdec__link *link, const specdec__view *view, int node)
 {
     const specdec__context *c = link->context;
@@ -147,8 +149,8 @@ static int specdec__link_read_nodes(specdec__link *link, int done, int n, specde
     return 1;
 }
 
-/* Runs a batch through this rank's layers. x: the received rows, or NULL on the first rank with layers and for a
-   cancelled run. *empty: 1 if the run is cancelled and has no result. Returns 0 if the cluster has failed. */
+/* Runs a batch through this rank's layers. x: the received rows of activations, or NULL on the first rank with layers
+   and for a cancelled run. *empty: 1 if the run is cancelled and has no result. Returns 0 if the cluster has failed. */
 static int specdec__link_run_layers(specdec__link *link, const specdec__batch *batch, const unsigned char *x,
                                     int *empty)
 {
@@ -186,7 +188,7 @@ static int specdec__link_run_layers(specdec__link *link, const specdec__batch *b
 
 /* Obeys the order to run a batch: reads its nodes and computes this rank's layers. rows: received rows of activations.
    *empty: as in specdec__link_run_layers. Returns 0 if the order is not valid. */
-static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
+static int specdec__obey_run_order(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
 {
     specdec__context *c = link->context;
     const unsigned char *x;
@@ -205,7 +207,7 @@ static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int 
     link->own.slowest_seconds = 1e-6 * longest;
     link->own.node_count = done + n;
     if (cancelled)
-        specdec__link_handle_cancel(link, run);
+        specdec__link_handle_cancel_message(link, run);
     x = rows ? in->at : NULL;
     batch = specdec__forward_make_batch(c, done, done + n);
     batch.wants_logits = c->wants_logits;
@@ -213,7 +215,7 @@ static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int 
     return specdec__link_run_layers(link, &batch, x, empty);
 }
 
-/* Microseconds of the run under way on the slowest rank so far, at most 10^9. */
+/* Returns how long the run under way took on the slowest rank so far, in microseconds, at most 10^9. */
 static uint32_t specdec__link_slowest_microseconds(const specdec__link *link)
 {
     return link->own.slowest_seconds < 1000 ? (uint32_t)(1e6 * link->own.slowest_seconds) : 1000000000u;
@@ -237,7 +239,7 @@ static void specdec__link_send_answer(specdec__link *link, int empty)
 /* Sends the orders of the received message to the next rank, with the rows that this rank has computed; the last rank
    answers rank 0 instead. run_at: word index of the order to run a batch; -1: the message has none. empty: 1 if that
    run was cancelled. */
-static void specdec__link_pass_on(specdec__link *link, int run_at, int empty)
+static void specdec__link_pass_message_on(specdec__link *link, int run_at, int empty)
 {
     specdec__context *c = link->context;
     const int words = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
@@ -277,7 +279,7 @@ static int specdec__link_obey_order(specdec__link *link, int at, int words, int 
     at += 1 + in.left;
     if (kind == SPECDEC__WIRE_ORDER_RUN) {
         *run_at = at - 1 - in.left;
-        valid = at == words && specdec__obey_run(link, &in, rows, empty);
+        valid = at == words && specdec__obey_run_order(link, &in, rows, empty);
     } else if (kind == SPECDEC__WIRE_ORDER_END) {
         link->ended = 1;
     } else {
@@ -287,7 +289,7 @@ static int specdec__link_obey_order(specdec__link *link, int at, int words, int 
 }
 
 /* Obeys all orders of the received message, and passes the message on. */
-static void specdec__link_obey(specdec__link *link)
+static void specdec__link_obey_message(specdec__link *link)
 {
     const int words = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
     const int rows = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
@@ -301,7 +303,7 @@ static void specdec__link_obey(specdec__link *link)
         specdec__link_reject_message(link, specdec__link_adjacent_stage(link, specdec__link_rank(link), -1),
                                      "orders that make no sense");
     else
-        specdec__link_pass_on(link, run_at, empty);
+        specdec__link_pass_message_on(link, run_at, empty);
 }
 
 /* Serves as a rank with layers: obeys messages of the rank before this one until the cluster ends, or an error. */
@@ -311,7 +313,7 @@ static specdec_result specdec__link_serve(specdec__link *link)
     double start;
 
     while (!link->ended) {
-        specdec__link_poll(link);
+        specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
             return link->failed.code;
         if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
@@ -320,7 +322,7 @@ static specdec_result specdec__link_serve(specdec__link *link)
             continue;
         }
         start = specdec__os_seconds();
-        specdec__link_obey(link);
+        specdec__link_obey_message(link);
         link->counts.seconds += specdec__os_seconds() - start;
     }
     return SPECDEC_DONE;

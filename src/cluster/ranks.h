@@ -13,12 +13,12 @@
 #include "link.h"
 #include "orders.h"
 
-/* The lane of a target whose layers lie on several ranks. */
+/* The lane of a target whose layers lie on several ranks, on rank 0. */
 typedef struct specdec__ranks {
-    specdec__pipe pipe;
-    specdec__stage stage; /* rank 0's own layers */
-    specdec__link *link;
-    specdec_error error;  /* error of a run that rank 0 could not send on */
+    specdec__pipe pipe;   /* the lane as the scheduler sees it: runs on their way */
+    specdec__stage stage; /* runs rank 0's own layers */
+    specdec__link *link;  /* the connection to the other ranks */
+    specdec_error error;  /* error of a run that rank 0 could not send to the next rank */
 } specdec__ranks;
 
 SPECDEC__FOR_SIZE
@@ -60,7 +60,7 @@ static int specdec__ranks_poll_state(specdec__ranks *ranks)
 
     while (specdec__link_receive_answer(link))
         continue;
-    specdec__link_poll(link);
+    specdec__link_handle_urgent_messages(link);
     if (link->failed.code)
         return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_RETURNED | SPECDEC__PIPE_FREE | SPECDEC__PIPE_DRAFTED;
     state |= link->drafts.arrived ? SPECDEC__PIPE_DRAFTED : 0;
@@ -88,7 +88,8 @@ static int specdec__ranks_wait(specdec__pipe *pipe, int until)
 
         if (!until || state & until || (pipe->wake_at > 0 && now >= pipe->wake_at) ||
             SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
-            (until == SPECDEC__PIPE_RETURNED && specdec__link_any_cancelled(link))) /* no other run is awaited */
+            (until == SPECDEC__PIPE_RETURNED &&
+             specdec__link_any_sequence_cancelled(link))) /* no other run is awaited */
             return state;
         if (until & SPECDEC__PIPE_FREE && pipe->free_at - now < pause)
             pause = pipe->free_at - now;
@@ -110,7 +111,7 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
     double start, own;
 
     while (!(specdec__ranks_poll_state(ranks) & SPECDEC__PIPE_RETURNED)) {
-        if (specdec__link_any_cancelled(link)) {
+        if (specdec__link_any_sequence_cancelled(link)) {
             specdec__link_abandon_run(link, &link->sent.runs[link->sent.count - pipe->count]);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
         }
@@ -139,7 +140,7 @@ static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
     specdec__link_cancel_run(link, &link->sent.runs[link->sent.count - pipe->count + at]);
 }
 
-/* The functions of this lane. */
+/* The functions of the lane of a target whose layers lie on several ranks. */
 static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_wait, specdec__ranks_take,
                                                        specdec__ranks_cancel};
 

@@ -28,14 +28,14 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 7
+#define SPECDEC__WIRE_MAGIC 0x50445053u /* first word of every message: "SPDP" */
+#define SPECDEC__WIRE_VERSION 7         /* version of the messages' format */
 #define SPECDEC__WIRE_URGENT_WORDS 96   /* words of an urgent message, at most */
 #define SPECDEC__WIRE_MAX_RUNS 32       /* sent runs that are not answered, at most */
 #define SPECDEC__WIRE_MAX_RANKS 64      /* ranks of a cluster, at most */
 #define SPECDEC__WIRE_WAIT_SECONDS 0.05 /* seconds that a rank waits for a message before it looks at the clock */
 #define SPECDEC__WIRE_MAX_TOKENS 64     /* tokens of a sequence in one message to the draft rank, at most */
-#define SPECDEC__WIRE_LOAD_SILENCES 8   /* how many specdec_cluster.silence a rank may load, or make no progress */
+#define SPECDEC__WIRE_LOAD_SILENCES 8   /* times specdec_cluster.silence: seconds for loading, or without progress */
 #define SPECDEC__WIRE_LOADING_FLAG 0x80000000u /* in the first word of ALIVE: the sender still loads its model */
 #define SPECDEC__REMOTE_DRAFTS_PER_SEQUENCE 2048 /* draft tokens stored by rank 0, for each of the first 8 sequences */
 #define SPECDEC__REMOTE_DRAFT_CHILDREN 15 /* children of a draft token, at most */
@@ -91,28 +91,28 @@ enum { SPECDEC__WIRE_SAMPLING_WORDS = 8 + SPECDEC__SAMPLE_WORDS };
 typedef struct specdec__remote_draft {
     uint32_t number;     /* serial number of the draft token; 0: this place of the ring is empty */
     uint32_t first;      /* number of its first child; its other children have the next numbers */
-    int32_t token;
+    int32_t token;       /* token id */
     unsigned char share; /* probability among its siblings, in units of 1/255 */
     unsigned char count; /* number of its children, once they have arrived; 0 before */
 } specdec__remote_draft;
 
-/* What rank 0 knows of a sequence on the draft rank. */
+/* The state of a sequence on the draft rank, as far as rank 0 records it. */
 typedef struct specdec__remote_sequence {
-    uint32_t epoch;      /* bumped when draft tokens of the sequence become invalid */
+    uint32_t epoch;      /* increased when draft tokens of the sequence become invalid */
     int sent_count;      /* tokens of the sequence that were sent to the draft rank */
     int epoch_unsent;    /* 1: the epoch has changed since the last order */
-    double sent_at;      /* clock, seconds: when the last token was sent */
+    double sent_at;      /* time in seconds at which the last token was sent to the draft rank */
     uint32_t sampling[SPECDEC__WIRE_SAMPLING_WORDS]; /* the sampling sent last */
-    uint32_t root;       /* number of the draft token that is the sequence's token count - 1 */
+    uint32_t root;       /* number of the draft token that is the root: the last of the first `count` tokens */
     int count;           /* tokens of the sequence up to the root; 0: no draft tokens are stored */
 } specdec__remote_sequence;
 
 /* A run that rank 0 has sent to the other ranks, and whose logits were not taken yet. */
 typedef struct specdec__wire_run {
-    uint32_t number;
-    int rows;               /* wanted rows */
+    uint32_t number;        /* serial number of the run */
+    int rows;               /* number of wanted rows, those whose logits are computed */
     int cancelled;          /* 1: the other ranks were told to end it early */
-    int returned;           /* 1: it was answered */
+    int returned;           /* 1: the last rank has answered it */
     int abandoned;          /* 1: its rows are not awaited; it is removed when it returns */
     double slowest_seconds; /* seconds of the run on the slowest rank, once it has returned */
     specdec_result result;  /* of a run that has returned; OK: its rows are the message in link->messages.in */
@@ -250,8 +250,9 @@ static void specdec__wire_put(unsigned char *message, int i, uint32_t word)
     specdec__store_u32(message + 4 * (size_t)i, word);
 }
 
-/* The checksum of a message, without the word that holds it: changing a single word always changes the checksum. */
-static uint32_t specdec__wire_checksum(const unsigned char *message, size_t words)
+/* Returns the checksum of a message, without the word that holds it: changing a single word always changes the
+   checksum. */
+static uint32_t specdec__wire_message_checksum(const unsigned char *message, size_t words)
 {
     uint32_t sum = 1;
     size_t i;
@@ -284,7 +285,7 @@ static void specdec__wire_get_floats(float *to, const unsigned char *from, int c
 
 /* Whether `size` bytes, which may be at most `room`, form a valid message of a cluster of `ranks` ranks: magic number,
    version, kind, sender, length and checksum. */
-static int specdec__wire_check(const unsigned char *message, size_t size, size_t room, int ranks)
+static int specdec__wire_check_message(const unsigned char *message, size_t size, size_t room, int ranks)
 {
     uint64_t words, rows, floats, kind;
 
@@ -298,11 +299,11 @@ static int specdec__wire_check(const unsigned char *message, size_t size, size_t
            (kind & 255) == SPECDEC__WIRE_VERSION && (kind >> 8 & 255) < SPECDEC__WIRE_KINDS &&
            kind >> 16 < (uint64_t)ranks && rows <= 1 << 20 && floats <= 1 << 24 &&
            SPECDEC__WIRE_HEADER_WORDS + words + rows * floats == size / 4 &&
-           specdec__wire_checksum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_CHECKSUM);
+           specdec__wire_message_checksum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_CHECKSUM);
 }
 
-/* The sender in the header of a message that may be damaged; 0 for a message that is shorter than a header. */
-static int specdec__wire_sender(const unsigned char *message, size_t size)
+/* Returns the sender in the header of a message that may be damaged; 0 for a message that is shorter than a header. */
+static int specdec__wire_message_sender(const unsigned char *message, size_t size)
 {
     return size < 4 * SPECDEC__WIRE_HEADER_WORDS ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
 }
@@ -314,7 +315,7 @@ typedef struct specdec__wire_reader {
     int bad;                 /* 1: a word was missing, or out of its range */
 } specdec__wire_reader;
 
-/* The next word; 0 if there is none. */
+/* Returns the next word of a message that is read; 0 if there is none. */
 static uint32_t specdec__wire_read_word(specdec__wire_reader *in)
 {
     uint32_t word = 0;
@@ -329,7 +330,8 @@ static uint32_t specdec__wire_read_word(specdec__wire_reader *in)
     return word;
 }
 
-/* The next word as an integer in [low, high]; low if it is missing or out of range. */
+/* Returns the next word of a message that is read as an integer in [low, high]; low if it is missing or out of
+   range. */
 static int specdec__wire_read_int(specdec__wire_reader *in, int low, int high)
 {
     const int value = (int)specdec__wire_read_word(in);

@@ -11,7 +11,7 @@
    open at once: then the state of a text consists of several threads (as in R. Pike's matcher of regular expressions).
    A thread is a state and a node of a stack; threads share stack nodes.
 
-   Word 0 of a record is its header: kind, flags, need, number of edges, live kinds of bytes. The words behind the
+   Word 0 of a record is its header: kind, flags, stack need, number of edges, live kinds of bytes. The words behind the
    header, for each kind of record:
    PLAIN         number of calls; edges {low | high << 8, target}; calls {rule, state behind the call, 0: the caller's}
    KEY           object; first leaf | number of leaves << 16; state that reads unlisted keys, or 0; edges
@@ -28,28 +28,30 @@ enum {
     SPECDEC__RECORD_AFTER_REPEAT
 };
 
-#define SPECDEC__RECORD_FINAL 16u   /* the rule may end in this state */
-#define SPECDEC__RECORD_STRING 32u  /* inside a JSON string without length limits: every character without an escape
-                                       leads back to this state */
-#define SPECDEC__RECORD_STRINGS 64u /* AFTER_REPEAT: the counted body is one character of a JSON string. PLAIN: the
-                                       state in front of such a repetition: perhaps an edge for the quote, and one
-                                       call */
+/* Flags in a record's header. MAY_END: the rule may end in this state. IN_STRING: the state is inside a JSON string
+   without length limits, and every character without an escape leads back to it. COUNTED_STRING: of an AFTER_REPEAT,
+   the counted body is one character of a JSON string; of a PLAIN, the state lies in front of such a repetition: it has
+   one call, and perhaps an edge for the quote. */
+#define SPECDEC__RECORD_MAY_END 16u        /* flag of a state: the rule may end here */
+#define SPECDEC__RECORD_IN_STRING 32u      /* flag of a state inside a JSON string without length limits */
+#define SPECDEC__RECORD_COUNTED_STRING 64u /* flag of a state at a JSON string whose characters are counted */
 #define SPECDEC__RECORD_KIND(header) ((header) & 15u)
-/* Need: levels of the stack that a text takes from this state to the end of its rule; 255: the rule cannot end. */
-#define SPECDEC__RECORD_NEED(header) ((header) >> 8 & 255u)
+/* The stack need in a record's header: levels of the stack that a text takes from this state to the end of its rule;
+   255: the rule cannot end. */
+#define SPECDEC__RECORD_STACK_NEED(header) ((header) >> 8 & 255u)
 #define SPECDEC__RECORD_EDGES(header) ((header) >> 16 & 511)
 
 /* Kinds of bytes, one bit each: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole
    characters beyond ASCII; bit 7: all other bytes, and <, with which the marks of tool calls begin. The live kinds in a
-   header: any SPECDEC__LIVE_BYTES bytes of these kinds, in any order, are allowed from the state on. */
-#define SPECDEC__LIVE(header) ((header) >> 25)
-#define SPECDEC__LIVE_SHIFT 25 /* bits of a header below the live kinds */
-#define SPECDEC__LIVE_BYTES 40 /* bytes of live kinds that may follow in any order */
-#define SPECDEC__KINDS_PLAIN 127u /* all kinds but KIND_OTHER */
-#define SPECDEC__KIND_WIDE 64u    /* characters beyond ASCII */
-#define SPECDEC__KIND_OTHER 128u
+   record's header: any SPECDEC__LIVE_KINDS_BYTES bytes of these kinds, in any order, may follow in the state. */
+#define SPECDEC__RECORD_LIVE_KINDS(header) ((header) >> 25)
+#define SPECDEC__RECORD_LIVE_SHIFT 25    /* bits of a record's header below the live kinds */
+#define SPECDEC__LIVE_KINDS_BYTES 40     /* how many bytes of live kinds may follow in a state, in any order */
+#define SPECDEC__BYTE_KINDS_PLAIN 127u   /* the bits of all kinds of bytes but BYTE_KIND_OTHER */
+#define SPECDEC__BYTE_KIND_NON_ASCII 64u /* the bit of whole characters beyond ASCII */
+#define SPECDEC__BYTE_KIND_OTHER 128u    /* the bit of bytes that belong to no other kind */
 
-/* The kind of a byte, one bit; bytes of characters beyond ASCII are KIND_OTHER here. */
+/* Returns the kind of a byte, one bit; bytes of characters beyond ASCII are BYTE_KIND_OTHER here. */
 SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
 {
     if (byte >= 'a' && byte <= 'z')
@@ -59,32 +61,32 @@ SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
     if (byte >= '0' && byte <= '9')
         return 4;
     if (byte < 0x20 || byte == '"' || byte == '\\' || byte == '<' || byte > 0x7f)
-        return SPECDEC__KIND_OTHER;
+        return SPECDEC__BYTE_KIND_OTHER;
     return byte == '_' ? 8 : byte == '-' ? 16 : 32;
 }
 
-/* Words of an object (JSON). LEAST, MOST: numbers of members; KEYS, COMMA: states in front of the first key, and behind
-   a comma; OTHER: state for unlisted keys; END: state behind the closing brace; AFTER: state AFTER_MEMBER; COUNTS: 1 if
-   members are counted. Arrays behind these words: (count + 1) index of the first required property from i on, (count)
-   SET states of the properties, (leaves) properties in the order of the tree of keys. */
+/* Words that describe the objects of a rule (JSON). LEAST, MOST: numbers of members; KEYS, COMMA: states in front of
+   the first key, and behind a comma; OTHER: state for unlisted keys; END: state behind the closing brace; AFTER: state
+   AFTER_MEMBER; COUNTS: 1 if members are counted. Arrays behind these words: (count + 1) index of the first required
+   property from i on, (count) SET states of the properties, (leaves) properties in the order of the tree of keys. */
 enum {
     SPECDEC__OBJECT_COUNT, SPECDEC__OBJECT_LEAST, SPECDEC__OBJECT_MOST, SPECDEC__OBJECT_KEYS, SPECDEC__OBJECT_COMMA,
     SPECDEC__OBJECT_OTHER, SPECDEC__OBJECT_END, SPECDEC__OBJECT_AFTER, SPECDEC__OBJECT_COUNTS_MEMBERS,
     SPECDEC__OBJECT_WORDS
 };
-#define SPECDEC__OBJECT_UNLISTED UINT32_MAX /* in a SET record: the key names no property of the schema */
+#define SPECDEC__OBJECT_UNLISTED UINT32_MAX /* a property's index in a SET record: the schema lists no such key */
 
-/* Words of an array (JSON). LEAST, MOST: numbers of items; CAP: the counter stops here; END: state behind the closing
-   bracket; AFTER, BEFORE: states AFTER_ITEM, BEFORE_ITEM. Behind these words: (count + 1) rules of the items; the last
-   one is the rule of all further items, UINT32_MAX: no further items. */
+/* Words that describe the arrays of a rule (JSON). LEAST, MOST: numbers of items; CAP: the counter stops here; END:
+   state behind the closing bracket; AFTER, BEFORE: states AFTER_ITEM, BEFORE_ITEM. Behind these words: (count + 1)
+   rules of the items; the last one is the rule of all further items, UINT32_MAX: no further items. */
 enum {
     SPECDEC__ARRAY_COUNT, SPECDEC__ARRAY_LEAST, SPECDEC__ARRAY_MOST, SPECDEC__ARRAY_CAP, SPECDEC__ARRAY_END,
     SPECDEC__ARRAY_AFTER, SPECDEC__ARRAY_BEFORE, SPECDEC__ARRAY_WORDS
 };
 
-/* Limits of an automaton. */
+/* Limits of the automaton of a constraint. */
 enum {
-    SPECDEC__AUTOMATON_THREADS = 32, /* most threads of a state; further alternatives are dropped */
+    SPECDEC__AUTOMATON_THREADS = 32, /* most threads of a text's state; further alternatives are left out */
     SPECDEC__STACK_NODES = 64,  /* most stack nodes of a state */
     SPECDEC__STACK_NEW = 32,    /* most stack nodes that reading one byte may add */
     SPECDEC__STACK_HEIGHT = 48, /* levels of the stack: how deep a text may nest */
@@ -93,104 +95,105 @@ enum {
 
 /* A rule of a constraint, as the automaton runs it. */
 typedef struct specdec__rule {
-    uint32_t start, need; /* start: first state; need: levels of the stack until the rule ends, 255: it cannot */
-    uint32_t first[8];    /* (256 bits) bytes with which a text of the rule may begin */
+    uint32_t start, stack_need; /* first state; levels of the stack until the rule ends, 255: it cannot end */
+    uint32_t first[8];          /* (256 bits) bytes with which a text of the rule may begin */
 } specdec__rule;
 
 /* A compiled constraint: this header, then rules, then words. */
 struct specdec_constraint {
-    uint64_t magic, hash; /* hash: of all words, for saved sequences */
-    size_t bytes;
-    uint32_t rules, words, root;                  /* number of rules; number of words; the rule of a whole text */
-    uint32_t free_space;                          /* 1: JSON's white space is allowed between the tokens of JSON */
-    uint32_t argument_kinds, argument_kind_count; /* kinds of tool arguments: index of the first among the words,
-                                                     number; (SPECDEC__KIND_WORDS) words each */
+    uint64_t magic, hash; /* SPECDEC__CONSTRAINT_MAGIC; hash of all words, stored in saved sequences */
+    size_t bytes;         /* of the whole constraint, this header included */
+    uint32_t rule_count, word_count, root_rule; /* root_rule: number of the rule of a whole text */
+    uint32_t allows_space;                      /* 1: JSON's white space is allowed between the tokens of JSON */
+    uint32_t argument_kinds;                    /* index among the words of the kinds of tool arguments */
+    uint32_t argument_kind_count;               /* number of these kinds; each has SPECDEC__ARGUMENT_KIND_WORDS words */
 };
 
-/* One of the alternatives that are open in a text. */
+/* A thread: one of the alternatives that are open in a text, a state with its stack. */
 typedef struct specdec__automaton_thread {
-    uint32_t state, node; /* node 0: the bottom of the stack */
+    uint32_t state, node; /* a state of a rule; number of the stack's top node, 0: the stack is empty */
 } specdec__automaton_thread;
 
 /* A level of a stack: a rule was called, or an object, array or repetition is open. */
 typedef struct specdec__stack_node {
     uint32_t return_state; /* the state to which the called rule returns */
     uint32_t counter;      /* repetitions or items so far; for an object: next property | members so far << 16 */
-    uint16_t parent, height; /* parent: the level below; height: levels of the stack up to this one */
+    uint16_t parent, height; /* number of the node of the level below; levels of the stack up to this one */
 } specdec__stack_node;
 
 /* The state of a text in a constraint. It holds no pointers, so a copy of it is a state of its own. */
 struct specdec_constraint_state {
-    uint16_t threads, nodes; /* numbers of both; nodes[0] is never used */
-    uint32_t dropped;        /* not 0: alternatives were dropped for lack of room */
-    specdec__automaton_thread thread[SPECDEC__AUTOMATON_THREADS]; /* (threads) the open alternatives */
-    specdec__stack_node node[SPECDEC__STACK_NODES]; /* (nodes) the stacks of all threads */
+    uint16_t thread_count, node_count; /* numbers of threads and of stack nodes; node[0] is never used */
+    uint32_t dropped;                  /* not 0: alternatives were left out for lack of room */
+    specdec__automaton_thread thread[SPECDEC__AUTOMATON_THREADS]; /* (thread_count) the open alternatives */
+    specdec__stack_node node[SPECDEC__STACK_NODES]; /* (node_count) the stacks of all threads */
 };
 
 /* The working memory of reading one byte: stack nodes of the state, and behind them the nodes that are new. */
 typedef struct specdec__automaton {
-    const specdec_constraint *constraint;
-    const uint32_t *words;
-    const specdec__rule *rules;
+    const specdec_constraint *constraint;    /* the constraint whose automaton this is */
+    const uint32_t *words;                   /* (constraint->word_count) records of all states, objects and arrays */
+    const specdec__rule *rules;              /* (constraint->rule_count) */
     const specdec__stack_node *state_nodes;  /* (state_node_count) stack nodes of the state */
-    specdec__stack_node *new_nodes;          /* (new_count of new_room) nodes behind those of the state */
+    specdec__stack_node *new_nodes;          /* (new_node_count of new_node_room) nodes behind those of the state */
     specdec__automaton_thread *next_threads; /* (next_count) threads behind the byte */
     specdec__automaton_thread *visits;       /* (visit_count of SPECDEC__BYTE_VISITS) states that the byte visits */
-    uint32_t state_node_count, new_count; /* numbers of stack nodes */
-    uint32_t first_new, new_room; /* new nodes below this one belong to earlier bytes */
-    uint32_t next_count, visit_count; /* numbers of threads behind the byte, and of visited states */
-    uint32_t dropped; /* not 0: an alternative was dropped for lack of room */
+    uint32_t state_node_count, new_node_count; /* numbers of stack nodes of the state, and of new ones */
+    uint32_t first_new_node, new_node_room;    /* new nodes of earlier bytes; new nodes that there is room for */
+    uint32_t next_count, visit_count;        /* numbers of threads behind the byte, and of visited states */
+    uint32_t dropped;                        /* not 0: an alternative was left out for lack of room */
 } specdec__automaton;
 
-/* The rules of a constraint, which lie behind its header. */
+/* Returns the rules of a constraint, which lie behind its header. */
 SPECDEC__INLINE const specdec__rule *specdec__constraint_rules(const specdec_constraint *c)
 {
     return (const specdec__rule *)(const void *)(c + 1);
 }
 
-/* The array of words, which lies behind the rules. */
+/* Returns a constraint's array of words, which lies behind its rules. */
 SPECDEC__INLINE const uint32_t *specdec__constraint_words(const specdec_constraint *c)
 {
-    return (const uint32_t *)(const void *)(specdec__constraint_rules(c) + c->rules);
+    return (const uint32_t *)(const void *)(specdec__constraint_rules(c) + c->rule_count);
 }
 
-/* A stack node by its number; new nodes are numbered behind those of the state. */
+/* Returns a stack node by its number; new nodes are numbered behind those of the text's state. */
 SPECDEC__INLINE const specdec__stack_node *specdec__automaton_node(const specdec__automaton *m, uint32_t node)
 {
     return node < m->state_node_count ? &m->state_nodes[node] : &m->new_nodes[node - m->state_node_count];
 }
 
-/* Levels of the stack whose top is a node; 0: an empty stack. */
+/* Returns the number of levels of the stack whose top is a node; 0: an empty stack. */
 SPECDEC__INLINE uint32_t specdec__automaton_stack_height(const specdec__automaton *m, uint32_t node)
 {
     return node ? specdec__automaton_node(m, node)->height : 0;
 }
 
-/* Pushes a node on top of `parent` and returns its number; UINT32_MAX: no room. Equal nodes of one step are shared. */
+/* Pushes a stack node on top of the node `parent` and returns its number; UINT32_MAX: no room. Equal nodes that one
+   byte adds are shared. */
 static uint32_t specdec__automaton_push_node(specdec__automaton *m, uint32_t back, uint32_t counter, uint32_t parent)
 {
     const uint32_t height = specdec__automaton_stack_height(m, parent) + 1;
     specdec__stack_node *node;
     uint32_t i;
 
-    for (i = m->first_new; i < m->new_count; i++)
+    for (i = m->first_new_node; i < m->new_node_count; i++)
         if (m->new_nodes[i].return_state == back && m->new_nodes[i].counter == counter &&
             m->new_nodes[i].parent == parent)
             return m->state_node_count + i;
-    if (height > SPECDEC__STACK_HEIGHT || m->new_count - m->first_new == SPECDEC__STACK_NEW ||
-        m->new_count == m->new_room) {
+    if (height > SPECDEC__STACK_HEIGHT || m->new_node_count - m->first_new_node == SPECDEC__STACK_NEW ||
+        m->new_node_count == m->new_node_room) {
         m->dropped = 1;
         return UINT32_MAX;
     }
-    node = &m->new_nodes[m->new_count];
+    node = &m->new_nodes[m->new_node_count];
     node->return_state = back;
     node->counter = counter;
     node->parent = (uint16_t)parent;
     node->height = (uint16_t)height;
-    return m->state_node_count + m->new_count++;
+    return m->state_node_count + m->new_node_count++;
 }
 
-/* Adds a state and its stack node to the list of pairs that this byte visits, once. */
+/* Adds a state and its stack node to the list of pairs that the current byte visits, unless they are in it. */
 static void specdec__automaton_visit_state(specdec__automaton *m, uint32_t state, uint32_t node)
 {
     uint32_t i;
@@ -208,8 +211,8 @@ static void specdec__automaton_visit_state(specdec__automaton *m, uint32_t state
     m->visits[m->visit_count++].node = node;
 }
 
-/* Does a state keep the stack node that returned to it, as its counter lies there? */
-SPECDEC__INLINE int specdec__record_keeps_node(uint32_t header)
+/* Does the state with this header keep the stack node that returned to it, as its counter lies there? */
+SPECDEC__INLINE int specdec__record_keeps_stack_node(uint32_t header)
 {
     const uint32_t kind = SPECDEC__RECORD_KIND(header);
 
@@ -217,17 +220,17 @@ SPECDEC__INLINE int specdec__record_keeps_node(uint32_t header)
            kind == SPECDEC__RECORD_AFTER_REPEAT;
 }
 
-/* Can a rule only end in this state: no edges, no calls? */
-SPECDEC__INLINE int specdec__record_only_ends(const uint32_t *record)
+/* Can a rule do nothing but end in this state: has its record no edges and no calls? */
+SPECDEC__INLINE int specdec__record_can_only_end(const uint32_t *record)
 {
-    return (record[0] & ~(255u << 8)) == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL) && !record[1];
+    return (record[0] & ~(255u << 8)) == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END) && !record[1];
 }
 
-/* Can a rule only go on by an edge in this state: no calls, no end? */
-SPECDEC__INLINE int specdec__record_only_edges(const uint32_t *record)
+/* Can a rule continue only by an edge in this state: has its record no calls, and may it not end? */
+SPECDEC__INLINE int specdec__record_has_only_edges(const uint32_t *record)
 {
     return SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN && !record[1] &&
-           !(record[0] & SPECDEC__RECORD_FINAL);
+           !(record[0] & SPECDEC__RECORD_MAY_END);
 }
 
 /* Adds a thread behind the byte to m->next_threads, unless the stack would be too high for its rule to end. States in
@@ -236,13 +239,13 @@ static void specdec__automaton_add_thread(specdec__automaton *m, uint32_t state,
 {
     uint32_t i;
 
-    if (specdec__automaton_stack_height(m, node) + SPECDEC__RECORD_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
+    if (specdec__automaton_stack_height(m, node) + SPECDEC__RECORD_STACK_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
         return;
-    while (node && specdec__record_only_ends(m->words + state)) {
+    while (node && specdec__record_can_only_end(m->words + state)) {
         const specdec__stack_node *top = specdec__automaton_node(m, node);
 
         state = top->return_state;
-        node = specdec__record_keeps_node(m->words[state]) ? node : top->parent;
+        node = specdec__record_keeps_stack_node(m->words[state]) ? node : top->parent;
     }
     for (i = 0; i < m->next_count; i++)
         if (m->next_threads[i].state == state && m->next_threads[i].node == node)
@@ -255,7 +258,8 @@ static void specdec__automaton_add_thread(specdec__automaton *m, uint32_t state,
     m->next_threads[m->next_count++].node = node;
 }
 
-/* Ends the rule that was called by a stack node: its return state is visited. Returns 0 when the stack is empty. */
+/* Ends the rule that a stack node has called: visits the state to which the rule returns. Returns 0 when the stack is
+   empty. */
 static int specdec__automaton_end_rule(specdec__automaton *m, uint32_t node)
 {
     const specdec__stack_node *top;
@@ -264,11 +268,11 @@ static int specdec__automaton_end_rule(specdec__automaton *m, uint32_t node)
         return 0;
     top = specdec__automaton_node(m, node);
     specdec__automaton_visit_state(m, top->return_state,
-                                   specdec__record_keeps_node(m->words[top->return_state]) ? node : top->parent);
+                                   specdec__record_keeps_stack_node(m->words[top->return_state]) ? node : top->parent);
     return 1;
 }
 
-/* The edge for a byte, by binary search among `count` edges in order of their bytes; NULL: none. */
+/* Returns the edge for a byte, by binary search among `count` edges in order of their bytes; NULL: there is none. */
 SPECDEC__INLINE const uint32_t *specdec__record_find_edge(const uint32_t *edge, uint32_t count, uint32_t byte)
 {
     while (count > 4) { /* invariant: the edge, if there is one, is among the `count` edges from `edge` on */
@@ -287,8 +291,8 @@ SPECDEC__INLINE const uint32_t *specdec__record_find_edge(const uint32_t *edge, 
     return NULL;
 }
 
-/* Is a listed property allowed as the next member, by the counter of the object's stack node? `height`: levels of the
-   stack; its value must have room there. */
+/* May a listed property be the next member of an object, by the counter of the object's stack node? `height`: levels of
+   the stack; the property's value must have room there. */
 static int specdec__object_allows_property(const specdec__automaton *m, const uint32_t *object, uint32_t property,
                                            uint32_t counter, uint32_t height)
 {
@@ -297,7 +301,7 @@ static int specdec__object_allows_property(const specdec__automaton *m, const ui
 
     if (property < next || property > first[next] || seen >= object[SPECDEC__OBJECT_MOST])
         return 0;
-    if (height + SPECDEC__RECORD_NEED(m->words[states[property]]) > SPECDEC__STACK_HEIGHT)
+    if (height + SPECDEC__RECORD_STACK_NEED(m->words[states[property]]) > SPECDEC__STACK_HEIGHT)
         return 0;
     if (seen + 1 + (count - property - 1) < object[SPECDEC__OBJECT_LEAST] && !object[SPECDEC__OBJECT_OTHER])
         return 0;
@@ -312,7 +316,7 @@ static int specdec__object_allows_property(const specdec__automaton *m, const ui
     return 1;
 }
 
-/* Is an unlisted key allowed as the next member? */
+/* May an unlisted key be the next member of an object? counter, height: as in specdec__object_allows_property. */
 static int specdec__object_allows_unlisted(const specdec__automaton *m, const uint32_t *object, uint32_t counter,
                                            uint32_t height)
 {
@@ -322,11 +326,11 @@ static int specdec__object_allows_unlisted(const specdec__automaton *m, const ui
     if (!other || object[SPECDEC__OBJECT_WORDS + (counter & 0xffff)] < count ||
         counter >> 16 >= object[SPECDEC__OBJECT_MOST])
         return 0;
-    need = SPECDEC__RECORD_NEED(m->words[other]);
+    need = SPECDEC__RECORD_STACK_NEED(m->words[other]);
     return height + (need < 1 ? 1 : need) <= SPECDEC__STACK_HEIGHT;
 }
 
-/* Is any key allowed whose first bytes lead to this KEY state? */
+/* May any key of an object follow whose first bytes lead to this KEY state? */
 static int specdec__object_allows_key(const specdec__automaton *m, uint32_t key, uint32_t node)
 {
     const uint32_t *record = m->words + key, *object = m->words + record[1];
@@ -339,11 +343,12 @@ static int specdec__object_allows_key(const specdec__automaton *m, uint32_t key,
     for (i = 0; i < count; i++)
         if (specdec__object_allows_property(m, object, leaves[i], counter, height))
             return 1;
-    return record[3] && height + SPECDEC__RECORD_NEED(m->words[record[3]]) <= SPECDEC__STACK_HEIGHT &&
+    return record[3] && height + SPECDEC__RECORD_STACK_NEED(m->words[record[3]]) <= SPECDEC__STACK_HEIGHT &&
            specdec__object_allows_unlisted(m, object, counter, height);
 }
 
-/* Reads a byte of a key: along the tree of listed keys, or, where the byte leaves the tree, as an unlisted key. */
+/* Reads a byte of an object's key: along the tree of listed keys, or, where the byte leaves the tree, as an unlisted
+   key. */
 static void specdec__automaton_read_key(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
@@ -368,13 +373,14 @@ static void specdec__automaton_read_key(specdec__automaton *m, const specdec__au
     }
 }
 
-/* Is this byte white space, and is white space free in this constraint? */
+/* Is this byte white space that the constraint allows between the tokens of JSON? */
 SPECDEC__INLINE int specdec__automaton_skips_space(const specdec__automaton *m, uint32_t byte)
 {
-    return m->constraint->free_space && (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r');
+    return m->constraint->allows_space && (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r');
 }
 
-/* Reads a byte at the beginning of an object or behind a member: white space, a quote or comma, the closing brace. */
+/* Reads a byte at the beginning of an object or behind a member: white space, a quote or comma, or the closing
+   brace. */
 static void specdec__automaton_read_object(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
@@ -402,7 +408,7 @@ static void specdec__automaton_read_object(specdec__automaton *m, const specdec_
         specdec__automaton_add_thread(m, begins ? keys : object[SPECDEC__OBJECT_COMMA], node);
 }
 
-/* The rule of item i of an array; UINT32_MAX: the array ends before it. */
+/* Returns the rule of item i of an array; UINT32_MAX: the array ends before it. */
 SPECDEC__INLINE uint32_t specdec__array_item_rule(const uint32_t *array, uint32_t i)
 {
     const uint32_t count = array[SPECDEC__ARRAY_COUNT];
@@ -410,7 +416,8 @@ SPECDEC__INLINE uint32_t specdec__array_item_rule(const uint32_t *array, uint32_
     return i >= array[SPECDEC__ARRAY_MOST] ? UINT32_MAX : array[SPECDEC__ARRAY_WORDS + (i < count ? i : count)];
 }
 
-/* Reads a byte in an array: white space, the closing bracket, a comma, or the first byte of an item. */
+/* Reads a byte between the items of an array: white space, the closing bracket, a comma, or the first byte of an
+   item. */
 static void specdec__automaton_read_array(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *array = m->words + record[1];
@@ -419,7 +426,7 @@ static void specdec__automaton_read_array(specdec__automaton *m, const specdec__
     const uint32_t parent = kind == SPECDEC__RECORD_ARRAY ? at->node : specdec__automaton_node(m, at->node)->parent;
     const uint32_t rule = specdec__array_item_rule(array, items);
     const uint32_t height = specdec__automaton_stack_height(m, parent) + 1;
-    const int room = rule != UINT32_MAX && height + m->rules[rule].need <= SPECDEC__STACK_HEIGHT;
+    const int room = rule != UINT32_MAX && height + m->rules[rule].stack_need <= SPECDEC__STACK_HEIGHT;
 
     if (specdec__automaton_skips_space(m, byte)) {
         specdec__automaton_add_thread(m, at->state, at->node);
@@ -438,8 +445,9 @@ static void specdec__automaton_read_array(specdec__automaton *m, const specdec__
     }
 }
 
-/* Visits what may follow in a counted repetition: its body once more, and, behind enough bodies, its end. */
-static void specdec__automaton_repeat_body(specdec__automaton *m, const specdec__automaton_thread *at)
+/* Visits the states that may follow in a counted repetition: its body once more, and, after enough repetitions, the
+   state behind it. */
+static void specdec__automaton_visit_repetition(specdec__automaton *m, const specdec__automaton_thread *at)
 {
     const uint32_t *record = m->words + at->state;
     const int begins = SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_REPEAT;
@@ -474,15 +482,16 @@ static void specdec__automaton_read_plain(specdec__automaton *m, const specdec__
         height = specdec__automaton_stack_height(m, at->node);
         if (!call[1])
             specdec__automaton_visit_state(m, rule->start, at->node);
-        else if (height + 1 + rule->need <= SPECDEC__STACK_HEIGHT &&
-                 height + SPECDEC__RECORD_NEED(m->words[call[1]]) <= SPECDEC__STACK_HEIGHT)
+        else if (height + 1 + rule->stack_need <= SPECDEC__STACK_HEIGHT &&
+                 height + SPECDEC__RECORD_STACK_NEED(m->words[call[1]]) <= SPECDEC__STACK_HEIGHT)
             specdec__automaton_visit_state(m, rule->start, specdec__automaton_push_node(m, call[1], 0, at->node));
     }
-    if (record[0] & SPECDEC__RECORD_FINAL)
+    if (record[0] & SPECDEC__RECORD_MAY_END)
         specdec__automaton_end_rule(m, at->node);
 }
 
-/* Counts the member whose key was read, in a new stack node of its object, then visits the state behind the key. */
+/* Counts the object's member whose key was read, in a new stack node of the object, then visits the state behind the
+   key. */
 static void specdec__automaton_count_member(specdec__automaton *m, const specdec__automaton_thread *at)
 {
     const uint32_t *record = m->words + at->state;
@@ -497,14 +506,14 @@ static void specdec__automaton_count_member(specdec__automaton *m, const specdec
         m, record[1], specdec__automaton_push_node(m, node->return_state, index | seen << 16, node->parent));
 }
 
-/* Reads a byte with all threads; the threads behind it are written to m->next_threads. */
+/* Reads a byte with `count` threads; the threads behind the byte are written to m->next_threads. */
 static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__automaton_thread *threads,
                                          uint32_t count, uint32_t byte)
 {
     uint32_t i;
 
     m->next_count = m->visit_count = 0;
-    m->first_new = m->new_count;
+    m->first_new_node = m->new_node_count;
     for (i = 0; i < count; i++)
         specdec__automaton_visit_state(m, threads[i].state, threads[i].node);
     for (i = 0; i < m->visit_count; i++) {
@@ -516,19 +525,21 @@ static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__a
         case SPECDEC__RECORD_SET: specdec__automaton_count_member(m, &at); break;
         case SPECDEC__RECORD_OBJECT:
         case SPECDEC__RECORD_AFTER_MEMBER: specdec__automaton_read_object(m, &at, byte); break;
-        case SPECDEC__RECORD_REPEAT: case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_repeat_body(m, &at); break;
+        case SPECDEC__RECORD_REPEAT:
+        case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_visit_repetition(m, &at); break;
         default: specdec__automaton_read_array(m, &at, byte);
         }
     }
 }
 
-/* Marks the stack nodes that threads use in live (state_node_count + new_count). Returns how many are marked. */
-static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const specdec__automaton_thread *threads,
-                                              uint32_t count, unsigned char *live)
+/* Marks the stack nodes that `count` threads use: live[node] becomes 1, all others 0. Returns how many are marked. */
+static uint32_t specdec__automaton_mark_used_nodes(const specdec__automaton *m,
+                                                   const specdec__automaton_thread *threads, uint32_t count,
+                                                   unsigned char *live)
 {
     uint32_t i, node, marked = 0;
 
-    memset(live, 0, m->state_node_count + m->new_count);
+    memset(live, 0, m->state_node_count + m->new_node_count);
     for (i = 0; i < count; i++)
         for (node = threads[i].node; node && !live[node]; node = specdec__automaton_node(m, node)->parent) {
             live[node] = 1;
@@ -537,26 +548,26 @@ static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const
     return marked;
 }
 
-/* Drops the last threads until the stack nodes of the first ones fit into a state. */
-static void specdec__automaton_drop_threads(specdec__automaton *m, unsigned char *live)
+/* Removes the last of m->next_threads until the stack nodes of the others fit into a text's state. */
+static void specdec__automaton_remove_excess_threads(specdec__automaton *m, unsigned char *live)
 {
-    while (specdec__automaton_mark_nodes(m, m->next_threads, m->next_count, live) >= SPECDEC__STACK_NODES) {
+    while (specdec__automaton_mark_used_nodes(m, m->next_threads, m->next_count, live) >= SPECDEC__STACK_NODES) {
         m->next_count--;
         m->dropped = 1;
     }
 }
 
-/* Stores the threads in m->next_threads and their stack nodes in a state, which may be the one that was read. */
+/* Stores m->next_threads and their stack nodes as a text's state, which may be the one that was read. */
 static void specdec__automaton_store_state(specdec__automaton *m, specdec_constraint_state *state)
 {
     unsigned char live[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
     uint16_t place[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
     uint32_t i, kept = 1;
 
-    if (m->new_count || m->state_node_count > 1) {
-        specdec__automaton_drop_threads(m, live);
+    if (m->new_node_count || m->state_node_count > 1) {
+        specdec__automaton_remove_excess_threads(m, live);
         place[0] = 0;
-        for (i = 1; i < m->state_node_count + m->new_count; i++) {
+        for (i = 1; i < m->state_node_count + m->new_node_count; i++) {
             specdec__stack_node node;
 
             if (!live[i])
@@ -570,12 +581,12 @@ static void specdec__automaton_store_state(specdec__automaton *m, specdec_constr
             m->next_threads[i].node = place[m->next_threads[i].node];
     }
     memcpy(state->thread, m->next_threads, m->next_count * sizeof *m->next_threads);
-    state->threads = (uint16_t)m->next_count;
-    state->nodes = (uint16_t)kept;
+    state->thread_count = (uint16_t)m->next_count;
+    state->node_count = (uint16_t)kept;
     state->dropped |= m->dropped;
 }
 
-/* Prepares the working memory for reading a byte in a state. */
+/* Fills in the working memory for reading a byte after a text whose state is given. */
 static void specdec__automaton_load_state(specdec__automaton *m, const specdec_constraint *c,
                                           const specdec_constraint_state *state)
 {
@@ -584,10 +595,10 @@ static void specdec__automaton_load_state(specdec__automaton *m, const specdec_c
     m->words = specdec__constraint_words(c);
     m->rules = specdec__constraint_rules(c);
     m->state_nodes = state->node;
-    m->state_node_count = state->nodes;
+    m->state_node_count = state->node_count;
 }
 
-/* Is the text complete in this state, so that it may end? */
+/* Is the text with this state complete, so that it may end? */
 static int specdec__constraint_is_complete(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
@@ -597,15 +608,15 @@ static int specdec__constraint_is_complete(const specdec_constraint *c, const sp
 
     specdec__automaton_load_state(&m, c, state);
     m.new_nodes = fresh;
-    m.new_room = SPECDEC__STACK_NEW;
+    m.new_node_room = SPECDEC__STACK_NEW;
     m.visits = items;
-    for (i = 0; i < state->threads; i++)
+    for (i = 0; i < state->thread_count; i++)
         specdec__automaton_visit_state(&m, state->thread[i].state, state->thread[i].node);
     for (i = 0; i < m.visit_count; i++) {
         const specdec__automaton_thread at = items[i];
         const uint32_t *record = m.words + at.state, kind = SPECDEC__RECORD_KIND(record[0]);
 
-        if (kind == SPECDEC__RECORD_PLAIN && record[0] & SPECDEC__RECORD_FINAL &&
+        if (kind == SPECDEC__RECORD_PLAIN && record[0] & SPECDEC__RECORD_MAY_END &&
             !specdec__automaton_end_rule(&m, at.node))
             return 1;
         if (kind == SPECDEC__RECORD_AFTER_REPEAT && m.state_nodes[at.node].counter >= record[2] &&
@@ -617,8 +628,8 @@ static int specdec__constraint_is_complete(const specdec_constraint *c, const sp
     return 0;
 }
 
-/* Reads a byte: the state becomes that behind the byte. Returns 0, and changes nothing, when the byte is not
-   allowed. */
+/* Reads a byte of a text: the state becomes that behind the byte. Returns 0, and changes nothing, when the byte may not
+   follow. */
 static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_constraint_state *state,
                                          unsigned char byte)
 {
@@ -626,16 +637,16 @@ static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_co
     specdec__automaton_thread out[SPECDEC__AUTOMATON_THREADS], items[SPECDEC__BYTE_VISITS];
     specdec__automaton m;
 
-    if (state->threads == 1) { /* fast path inside strings and words: a single thread, whose stack does not change */
+    if (state->thread_count == 1) { /* fast path inside strings and words: one thread, whose stack does not change */
         const uint32_t *words = specdec__constraint_words(c), *record = words + state->thread[0].state;
 
-        if (specdec__record_only_edges(record)) {
+        if (specdec__record_has_only_edges(record)) {
             const uint32_t *edge = specdec__record_find_edge(record + 2, SPECDEC__RECORD_EDGES(record[0]), byte);
             const uint32_t node = state->thread[0].node, height = node ? state->node[node].height : 0;
 
-            if (!edge || height + SPECDEC__RECORD_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
+            if (!edge || height + SPECDEC__RECORD_STACK_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
                 return 0;
-            if (!node || !specdec__record_only_ends(words + edge[1])) {
+            if (!node || !specdec__record_can_only_end(words + edge[1])) {
                 state->thread[0].state = edge[1];
                 return 1;
             }
@@ -643,26 +654,26 @@ static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_co
     }
     specdec__automaton_load_state(&m, c, state);
     m.new_nodes = fresh;
-    m.new_room = SPECDEC__STACK_NEW;
+    m.new_node_room = SPECDEC__STACK_NEW;
     m.next_threads = out;
     m.visits = items;
-    specdec__automaton_read_byte(&m, state->thread, state->threads, byte);
+    specdec__automaton_read_byte(&m, state->thread, state->thread_count, byte);
     if (!m.next_count)
         return 0;
     specdec__automaton_store_state(&m, state);
     return 1;
 }
 
-/* The state of an empty text: one thread at the start of the root rule. */
+/* Writes the state of an empty text: one thread at the start of the root rule. */
 static SPECDEC__UNUSED void specdec__constraint_first_state(const specdec_constraint *c,
                                                             specdec_constraint_state *state)
 {
     memset(state, 0, sizeof *state);
-    state->threads = state->nodes = 1;
-    state->thread[0].state = specdec__constraint_rules(c)[c->root].start;
+    state->thread_count = state->node_count = 1;
+    state->thread[0].state = specdec__constraint_rules(c)[c->root_rule].start;
 }
 
-/* Adds the bytes that a state may read to a set of 256 bits; the set may hold bytes that are then refused. */
+/* Adds the bytes that may follow in a state of a rule to a set of 256 bits; some of them may then be refused. */
 static void specdec__record_first_bytes(const specdec__automaton *m, uint32_t state, uint32_t set[8])
 {
     const uint32_t *record = m->words + state, kind = SPECDEC__RECORD_KIND(record[0]);

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/build: from expressions over characters to states: syntax tree, Thompson's NFA, subset construction.
+ * >>constraint/build: builds states from expressions over characters: syntax tree, Thompson's NFA, subset construction.
  * ================================================================================================================== */
 
 #pragma once
@@ -11,64 +11,61 @@ SPECDEC__FOR_SIZE
 /* A growing array of 32-bit items. When it is full, a larger copy takes its place; the old memory stays unused. */
 typedef struct specdec__vector {
     uint32_t *data; /* (count of capacity) items */
-    uint32_t count, capacity;
+    uint32_t count, capacity; /* items in use; items that there is room for */
 } specdec__vector;
 
-/* What a constraint is built from, in the caller's block: words grow from its front, scratch memory from its back. */
+/* A constraint that is being built in the caller's block: words are added at its front, scratch memory at its back. */
 typedef struct specdec__build {
-    unsigned char *base;
-    size_t size, scratch_at; /* size in bytes; offset where scratch memory begins */
+    unsigned char *base;     /* the caller's block */
+    size_t size, scratch_at; /* bytes of the block; offset in it where scratch memory begins */
     uint32_t *words;         /* (word_count) words, behind the constraint's header */
-    uint32_t word_count;
-    specdec__vector rules;                        /* (rules) first state of each rule; 0: not built yet */
-    specdec__vector nullable;                     /* (rules) not 0: the rule matches the empty text */
+    uint32_t word_count;     /* words of the constraint so far */
+    specdec__vector rules;                        /* first state of each rule; 0: not built yet */
+    specdec__vector nullable;                     /* for each rule, not 0: it matches the empty text */
     specdec__vector states;                       /* indices of all records among the words */
-    specdec__vector tree;                         /* (SPECDEC__SYNTAX_WORDS a node) syntax trees */
-    specdec__vector ranges;                       /* (2) first and last character of each range of a set */
-    specdec__vector nfa;                          /* (3) type | low byte << 8 | high byte << 16; next state; second next
-                                                     state, label or rule */
-    uint32_t repeat_limit;                        /* states above which a repetition is counted at run time instead of
-                                                     copied; 0: never */
-    int json_strings;                             /* 1: characters are spelled as in a JSON string, some with an
-                                                     escape */
-    int raw_strings;                              /* 1: listed strings are spelled without escapes */
+    specdec__vector tree;                         /* syntax trees, SPECDEC__SYNTAX_WORDS words for each node */
+    specdec__vector ranges;                       /* first and last character of each range of the sets */
+    specdec__vector nfa;   /* states of the NFA, 3 words each: see specdec__nfa_add_state */
+    uint32_t repeat_limit; /* NFA states above which a repetition is counted at run time, not copied; 0: no limit */
+    int json_strings;      /* 1: characters are spelled as in a JSON string, some with an escape */
+    int raw_strings;       /* 1: listed strings are spelled without escapes */
     uint32_t argument_kinds, argument_kind_count; /* as in struct specdec_constraint */
-    uint64_t work;                                /* units of work so far, limited by BUILD_WORK_MOST against hostile
-                                                     sources */
-    uint32_t string_body, string_character, string_quote; /* any JSON string: state inside it; rule of one character;
-                                                             state in front of its quote */
-    uint32_t crowded_state;                       /* state that was refused, as it has too many alternatives */
-    int failed;                                   /* 0, SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
-    const char *error_text;                       /* reason of the failure */
-    size_t error_at;                              /* byte offset of the error in the source */
+    uint64_t work;             /* units of work so far, at most SPECDEC__BUILD_WORK_MOST, against hostile sources */
+    uint32_t string_body;      /* state inside any JSON string */
+    uint32_t string_character; /* rule of one character of any JSON string */
+    uint32_t string_quote;     /* state in front of the opening quote of any JSON string */
+    uint32_t crowded_state;    /* state that was refused, as it has too many alternatives */
+    int failed;                /* 0, SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
+    const char *error_text;    /* reason of the failure */
+    size_t error_at;           /* byte offset of the error in the constraint's source text */
 } specdec__build;
 
-/* Kinds of nodes of a syntax tree. */
+/* Kinds of nodes of the syntax tree of an expression over characters. */
 enum {
     SPECDEC__SYNTAX_EMPTY, SPECDEC__SYNTAX_SET, SPECDEC__SYNTAX_ALL, SPECDEC__SYNTAX_ANY, SPECDEC__SYNTAX_REPEAT,
     SPECDEC__SYNTAX_RULE, SPECDEC__SYNTAX_BEGIN, SPECDEC__SYNTAX_END,
     SPECDEC__SYNTAX_COUNTED /* node of a rule by itself: repetitions of the rule before it, counted at run time */
 };
 
-/* Words of a tree's node: kind; first child; next sibling; two numbers A and B: a SET's first range and number of
-   ranges, a REPEAT's least and most, the RULE's number. Children of ALL (a concatenation) are in reverse order. */
+/* Words of a syntax tree's node: kind; first child; next sibling; two numbers A and B: a SET's first range and number
+   of ranges, a REPEAT's least and most, the RULE's number. Children of ALL (a concatenation) are in reverse order. */
 enum {
     SPECDEC__SYNTAX_KIND, SPECDEC__SYNTAX_CHILD, SPECDEC__SYNTAX_NEXT, SPECDEC__SYNTAX_A, SPECDEC__SYNTAX_B,
     SPECDEC__SYNTAX_WORDS
 };
 
-/* Types of NFA states. */
+/* Types of states of the NFA (nondeterministic finite automaton). */
 enum {
     SPECDEC__NFA_BYTE, SPECDEC__NFA_SPLIT, SPECDEC__NFA_CALL, SPECDEC__NFA_ACCEPT, SPECDEC__NFA_BEGIN, SPECDEC__NFA_END
 };
 
-#define SPECDEC__BUILD_WORK_MOST 30000000u /* units of work that building a constraint may take */
-#define SPECDEC__NFA_STATES_MOST 60000u /* NFA states of one expression */
-#define SPECDEC__DFA_STATES_MOST 8000u /* states of one DFA */
-#define SPECDEC__BRACKETS_MOST 100   /* nesting of brackets in a source */
-#define SPECDEC__LAST_CHARACTER 0x10ffffu
+#define SPECDEC__BUILD_WORK_MOST 30000000u /* units of work that building a constraint may take, at most */
+#define SPECDEC__NFA_STATES_MOST 60000u /* NFA states of one expression, at most */
+#define SPECDEC__DFA_STATES_MOST 8000u /* states of one DFA, at most */
+#define SPECDEC__BRACKETS_MOST 100   /* brackets within each other in a constraint's source, at most */
+#define SPECDEC__LAST_CODE_POINT 0x10ffffu /* the last code point of Unicode */
 
-/* Stores an error, unless an earlier one is stored. Returns 0. */
+/* Stores the error of a build and its text, unless an earlier one is stored. Returns 0. */
 static int specdec__build_fail(specdec__build *b, int code, const char *why)
 {
     if (!b->failed) {
@@ -78,7 +75,7 @@ static int specdec__build_fail(specdec__build *b, int code, const char *why)
     return 0;
 }
 
-/* Adds to the units of work. Returns 0 when the build has failed or the work is above its limit. */
+/* Adds to the build's units of work. Returns 0 when the build has failed or the work is above its limit. */
 static int specdec__build_count_work(specdec__build *b, size_t amount)
 {
     b->work += amount;
@@ -87,7 +84,7 @@ static int specdec__build_count_work(specdec__build *b, size_t amount)
     return !b->failed;
 }
 
-/* Scratch memory for `count` items of 32 bits, not zeroed; NULL: the block is full. */
+/* Takes scratch memory for `count` items of 32 bits, not zeroed; NULL: the block is full. */
 static uint32_t *specdec__build_reserve_scratch(specdec__build *b, size_t count)
 {
     const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
@@ -119,7 +116,7 @@ static uint32_t specdec__vector_extend(specdec__build *b, specdec__vector *v, ui
     return v->count - count;
 }
 
-/* Appends an item to a vector. */
+/* Appends an item to a vector; a full block makes the build fail. */
 static void specdec__vector_push(specdec__build *b, specdec__vector *v, uint32_t item)
 {
     const uint32_t at = specdec__vector_extend(b, v, 1);
@@ -128,7 +125,7 @@ static void specdec__vector_push(specdec__build *b, specdec__vector *v, uint32_t
         v->data[at] = item;
 }
 
-/* Appends `count` zeroed words. Returns the index of the first one; 0: the block is full. */
+/* Appends `count` zeroed words to the constraint. Returns the index of the first one; 0: the block is full. */
 static uint32_t specdec__build_add_words(specdec__build *b, uint32_t count)
 {
     const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
@@ -143,7 +140,8 @@ static uint32_t specdec__build_add_words(specdec__build *b, uint32_t count)
     return at;
 }
 
-/* Appends a record of `count` words with a header. Returns its state; 0: the block is full. */
+/* Appends the record of a state, `count` words with this header, to the constraint. Returns the state, the record's
+   index; 0: the block is full. */
 static uint32_t specdec__build_add_state(specdec__build *b, uint32_t header, uint32_t count)
 {
     const uint32_t at = specdec__build_add_words(b, count);
@@ -155,7 +153,7 @@ static uint32_t specdec__build_add_state(specdec__build *b, uint32_t header, uin
     return at;
 }
 
-/* Adds a rule that is not built yet. Returns its number. */
+/* Adds a rule that is not built yet to the constraint. Returns the rule's number. */
 static uint32_t specdec__build_add_rule(specdec__build *b)
 {
     specdec__vector_push(b, &b->rules, 0);
@@ -182,7 +180,7 @@ static uint32_t specdec__syntax_add_node(specdec__build *b, uint32_t kind, uint3
     return at;
 }
 
-/* Makes a node the first child of `parent`. */
+/* Makes a node of a syntax tree the first child of the node `parent`. */
 static void specdec__syntax_prepend_child(specdec__build *b, uint32_t parent, uint32_t child)
 {
     if (!b->failed) {
@@ -191,20 +189,20 @@ static void specdec__syntax_prepend_child(specdec__build *b, uint32_t parent, ui
     }
 }
 
-/* Adds the characters low to high to the ranges of the set that is being made. */
+/* Adds the characters low to high to the ranges of the character set that is being made. */
 static void specdec__syntax_add_range(specdec__build *b, uint32_t low, uint32_t high)
 {
     specdec__vector_push(b, &b->ranges, low);
     specdec__vector_push(b, &b->ranges, high);
 }
 
-/* A SET node of the ranges from index `from` to the last one. */
+/* Adds a SET node, of the ranges from index `from` to the last one, to the syntax trees. Returns its index. */
 static uint32_t specdec__syntax_add_set(specdec__build *b, uint32_t from)
 {
     return specdec__syntax_add_node(b, SPECDEC__SYNTAX_SET, 0, from, (b->ranges.count - from) / 2);
 }
 
-/* A SET node of one range of characters. */
+/* Adds a SET node of one range of characters, low to high, to the syntax trees. Returns its index. */
 static uint32_t specdec__syntax_add_character(specdec__build *b, uint32_t low, uint32_t high)
 {
     const uint32_t from = b->ranges.count;
@@ -241,13 +239,14 @@ static void specdec__syntax_negate_ranges(specdec__build *b, uint32_t from)
         }
         next = high + 1 > next ? high + 1 : next;
     }
-    if (next <= SPECDEC__LAST_CHARACTER)
-        specdec__syntax_add_range(b, next, SPECDEC__LAST_CHARACTER);
+    if (next <= SPECDEC__LAST_CODE_POINT)
+        specdec__syntax_add_range(b, next, SPECDEC__LAST_CODE_POINT);
 }
 
 /* ---- The NFA (K. Thompson 1968), built from its end: a function gets the next state and returns the first one. */
 
-/* Adds a state to the NFA. Returns its index; UINT32_MAX: failed. */
+/* Adds a state to the NFA, 3 words: head (type | low byte << 8 | high byte << 16); next state; second next state, label
+   or rule. Returns its index; 0: the build failed. */
 static uint32_t specdec__nfa_add_state(specdec__build *b, uint32_t head, uint32_t next, uint32_t other)
 {
     const uint32_t at = specdec__vector_extend(b, &b->nfa, 3);
@@ -262,13 +261,15 @@ static uint32_t specdec__nfa_add_state(specdec__build *b, uint32_t head, uint32_
     return at;
 }
 
-/* An NFA state that leads to two states without a byte. If one of them is UINT32_MAX, no state is added. */
+/* Adds an NFA state that leads to two states without reading a byte. Returns its index. If `one` is UINT32_MAX, it adds
+   no state and returns `other`. */
 static uint32_t specdec__nfa_add_split(specdec__build *b, uint32_t one, uint32_t other)
 {
     return one == UINT32_MAX ? other : specdec__nfa_add_state(b, SPECDEC__NFA_SPLIT, one, other);
 }
 
-/* A BYTE state; an equal one that was added from index `from` on is used again. */
+/* Adds a BYTE state, which reads a byte from low to high, to the NFA; an equal one that was added from index `from` on
+   is used again. Returns its index. */
 static uint32_t specdec__nfa_add_byte(specdec__build *b, uint32_t from, uint32_t low, uint32_t high, uint32_t next)
 {
     const uint32_t head = SPECDEC__NFA_BYTE | low << 8 | high << 16;
@@ -307,12 +308,13 @@ static uint32_t specdec__utf8_encode(uint32_t code, unsigned char out[4])
     return 4;
 }
 
-/* Adds the characters low to high, as UTF-8, to the alternatives in `all`. The range is cut so that in each part all
-   bytes behind the first different one take all their values. */
+/* Adds states that read the characters low to high, as UTF-8, to the alternatives that begin in state `all`. Returns
+   the first state of all alternatives. The range is cut so that in each part all bytes behind the first different one
+   take all their values. */
 static uint32_t specdec__nfa_add_utf8(specdec__build *b, uint32_t from, uint32_t all, uint32_t low, uint32_t high,
                                       uint32_t next)
 {
-    static const uint32_t ends[] = {0x7f, 0x7ff, 0xd7ff, 0xdfff, 0xffff, SPECDEC__LAST_CHARACTER};
+    static const uint32_t ends[] = {0x7f, 0x7ff, 0xd7ff, 0xdfff, 0xffff, SPECDEC__LAST_CODE_POINT};
 
     while (low <= high && !b->failed) {
         unsigned char first[4], last[4];
@@ -345,8 +347,8 @@ static uint32_t specdec__nfa_add_utf8(specdec__build *b, uint32_t from, uint32_t
     return all;
 }
 
-/* Adds a character's escapes in a JSON string, \u00XX and, if it has one, the short form, to the alternatives in
-   `all`. */
+/* Adds states that read a character's escapes in a JSON string, \u00XX and, if it has one, the short form, to the
+   alternatives that begin in state `all`. Returns the first state of all alternatives. */
 static uint32_t specdec__nfa_add_escape(specdec__build *b, uint32_t from, uint32_t all, uint32_t code, uint32_t next)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
@@ -373,7 +375,8 @@ static uint32_t specdec__nfa_add_escape(specdec__build *b, uint32_t from, uint32
     return all;
 }
 
-/* One character of a set of ranges; without ranges, a state that nothing matches. */
+/* Adds states that read one character of a set of `count` ranges; without ranges, a state that nothing matches. Returns
+   the first state. */
 static uint32_t specdec__nfa_add_set(specdec__build *b, uint32_t ranges, uint32_t count, uint32_t next)
 {
     const uint32_t from = b->nfa.count;
@@ -402,8 +405,9 @@ static uint32_t specdec__nfa_add_set(specdec__build *b, uint32_t ranges, uint32_
 
 static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t next);
 
-/* A repetition of a tree, as copies: `least` of them, then optional ones or a loop. */
-static uint32_t specdec__nfa_add_repeat(specdec__build *b, uint32_t tree, uint32_t next)
+/* Adds states of a syntax tree's repetition, as copies: `least` of them, then optional ones or a loop. Returns the
+   first state. */
+static uint32_t specdec__nfa_add_repetition(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
     const uint32_t child = node[SPECDEC__SYNTAX_CHILD], least = node[SPECDEC__SYNTAX_A], most = node[SPECDEC__SYNTAX_B];
@@ -422,7 +426,7 @@ static uint32_t specdec__nfa_add_repeat(specdec__build *b, uint32_t tree, uint32
     return at;
 }
 
-/* The NFA of a syntax tree, followed by the state `next`. Returns its first state. */
+/* Adds the NFA states of a syntax tree, followed by the state `next`. Returns the first state. */
 static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -441,7 +445,7 @@ static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t
         for (; child && !b->failed; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
             all = specdec__nfa_add_split(b, all, specdec__nfa_add_tree(b, child, next));
         return all == UINT32_MAX ? next : all;
-    case SPECDEC__SYNTAX_REPEAT: return specdec__nfa_add_repeat(b, tree, next);
+    case SPECDEC__SYNTAX_REPEAT: return specdec__nfa_add_repetition(b, tree, next);
     case SPECDEC__SYNTAX_RULE:
         all = specdec__nfa_add_state(b, SPECDEC__NFA_CALL, next, a);
         return b->nullable.data[a] ? specdec__nfa_add_split(b, all, next) : all;
@@ -458,15 +462,14 @@ typedef struct specdec__dfa {
     uint32_t states, classes; /* numbers of states and of classes of bytes */
     unsigned char class_first[257];     /* (classes) first byte of each class */
     unsigned char class_of[256];        /* class of each byte */
-    specdec__vector next;               /* (states, classes) next state */
+    specdec__vector next;               /* (states, classes) state to which each class of bytes leads; 0: none */
     specdec__vector label;              /* (states) bits of the labels that are accepted in the state */
-    specdec__vector calls;              /* (3) state, rule that it calls, state behind the call; in order of states */
-    specdec__vector sets;               /* while it is built: first index and number of NFA states in members, for each
-                                           state */
+    specdec__vector calls;              /* 3 words each: state, rule that it calls, state behind; in order of states */
+    specdec__vector sets;               /* (2 * states) first index and number of a state's NFA states in members */
     specdec__vector members, set_table; /* NFA states of all sets; hash table of the sets */
-    specdec__vector visited, current;   /* (NFA states) generation in which each was visited; NFA states of the current
-                                           set */
-    uint32_t generation;                /* increases with each set */
+    specdec__vector visited;            /* number of the set by which each NFA state was visited last */
+    specdec__vector current_set;        /* NFA states of the set that is being made */
+    uint32_t generation;                /* number of the current set of NFA states */
 } specdec__dfa;
 
 /* Sets the classes of bytes from their borders: border[i] is 1 where a class begins at byte i. */
@@ -482,26 +485,26 @@ static void specdec__dfa_set_classes(specdec__dfa *d, const unsigned char *borde
     }
 }
 
-/* The last byte of a class. */
+/* Returns the last byte of a class of bytes. */
 static uint32_t specdec__dfa_class_last(const specdec__dfa *d, uint32_t class_of_bytes)
 {
     return class_of_bytes + 1 < d->classes ? (uint32_t)d->class_first[class_of_bytes + 1] - 1 : 255;
 }
 
-/* Adds the epsilon closure of an NFA state to d->current. first: nothing was read yet; last: the text ends
+/* Adds the epsilon closure of an NFA state to d->current_set. first: nothing was read yet; last: the text ends
    here, so that anchors at its end hold. */
 static void specdec__dfa_add_closure(specdec__build *b, specdec__dfa *d, uint32_t state, int first, int last)
 {
-    uint32_t from = d->current.count, at = from;
+    uint32_t from = d->current_set.count, at = from;
 
-    specdec__vector_push(b, &d->current, state);
+    specdec__vector_push(b, &d->current_set, state);
     /* The list is also the list of work: SPLIT and anchor states are replaced by the states behind them. */
-    while (at < d->current.count && specdec__build_count_work(b, 1)) {
-        const uint32_t n = d->current.data[at], *node = b->nfa.data + n, type = node[0] & 255;
+    while (at < d->current_set.count && specdec__build_count_work(b, 1)) {
+        const uint32_t n = d->current_set.data[at], *node = b->nfa.data + n, type = node[0] & 255;
         uint32_t i;
 
         if (d->visited.data[n / 3] == d->generation) {
-            d->current.data[at] = d->current.data[--d->current.count];
+            d->current_set.data[at] = d->current_set.data[--d->current_set.count];
             continue;
         }
         d->visited.data[n / 3] = d->generation;
@@ -509,14 +512,14 @@ static void specdec__dfa_add_closure(specdec__build *b, specdec__dfa *d, uint32_
             at++;
             continue;
         }
-        d->current.data[at] = d->current.data[--d->current.count];
+        d->current_set.data[at] = d->current_set.data[--d->current_set.count];
         for (i = 1; i <= (type == SPECDEC__NFA_SPLIT ? 2u : 1u); i++)
             if (type != SPECDEC__NFA_BEGIN || first)
-                specdec__vector_push(b, &d->current, b->nfa.data[n + i]);
+                specdec__vector_push(b, &d->current_set, b->nfa.data[n + i]);
     }
 }
 
-/* Labels of a set of NFA states: bits of the ACCEPT states reached if the text ends here. */
+/* Returns the labels of a set of NFA states: bits of the ACCEPT states that are reached if the text ends here. */
 static uint32_t specdec__dfa_set_labels(specdec__build *b, specdec__dfa *d, uint32_t from, uint32_t count, int first)
 {
     uint32_t i, label = 0, ends = 0;
@@ -531,16 +534,16 @@ static uint32_t specdec__dfa_set_labels(specdec__build *b, specdec__dfa *d, uint
     if (!ends)
         return label;
     d->generation++;
-    d->current.count = 0;
+    d->current_set.count = 0;
     for (i = from; i < from + count && !b->failed; i++)
         specdec__dfa_add_closure(b, d, d->members.data[i], first, 1);
-    for (i = 0; i < d->current.count && !b->failed; i++)
-        if ((b->nfa.data[d->current.data[i]] & 255) == SPECDEC__NFA_ACCEPT)
-            label |= b->nfa.data[d->current.data[i] + 1];
+    for (i = 0; i < d->current_set.count && !b->failed; i++)
+        if ((b->nfa.data[d->current_set.data[i]] & 255) == SPECDEC__NFA_ACCEPT)
+            label |= b->nfa.data[d->current_set.data[i] + 1];
     return label;
 }
 
-/* A hash of a set of NFA states, whatever their order. */
+/* Returns a hash of a set of NFA states, whatever their order. */
 static uint32_t specdec__dfa_hash_set(const uint32_t *member, uint32_t count)
 {
     uint64_t sum = count;
@@ -552,7 +555,7 @@ static uint32_t specdec__dfa_hash_set(const uint32_t *member, uint32_t count)
 }
 
 /* Enters a state into the hash table of sets, which doubles when it is half full. */
-static void specdec__dfa_store_set(specdec__build *b, specdec__dfa *d, uint32_t state)
+static void specdec__dfa_enter_set_in_table(specdec__build *b, specdec__dfa *d, uint32_t state)
 {
     uint32_t i, hash;
 
@@ -564,7 +567,7 @@ static void specdec__dfa_store_set(specdec__build *b, specdec__dfa *d, uint32_t 
             return;
         memset(d->set_table.data, 0, (size_t)count * 4);
         for (i = 1; i < state; i++)
-            specdec__dfa_store_set(b, d, i);
+            specdec__dfa_enter_set_in_table(b, d, i);
     }
     hash = specdec__dfa_hash_set(d->members.data + d->sets.data[2 * state], d->sets.data[2 * state + 1]);
     while (d->set_table.data[hash & (d->set_table.count - 1)])
@@ -572,15 +575,16 @@ static void specdec__dfa_store_set(specdec__build *b, specdec__dfa *d, uint32_t 
     d->set_table.data[hash & (d->set_table.count - 1)] = state;
 }
 
-/* The state of the set in d->current, whose members are marked; a set that is new gets a new state. */
+/* Returns the DFA state of the set of NFA states in d->current_set, whose members are marked; a new set gets a new
+   state. */
 static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int first)
 {
-    const uint32_t count = d->current.count;
+    const uint32_t count = d->current_set.count;
     uint32_t hash, i, state, from;
 
     if (!count || b->failed)
         return 0;
-    hash = specdec__dfa_hash_set(d->current.data, count);
+    hash = specdec__dfa_hash_set(d->current_set.data, count);
     for (; d->set_table.count && (state = d->set_table.data[hash & (d->set_table.count - 1)]) != 0; hash++) {
         const uint32_t *member = d->members.data + d->sets.data[2 * state];
 
@@ -597,20 +601,20 @@ static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int 
     from = specdec__vector_extend(b, &d->members, count);
     if (from == UINT32_MAX)
         return 0;
-    memcpy(d->members.data + from, d->current.data, (size_t)count * 4);
+    memcpy(d->members.data + from, d->current_set.data, (size_t)count * 4);
     specdec__vector_push(b, &d->sets, from);
     specdec__vector_push(b, &d->sets, count);
     specdec__vector_push(b, &d->label, 0);
     if (specdec__vector_extend(b, &d->next, d->classes) == UINT32_MAX || b->failed)
         return 0;
     memset(d->next.data + (size_t)state * d->classes, 0, (size_t)d->classes * 4);
-    specdec__dfa_store_set(b, d, state);
+    specdec__dfa_enter_set_in_table(b, d, state);
     if (!b->failed)
         d->label.data[state] = specdec__dfa_set_labels(b, d, from, count, first);
     return b->failed ? 0 : state;
 }
 
-/* The state behind a byte (type BYTE), or behind the call of a rule (type CALL). */
+/* Returns the DFA state behind a byte (type BYTE), or behind the call of a rule (type CALL). */
 static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint32_t state, uint32_t type,
                                         uint32_t what)
 {
@@ -618,7 +622,7 @@ static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint
     uint32_t i;
 
     d->generation++;
-    d->current.count = 0;
+    d->current_set.count = 0;
     for (i = from; i < from + count && specdec__build_count_work(b, 1); i++) {
         const uint32_t *node = b->nfa.data + d->members.data[i];
 
@@ -630,7 +634,7 @@ static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint
     return specdec__dfa_find_state(b, d, 0);
 }
 
-/* An empty DFA, with state 0 only. */
+/* Initialises a DFA, with state 0 only, which rejects. */
 static void specdec__dfa_begin(specdec__build *b, specdec__dfa *d)
 {
     memset(d, 0, sizeof *d);
@@ -687,8 +691,8 @@ static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start
 /* How a product of two DFAs accepts: where both do, where the first does and the second does not, where either does. */
 enum { SPECDEC__DFA_BOTH, SPECDEC__DFA_WITHOUT, SPECDEC__DFA_EITHER };
 
-/* The product of two DFAs without calls: a state is a pair of states, kept in d->sets. Returns 0 when the build
-   failed. */
+/* Builds the product of two DFAs without calls: a state is a pair of states, kept in d->sets. how: SPECDEC__DFA_BOTH to
+   _EITHER. Returns 0 when the build failed. */
 static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specdec__dfa *x, const specdec__dfa *y,
                                 int how)
 {
@@ -745,8 +749,8 @@ static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specde
     return !b->failed;
 }
 
-/* The state in which a DFA is after it has read a text from `state` on. */
-static uint32_t specdec__dfa_walk(const specdec__dfa *d, uint32_t state, const unsigned char *text, size_t size)
+/* Returns the state in which a DFA is after it has read a text from `state` on. */
+static uint32_t specdec__dfa_read_text(const specdec__dfa *d, uint32_t state, const unsigned char *text, size_t size)
 {
     size_t i;
 
@@ -757,7 +761,7 @@ static uint32_t specdec__dfa_walk(const specdec__dfa *d, uint32_t state, const u
 
 /* Replaces states from which no accepting state can be reached by state 0, in a DFA without calls. Returns 0 when state
    1 is such a state, so that the DFA accepts no text. */
-static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
+static int specdec__dfa_remove_dead_states(specdec__build *b, specdec__dfa *d)
 {
     specdec__vector alive;
     uint32_t i, c, changed = 1;
@@ -778,7 +782,7 @@ static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
     return !b->failed && alive.data[1];
 }
 
-/* Are two states in one block, and do all classes lead them to equal blocks? */
+/* Are two states of a DFA in one block, and do all classes of bytes lead them to equal blocks? */
 static int specdec__dfa_states_equal(const specdec__dfa *d, const uint32_t *block, uint32_t a, uint32_t c)
 {
     const uint32_t *x = d->next.data + (size_t)a * d->classes, *y = d->next.data + (size_t)c * d->classes;
@@ -790,8 +794,9 @@ static int specdec__dfa_states_equal(const specdec__dfa *d, const uint32_t *bloc
     return block[a] == block[c];
 }
 
-/* Splits blocks of states by the blocks that their classes lead to (Moore's partition refinement). Returns the number
-   of blocks. now: (states) new block of each, in order of first states; slots: (mask + 1) hash table of blocks. */
+/* Splits blocks of equal DFA states by the blocks that their classes of bytes lead to (Moore's partition refinement).
+   Returns the number of blocks. now: (states) new block of each, in order of first states; slots: (mask + 1) hash table
+   of blocks. */
 static uint32_t specdec__dfa_split_blocks(const specdec__dfa *d, const uint32_t *block, uint32_t *now, uint32_t *first,
                                           uint32_t *slots, uint32_t mask)
 {
@@ -915,7 +920,7 @@ static uint32_t specdec__dfa_write_records(specdec__build *b, specdec__dfa *d, c
             record[2 + 2 * j] = '"' | '"' << 8;
             record[3 + 2 * j] = ends[bit];
         }
-        record[0] |= edges << 16 | (!ends && label ? SPECDEC__RECORD_FINAL : 0);
+        record[0] |= edges << 16 | (!ends && label ? SPECDEC__RECORD_MAY_END : 0);
         for (; call < d->calls.count && d->calls.data[call] == i; call += 3) {
             uint32_t *out = record + 2 + 2 * (edges + record[1]++);
             const uint32_t target = d->calls.data[call + 2];
@@ -929,8 +934,9 @@ static uint32_t specdec__dfa_write_records(specdec__build *b, specdec__dfa *d, c
     return place[1];
 }
 
-/* Turns calls whose return state only ends the caller's rule into tail calls, which need no level of the stack. */
-static void specdec__build_tail_calls(specdec__build *b)
+/* Turns calls of rules whose return state only ends the caller's rule into tail calls, which need no level of the
+   stack. */
+static void specdec__build_make_tail_calls(specdec__build *b)
 {
     uint32_t i, j;
 
@@ -943,13 +949,13 @@ static void specdec__build_tail_calls(specdec__build *b)
             uint32_t *call = record + 2 + 2 * (SPECDEC__RECORD_EDGES(record[0]) + j);
             const uint32_t *behind = b->words + call[1];
 
-            if (call[1] && behind[0] == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL) && !behind[1])
+            if (call[1] && behind[0] == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END) && !behind[1])
                 call[1] = 0;
         }
     }
 }
 
-/* Builds a rule from a syntax tree. Returns 0 when the build failed. */
+/* Builds the states of a rule from a syntax tree. Returns 0 when the build failed. */
 static int specdec__build_rule_from_tree(specdec__build *b, uint32_t rule, uint32_t tree)
 {
     specdec__dfa d;

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/compile: constraints from all their sources, and the words of errors.
+ * >>constraint/compile: compiles constraints from sources of all kinds, and writes the texts of their errors.
  * ================================================================================================================== */
 
 #pragma once

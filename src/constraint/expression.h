@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/expression: a text that is parsed, repetitions, regular expressions as schemas have them.
+ * >>constraint/expression: parses regular expressions, as JSON schemas have them, and helps to parse grammars.
  * ================================================================================================================== */
 
 #pragma once
@@ -12,12 +12,12 @@ SPECDEC__FOR_SIZE
 
 /* A source text that is being parsed: a grammar or a regular expression. */
 typedef struct specdec__source {
-    const unsigned char *text;
-    size_t size, position; /* bytes of the text; bytes that were parsed */
-    int depth; /* number of open brackets */
+    const unsigned char *text; /* (size) the grammar or regular expression */
+    size_t size, position;     /* bytes of the text; bytes that were parsed */
+    int depth;                 /* number of open brackets */
 } specdec__source;
 
-/* Stores an error at the current byte of the source. Returns 0. */
+/* Stores an error of the build at the current byte of the source. Returns 0. */
 static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s, const char *why)
 {
     if (!b->failed)
@@ -26,13 +26,13 @@ static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s
     return 0;
 }
 
-/* The next byte; -1: the source ends. */
+/* Returns the next byte of a source; -1: the source ends. */
 static int specdec__source_peek_byte(const specdec__source *s)
 {
     return s->position < s->size ? s->text[s->position] : -1;
 }
 
-/* Reads a byte if it is the next one. Returns whether it was. */
+/* Reads a byte of a source if it is the next one. Returns whether it was. */
 static int specdec__source_accept_byte(specdec__source *s, int byte)
 {
     if (specdec__source_peek_byte(s) != byte)
@@ -41,7 +41,7 @@ static int specdec__source_accept_byte(specdec__source *s, int byte)
     return 1;
 }
 
-/* Reads the next character of UTF-8; invalid UTF-8 is an error. */
+/* Reads the next UTF-8 character of a source and returns its code point; invalid UTF-8 is an error. */
 static uint32_t specdec__source_read_character(specdec__build *b, specdec__source *s)
 {
     const specdec__text_character c = specdec__text_character_at(s->text, s->size, s->position);
@@ -52,7 +52,7 @@ static uint32_t specdec__source_read_character(specdec__build *b, specdec__sourc
     return c.code;
 }
 
-/* The value of a hexadecimal digit; -1: none. */
+/* Returns the value of a hexadecimal digit; -1: the character is no such digit. */
 static int specdec__hex_digit_value(int c)
 {
     const int small = c | 32;
@@ -60,7 +60,7 @@ static int specdec__hex_digit_value(int c)
     return c >= '0' && c <= '9' ? c - '0' : small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
 }
 
-/* Reads a number of exactly `digits` hexadecimal digits. */
+/* Reads exactly `digits` hexadecimal digits of a source and returns the number; other characters are an error. */
 static uint32_t specdec__source_read_hex(specdec__build *b, specdec__source *s, int digits)
 {
     uint32_t value = 0;
@@ -73,10 +73,10 @@ static uint32_t specdec__source_read_hex(specdec__build *b, specdec__source *s, 
         value = value * 16 + (uint32_t)digit;
         s->position++;
     }
-    return value <= SPECDEC__LAST_CHARACTER ? value : specdec__source_fail(b, s, "there is no such character");
+    return value <= SPECDEC__LAST_CODE_POINT ? value : specdec__source_fail(b, s, "there is no such character");
 }
 
-/* Reads a decimal number, at most a billion; UINT32_MAX: there is no digit. */
+/* Reads a decimal number of a source and returns it, at most a billion; UINT32_MAX: there is no digit. */
 static uint32_t specdec__source_read_number(specdec__source *s)
 {
     uint32_t value = UINT32_MAX;
@@ -87,7 +87,7 @@ static uint32_t specdec__source_read_number(specdec__source *s)
     return value;
 }
 
-/* An estimate of the NFA states of a tree. */
+/* Returns an estimate of the number of NFA states of a syntax tree. */
 static uint64_t specdec__syntax_count_states(specdec__build *b, uint32_t tree)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -103,8 +103,8 @@ static uint64_t specdec__syntax_count_states(specdec__build *b, uint32_t tree)
     return size < 1000000000u ? size : 1000000000u;
 }
 
-/* A tree that repeats least to most times. Where copies would take more states than b->repeat_limit, it becomes a rule
-   of its own that is counted at run time. */
+/* Returns a syntax tree that repeats `tree` least to most times. Where copies would take more NFA states than
+   b->repeat_limit, it becomes a rule of its own that is counted at run time. */
 static uint32_t specdec__syntax_add_repeat(specdec__build *b, specdec__vector *rule_trees, uint32_t tree,
                                            uint32_t least, uint32_t most)
 {
@@ -149,7 +149,7 @@ static int specdec__regex_add_class(specdec__build *b, int c)
     return 1;
 }
 
-/* Reads an escaped character, behind its backslash. */
+/* Reads an escape of a regular expression, behind its backslash. Returns its syntax tree. */
 static uint32_t specdec__regex_read_escape(specdec__build *b, specdec__source *s)
 {
     static const char names[] = "nrtfv0", meant[] = "\n\r\t\f\v";
@@ -165,8 +165,8 @@ static uint32_t specdec__regex_read_escape(specdec__build *b, specdec__source *s
 
         do {
             value = value * 16 + specdec__source_read_hex(b, s, 1);
-        } while (!b->failed && value <= SPECDEC__LAST_CHARACTER && !specdec__source_accept_byte(s, '}'));
-        return value <= SPECDEC__LAST_CHARACTER ? value : specdec__source_fail(b, s, "there is no such character");
+        } while (!b->failed && value <= SPECDEC__LAST_CODE_POINT && !specdec__source_accept_byte(s, '}'));
+        return value <= SPECDEC__LAST_CODE_POINT ? value : specdec__source_fail(b, s, "there is no such character");
     }
     if (c == 'u') {
         const uint32_t value = specdec__source_read_hex(b, s, 4);
@@ -182,7 +182,7 @@ static uint32_t specdec__regex_read_escape(specdec__build *b, specdec__source *s
     return c;
 }
 
-/* Reads a bracket expression, behind its [. */
+/* Reads a bracket expression, such as [a-z], behind its [. Returns its syntax tree. */
 static uint32_t specdec__regex_read_bracket(specdec__build *b, specdec__source *s)
 {
     const int negated = specdec__source_accept_byte(s, '^');
@@ -219,7 +219,8 @@ static uint32_t specdec__regex_read_bracket(specdec__build *b, specdec__source *
 
 static uint32_t specdec__regex_read_alternatives(specdec__build *b, specdec__source *s, specdec__vector *rule_trees);
 
-/* Reads an atom: a group in parentheses, a set, an anchor, or a character. */
+/* Reads an atom of a regular expression: a group in parentheses, a set, an anchor, or a character. Returns its syntax
+   tree. */
 static uint32_t specdec__regex_read_atom(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     const uint32_t from = b->ranges.count, c = specdec__source_read_character(b, s);
@@ -270,7 +271,7 @@ static uint32_t specdec__regex_read_atom(specdec__build *b, specdec__source *s, 
     return specdec__syntax_add_character(b, c, c);
 }
 
-/* Reads a quantifier (* + ? {n,m}). Returns 0 when there is none. */
+/* Reads a quantifier (* + ? {n,m}) of a regular expression into *least and *most. Returns 0 when there is none. */
 static int specdec__regex_read_quantifier(specdec__source *s, uint32_t *least, uint32_t *most)
 {
     const size_t from = s->position;
@@ -297,7 +298,7 @@ static int specdec__regex_read_quantifier(specdec__source *s, uint32_t *least, u
     return 0;
 }
 
-/* Reads a concatenation of quantified atoms. */
+/* Reads a concatenation of quantified atoms of a regular expression. Returns its syntax tree. */
 static uint32_t specdec__regex_read_concatenation(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -316,7 +317,7 @@ static uint32_t specdec__regex_read_concatenation(specdec__build *b, specdec__so
     return all;
 }
 
-/* Reads alternatives between bars. */
+/* Reads alternatives between bars of a regular expression. Returns their syntax tree. */
 static uint32_t specdec__regex_read_alternatives(specdec__build *b, specdec__source *s, specdec__vector *rule_trees)
 {
     uint32_t any = 0, tree;
@@ -333,7 +334,8 @@ static uint32_t specdec__regex_read_alternatives(specdec__build *b, specdec__sou
     return any ? any : tree;
 }
 
-/* Must every text that a tree matches stand at the beginning (begin) or end of the whole text, because of ^ or $? */
+/* Must every text that a syntax tree matches stand at the beginning (begin = 1) or end (0) of the whole text, because
+   of ^ or $? */
 static int specdec__regex_is_anchored(specdec__build *b, uint32_t tree, int begin)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -354,15 +356,15 @@ static int specdec__regex_is_anchored(specdec__build *b, uint32_t tree, int begi
     return (int)all;
 }
 
-/* A tree that matches any text. */
+/* Returns a syntax tree that matches any text. */
 static uint32_t specdec__syntax_add_any_text(specdec__build *b)
 {
     return specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
-                                    specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER), 0, UINT32_MAX);
+                                    specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT), 0, UINT32_MAX);
 }
 
-/* Parses a regular expression into a tree. whole: the expression must match the whole text; else a part of it may
-   match, as in ECMA-262. */
+/* Parses a regular expression and returns its syntax tree. whole: the expression must match the whole text; else a part
+   of it may match, as in ECMA-262. */
 static uint32_t specdec__regex_parse(specdec__build *b, specdec__source *s, specdec__vector *rule_trees, int whole)
 {
     const uint32_t tree = specdec__regex_read_alternatives(b, s, rule_trees);

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/finish: what follows from all rules: which match nothing, what they begin with, how deep they go.
+ * >>constraint/finish: computes properties of all rules: which match nothing, how they begin, how deep they nest.
  * ================================================================================================================== */
 
 #pragma once
@@ -10,9 +10,9 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__CONSTRAINT_MAGIC UINT64_C(0x3153544e4f434453) /* "SDCONTS1" in little-endian order */
+#define SPECDEC__CONSTRAINT_MAGIC UINT64_C(0x3153544e4f434453) /* first bytes of a constraint: "SDCONTS1" */
 
-/* Can a tree match the empty text? */
+/* Can a syntax tree match the empty text? */
 static int specdec__syntax_is_nullable(specdec__build *b, uint32_t tree)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -39,8 +39,8 @@ static int specdec__syntax_is_nullable(specdec__build *b, uint32_t tree)
     }
 }
 
-/* Computes which rules match the empty text. trees: (rules) syntax tree of each, 0: the rule has none. */
-static void specdec__build_nullable(specdec__build *b, const specdec__vector *trees)
+/* Computes which rules match the empty text, into b->nullable. trees: (rules) syntax tree of each, 0: it has none. */
+static void specdec__build_find_nullable_rules(specdec__build *b, const specdec__vector *trees)
 {
     uint32_t i, changed = 1;
 
@@ -65,7 +65,7 @@ static void specdec__build_counted_rule(specdec__build *b, uint32_t rule, const 
     if (b->failed)
         return;
     memcpy(b->words + copy, b->words + body, (size_t)words * 4);
-    b->words[copy] &= ~SPECDEC__RECORD_FINAL;
+    b->words[copy] &= ~SPECDEC__RECORD_MAY_END;
     for (i = 0; i < 2; i++) {
         uint32_t *record = b->words + (i ? after : start);
 
@@ -82,7 +82,7 @@ static void specdec__build_rules(specdec__build *b, const specdec__vector *trees
 {
     uint32_t i;
 
-    specdec__build_nullable(b, trees);
+    specdec__build_find_nullable_rules(b, trees);
     for (i = 0; i < trees->count && !b->failed; i++) {
         const uint32_t *node = b->tree.data + trees->data[i];
 
@@ -95,25 +95,26 @@ static void specdec__build_rules(specdec__build *b, const specdec__vector *trees
     }
 }
 
-/* ---- Need: levels of the stack, above those of the state itself, until its rule ends. */
+/* ---- Stack need: levels of the stack that a text takes from a state to the end of the state's rule. */
 
-/* The need of an object: its most demanding required member, or the least demanding one that reaches `least`. */
-static uint32_t specdec__need_of_object(const specdec__build *b, const uint32_t *object)
+/* Returns the stack need of an object: that of its most demanding required member, or of the least demanding one that
+   reaches the least number of members. */
+static uint32_t specdec__stack_need_of_object(const specdec__build *b, const uint32_t *object)
 {
     const uint32_t count = object[SPECDEC__OBJECT_COUNT], *first = object + SPECDEC__OBJECT_WORDS;
     uint32_t i, need = 0, required = 0;
 
     for (i = first[0]; i < count; i = first[i + 1], required++) {
-        const uint32_t one = SPECDEC__RECORD_NEED(b->words[first[count + 1 + i]]);
+        const uint32_t one = SPECDEC__RECORD_STACK_NEED(b->words[first[count + 1 + i]]);
         need = need > one ? need : one;
     }
     if (object[SPECDEC__OBJECT_LEAST] > required) {
         if (object[SPECDEC__OBJECT_OTHER]) {
-            const uint32_t one = SPECDEC__RECORD_NEED(b->words[object[SPECDEC__OBJECT_OTHER]]);
+            const uint32_t one = SPECDEC__RECORD_STACK_NEED(b->words[object[SPECDEC__OBJECT_OTHER]]);
             need = need > one ? need : one < 1 ? 1 : one;
         } else {
             for (i = 0; i < count; i++) {
-                const uint32_t one = SPECDEC__RECORD_NEED(b->words[first[count + 1 + i]]);
+                const uint32_t one = SPECDEC__RECORD_STACK_NEED(b->words[first[count + 1 + i]]);
                 need = need > one ? need : one;
             }
             if (object[SPECDEC__OBJECT_LEAST] > count)
@@ -125,14 +126,14 @@ static uint32_t specdec__need_of_object(const specdec__build *b, const uint32_t 
     return need < 254 ? need + 1 : 255;
 }
 
-/* The need of a rule: that of its first state; 255: not built. */
-static uint32_t specdec__need_of_rule(const specdec__build *b, uint32_t rule)
+/* Returns the stack need of a rule: that of its first state; 255: the rule is not built. */
+static uint32_t specdec__stack_need_of_rule(const specdec__build *b, uint32_t rule)
 {
-    return SPECDEC__RECORD_NEED(b->words[b->rules.data[rule]]);
+    return SPECDEC__RECORD_STACK_NEED(b->words[b->rules.data[rule]]);
 }
 
-/* The need of an array: its most demanding item among the least items. */
-static uint32_t specdec__need_of_array(const specdec__build *b, const uint32_t *array)
+/* Returns the stack need of an array: that of the most demanding of the items that it must have. */
+static uint32_t specdec__stack_need_of_array(const specdec__build *b, const uint32_t *array)
 {
     uint32_t i, need = 0;
 
@@ -140,29 +141,29 @@ static uint32_t specdec__need_of_array(const specdec__build *b, const uint32_t *
         return 0;
     for (i = 0; i < array[SPECDEC__ARRAY_LEAST] && i <= array[SPECDEC__ARRAY_COUNT]; i++) {
         const uint32_t rule = specdec__array_item_rule(array, i);
-        const uint32_t one = rule == UINT32_MAX ? 255 : specdec__need_of_rule(b, rule);
+        const uint32_t one = rule == UINT32_MAX ? 255 : specdec__stack_need_of_rule(b, rule);
 
         need = need > one ? need : one;
     }
     return need < 254 ? need + 1 : 255;
 }
 
-/* The need of a PLAIN state: the least of its end, its edges and its calls. */
-static uint32_t specdec__need_of_plain(const specdec__build *b, const uint32_t *record)
+/* Returns the stack need of a PLAIN state: the least of the needs of its end, its edges and its calls. */
+static uint32_t specdec__stack_need_of_plain(const specdec__build *b, const uint32_t *record)
 {
     const uint32_t edges = SPECDEC__RECORD_EDGES(record[0]);
-    uint32_t i, need = record[0] & SPECDEC__RECORD_FINAL ? 0 : 255;
+    uint32_t i, need = record[0] & SPECDEC__RECORD_MAY_END ? 0 : 255;
 
     for (i = 0; i < edges && need; i++) {
-        const uint32_t one = SPECDEC__RECORD_NEED(b->words[record[3 + 2 * i]]);
+        const uint32_t one = SPECDEC__RECORD_STACK_NEED(b->words[record[3 + 2 * i]]);
         need = need < one ? need : one;
     }
     for (i = 0; i < record[1] && need; i++) {
         const uint32_t *call = record + 2 + 2 * (edges + i);
-        uint32_t one = specdec__need_of_rule(b, call[0]);
+        uint32_t one = specdec__stack_need_of_rule(b, call[0]);
 
         if (call[1]) {
-            const uint32_t behind = SPECDEC__RECORD_NEED(b->words[call[1]]);
+            const uint32_t behind = SPECDEC__RECORD_STACK_NEED(b->words[call[1]]);
 
             one = one < 254 ? one + 1 : 255;
             one = one > behind ? one : behind;
@@ -172,26 +173,26 @@ static uint32_t specdec__need_of_plain(const specdec__build *b, const uint32_t *
     return need;
 }
 
-/* The need of a state, from the needs of the states behind it. */
-static uint32_t specdec__need_of_state(const specdec__build *b, uint32_t state)
+/* Returns the stack need of a state, from the needs of the states that may follow it. */
+static uint32_t specdec__stack_need_of_state(const specdec__build *b, uint32_t state)
 {
     const uint32_t *record = b->words + state;
     uint32_t need;
 
     switch (SPECDEC__RECORD_KIND(record[0])) {
-    case SPECDEC__RECORD_PLAIN: return specdec__need_of_plain(b, record);
-    case SPECDEC__RECORD_SET: return SPECDEC__RECORD_NEED(b->words[record[1]]);
-    case SPECDEC__RECORD_OBJECT: return specdec__need_of_object(b, b->words + record[1]);
-    case SPECDEC__RECORD_ARRAY: return specdec__need_of_array(b, b->words + record[1]);
+    case SPECDEC__RECORD_PLAIN: return specdec__stack_need_of_plain(b, record);
+    case SPECDEC__RECORD_SET: return SPECDEC__RECORD_STACK_NEED(b->words[record[1]]);
+    case SPECDEC__RECORD_OBJECT: return specdec__stack_need_of_object(b, b->words + record[1]);
+    case SPECDEC__RECORD_ARRAY: return specdec__stack_need_of_array(b, b->words + record[1]);
     case SPECDEC__RECORD_REPEAT:
-        need = SPECDEC__RECORD_NEED(b->words[record[1]]);
+        need = SPECDEC__RECORD_STACK_NEED(b->words[record[1]]);
         return !record[2] ? 0 : need < 254 ? need + 1 : 255;
     default: return 0; /* KEY, AFTER and BEFORE states are only entered where a text can end */
     }
 }
 
-/* Computes the needs of all states, from 255 down, until none changes. */
-static void specdec__build_needs(specdec__build *b)
+/* Computes the stack needs of all states, from 255 down, until none changes. */
+static void specdec__build_compute_stack_needs(specdec__build *b)
 {
     uint32_t i, changed = 1;
 
@@ -199,17 +200,17 @@ static void specdec__build_needs(specdec__build *b)
         b->words[b->states.data[i]] |= 255u << 8;
     while (changed && specdec__build_count_work(b, b->states.count))
         for (changed = 0, i = b->states.count; i-- > 0;) {
-            uint32_t *header = b->words + b->states.data[i], need = SPECDEC__RECORD_NEED(*header), now;
+            uint32_t *header = b->words + b->states.data[i], need = SPECDEC__RECORD_STACK_NEED(*header), now;
 
-            if (!need || (now = specdec__need_of_state(b, b->states.data[i])) >= need)
+            if (!need || (now = specdec__stack_need_of_state(b, b->states.data[i])) >= need)
                 continue;
             *header = (*header & ~(255u << 8)) | now << 8;
             changed = 1;
         }
 }
 
-/* Removes calls of rules that match no text. */
-static void specdec__build_drop_calls(specdec__build *b)
+/* Removes calls of rules that match no text from all states. */
+static void specdec__build_remove_unmatchable_calls(specdec__build *b)
 {
     uint32_t i, k, kept;
 
@@ -219,7 +220,7 @@ static void specdec__build_drop_calls(specdec__build *b)
         if (SPECDEC__RECORD_KIND(record[0]) != SPECDEC__RECORD_PLAIN)
             continue;
         for (k = kept = 0; k < record[1]; k++)
-            if (specdec__need_of_rule(b, call[2 * k]) < 255) {
+            if (specdec__stack_need_of_rule(b, call[2 * k]) < 255) {
                 call[2 * kept] = call[2 * k];
                 call[2 * kept++ + 1] = call[2 * k + 1];
             }
@@ -251,9 +252,9 @@ static void specdec__build_refuse_crowded_states(specdec__build *b, const specde
     }
 }
 
-/* ---- Live kinds: kinds of bytes that may follow in any order, SPECDEC__LIVE_BYTES of them. */
+/* ---- Live kinds: kinds of bytes that may follow in any order, SPECDEC__LIVE_KINDS_BYTES of them. */
 
-/* The edge of a state for a byte; NULL: none. */
+/* Returns the edge of a state for a byte; NULL: there is none. */
 static const uint32_t *specdec__build_find_edge(const specdec__build *b, uint32_t state, uint32_t byte)
 {
     const uint32_t *record = b->words + state;
@@ -261,9 +262,9 @@ static const uint32_t *specdec__build_find_edge(const specdec__build *b, uint32_
     return specdec__record_find_edge(record + 2, SPECDEC__RECORD_EDGES(record[0]), byte);
 }
 
-/* The kinds that are live behind all whole characters of one form of UTF-8, from byte `at` of the character on; 0: some
-   character is refused, or needs more levels of the stack. self not 0: all kinds, if all characters lead to that
-   state. */
+/* Returns the kinds that are live behind all whole characters of one form of UTF-8, from byte `at` of the character on;
+   0: some character is refused, or needs more levels of the stack. self not 0: all kinds, if all characters lead to
+   that state. */
 static uint32_t specdec__live_kinds_behind_utf8(const specdec__build *b, uint32_t state, int form, uint32_t at,
                                                 uint32_t self)
 {
@@ -273,27 +274,29 @@ static uint32_t specdec__live_kinds_behind_utf8(const specdec__build *b, uint32_
         {3, 0xed, 0xed, 0x80, 0x9f}, {3, 0xee, 0xef, 0x80, 0xbf}, {4, 0xf0, 0xf0, 0x90, 0xbf},
         {4, 0xf1, 0xf3, 0x80, 0xbf}, {4, 0xf4, 0xf4, 0x80, 0x8f}};
     const uint32_t high = at < 2 ? forms[form][2 + 2 * at] : 0xbf;
-    uint32_t byte = at < 2 ? forms[form][1 + 2 * at] : 0x80, live = SPECDEC__KINDS_PLAIN;
+    uint32_t byte = at < 2 ? forms[form][1 + 2 * at] : 0x80, live = SPECDEC__BYTE_KINDS_PLAIN;
 
     while (byte <= high && live) {
         const uint32_t *edge = specdec__build_find_edge(b, state, byte);
 
         if (!edge || SPECDEC__RECORD_KIND(b->words[edge[1]]) != SPECDEC__RECORD_PLAIN ||
-            SPECDEC__RECORD_NEED(b->words[edge[1]]) > SPECDEC__RECORD_NEED(b->words[state]))
+            SPECDEC__RECORD_STACK_NEED(b->words[edge[1]]) > SPECDEC__RECORD_STACK_NEED(b->words[state]))
             return 0;
         if (at + 1u < forms[form][0])
             live &= specdec__live_kinds_behind_utf8(b, edge[1], form, at + 1, self);
         else
-            live &= !self ? SPECDEC__LIVE(b->words[edge[1]]) : edge[1] == self ? SPECDEC__KINDS_PLAIN : 0;
+            live &= !self             ? SPECDEC__RECORD_LIVE_KINDS(b->words[edge[1]])
+                    : edge[1] == self ? SPECDEC__BYTE_KINDS_PLAIN
+                                      : 0;
         byte = (edge[0] >> 8) + 1;
     }
     return live;
 }
 
-/* The live kinds of a state as far as the states behind it have them, too. */
-static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
+/* Returns the kinds of bytes that are live in a state and stay live in the states that such bytes lead to. */
+static uint32_t specdec__live_kinds_of_state(const specdec__build *b, uint32_t state)
 {
-    uint32_t live = SPECDEC__LIVE(b->words[state]), byte = 0x20, next = 0, target = 0;
+    uint32_t live = SPECDEC__RECORD_LIVE_KINDS(b->words[state]), byte = 0x20, next = 0, target = 0;
     int form;
 
     for (; byte < 0x80 && live; byte++) {
@@ -304,18 +307,20 @@ static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
         if (byte >= next) {
             const uint32_t *edge = specdec__build_find_edge(b, state, byte);
 
-            target = edge && SPECDEC__RECORD_NEED(b->words[edge[1]]) <= SPECDEC__RECORD_NEED(b->words[state])
-                         ? SPECDEC__LIVE(b->words[edge[1]]) : 0;
+            target = edge && SPECDEC__RECORD_STACK_NEED(b->words[edge[1]]) <=
+                                 SPECDEC__RECORD_STACK_NEED(b->words[state])
+                         ? SPECDEC__RECORD_LIVE_KINDS(b->words[edge[1]])
+                         : 0;
             next = edge ? (edge[0] >> 8) + 1 : byte + 1;
             if (!edge)
                 live &= ~kind;
         }
-        live &= target | (live & kind ? 0 : SPECDEC__KINDS_PLAIN);
+        live &= target | (live & kind ? 0 : SPECDEC__BYTE_KINDS_PLAIN);
     }
-    for (form = 0; form < 8 && live & SPECDEC__KIND_WIDE; form++) {
+    for (form = 0; form < 8 && live & SPECDEC__BYTE_KIND_NON_ASCII; form++) {
         const uint32_t behind = specdec__live_kinds_behind_utf8(b, state, form, 0, 0);
 
-        live &= behind & SPECDEC__KIND_WIDE ? behind : ~SPECDEC__KIND_WIDE;
+        live &= behind & SPECDEC__BYTE_KIND_NON_ASCII ? behind : ~SPECDEC__BYTE_KIND_NON_ASCII;
     }
     return live;
 }
@@ -340,7 +345,7 @@ static int specdec__live_state_is_string(const specdec__build *b, uint32_t state
 
 /* Computes the live kinds of all states without calls. Each round extends them by one byte, and uses what it has
    already found for other states. */
-static void specdec__build_live_kinds(specdec__build *b)
+static void specdec__build_compute_live_kinds(specdec__build *b)
 {
     uint32_t i, round, changed = 1;
 
@@ -348,28 +353,29 @@ static void specdec__build_live_kinds(specdec__build *b)
         uint32_t *record = b->words + b->states.data[i];
 
         if (SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN && !record[1] &&
-            SPECDEC__RECORD_EDGES(record[0]) && SPECDEC__RECORD_NEED(record[0]) < 255)
-            record[0] |= SPECDEC__KINDS_PLAIN << SPECDEC__LIVE_SHIFT;
+            SPECDEC__RECORD_EDGES(record[0]) && SPECDEC__RECORD_STACK_NEED(record[0]) < 255)
+            record[0] |= SPECDEC__BYTE_KINDS_PLAIN << SPECDEC__RECORD_LIVE_SHIFT;
     }
-    for (round = 0; round < SPECDEC__LIVE_BYTES && changed && specdec__build_count_work(b, b->states.count); round++)
+    for (round = 0; round < SPECDEC__LIVE_KINDS_BYTES && changed && specdec__build_count_work(b, b->states.count);
+         round++)
         for (changed = 0, i = 0; i < b->states.count; i++) {
-            uint32_t *header = b->words + b->states.data[i], before = SPECDEC__LIVE(*header), live;
+            uint32_t *header = b->words + b->states.data[i], before = SPECDEC__RECORD_LIVE_KINDS(*header), live;
 
-            if (!before || (live = specdec__live_kinds_of(b, b->states.data[i])) == before)
+            if (!before || (live = specdec__live_kinds_of_state(b, b->states.data[i])) == before)
                 continue;
-            *header = (*header & ((1u << SPECDEC__LIVE_SHIFT) - 1)) | live << SPECDEC__LIVE_SHIFT;
+            *header = (*header & ((1u << SPECDEC__RECORD_LIVE_SHIFT) - 1)) | live << SPECDEC__RECORD_LIVE_SHIFT;
             changed = 1;
         }
     for (i = 0; i < b->states.count; i++)
-        if (SPECDEC__LIVE(b->words[b->states.data[i]]) == SPECDEC__KINDS_PLAIN &&
-            !(b->words[b->states.data[i]] & SPECDEC__RECORD_FINAL) &&
+        if (SPECDEC__RECORD_LIVE_KINDS(b->words[b->states.data[i]]) == SPECDEC__BYTE_KINDS_PLAIN &&
+            !(b->words[b->states.data[i]] & SPECDEC__RECORD_MAY_END) &&
             specdec__live_state_is_string(b, b->states.data[i]))
-            b->words[b->states.data[i]] |= SPECDEC__RECORD_STRING;
+            b->words[b->states.data[i]] |= SPECDEC__RECORD_IN_STRING;
 }
 
 /* ---- First bytes of rules. */
 
-/* Adds the bytes that a state may read to the first bytes of rule `out`. Returns 1 if the set has changed. */
+/* Adds the bytes that may follow in a state to the first bytes of rule `out`. Returns 1 if the set has changed. */
 static int specdec__rule_add_first_bytes(const specdec__build *b, specdec__rule *rules, uint32_t state,
                                          specdec__rule *out)
 {
@@ -393,18 +399,19 @@ static int specdec__rule_add_first_bytes(const specdec__build *b, specdec__rule 
     return memcmp(before, out->first, sizeof before) != 0;
 }
 
-/* Writes header, rules and words of the constraint to the front of the block. Returns 0 when the build failed. */
-static int specdec__build_finish(specdec__build *b, uint32_t root, int free_space)
+/* Writes header, rules and words of the finished constraint to the front of the block. root: number of the rule of a
+   whole text. Returns 0 when the build failed. */
+static int specdec__build_finish(specdec__build *b, uint32_t root, int allows_space)
 {
     const size_t header = sizeof(specdec_constraint), size = b->rules.count * sizeof(specdec__rule);
     specdec_constraint *c = (specdec_constraint *)(void *)b->base;
     specdec__rule *rules;
     uint32_t i, changed = 1;
 
-    specdec__build_tail_calls(b);
-    specdec__build_needs(b);
-    specdec__build_drop_calls(b);
-    specdec__build_live_kinds(b);
+    specdec__build_make_tail_calls(b);
+    specdec__build_compute_stack_needs(b);
+    specdec__build_remove_unmatchable_calls(b);
+    specdec__build_compute_live_kinds(b);
     rules = (specdec__rule *)(void *)specdec__build_reserve_scratch(b, size / 4);
     if (b->failed)
         return 0;
@@ -412,13 +419,14 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
     while (changed && specdec__build_count_work(b, b->rules.count))
         for (changed = 0, i = b->rules.count; i-- > 0;) {
             rules[i].start = b->rules.data[i];
-            rules[i].need = specdec__need_of_rule(b, i);
+            rules[i].stack_need = specdec__stack_need_of_rule(b, i);
             changed |= (uint32_t)specdec__rule_add_first_bytes(b, rules, rules[i].start, &rules[i]);
         }
     specdec__build_refuse_crowded_states(b, rules);
-    if (!b->failed && specdec__need_of_rule(b, root) > SPECDEC__STACK_HEIGHT)
-        specdec__build_fail(b, SPECDEC_ERROR_FORMAT, specdec__need_of_rule(b, root) == 255 ? "nothing matches it"
-                                                                                        : "it is nested too deeply");
+    if (!b->failed && specdec__stack_need_of_rule(b, root) > SPECDEC__STACK_HEIGHT)
+        specdec__build_fail(b, SPECDEC_ERROR_FORMAT,
+                            specdec__stack_need_of_rule(b, root) == 255 ? "nothing matches it"
+                                                                        : "it is nested too deeply");
     if ((size_t)((unsigned char *)(b->words + b->word_count) - b->base) + size > b->scratch_at)
         specdec__build_fail(b, SPECDEC_ERROR_MEMORY, "");
     if (b->failed)
@@ -428,18 +436,18 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
     memset(c, 0, header);
     c->magic = SPECDEC__CONSTRAINT_MAGIC;
     c->bytes = header + size + (size_t)b->word_count * 4;
-    c->rules = b->rules.count;
-    c->words = b->word_count;
-    c->root = root;
-    c->free_space = (uint32_t)free_space;
+    c->rule_count = b->rules.count;
+    c->word_count = b->word_count;
+    c->root_rule = root;
+    c->allows_space = (uint32_t)allows_space;
     c->argument_kinds = b->argument_kinds;
     c->argument_kind_count = b->argument_kind_count;
     c->hash = specdec__hash(SPECDEC__HASH, b->base + header, c->bytes - header);
-    c->hash = specdec__hash(c->hash, (const unsigned char *)&c->rules, 6 * sizeof c->rules);
+    c->hash = specdec__hash(c->hash, (const unsigned char *)&c->rule_count, 6 * sizeof c->rule_count);
     return 1;
 }
 
-/* Begins to build a constraint in a block. Returns 0 when the block is too small for a header. */
+/* Initialises the build of a constraint in a block of memory. Returns 0 when the block is too small for a header. */
 static int specdec__build_begin(specdec__build *b, void *memory, size_t bytes)
 {
     memset(b, 0, sizeof *b);

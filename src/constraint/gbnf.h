@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/gbnf: grammars as llama.cpp writes them (grammars/README.md there).
+ * >>constraint/gbnf: compiles grammars in llama.cpp's format GBNF (grammars/README.md there).
  * ================================================================================================================== */
 
 #pragma once
@@ -13,14 +13,14 @@ SPECDEC__FOR_SIZE
 
 /* A GBNF grammar that is being parsed. Rules are numbered in the order in which their names first appear. */
 typedef struct specdec__gbnf {
-    specdec__source source;
-    specdec__vector names;       /* (3) offset and length of each name in the source; 1: its rule was defined */
-    specdec__vector rule_number; /* (names) number of the rule */
-    specdec__vector trees;       /* (rules) syntax tree of each rule */
-    specdec__vector name_table;  /* (power of two) hash table of names: 1 + index of a name, 0: free */
+    specdec__source source;      /* the grammar's text */
+    specdec__vector names;       /* 3 words each: offset and length of a name in the source; 1: its rule was defined */
+    specdec__vector rule_number; /* number of the rule of each name */
+    specdec__vector trees;       /* syntax tree of each rule */
+    specdec__vector name_table;  /* hash table of a power of two of entries: 1 + index of a name, 0: empty */
 } specdec__gbnf;
 
-/* Skips spaces and comments; also line ends if `lines`. */
+/* Skips spaces and comments of a grammar; also line ends if `lines`. */
 static void specdec__gbnf_skip_space(specdec__source *s, int lines)
 {
     for (;; s->position++) {
@@ -34,13 +34,14 @@ static void specdec__gbnf_skip_space(specdec__source *s, int lines)
     }
 }
 
-/* Is a byte a letter of a rule's name? */
+/* May a byte be in the name of a grammar's rule? */
 static int specdec__gbnf_is_name_byte(int c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-/* The index of a name; a new name is added, with a rule. The hash table doubles when it is half full. */
+/* Returns the index of a rule's name; a new name is added, with a rule. The hash table of names doubles when it is half
+   full. */
 static uint32_t specdec__gbnf_find_name(specdec__build *b, specdec__gbnf *g, size_t at, size_t size)
 {
     const unsigned char *text = g->source.text;
@@ -74,7 +75,7 @@ static uint32_t specdec__gbnf_find_name(specdec__build *b, specdec__gbnf *g, siz
     return count;
 }
 
-/* Reads a rule's name. Returns the index of the name. */
+/* Reads a rule's name in a grammar. Returns the index of the name. */
 static uint32_t specdec__gbnf_read_name(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
@@ -87,7 +88,7 @@ static uint32_t specdec__gbnf_read_name(specdec__build *b, specdec__gbnf *g)
     return specdec__gbnf_find_name(b, g, from, s->position - from);
 }
 
-/* Reads a character of a string or class, perhaps an escape. */
+/* Reads a character of a grammar's string or class, perhaps an escape. Returns its code point. */
 static uint32_t specdec__gbnf_read_character(specdec__build *b, specdec__source *s)
 {
     static const char names[] = "nrt\"\\[]'/-^", meant[] = "\n\r\t\"\\[]'/-^";
@@ -107,7 +108,7 @@ static uint32_t specdec__gbnf_read_character(specdec__build *b, specdec__source 
     return specdec__source_fail(b, s, "this escape is not known");
 }
 
-/* Reads a class of characters, behind its [. */
+/* Reads a class of characters of a grammar, such as [a-z], behind its [. Returns its syntax tree. */
 static uint32_t specdec__gbnf_read_class(specdec__build *b, specdec__source *s)
 {
     const int negated = specdec__source_accept_byte(s, '^');
@@ -132,8 +133,8 @@ static uint32_t specdec__gbnf_read_class(specdec__build *b, specdec__source *s)
 
 static uint32_t specdec__gbnf_read_alternatives(specdec__build *b, specdec__gbnf *g, int inside);
 
-/* Reads a string, a class, a rule's name, or alternatives in parentheses; 0, and reads nothing, when none begins
-   here. */
+/* Reads an item of a grammar's rule: a string, a class, a rule's name, or alternatives in parentheses. Returns its
+   syntax tree; 0, and reads nothing, when no item begins here. */
 static uint32_t specdec__gbnf_read_item(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
@@ -155,7 +156,7 @@ static uint32_t specdec__gbnf_read_item(specdec__build *b, specdec__gbnf *g)
     }
     if (c == '.') {
         s->position++;
-        return specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
+        return specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
     }
     if (c == '(') {
         s->position++;
@@ -170,7 +171,7 @@ static uint32_t specdec__gbnf_read_item(specdec__build *b, specdec__gbnf *g)
     return 0;
 }
 
-/* Reads a quantifier (* + ? {n,m}) of an item. Returns 0 when there is none. */
+/* Reads a quantifier (* + ? {n,m}) of a grammar's item into *least and *most. Returns 0 when there is none. */
 static int specdec__gbnf_read_quantifier(specdec__build *b, specdec__source *s, uint32_t *least, uint32_t *most)
 {
     const int c = specdec__source_peek_byte(s);
@@ -201,7 +202,7 @@ static int specdec__gbnf_read_quantifier(specdec__build *b, specdec__source *s, 
     return specdec__source_accept_byte(s, '}') ? 1 : (int)specdec__source_fail(b, s, "} is missing");
 }
 
-/* Reads a concatenation of quantified items. */
+/* Reads a concatenation of quantified items of a grammar. Returns its syntax tree. */
 static uint32_t specdec__gbnf_read_concatenation(specdec__build *b, specdec__gbnf *g, int inside)
 {
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -218,7 +219,7 @@ static uint32_t specdec__gbnf_read_concatenation(specdec__build *b, specdec__gbn
     return all;
 }
 
-/* Reads alternatives between bars. */
+/* Reads alternatives between bars of a grammar. Returns their syntax tree. */
 static uint32_t specdec__gbnf_read_alternatives(specdec__build *b, specdec__gbnf *g, int inside)
 {
     uint32_t any = 0, tree;
@@ -236,7 +237,7 @@ static uint32_t specdec__gbnf_read_alternatives(specdec__build *b, specdec__gbnf
     return any ? any : tree;
 }
 
-/* Reads the definition of a rule: name ::= alternatives */
+/* Reads the definition of a grammar's rule: name ::= alternatives. */
 static void specdec__gbnf_read_rule(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
@@ -263,7 +264,8 @@ static void specdec__gbnf_read_rule(specdec__build *b, specdec__gbnf *g)
     specdec__gbnf_skip_space(s, 1);
 }
 
-/* Adds the rules that may stand at the beginning of a tree to a list. Returns whether the tree may be empty. */
+/* Adds the rules that may stand at the beginning of a syntax tree to a list. Returns whether the tree may match the
+   empty text. */
 static int specdec__gbnf_add_leftmost(specdec__build *b, uint32_t tree, specdec__vector *list)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -290,7 +292,8 @@ static int specdec__gbnf_add_leftmost(specdec__build *b, uint32_t tree, specdec_
     return !last;
 }
 
-/* Refuses left recursion: a rule that begins with itself. Searches depth-first, with a stack of its own. */
+/* Refuses left recursion in a grammar: a rule that begins with itself. Searches depth-first, with a stack of its
+   own. */
 static void specdec__gbnf_refuse_left_recursion(specdec__build *b, specdec__gbnf *g)
 {
     specdec__vector list, from, stack, color;
@@ -363,7 +366,7 @@ static void specdec__gbnf_build(specdec__build *b, const unsigned char *text, si
         specdec__source_fail(b, &g.source, "there is no rule root");
     if (b->failed)
         return;
-    specdec__build_nullable(b, &g.trees);
+    specdec__build_find_nullable_rules(b, &g.trees);
     specdec__gbnf_refuse_left_recursion(b, &g);
     specdec__build_rules(b, &g.trees);
     if (!b->failed)

@@ -11,14 +11,14 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DECIMAL_DIGITS 48 /* most digits of a number in a schema */
+#define SPECDEC__DECIMAL_DIGITS 48 /* digits of a number in a JSON schema, at most */
 
 /* A decimal number: its digits, `whole` of them in front of the point, without leading zeros, `fraction` of them behind
    it, without trailing zeros. */
 typedef struct specdec__decimal {
     int negative;        /* 1: with a minus sign */
-    int whole, fraction; /* digits in front of the point, behind it */
-    char digits[SPECDEC__DECIMAL_DIGITS];
+    int whole, fraction; /* numbers of digits in front of the point, behind it */
+    char digits[SPECDEC__DECIMAL_DIGITS]; /* (whole + fraction) '0' to '9' */
 } specdec__decimal;
 
 /* Reads the decimal number of a JSON text, with its exponent. Returns 0 when it has too many digits. */
@@ -70,7 +70,7 @@ static int specdec__decimal_read(specdec__bytes raw, specdec__decimal *d)
     return 1;
 }
 
-/* Compares two numbers: -1, 0 or 1 where a is below, equal to or above c. */
+/* Compares two decimal numbers. Returns -1, 0 or 1 where a is below, equal to or above c. */
 static int specdec__decimal_compare(const specdec__decimal *a, const specdec__decimal *c)
 {
     const int sign = a->negative ? -1 : 1;
@@ -91,11 +91,11 @@ static int specdec__decimal_compare(const specdec__decimal *a, const specdec__de
 
 /* The text of a regular expression that is being written. */
 typedef struct specdec__pattern {
-    char text[6000];
-    size_t size;
+    char text[6000]; /* (size) bytes of the expression so far */
+    size_t size;     /* bytes of the expression so far */
 } specdec__pattern;
 
-/* Appends a text to a regular expression. */
+/* Appends a text to the regular expression that is being written. */
 static void specdec__pattern_append(specdec__pattern *p, const char *text)
 {
     const size_t size = strlen(text);
@@ -108,7 +108,7 @@ static void specdec__pattern_append(specdec__pattern *p, const char *text)
     }
 }
 
-/* Appends the set of characters low to high; an empty set when low is above high. */
+/* Appends the set of the characters low to high to a regular expression; an empty set when low is above high. */
 static void specdec__pattern_append_range(specdec__pattern *p, int low, int high)
 {
     char text[6];
@@ -122,14 +122,14 @@ static void specdec__pattern_append_range(specdec__pattern *p, int low, int high
     specdec__pattern_append(p, low > high ? "[]" : text);
 }
 
-/* Appends `count` copies of a text. */
+/* Appends `count` copies of a text to a regular expression. */
 static void specdec__pattern_append_copies(specdec__pattern *p, const char *text, int count)
 {
     while (count-- > 0)
         specdec__pattern_append(p, text);
 }
 
-/* Appends `count` digits as they are. */
+/* Appends `count` digits to a regular expression, as they are. */
 static void specdec__pattern_append_digits(specdec__pattern *p, const char *digits, int count)
 {
     int i;
@@ -138,7 +138,7 @@ static void specdec__pattern_append_digits(specdec__pattern *p, const char *digi
         specdec__pattern_append_range(p, digits[i], digits[i]);
 }
 
-/* Appends the fractions that are at least (at_least) or at most 0.digits; strict: above or below. */
+/* Appends an expression for the fractions that are at least (at_least) or at most 0.digits; strict: above or below. */
 static void specdec__pattern_append_fraction(specdec__pattern *p, const char *digits, int count, int at_least,
                                              int strict)
 {
@@ -175,7 +175,8 @@ static void specdec__pattern_append_fraction(specdec__pattern *p, const char *di
     specdec__pattern_append(p, ")");
 }
 
-/* Appends the magnitudes that are at least (at_least) or at most |d|; strict: above or below. */
+/* Appends an expression for the numbers without sign that are at least (at_least) or at most |d|; strict: above or
+   below. */
 static void specdec__pattern_append_magnitude(specdec__pattern *p, const specdec__decimal *d, int at_least, int strict)
 {
     const char *whole = d->whole ? d->digits : "0";
@@ -252,11 +253,12 @@ static SPECDEC__NOINLINE int specdec__numbers_limit_dfa(specdec__build *b, specd
     return specdec__numbers_regex_dfa(b, out, p->text, p->size);
 }
 
-#define SPECDEC__MULTIPLE_MOST 2000 /* most unit * (places + 1) of multipleOf: its DFA has as many states */
+#define SPECDEC__MULTIPLE_STATES_MOST 2000 /* states of the DFA of a multipleOf, about unit * (places + 1), at most */
 
-/* Builds the DFA of multiples of unit * 10^-places, without exponent. States: 1 start; 2 behind the sign; 3 behind a
-   whole part of 0; from 4 on the remainder of the whole part, modulo unit; then, for 0 to `places` digits behind the
-   point, the remainder of all digits; last: zeros behind `places` digits of a multiple. */
+/* Builds the DFA of multiples of unit * 10^-places (JSON Schema's multipleOf), without exponent. States: 1 start; 2
+   behind the sign; 3 behind a whole part of 0; from 4 on the remainder of the whole part, modulo unit; then, for 0 to
+   `places` digits behind the point, the remainder of all digits; last: zeros behind `places` digits of a multiple.
+   Returns 0 when the build failed. */
 static int specdec__numbers_multiple_dfa(specdec__build *b, specdec__dfa *d, uint32_t unit, uint32_t places)
 {
     const uint32_t points = 4 + unit, rest = points + unit * (places + 1), states = rest + 1;
@@ -304,7 +306,7 @@ static int specdec__numbers_multiple_dfa(specdec__build *b, specdec__dfa *d, uin
     SPECDEC__NEXT(rest, '0') = rest;
     d->label.data[rest] = 1;
 #undef SPECDEC__NEXT
-    return specdec__dfa_trim(b, d) || !b->failed;
+    return specdec__dfa_remove_dead_states(b, d) || !b->failed;
 }
 
 SPECDEC__FOR_SPEED

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/objects: what a shape's facts say of objects; the shapes of a conjunction; schemas as constraints.
+ * >>constraint/objects: builds the rules of objects, of shapes and of conjunctions, and so the constraint of a schema.
  * ================================================================================================================== */
 
 #pragma once
@@ -18,7 +18,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Most terms of a member's conjunction; most properties of an object. */
+/* Most terms of the conjunction of a member's value; most properties of an object that a schema may list. */
 enum { SPECDEC__TERMS_MOST = 64, SPECDEC__PROPERTIES_MOST = 20000 };
 
 /* The members of an object, collected from all facts of a shape. */
@@ -27,17 +27,17 @@ typedef struct specdec__members {
     specdec__vector required; /* (names) not 0: the member is required */
     specdec__vector texts;    /* (2 * names) offset in text, and size, of the spelled names */
     specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
-    unsigned char *text; /* the spelled names, one after the other */
-    uint32_t patterns; /* number of patternProperties */
+    unsigned char *text;      /* the spelled names, one after the other */
+    uint32_t patterns;                              /* number of patternProperties */
     uint32_t pattern_name[SPECDEC__PATTERNS_MOST];  /* JSON node of each pattern */
-    uint32_t pattern_owner[SPECDEC__PATTERNS_MOST]; /* schema that has it */
-    specdec__dfa pattern[SPECDEC__PATTERNS_MOST]; /* DFA of each pattern */
-    specdec__dfa allowed;        /* names that propertyNames allows */
+    uint32_t pattern_owner[SPECDEC__PATTERNS_MOST]; /* JSON node of the schema that has each pattern */
+    specdec__dfa pattern[SPECDEC__PATTERNS_MOST];   /* DFA of each pattern */
+    specdec__dfa allowed;                           /* DFA of the names that propertyNames allows */
     int names_limited;           /* 1: propertyNames refuses some names */
-    uint32_t least, most, owner; /* numbers of members allowed; schema to name in errors */
+    uint32_t least, most, owner; /* least and most members; JSON node of the schema to name in errors */
 } specdec__members;
 
-/* Finds a name among an object's listed names. Returns 1 + the index of the name; 0: the name is not listed. */
+/* Finds the name at a JSON node among an object's listed names. Returns 1 + the name's index; 0: it is not listed. */
 static uint32_t specdec__members_find_name(specdec__schema *s, const specdec__members *m, uint32_t name)
 {
     const specdec__json_node *node = specdec__schema_json_node(s, name);
@@ -104,17 +104,17 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
         fact.node = at + 1;
         fact.owner = node;
         fact.more = 0;
-        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_read_types(s, at + 1) & SPECDEC__TYPE_STRING)
+        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_read_types(s, at + 1) & SPECDEC__JSON_TYPE_STRING)
             continue;
         if ((key->kind == SPECDEC__KEY_REF || key->kind == SPECDEC__KEY_NOT) && depth < 8) {
             const uint32_t other = key->kind == SPECDEC__KEY_REF ? specdec__schema_find_ref(s, node, at + 1) : at + 1;
 
             if (!s->build->failed && specdec__members_build_allowed(s, other, &one, depth + 1))
                 specdec__strings_intersect(s->build, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
-        } else if (key->types == SPECDEC__TYPE_STRING || key->kind == SPECDEC__KEY_ENUM ||
+        } else if (key->types == SPECDEC__JSON_TYPE_STRING || key->kind == SPECDEC__KEY_ENUM ||
                    key->kind == SPECDEC__KEY_CONST) {
             specdec__schema_apply_string_fact(s, &fact, d, &any, length);
-        } else if (key->types & SPECDEC__TYPE_STRING) {
+        } else if (key->types & SPECDEC__JSON_TYPE_STRING) {
             specdec__schema_fail_keyword(s, node, "propertyNames", SPECDEC_ERROR_UNSUPPORTED,
                                          "a keyword in it is not supported");
         }
@@ -125,7 +125,7 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
     return !s->build->failed;
 }
 
-/* Builds the DFAs of a schema's patternProperties. */
+/* Builds the DFAs of the patternProperties of a schema (JSON node owner). */
 static void specdec__members_build_patterns(specdec__schema *s, specdec__members *m, uint32_t owner)
 {
     const uint32_t patterns = specdec__schema_get_member(s, owner, "patternProperties");
@@ -151,7 +151,7 @@ static void specdec__members_build_patterns(specdec__schema *s, specdec__members
     }
 }
 
-/* Collects the members from all facts about objects. Returns 0 when no object obeys the facts. */
+/* Collects the members of an object from all facts about objects. Returns 0 when no object obeys the facts. */
 static int specdec__members_collect(specdec__schema *s, specdec__members *m)
 {
     specdec__dfa one;
@@ -201,7 +201,7 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
     return !s->build->failed && m->least <= m->most;
 }
 
-/* Spells all listed names as in a JSON string. */
+/* Spells all listed names of an object as in a JSON string, into m->text. */
 static void specdec__members_spell_names(specdec__schema *s, specdec__members *m)
 {
     uint32_t i;
@@ -218,7 +218,7 @@ static void specdec__members_spell_names(specdec__schema *s, specdec__members *m
     m->text = s->build->base;
 }
 
-/* Does name a come before name c, in order of their bytes? */
+/* Does the listed name number a come before number c, in order of their bytes? */
 static int specdec__members_name_before(const specdec__members *m, uint32_t a, uint32_t c)
 {
     const uint32_t one = m->texts.data[2 * a + 1], two = m->texts.data[2 * c + 1];
@@ -229,7 +229,7 @@ static int specdec__members_name_before(const specdec__members *m, uint32_t a, u
 
 SPECDEC__HEAP(specdec__members_sink, uint32_t, specdec__members, specdec__members_name_before)
 
-/* Sorts the listed names by their bytes into m->sorted (heap sort). */
+/* Sorts the listed names of an object by their bytes into m->sorted (heap sort). */
 static void specdec__members_sort_names(specdec__schema *s, specdec__members *m)
 {
     uint32_t i, count = m->names.count;
@@ -250,9 +250,9 @@ static void specdec__members_sort_names(specdec__schema *s, specdec__members *m)
     /* The root of the heap is the last name: it has filled the list from the end. */
 }
 
-/* The rule of a member's value: the conjunction of all schemas that apply to its name. place: index of the name;
-   UINT32_MAX: an unlisted name that matches the patterns in the bits of `matched`. Returns UINT32_MAX when the member
-   is forbidden. */
+/* Returns the rule of a member's value: the conjunction of all schemas that apply to its name. place: index of the
+   name; UINT32_MAX: an unlisted name that matches the patterns in the bits of `matched`. UINT32_MAX: the member is
+   forbidden. */
 static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__members *m, uint32_t place,
                                             uint32_t matched)
 {
@@ -264,9 +264,10 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
         const size_t size = m->texts.data[2 * place + 1];
 
         for (i = 0; i < m->patterns; i++)
-            if (m->pattern[i].states > 1 && m->pattern[i].label.data[specdec__dfa_walk(&m->pattern[i], 1, text, size)])
+            if (m->pattern[i].states > 1 &&
+                m->pattern[i].label.data[specdec__dfa_read_text(&m->pattern[i], 1, text, size)])
                 matched |= 1u << i;
-        if (m->names_limited && !m->allowed.label.data[specdec__dfa_walk(&m->allowed, 1, text, size)])
+        if (m->names_limited && !m->allowed.label.data[specdec__dfa_read_text(&m->allowed, 1, text, size)])
             return UINT32_MAX;
     }
     for (f = 0; f < s->facts.count / 4 && !s->build->failed; f++) {
@@ -283,7 +284,9 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
             term[count++] = fact.more;
         if (fact.kind != SPECDEC__KEY_PROPERTIES)
             continue;
-        other = name ? specdec__schema_get_equal(s, specdec__schema_get_member(s, fact.owner, "properties"), name) : 0;
+        other = name ? specdec__schema_find_equal_member(s, specdec__schema_get_member(s, fact.owner, "properties"),
+                                                         name)
+                     : 0;
         if (other)
             term[count++] = other << 1;
         for (i = 0; i < m->patterns; i++)
@@ -301,8 +304,8 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
     return specdec__schema_conjunction_rule(s, term, count);
 }
 
-/* A SET state, behind the closing quote of a key: counts the member, and leads to the state in front of its value. rule
-   UINT32_MAX: the member is forbidden, so the state leads nowhere. */
+/* Adds a SET state, behind the closing quote of a key: it counts the member, and leads to the state in front of its
+   value. rule UINT32_MAX: the member is forbidden, so the state leads nowhere. Returns the state. */
 static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t index, uint32_t rule)
 {
     const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN, 2)
@@ -316,8 +319,8 @@ static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t inde
     return state;
 }
 
-/* Builds the states that read unlisted keys. Returns the OTHER of the object. *d and *place: the DFA that reads such
-   keys from their first byte on, and its states. */
+/* Builds the states that read unlisted keys of an object. Returns the word OTHER of the object. *d and *place: the DFA
+   that reads such keys from their first byte on, and its states. */
 static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__members *m, specdec__dfa *d,
                                               uint32_t **place)
 {
@@ -374,40 +377,43 @@ static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__membe
         }
         d->label.data[i] = ends[k] ? 1u << k : 0;
     }
-    if (b->failed || none || !specdec__dfa_trim(b, d))
+    if (b->failed || none || !specdec__dfa_remove_dead_states(b, d))
         return 0;
     return specdec__dfa_write_records(b, d, ends, place);
 }
 
-/* A node of the tree of listed keys: byte, first child, next sibling, first leaf, number of leaves, 1 + the leaf that
-   ends here, state of the DFA of unlisted keys, KEY state of the node. */
+/* Words of a node of the tree of an object's listed keys: byte; first child; next sibling; first leaf; number of
+   leaves; 1 + the leaf that ends here; state of the DFA of unlisted keys; KEY state of the node. */
 enum {
-    SPECDEC__BRANCH_BYTE, SPECDEC__BRANCH_CHILD, SPECDEC__BRANCH_NEXT, SPECDEC__BRANCH_FROM, SPECDEC__BRANCH_COUNT,
-    SPECDEC__BRANCH_END, SPECDEC__BRANCH_OTHER, SPECDEC__BRANCH_PLACE, SPECDEC__BRANCH_WORDS
+    SPECDEC__NAME_TREE_BYTE, SPECDEC__NAME_TREE_CHILD, SPECDEC__NAME_TREE_NEXT, SPECDEC__NAME_TREE_FIRST,
+    SPECDEC__NAME_TREE_LEAVES, SPECDEC__NAME_TREE_END, SPECDEC__NAME_TREE_UNLISTED, SPECDEC__NAME_TREE_KEY_STATE,
+    SPECDEC__NAME_TREE_WORDS
 };
 
-/* Adds a node to the tree of listed keys. Returns its index. */
-static uint32_t specdec__members_add_branch(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
-                                            uint32_t other)
+/* Adds a node for a byte of listed keys to their tree. from: first leaf; other: state of the DFA of unlisted keys.
+   Returns its index. */
+static uint32_t specdec__members_add_name_node(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
+                                               uint32_t other)
 {
-    const uint32_t at = specdec__vector_extend(s->build, tree, SPECDEC__BRANCH_WORDS);
+    const uint32_t at = specdec__vector_extend(s->build, tree, SPECDEC__NAME_TREE_WORDS);
 
     if (at == UINT32_MAX)
         return 0;
-    memset(tree->data + at, 0, SPECDEC__BRANCH_WORDS * 4);
-    tree->data[at + SPECDEC__BRANCH_BYTE] = byte;
-    tree->data[at + SPECDEC__BRANCH_FROM] = from;
-    tree->data[at + SPECDEC__BRANCH_OTHER] = other;
+    memset(tree->data + at, 0, SPECDEC__NAME_TREE_WORDS * 4);
+    tree->data[at + SPECDEC__NAME_TREE_BYTE] = byte;
+    tree->data[at + SPECDEC__NAME_TREE_FIRST] = from;
+    tree->data[at + SPECDEC__NAME_TREE_UNLISTED] = other;
     return at;
 }
 
-/* Builds the tree of listed keys. Names come in sorted order, so a new byte is always behind the last child. */
-static void specdec__members_build_tree(specdec__schema *s, const specdec__members *m, const specdec__dfa *other,
-                                        specdec__vector *tree)
+/* Builds the tree of an object's listed keys. Names come in sorted order, so a new byte is always behind the last
+   child. */
+static void specdec__members_build_name_tree(specdec__schema *s, const specdec__members *m, const specdec__dfa *other,
+                                             specdec__vector *tree)
 {
     uint32_t i, k;
 
-    specdec__members_add_branch(s, tree, 0, 0, other ? 1 : 0);
+    specdec__members_add_name_node(s, tree, 0, 0, other ? 1 : 0);
     for (i = 0; i < m->sorted.count && !s->build->failed; i++) {
         const uint32_t name = m->sorted.data[i], size = m->texts.data[2 * name + 1];
         const unsigned char *text = m->text + m->texts.data[2 * name];
@@ -416,22 +422,22 @@ static void specdec__members_build_tree(specdec__schema *s, const specdec__membe
         for (k = 0; k <= size && specdec__build_count_work(s->build, 1); k++) {
             uint32_t child, last = 0;
 
-            tree->data[at + SPECDEC__BRANCH_COUNT]++;
+            tree->data[at + SPECDEC__NAME_TREE_LEAVES]++;
             if (k == size) {
-                tree->data[at + SPECDEC__BRANCH_END] = i + 1;
+                tree->data[at + SPECDEC__NAME_TREE_END] = i + 1;
                 break;
             }
-            child = tree->data[at + SPECDEC__BRANCH_CHILD];
-            for (; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
+            child = tree->data[at + SPECDEC__NAME_TREE_CHILD];
+            for (; child; child = tree->data[child + SPECDEC__NAME_TREE_NEXT])
                 last = child;
-            if (!last || tree->data[last + SPECDEC__BRANCH_BYTE] != text[k]) {
-                const uint32_t from = tree->data[at + SPECDEC__BRANCH_OTHER];
+            if (!last || tree->data[last + SPECDEC__NAME_TREE_BYTE] != text[k]) {
+                const uint32_t from = tree->data[at + SPECDEC__NAME_TREE_UNLISTED];
 
-                child = specdec__members_add_branch(s, tree, text[k], i,
-                                                    from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
+                child = specdec__members_add_name_node(s, tree, text[k], i,
+                                                       from ? specdec__dfa_read_text(other, from, text + k, 1) : 0);
                 if (s->build->failed)
                     return;
-                tree->data[last ? last + SPECDEC__BRANCH_NEXT : at + SPECDEC__BRANCH_CHILD] = child;
+                tree->data[last ? last + SPECDEC__NAME_TREE_NEXT : at + SPECDEC__NAME_TREE_CHILD] = child;
                 last = child;
             }
             at = last;
@@ -439,47 +445,49 @@ static void specdec__members_build_tree(specdec__schema *s, const specdec__membe
     }
 }
 
-/* Builds the KEY states of the tree of listed keys. sets: (names) SET state of each. Returns the first KEY state. */
+/* Builds the KEY states of the tree of an object's listed keys. sets: (names) SET state of each. Returns the first KEY
+   state. */
 static uint32_t specdec__members_add_key_states(specdec__schema *s, const specdec__members *m, uint32_t object,
                                                 specdec__vector *tree, const uint32_t *sets, const uint32_t *place)
 {
     specdec__build *b = s->build;
     uint32_t at, child;
 
-    for (at = 0; at < tree->count && !b->failed; at += SPECDEC__BRANCH_WORDS) {
-        uint32_t edges = tree->data[at + SPECDEC__BRANCH_END] != 0;
+    for (at = 0; at < tree->count && !b->failed; at += SPECDEC__NAME_TREE_WORDS) {
+        uint32_t edges = tree->data[at + SPECDEC__NAME_TREE_END] != 0;
 
-        for (child = tree->data[at + SPECDEC__BRANCH_CHILD]; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
+        for (child = tree->data[at + SPECDEC__NAME_TREE_CHILD]; child;
+             child = tree->data[child + SPECDEC__NAME_TREE_NEXT])
             edges++;
         child = specdec__build_add_state(b, SPECDEC__RECORD_KEY | edges << 16, 4 + 2 * edges);
-        tree->data[at + SPECDEC__BRANCH_PLACE] = child;
+        tree->data[at + SPECDEC__NAME_TREE_KEY_STATE] = child;
     }
-    for (at = 0; at < tree->count && !b->failed; at += SPECDEC__BRANCH_WORDS) {
-        uint32_t *node = tree->data + at, *record = b->words + node[SPECDEC__BRANCH_PLACE], *edge = record + 4;
-        uint32_t end = node[SPECDEC__BRANCH_END];
+    for (at = 0; at < tree->count && !b->failed; at += SPECDEC__NAME_TREE_WORDS) {
+        uint32_t *node = tree->data + at, *record = b->words + node[SPECDEC__NAME_TREE_KEY_STATE], *edge = record + 4;
+        uint32_t end = node[SPECDEC__NAME_TREE_END];
 
         record[1] = object;
-        record[2] = node[SPECDEC__BRANCH_FROM] | node[SPECDEC__BRANCH_COUNT] << 16;
-        record[3] = place && node[SPECDEC__BRANCH_OTHER] ? place[node[SPECDEC__BRANCH_OTHER]] : 0;
-        for (child = node[SPECDEC__BRANCH_CHILD]; child || end; edge += 2) {
-            if (end && (!child || tree->data[child + SPECDEC__BRANCH_BYTE] > '"')) {
+        record[2] = node[SPECDEC__NAME_TREE_FIRST] | node[SPECDEC__NAME_TREE_LEAVES] << 16;
+        record[3] = place && node[SPECDEC__NAME_TREE_UNLISTED] ? place[node[SPECDEC__NAME_TREE_UNLISTED]] : 0;
+        for (child = node[SPECDEC__NAME_TREE_CHILD]; child || end; edge += 2) {
+            if (end && (!child || tree->data[child + SPECDEC__NAME_TREE_BYTE] > '"')) {
                 edge[0] = '"' | '"' << 8;
                 edge[1] = sets[m->sorted.data[end - 1]];
                 end = 0;
                 continue;
             }
-            edge[0] = tree->data[child + SPECDEC__BRANCH_BYTE] * 257;
-            edge[1] = tree->data[child + SPECDEC__BRANCH_PLACE];
-            child = tree->data[child + SPECDEC__BRANCH_NEXT];
+            edge[0] = tree->data[child + SPECDEC__NAME_TREE_BYTE] * 257;
+            edge[1] = tree->data[child + SPECDEC__NAME_TREE_KEY_STATE];
+            child = tree->data[child + SPECDEC__NAME_TREE_NEXT];
         }
     }
-    return b->failed ? 0 : b->words ? tree->data[SPECDEC__BRANCH_PLACE] : 0;
+    return b->failed ? 0 : b->words ? tree->data[SPECDEC__NAME_TREE_KEY_STATE] : 0;
 }
 
 /* ---- Members in the style of tool arguments that are no JSON, in the order in which the schema lists them. */
 
-/* Can a name be written without quotes and escapes? */
-static int specdec__argument_name_fits(const specdec__schema *s, const unsigned char *text, size_t size)
+/* Can the name of a tool's argument be written without quotes and escapes? */
+static int specdec__tool_argument_name_fits(const specdec__schema *s, const unsigned char *text, size_t size)
 {
     const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
     size_t i;
@@ -491,13 +499,14 @@ static int specdec__argument_name_fits(const specdec__schema *s, const unsigned 
                   : !(kind & 31) && text[i] != '.' && text[i] != '$')
             return 0;
     }
-    return size > 0 && size <= SPECDEC__ANSWER_KEY_MOST;
+    return size > 0 && size <= SPECDEC__ANSWER_ARGUMENT_NAME_MOST;
 }
 
-/* The kind of an argument's value by the schemas of its rule: 1: a string, 2: any value but a string, 0: unknown. */
-static uint32_t specdec__argument_value_kind(specdec__schema *s, uint32_t rule)
+/* Returns the kind of an argument's value by the schemas of its rule: 1: a string, 2: any value but a string, 0:
+   unknown. */
+static uint32_t specdec__tool_argument_value_kind(specdec__schema *s, uint32_t rule)
 {
-    uint32_t types = SPECDEC__TYPE_ALL, i, k;
+    uint32_t types = SPECDEC__JSON_TYPE_ALL, i, k;
 
     for (i = 0; i < specdec__schema_conjunction_count(s); i++) {
         const uint32_t *found = specdec__schema_conjunction(s, i);
@@ -505,16 +514,16 @@ static uint32_t specdec__argument_value_kind(specdec__schema *s, uint32_t rule)
         for (k = 0; found[SPECDEC__CONJUNCTION_RULE] == rule && k < found[SPECDEC__CONJUNCTION_COUNT]; k++) {
             const uint32_t term = s->terms.data[found[SPECDEC__CONJUNCTION_FIRST] + k];
 
-            types &= term & 1 ? SPECDEC__TYPE_ALL : specdec__schema_allowed_types(s, term >> 1, 0);
+            types &= term & 1 ? SPECDEC__JSON_TYPE_ALL : specdec__schema_allowed_types(s, term >> 1, 0);
         }
     }
-    return !(types & ~SPECDEC__TYPE_STRING) ? 1 : !(types & SPECDEC__TYPE_STRING) ? 2 : 0;
+    return !(types & ~SPECDEC__JSON_TYPE_STRING) ? 1 : !(types & SPECDEC__JSON_TYPE_STRING) ? 2 : 0;
 }
 
-/* Stores the kind of an argument of the current tool, for the splitter, which reads answers. size 0: the kind of all
-   arguments that the schema does not list. */
-static void specdec__argument_store_kind(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
-                                         uint32_t rule)
+/* Stores the kind (1: string, 2: other JSON) of an argument of the current tool, for the splitter, which reads answers.
+   size 0: the kind of all arguments that the schema does not list. */
+static void specdec__tool_argument_store_kind(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
+                                              uint32_t rule)
 {
     size_t length;
     const unsigned char *tool = specdec__schema_spell_string(s, s->tool, &length);
@@ -529,51 +538,55 @@ static void specdec__argument_store_kind(specdec__schema *s, const unsigned char
     specdec__vector_push(s->build, &s->argument_kinds, rule);
 }
 
-/* The kind of a stored argument (1: string, 2: other JSON); 0 where another argument with its hash has another kind. */
-static uint32_t specdec__argument_stored_kind(specdec__schema *s, uint32_t note)
+/* Returns the kind of a stored argument (1: string, 2: other JSON); 0 where another argument with its hash has another
+   kind. note: index of the argument in s->argument_kinds. */
+static uint32_t specdec__tool_argument_stored_kind(specdec__schema *s, uint32_t note)
 {
     const uint32_t *own = s->argument_kinds.data + note;
     uint32_t i, kind = own[2];
 
-    for (i = 0; i < s->argument_kinds.count && specdec__build_count_work(s->build, 1); i += SPECDEC__KIND_WORDS + 1)
+    for (i = 0; i < s->argument_kinds.count && specdec__build_count_work(s->build, 1);
+         i += SPECDEC__ARGUMENT_KIND_WORDS + 1)
         if (s->argument_kinds.data[i] == own[0] && s->argument_kinds.data[i + 1] == own[1] &&
             s->argument_kinds.data[i + 2] != own[2])
             kind = 0;
     return kind;
 }
 
-/* Could a reader take a string of this rule for a number, array or other value, as the kind is unknown? */
-static int specdec__argument_is_ambiguous(specdec__schema *s, uint32_t rule)
+/* Could a reader take a string of this rule for a number, array or other value, as the argument's kind is unknown? */
+static int specdec__tool_argument_is_ambiguous(specdec__schema *s, uint32_t rule)
 {
     uint32_t i;
 
-    for (i = 0; i < s->argument_kinds.count && !s->build->failed; i += SPECDEC__KIND_WORDS + 1)
-        if (s->argument_kinds.data[i + SPECDEC__KIND_WORDS] == rule && !specdec__argument_stored_kind(s, i))
+    for (i = 0; i < s->argument_kinds.count && !s->build->failed; i += SPECDEC__ARGUMENT_KIND_WORDS + 1)
+        if (s->argument_kinds.data[i + SPECDEC__ARGUMENT_KIND_WORDS] == rule &&
+            !specdec__tool_argument_stored_kind(s, i))
             return 1;
     return 0;
 }
 
-/* Appends a literal text to the concatenation `all`. */
-static void specdec__argument_append_text(specdec__schema *s, uint32_t all, const char *text)
+/* Appends a literal text to the concatenation `all`, a syntax tree. */
+static void specdec__tool_argument_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
     specdec__syntax_prepend_child(s->build, all,
                                   specdec__syntax_add_text(s->build, (const unsigned char *)text, strlen(text)));
 }
 
-/* Appends up to two characters of white space, which some models write here. */
-static void specdec__argument_append_space(specdec__schema *s, uint32_t all)
+/* Appends up to two characters of white space, which some models write here, to the concatenation `all`. */
+static void specdec__tool_argument_append_space(specdec__schema *s, uint32_t all)
 {
     specdec__syntax_prepend_child(s->build, all,
                                   specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
-/* Appends the marks behind a name and around its value, which is a raw string (rule text) or other JSON (rule rest). */
-static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
+/* Appends the marks behind an argument's name and around its value, which is a raw string (rule text) or other JSON
+   (rule rest), to the concatenation `all`. */
+static void specdec__tool_argument_append_value(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
 {
     specdec__build *b = s->build;
     const specdec__calls *row = s->calls;
     const char *value_begin = SPECDEC__CALL_TEXT(row, VALUE_BEGIN);
-    const int says = specdec__answer_mark_tells_kind(row);
+    const int says = specdec__answer_mark_tells_argument_kind(row);
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t i;
 
@@ -581,11 +594,11 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
         const uint32_t one = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
         if (says)
-            specdec__argument_append_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
-        specdec__argument_append_text(s, one, SPECDEC__CALL_TEXT(row, KEY_END));
+            specdec__tool_argument_append_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
+        specdec__tool_argument_append_text(s, one, SPECDEC__CALL_TEXT(row, KEY_END));
         if (value_begin) {
-            specdec__argument_append_space(s, one);
-            specdec__argument_append_text(s, one, value_begin);
+            specdec__tool_argument_append_space(s, one);
+            specdec__tool_argument_append_text(s, one, value_begin);
         }
         if (i && row->flags & SPECDEC__CALLS_LINES)
             specdec__syntax_prepend_child(b, one,
@@ -597,15 +610,15 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
                                                                    specdec__syntax_add_character(b, '\n', '\n'), 0, 1));
         if (i)
-            specdec__argument_append_text(s, one, SPECDEC__CALL_TEXT(row, VALUE_END));
+            specdec__tool_argument_append_text(s, one, SPECDEC__CALL_TEXT(row, VALUE_END));
         specdec__syntax_prepend_child(b, any, one);
     }
     specdec__syntax_prepend_child(b, all, any);
 }
 
-/* Builds the rule of a member, with its name and marks. place: as in specdec__members_value_rule. Returns 0 when the
-   member may not be written. */
-static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
+/* Builds the rule of an argument, with its name and marks. place: as in specdec__members_value_rule. Returns the rule;
+   0: the argument may not be written. */
+static uint32_t specdec__tool_argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
 {
     specdec__build *b = s->build;
     const int listed = place != UINT32_MAX;
@@ -615,15 +628,15 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     uint32_t rule, text;
 
-    if (listed && !specdec__argument_name_fits(s, name, size))
+    if (listed && !specdec__tool_argument_name_fits(s, name, size))
         return 0;
     s->child_style = pairs ? SPECDEC__STYLE_TEXT : SPECDEC__STYLE_LITERAL;
     text = specdec__members_value_rule(s, m, place, 0);
     if (b->failed || text == UINT32_MAX)
         return 0;
     if (pairs) {
-        specdec__argument_append_space(s, all);
-        specdec__argument_append_text(s, all, SPECDEC__CALL_TEXT(s->calls, KEY_BEGIN));
+        specdec__tool_argument_append_space(s, all);
+        specdec__tool_argument_append_text(s, all, SPECDEC__CALL_TEXT(s->calls, KEY_BEGIN));
     }
     if (listed) {
         specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, name, size));
@@ -638,10 +651,10 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
         specdec__syntax_prepend_child(b, all, specdec__regex_parse(b, &source, &none, 1));
     }
     if (pairs) {
-        if (!specdec__answer_mark_tells_kind(s->calls))
-            specdec__argument_store_kind(s, name, size, specdec__argument_value_kind(s, text), text);
+        if (!specdec__answer_mark_tells_argument_kind(s->calls))
+            specdec__tool_argument_store_kind(s, name, size, specdec__tool_argument_value_kind(s, text), text);
         s->child_style = SPECDEC__STYLE_REST;
-        specdec__argument_append_value(s, all, text, specdec__members_value_rule(s, m, place, 0));
+        specdec__tool_argument_append_value(s, all, text, specdec__members_value_rule(s, m, place, 0));
     } else {
         const int equals = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PYTHON;
 
@@ -652,8 +665,9 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
     return specdec__build_rule_from_tree(b, rule, all) ? rule : 0;
 }
 
-/* The tree of a member behind another one: a comma where the form has commas, then the member. */
-static uint32_t specdec__argument_member_tree(specdec__schema *s, uint32_t member)
+/* Returns the syntax tree of an argument behind another one: a comma where the form of calls has commas, then the rule
+   `member`. */
+static uint32_t specdec__tool_argument_member_tree(specdec__schema *s, uint32_t member)
 {
     specdec__build *b = s->build;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -666,16 +680,16 @@ static uint32_t specdec__argument_member_tree(specdec__schema *s, uint32_t membe
     return all;
 }
 
-/* The tree of the members of an object. Required ones must be written; unlisted names may be written only where no name
-   is listed. *empty: an object without members is allowed. Returns 0 when there is no such object. */
-static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__members *m, int *empty)
+/* Returns the syntax tree of the members of an object. Required ones must be written; unlisted names may be written
+   only where no name is listed. *empty: an object without members is allowed. 0: there is no such object. */
+static uint32_t specdec__tool_argument_members_tree(specdec__schema *s, specdec__members *m, int *empty)
 {
     specdec__build *b = s->build;
     uint32_t first = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0), rest = 0, i, required = 0;
 
     *empty = 1;
     if (!m->names.count && !m->patterns && !m->names_limited && m->most) {
-        const uint32_t member = specdec__argument_build_member(s, m, UINT32_MAX);
+        const uint32_t member = specdec__tool_argument_build_member(s, m, UINT32_MAX);
 
         if (member) {
             const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -683,16 +697,17 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
             specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, member, 0));
             specdec__syntax_prepend_child(b, all,
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
-                                                                   specdec__argument_member_tree(s, member), 0,
+                                                                   specdec__tool_argument_member_tree(s, member), 0,
                                                                    UINT32_MAX));
             specdec__syntax_prepend_child(b, first, all);
         }
     }
     for (i = m->names.count; i-- > 0 && !b->failed;) {
-        const uint32_t member = specdec__argument_build_member(s, m, i);
+        const uint32_t member = specdec__tool_argument_build_member(s, m, i);
         const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
         const uint32_t behind = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-        const uint32_t next = member ? specdec__argument_member_tree(s, member) : 0, least = m->required.data[i] != 0;
+        const uint32_t next = member ? specdec__tool_argument_member_tree(s, member) : 0,
+                       least = m->required.data[i] != 0;
         uint32_t rule;
 
         required += least;
@@ -728,13 +743,13 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
 }
 
 /* Adds the objects of a style other than JSON to the current rule: arguments of a call, or objects within them. */
-static void specdec__argument_add_objects(specdec__schema *s, specdec__members *m)
+static void specdec__tool_argument_add_objects(specdec__schema *s, specdec__members *m)
 {
     specdec__build *b = s->build;
     const int braces = s->style == SPECDEC__STYLE_LITERAL;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     int empty = 0;
-    uint32_t rule, members = specdec__argument_members_tree(s, m, &empty);
+    uint32_t rule, members = specdec__tool_argument_members_tree(s, m, &empty);
 
     if (b->failed || !members)
         return;
@@ -751,7 +766,7 @@ static void specdec__argument_add_objects(specdec__schema *s, specdec__members *
     specdec__schema_add_alternative(s, b->rules.data[rule]);
 }
 
-/* Adds the JSON objects that obey all facts to the current rule. */
+/* Adds the JSON objects that obey all facts of the shape to the current rule. */
 static void specdec__schema_add_objects(specdec__schema *s)
 {
     specdec__build *b = s->build;
@@ -768,7 +783,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
         return;
     specdec__members_spell_names(s, m);
     if (b->raw_strings) {
-        specdec__argument_add_objects(s, m);
+        specdec__tool_argument_add_objects(s, m);
         return;
     }
     specdec__members_sort_names(s, m);
@@ -793,7 +808,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
                                      "names that are free may come twice, and would not count");
         return;
     }
-    specdec__members_build_tree(s, m, other ? d : NULL, &tree);
+    specdec__members_build_name_tree(s, m, other ? d : NULL, &tree);
     keys = specdec__members_add_key_states(s, m, object, &tree, sets, other ? place : NULL);
     i = specdec__schema_state_with_space(s, '"', keys);
     if (b->failed)
@@ -823,7 +838,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
 /* ---- Shapes. */
 
 /* Refuses the schema if a keyword that is not supported applies to a type that the shape still allows. */
-static void specdec__schema_refuse_keywords(specdec__schema *s)
+static void specdec__schema_refuse_unsupported_keywords(specdec__schema *s)
 {
     uint32_t i;
 
@@ -841,7 +856,7 @@ static void specdec__schema_refuse_keywords(specdec__schema *s)
 }
 
 /* Adds the values of a shape, whose facts are complete, to the current rule. */
-static void specdec__schema_add_shape(specdec__schema *s)
+static void specdec__schema_add_shape_values(specdec__schema *s)
 {
     uint32_t i, at;
 
@@ -861,41 +876,41 @@ static void specdec__schema_add_shape(specdec__schema *s)
             while (!list || specdec__schema_next_child(s, fact.node, &at)) {
                 const uint32_t type = specdec__schema_type_of(s, list ? at : fact.node);
 
-                if (type & s->types && type >= SPECDEC__TYPE_ARRAY)
+                if (type & s->types && type >= SPECDEC__JSON_TYPE_ARRAY)
                     specdec__schema_fail_keyword(s, fact.owner, list ? "enum" : "const", SPECDEC_ERROR_UNSUPPORTED,
                                                  "the opposite of an array or object is not supported");
-                if (type <= SPECDEC__TYPE_TRUE)
+                if (type <= SPECDEC__JSON_TYPE_TRUE)
                     s->types &= ~type;
                 if (!list)
                     break;
             }
             continue;
         }
-        if (!list && specdec__schema_value_obeys(s, fact.node))
+        if (!list && specdec__schema_value_obeys_facts(s, fact.node))
             specdec__vector_push(s->build, &s->literals, fact.node);
         while (list && specdec__schema_next_child(s, fact.node, &at) && !s->build->failed)
-            if (specdec__schema_value_obeys(s, at))
+            if (specdec__schema_value_obeys_facts(s, at))
                 specdec__vector_push(s->build, &s->literals, at);
         return;
     }
-    specdec__schema_refuse_keywords(s);
-    s->free_types |= s->types & (SPECDEC__TYPE_NULL | SPECDEC__TYPE_FALSE | SPECDEC__TYPE_TRUE);
-    if (s->types & SPECDEC__TYPE_NUMBER && !s->build->failed)
+    specdec__schema_refuse_unsupported_keywords(s);
+    s->free_types |= s->types & (SPECDEC__JSON_TYPE_NULL | SPECDEC__JSON_TYPE_FALSE | SPECDEC__JSON_TYPE_TRUE);
+    if (s->types & SPECDEC__JSON_TYPE_NUMBER && !s->build->failed)
         specdec__schema_add_numbers(s);
-    if (s->types & SPECDEC__TYPE_STRING && !s->build->failed)
+    if (s->types & SPECDEC__JSON_TYPE_STRING && !s->build->failed)
         specdec__schema_add_strings(s);
-    if (s->types & SPECDEC__TYPE_ARRAY && !s->build->failed)
+    if (s->types & SPECDEC__JSON_TYPE_ARRAY && !s->build->failed)
         specdec__schema_add_arrays(s);
-    if (s->types & SPECDEC__TYPE_OBJECT && !s->build->failed)
+    if (s->types & SPECDEC__JSON_TYPE_OBJECT && !s->build->failed)
         specdec__schema_add_objects(s);
 }
 
-/* Removes the type object from a shape that both requires and forbids a member. */
+/* Removes the type object from a shape whose facts both require and forbid a member. */
 static void specdec__schema_prune_types(specdec__schema *s)
 {
     uint32_t i, k;
 
-    if (!(s->types & SPECDEC__TYPE_OBJECT))
+    if (!(s->types & SPECDEC__JSON_TYPE_OBJECT))
         return;
     for (i = 0; i < s->facts.count / 4 && specdec__build_count_work(s->build, 1); i++) {
         const specdec__fact absent = specdec__schema_get_fact(&s->facts, i);
@@ -905,12 +920,12 @@ static void specdec__schema_prune_types(specdec__schema *s)
             uint32_t at = 0;
 
             if (fact.kind == SPECDEC__FACT_PRESENT && specdec__json_equal(s, fact.node, absent.node))
-                s->types &= ~SPECDEC__TYPE_OBJECT;
+                s->types &= ~SPECDEC__JSON_TYPE_OBJECT;
             if (fact.kind == SPECDEC__KEY_REQUIRED &&
                 specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
                 while (specdec__schema_next_child(s, fact.node, &at) && specdec__build_count_work(s->build, 1))
                     if (specdec__json_equal(s, at, absent.node))
-                        s->types &= ~SPECDEC__TYPE_OBJECT;
+                        s->types &= ~SPECDEC__JSON_TYPE_OBJECT;
         }
     }
 }
@@ -929,7 +944,7 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     if (!s->types || s->build->failed || !specdec__build_count_work(s->build, 16))
         return;
     if (s->branch_index == s->branches.count / 4) {
-        specdec__schema_add_shape(s);
+        specdec__schema_add_shape_values(s);
         return;
     }
     branch = specdec__schema_get_fact(&s->branches, s->branch_index);
@@ -1000,16 +1015,16 @@ static void specdec__schema_add_raw_literals(specdec__schema *s)
             specdec__syntax_prepend_child(b, any, specdec__syntax_add_text(b, text, size));
     }
     if (!b->failed && b->tree.data[any + SPECDEC__SYNTAX_CHILD] && specdec__strings_tree_dfa(b, &d, any) &&
-        (!s->ambiguous || specdec__raw_remove_matches(s, &d, specdec__raw_ambiguous_regex)) &&
-        specdec__raw_add_marks(s, &d))
+        (!s->ambiguous || specdec__raw_string_remove_matches(s, &d, specdec__raw_ambiguous_regex)) &&
+        specdec__raw_string_add_marks(s, &d))
         specdec__schema_add_alternative(s, specdec__dfa_write_records(b, &d, NULL, NULL));
 }
 
-/* Begins a conjunction: sets types and raw strings by its style. */
+/* Sets the types and the spelling of strings that a conjunction's style has, before the conjunction is built. */
 static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conjunction)
 {
-    static const uint32_t types[] = {SPECDEC__TYPE_ALL, SPECDEC__TYPE_OBJECT, SPECDEC__TYPE_STRING,
-                                     SPECDEC__TYPE_ALL & ~SPECDEC__TYPE_STRING, SPECDEC__TYPE_ALL};
+    static const uint32_t types[] = {SPECDEC__JSON_TYPE_ALL, SPECDEC__JSON_TYPE_OBJECT, SPECDEC__JSON_TYPE_STRING,
+                                     SPECDEC__JSON_TYPE_ALL & ~SPECDEC__JSON_TYPE_STRING, SPECDEC__JSON_TYPE_ALL};
     const uint32_t style = conjunction[SPECDEC__CONJUNCTION_STYLE];
 
     s->style = style;
@@ -1019,11 +1034,11 @@ static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conj
     s->build->raw_strings = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
                 (style == SPECDEC__STYLE_LITERAL && s->calls->form == SPECDEC__CALLS_BRACES);
     s->ambiguous = style == SPECDEC__STYLE_TEXT &&
-                  specdec__argument_is_ambiguous(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
+                   specdec__tool_argument_is_ambiguous(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
     s->may_be_empty = 0;
 }
 
-/* Builds the rule of a conjunction. */
+/* Builds the rule of a conjunction: of all its shapes. */
 static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conjunction)
 {
     specdec__build *b = s->build;
@@ -1043,11 +1058,12 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
         return;
     specdec__schema_add_alternative(s, specdec__schema_add_literals(s));
     specdec__schema_add_raw_literals(s);
-    if (s->free_types & SPECDEC__TYPE_STRING)
-        specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_any_rule(s)] : b->string_quote);
-    if (s->free_types & SPECDEC__TYPE_FRACTION)
+    if (s->free_types & SPECDEC__JSON_TYPE_STRING)
+        specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_string_any_rule(s)]
+                                                          : b->string_quote);
+    if (s->free_types & SPECDEC__JSON_TYPE_FRACTION)
         specdec__schema_add_alternative(s, b->rules.data[s->number_rule]);
-    else if (s->free_types & SPECDEC__TYPE_INTEGER)
+    else if (s->free_types & SPECDEC__JSON_TYPE_INTEGER)
         specdec__schema_add_alternative(s, b->rules.data[s->integer_rule]);
     if (b->failed)
         return;
@@ -1056,7 +1072,7 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
         b->rules.data[rule] = s->alternatives.data[0];
         return;
     }
-    start = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | (s->may_be_empty ? SPECDEC__RECORD_FINAL : 0),
+    start = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | (s->may_be_empty ? SPECDEC__RECORD_MAY_END : 0),
                                      2 + 2 * s->alternatives.count);
     for (i = 0; i < s->alternatives.count && !b->failed; i++) {
         const uint32_t state = s->alternatives.data[i];
@@ -1076,8 +1092,8 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
     b->rules.data[rule] = start;
 }
 
-/* Names the keyword in an error that names none yet, with the first schema of a conjunction. */
-static void specdec__schema_blame_keyword(specdec__schema *s, uint32_t conjunction, const char *key)
+/* Sets the keyword and, as schema, the first one of a conjunction in an error that names no keyword yet. */
+static void specdec__schema_set_error_keyword(specdec__schema *s, uint32_t conjunction, const char *key)
 {
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);
 
@@ -1087,8 +1103,8 @@ static void specdec__schema_blame_keyword(specdec__schema *s, uint32_t conjuncti
     s->error_key = key;
 }
 
-/* Parses the JSON of the schemas (NULL: any value), and builds the rules that all conjunctions use. Returns 0 when it
-   failed. */
+/* Parses the JSON of the schemas (text NULL: any value), and builds the rules that all conjunctions use. compact: no
+   white space is allowed. Returns 0 when it failed. */
 static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
                                        int compact)
 {
@@ -1098,7 +1114,7 @@ static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, co
 
     memset(s, 0, sizeof *s);
     s->build = b;
-    s->free_space = !compact;
+    s->allows_space = !compact;
     s->json.text = text ? text : anything;
     s->json.size = text ? size : 4;
     if (s->json.size < UINT32_MAX / 64)
@@ -1121,10 +1137,10 @@ static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, co
         for (k = 0; k + 8 < raw.size; k++)
             s->legacy_refs |= memcmp(raw.data + k, "draft-0", 7) == 0;
     }
-    specdec__strings_add_states(b, &s->string_dfa, &s->string_states);
-    s->number_rule = specdec__schema_regex_rule(s, "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
-    s->integer_rule = specdec__schema_regex_rule(s, "-?(0|[1-9]\\d*)");
-    s->end_state = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL, 2);
+    specdec__strings_add_any_string_states(b, &s->string_dfa, &s->string_states);
+    s->number_rule = specdec__schema_build_regex_rule(s, "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
+    s->integer_rule = specdec__schema_build_regex_rule(s, "-?(0|[1-9]\\d*)");
+    s->end_state = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END, 2);
     from = b->ranges.count;
     specdec__syntax_add_range(b, 9, 10);
     specdec__syntax_add_range(b, 13, 13);
@@ -1145,14 +1161,14 @@ static int specdec__schema_build_conjunctions(specdec__schema *s)
     b->raw_strings = 0;
     if (b->failed) {
         if (i && b->failed != SPECDEC_ERROR_MEMORY)
-            specdec__schema_blame_keyword(
+            specdec__schema_set_error_keyword(
                 s, i - 1, b->failed == SPECDEC_ERROR_UNSUPPORTED ? "anyOf, oneOf or not" : "the schema");
         return 0;
     }
     return 1;
 }
 
-/* Builds the constraint of a JSON schema. text NULL: any JSON value. */
+/* Builds the constraint of a JSON schema. text NULL: any JSON value; compact: no white space is allowed. */
 static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
                                     int compact)
 {
@@ -1163,10 +1179,10 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
     root = specdec__schema_conjunction_rule(s, &term, 1);
     if (!specdec__schema_build_conjunctions(s))
         return;
-    specdec__build_finish(b, root, s->free_space);
+    specdec__build_finish(b, root, s->allows_space);
     for (i = 0; b->crowded_state && i < specdec__schema_conjunction_count(s); i++)
         if (b->rules.data[specdec__schema_conjunction(s, i)[SPECDEC__CONJUNCTION_RULE]] == b->crowded_state)
-            specdec__schema_blame_keyword(s, i, "anyOf, oneOf or not");
+            specdec__schema_set_error_keyword(s, i, "anyOf, oneOf or not");
 }
 
 SPECDEC__FOR_SPEED

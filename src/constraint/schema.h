@@ -20,16 +20,16 @@ SPECDEC__FOR_SIZE
    gives; all combinations are tried in turn. */
 
 /* Types of JSON values, a bit each: null, false and true are types of their own, and so are numbers with a fraction. */
-#define SPECDEC__TYPE_NULL 1u
-#define SPECDEC__TYPE_FALSE 2u
-#define SPECDEC__TYPE_TRUE 4u
-#define SPECDEC__TYPE_INTEGER 8u
-#define SPECDEC__TYPE_FRACTION 16u /* a number that is no integer */
-#define SPECDEC__TYPE_STRING 32u
-#define SPECDEC__TYPE_ARRAY 64u
-#define SPECDEC__TYPE_OBJECT 128u
-#define SPECDEC__TYPE_ALL 255u
-#define SPECDEC__TYPE_NUMBER (SPECDEC__TYPE_INTEGER | SPECDEC__TYPE_FRACTION)
+#define SPECDEC__JSON_TYPE_NULL 1u
+#define SPECDEC__JSON_TYPE_FALSE 2u
+#define SPECDEC__JSON_TYPE_TRUE 4u
+#define SPECDEC__JSON_TYPE_INTEGER 8u
+#define SPECDEC__JSON_TYPE_FRACTION 16u /* numbers that are no integers */
+#define SPECDEC__JSON_TYPE_STRING 32u
+#define SPECDEC__JSON_TYPE_ARRAY 64u
+#define SPECDEC__JSON_TYPE_OBJECT 128u
+#define SPECDEC__JSON_TYPE_ALL 255u
+#define SPECDEC__JSON_TYPE_NUMBER (SPECDEC__JSON_TYPE_INTEGER | SPECDEC__JSON_TYPE_FRACTION)
 
 /* Kinds of keywords: facts of a shape, branches, and notes, which say nothing about values. */
 enum {
@@ -51,43 +51,46 @@ enum {
 
 /* Keywords, with the types of values that they restrict. Schemas with a keyword of kind NEVER are refused. */
 static const struct specdec__keyword {
-    const char *name;
-    unsigned char kind, types;
+    const char *name;          /* as schemas spell the keyword */
+    unsigned char kind, types; /* SPECDEC__KEY_...; bits SPECDEC__JSON_TYPE_... of the values that it restricts */
 } specdec__keywords[] = {
     {"type", SPECDEC__KEY_TYPE, 255}, {"enum", SPECDEC__KEY_ENUM, 255}, {"const", SPECDEC__KEY_CONST, 255},
-    {"minimum", SPECDEC__KEY_MINIMUM, SPECDEC__TYPE_NUMBER}, {"maximum", SPECDEC__KEY_MAXIMUM, SPECDEC__TYPE_NUMBER},
-    {"exclusiveMinimum", SPECDEC__KEY_ABOVE, SPECDEC__TYPE_NUMBER},
-    {"exclusiveMaximum", SPECDEC__KEY_BELOW, SPECDEC__TYPE_NUMBER},
-    {"multipleOf", SPECDEC__KEY_MULTIPLE, SPECDEC__TYPE_NUMBER},
-    {"divisibleBy", SPECDEC__KEY_NOTE, SPECDEC__TYPE_NUMBER},
-    {"minLength", SPECDEC__KEY_MIN_LENGTH, SPECDEC__TYPE_STRING},
-    {"maxLength", SPECDEC__KEY_MAX_LENGTH, SPECDEC__TYPE_STRING},
-    {"pattern", SPECDEC__KEY_PATTERN, SPECDEC__TYPE_STRING}, {"format", SPECDEC__KEY_FORMAT, SPECDEC__TYPE_STRING},
-    {"items", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY}, {"prefixItems", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"additionalItems", SPECDEC__KEY_ADDITIONAL_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"minItems", SPECDEC__KEY_MIN_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"maxItems", SPECDEC__KEY_MAX_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"uniqueItems", SPECDEC__KEY_UNIQUE, SPECDEC__TYPE_ARRAY},
-    {"contains", SPECDEC__KEY_NEVER, SPECDEC__TYPE_ARRAY},
-    {"unevaluatedItems", SPECDEC__KEY_NEVER, SPECDEC__TYPE_ARRAY},
-    {"properties", SPECDEC__KEY_PROPERTIES, SPECDEC__TYPE_OBJECT},
-    {"patternProperties", SPECDEC__KEY_MEMBERS, SPECDEC__TYPE_OBJECT},
-    {"additionalProperties", SPECDEC__KEY_MEMBERS, SPECDEC__TYPE_OBJECT},
-    {"unevaluatedProperties", SPECDEC__KEY_NEVER, SPECDEC__TYPE_OBJECT},
-    {"required", SPECDEC__KEY_REQUIRED, SPECDEC__TYPE_OBJECT},
-    {"minProperties", SPECDEC__KEY_MIN_PROPERTIES, SPECDEC__TYPE_OBJECT},
-    {"maxProperties", SPECDEC__KEY_MAX_PROPERTIES, SPECDEC__TYPE_OBJECT},
-    {"propertyNames", SPECDEC__KEY_NAMES, SPECDEC__TYPE_OBJECT},
+    {"minimum", SPECDEC__KEY_MINIMUM, SPECDEC__JSON_TYPE_NUMBER},
+    {"maximum", SPECDEC__KEY_MAXIMUM, SPECDEC__JSON_TYPE_NUMBER},
+    {"exclusiveMinimum", SPECDEC__KEY_ABOVE, SPECDEC__JSON_TYPE_NUMBER},
+    {"exclusiveMaximum", SPECDEC__KEY_BELOW, SPECDEC__JSON_TYPE_NUMBER},
+    {"multipleOf", SPECDEC__KEY_MULTIPLE, SPECDEC__JSON_TYPE_NUMBER},
+    {"divisibleBy", SPECDEC__KEY_NOTE, SPECDEC__JSON_TYPE_NUMBER},
+    {"minLength", SPECDEC__KEY_MIN_LENGTH, SPECDEC__JSON_TYPE_STRING},
+    {"maxLength", SPECDEC__KEY_MAX_LENGTH, SPECDEC__JSON_TYPE_STRING},
+    {"pattern", SPECDEC__KEY_PATTERN, SPECDEC__JSON_TYPE_STRING},
+    {"format", SPECDEC__KEY_FORMAT, SPECDEC__JSON_TYPE_STRING},
+    {"items", SPECDEC__KEY_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"prefixItems", SPECDEC__KEY_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"additionalItems", SPECDEC__KEY_ADDITIONAL_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"minItems", SPECDEC__KEY_MIN_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"maxItems", SPECDEC__KEY_MAX_ITEMS, SPECDEC__JSON_TYPE_ARRAY},
+    {"uniqueItems", SPECDEC__KEY_UNIQUE, SPECDEC__JSON_TYPE_ARRAY},
+    {"contains", SPECDEC__KEY_NEVER, SPECDEC__JSON_TYPE_ARRAY},
+    {"unevaluatedItems", SPECDEC__KEY_NEVER, SPECDEC__JSON_TYPE_ARRAY},
+    {"properties", SPECDEC__KEY_PROPERTIES, SPECDEC__JSON_TYPE_OBJECT},
+    {"patternProperties", SPECDEC__KEY_MEMBERS, SPECDEC__JSON_TYPE_OBJECT},
+    {"additionalProperties", SPECDEC__KEY_MEMBERS, SPECDEC__JSON_TYPE_OBJECT},
+    {"unevaluatedProperties", SPECDEC__KEY_NEVER, SPECDEC__JSON_TYPE_OBJECT},
+    {"required", SPECDEC__KEY_REQUIRED, SPECDEC__JSON_TYPE_OBJECT},
+    {"minProperties", SPECDEC__KEY_MIN_PROPERTIES, SPECDEC__JSON_TYPE_OBJECT},
+    {"maxProperties", SPECDEC__KEY_MAX_PROPERTIES, SPECDEC__JSON_TYPE_OBJECT},
+    {"propertyNames", SPECDEC__KEY_NAMES, SPECDEC__JSON_TYPE_OBJECT},
     {"$ref", SPECDEC__KEY_REF, 255}, {"allOf", SPECDEC__KEY_ALL, 255}, {"anyOf", SPECDEC__KEY_ANY, 255},
     {"oneOf", SPECDEC__KEY_ONE, 255}, {"not", SPECDEC__KEY_NOT, 255}, {"if", SPECDEC__KEY_IF, 255},
     {"then", SPECDEC__KEY_BRANCH, 255}, {"else", SPECDEC__KEY_BRANCH, 255},
-    {"dependencies", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
-    {"dependentRequired", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
-    {"dependentSchemas", SPECDEC__KEY_DEPENDENT, SPECDEC__TYPE_OBJECT},
+    {"dependencies", SPECDEC__KEY_DEPENDENT, SPECDEC__JSON_TYPE_OBJECT},
+    {"dependentRequired", SPECDEC__KEY_DEPENDENT, SPECDEC__JSON_TYPE_OBJECT},
+    {"dependentSchemas", SPECDEC__KEY_DEPENDENT, SPECDEC__JSON_TYPE_OBJECT},
     {"$dynamicRef", SPECDEC__KEY_NEVER, 255}, {"$recursiveRef", SPECDEC__KEY_NEVER, 255},
     {"extends", SPECDEC__KEY_NEVER, 255}, {"disallow", SPECDEC__KEY_NEVER, 255}};
 
-/* Styles: how the values of a conjunction are written. */
+/* Styles: how the values of a conjunction are written, as JSON or as arguments of tool calls. */
 enum {
     SPECDEC__STYLE_JSON,
     SPECDEC__STYLE_ARGUMENTS, /* an object as the arguments of a call, without brackets around it */
@@ -107,51 +110,51 @@ enum {
 /* Most branches within each other; most shapes of a conjunction; most patternProperties of an object. */
 enum { SPECDEC__BRANCH_DEPTH_MOST = 48, SPECDEC__SHAPES_MOST = 512, SPECDEC__PATTERNS_MOST = 12 };
 
-/* A keyword of a schema, or its negation. */
+/* A fact: a keyword of a schema, or its negation, that the values of a shape must obey. */
 typedef struct specdec__fact {
-    uint32_t kind;  /* SPECDEC__KEY_... or SPECDEC__FACT_... */
+    uint32_t kind;  /* the keyword: SPECDEC__KEY_..., or SPECDEC__FACT_... */
     uint32_t node;  /* JSON node of the keyword's value */
     uint32_t owner; /* JSON node of the schema that has the keyword */
-    uint32_t more;  /* 1: the keyword is negated. Of FACT_MEMBER, branches: a term, that of the member or branch */
+    uint32_t more;  /* 1: the keyword is negated. Of FACT_MEMBER and branches: the term of the member or branch */
 } specdec__fact;
 
-/* Compiles JSON schemas: their parsed text, the conjunctions found so far, and the shape that is being made. */
+/* JSON schemas that are being compiled: their parsed text, the conjunctions found so far, the shape that is being
+   made. */
 typedef struct specdec__schema {
     specdec__build *build; /* the constraint that is being built */
     specdec__json json;    /* the parsed text of the schemas */
-    int legacy_refs; /* JSON Schema up to draft 7: keywords beside $ref are ignored */
-    int free_space;
-    uint32_t error_node;                         /* JSON node of the error */
-    const char *error_key;                       /* its keyword */
+    int legacy_refs;       /* 1: JSON Schema up to draft 7: keywords beside $ref are ignored */
+    int allows_space;      /* 1: white space is allowed between the tokens of JSON */
+    uint32_t error_node;   /* JSON node of the schema that has caused the error */
+    const char *error_key; /* keyword that has caused the error */
     specdec__vector terms;                       /* terms of all conjunctions, one after the other */
-    specdec__vector conjunctions;                /* (SPECDEC__CONJUNCTION_WORDS) */
-    specdec__vector facts, branches;             /* (4) of the current shape, as specdec__fact */
-    specdec__vector pending_terms, split_terms;  /* terms of the current shape: to be taken apart; taken apart */
-    uint32_t types;               /* SPECDEC__TYPE_... bits that the current shape allows */
+    specdec__vector conjunctions;                /* SPECDEC__CONJUNCTION_WORDS words for each conjunction */
+    specdec__vector facts, branches;             /* of the current shape; 4 words each, as specdec__fact */
+    specdec__vector pending_terms, split_terms;  /* terms of the current shape: to be split into facts; already split */
+    uint32_t types;                              /* SPECDEC__JSON_TYPE_... bits that the current shape allows */
     uint32_t branch_index, depth; /* the branch whose options are tried; branches within each other */
-    uint32_t shapes, keywords_seen; /* shapes so far; bits of keywords that are handled together */
+    uint32_t shapes;              /* shapes of the current conjunction so far */
+    uint32_t keywords_seen;       /* bits of keywords of the current schema that are handled together */
     /* the rule that is being built: */
-    uint32_t free_types;          /* SPECDEC__TYPE_... bits of types that a shape allows without restriction */
-    specdec__vector literals;     /* nodes of listed values (enum, const) */
-    specdec__vector alternatives; /* first state of each */
+    uint32_t free_types;          /* SPECDEC__JSON_TYPE_... bits of types that a shape allows without restriction */
+    specdec__vector literals;     /* JSON nodes of listed values (enum, const) */
+    specdec__vector alternatives; /* first state of each alternative of the rule */
     uint32_t number_rule, integer_rule; /* rules of any JSON number, any integer */
-    specdec__dfa string_dfa;      /* any JSON string, between its quotes */
-    uint32_t *string_states;      /* the states of string_dfa */
-    uint32_t space_tree;          /* white space between tokens of JSON */
+    specdec__dfa string_dfa;            /* DFA of any JSON string, between its quotes */
+    uint32_t *string_states;      /* state of the constraint for each state of string_dfa */
+    uint32_t space_tree;          /* syntax tree of white space between tokens of JSON */
     uint32_t end_state;           /* a state in which a rule can only end */
     specdec__vector documents;    /* nodes of schemas that are documents of their own: references in them begin there */
-    specdec__vector value_states; /* (2 * rules) states in front of a value of each rule: behind the colon, in front of
-                                     it */
+    specdec__vector value_states; /* for each rule, states behind and in front of the colon before a value; 0: none */
     /* tool calls in forms other than JSON: */
-    const specdec__calls *calls;       /* the form of calls */
-    uint32_t style, child_style, tool; /* of the current conjunction; child_style: of members and items */
+    const specdec__calls *calls;       /* how the model writes tool calls */
+    uint32_t style, child_style, tool; /* style of the current conjunction, of its members and items; its tool's name */
     uint32_t raw_string_rule;          /* rule of any raw string with its marks; 0: not built yet */
-    int ambiguous, may_be_empty;       /* a string could be read as another value; no arguments are allowed */
-    specdec__vector argument_kinds;    /* (SPECDEC__KIND_WORDS + 1) kinds of arguments, each with the rule of its
-                                          strings */
+    int ambiguous, may_be_empty;       /* 1: a string could be read as another value; 1: a call may have no arguments */
+    specdec__vector argument_kinds;    /* SPECDEC__ARGUMENT_KIND_WORDS words for each argument, and its strings' rule */
 } specdec__schema;
 
-/* Refuses a schema because of a keyword. Returns 0. */
+/* Refuses the schema at JSON node owner because of a keyword: stores the error. Returns 0. */
 static int specdec__schema_fail_keyword(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
 {
     if (!s->build->failed) {
@@ -161,20 +164,20 @@ static int specdec__schema_fail_keyword(specdec__schema *s, uint32_t owner, cons
     return specdec__build_fail(s->build, code, why);
 }
 
-/* A JSON node of the schema's text. */
+/* Returns a JSON node of the schema's text by its index. */
 static const specdec__json_node *specdec__schema_json_node(const specdec__schema *s, uint32_t node)
 {
     return &s->json.nodes[node];
 }
 
-/* The value of an object's member; 0: there is no such member. */
+/* Returns the JSON node of the value of an object's member; 0: there is no such member. */
 static uint32_t specdec__schema_get_member(const specdec__schema *s, uint32_t object, const char *name)
 {
     return (uint32_t)specdec__json_find_member(&s->json, object, name);
 }
 
-/* Steps *at to the next name of an object or the next item of an array; *at is 0 before the first. Returns 0 behind the
-   last. */
+/* Steps *at to the next name of a JSON object or the next item of an array; *at is 0 before the first. Returns its
+   node; 0 behind the last. */
 static uint32_t specdec__schema_next_child(const specdec__schema *s, uint32_t parent, uint32_t *at)
 {
     const specdec__json_node *node = specdec__schema_json_node(s, parent);
@@ -186,7 +189,8 @@ static uint32_t specdec__schema_next_child(const specdec__schema *s, uint32_t pa
     return *at < node->next ? *at : 0;
 }
 
-/* Are two JSON values equal by the rules of JSON Schema? Numbers are compared by value, objects in any order. */
+/* Are the values at two JSON nodes equal by the rules of JSON Schema? Numbers are compared by value, objects in any
+   order. */
 static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
 {
     const specdec__json_node *x = specdec__schema_json_node(s, a), *y = specdec__schema_json_node(s, c);
@@ -237,8 +241,9 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
     return 1;
 }
 
-/* The value of an object's member whose name equals the string at node `name`; 0: there is no such member. */
-static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, uint32_t name)
+/* Returns the JSON node of the value of an object's member whose name equals the string at node `name`; 0: there is no
+   such member. */
+static uint32_t specdec__schema_find_equal_member(specdec__schema *s, uint32_t object, uint32_t name)
 {
     uint32_t at = 0, found = 0;
 
@@ -250,7 +255,8 @@ static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, u
     return found;
 }
 
-/* The count in a fact, such as maxItems, at most UINT32_MAX - 1. A fact without a count that is not negative fails. */
+/* Returns the count in a fact, such as maxItems, at most UINT32_MAX - 1. A value that is no count, or negative, is an
+   error. */
 static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fact *fact)
 {
     int64_t value;
@@ -262,7 +268,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
     return value < UINT32_MAX - 1 ? (uint32_t)value : UINT32_MAX - 1;
 }
 
-/* The SPECDEC__TYPE_... bit of a value. */
+/* Returns the SPECDEC__JSON_TYPE_... bit of the value at a JSON node. */
 static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 {
     static const unsigned char types[] = {1, 2, 4, 0, 32, 64, 128};
@@ -271,11 +277,11 @@ static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 
     if (kind != SPECDEC__JSON_NUMBER)
         return types[kind];
-    return specdec__decimal_read(specdec__json_raw_text(&s->json, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
-                                                                                   : SPECDEC__TYPE_INTEGER;
+    return specdec__decimal_read(specdec__json_raw_text(&s->json, node), &d) && d.fraction ? SPECDEC__JSON_TYPE_FRACTION
+                                                                                           : SPECDEC__JSON_TYPE_INTEGER;
 }
 
-/* The SPECDEC__TYPE_... bits of a type's name or of a list of such names. */
+/* Returns the SPECDEC__JSON_TYPE_... bits of the type's name, or list of such names, at a JSON node. */
 static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
 {
     static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object", "any"};
@@ -298,7 +304,8 @@ static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
 
 /* ---- References. */
 
-/* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from a schema. *found: 0 when it leads nowhere. */
+/* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from the schema at a JSON node. Returns the node that
+   it leads to; *found: 0 when it leads nowhere. */
 static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node, const unsigned char *at, size_t size,
                                                int *found)
 {
@@ -350,7 +357,7 @@ static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node
     return node;
 }
 
-/* The node of a schema's $id (or id); 0: it has none. */
+/* Returns the JSON node of a schema's $id (or id); 0: it has none. */
 static uint32_t specdec__schema_get_id(const specdec__schema *s, uint32_t node)
 {
     uint32_t id = specdec__schema_get_member(s, node, "$id");
@@ -360,7 +367,8 @@ static uint32_t specdec__schema_get_id(const specdec__schema *s, uint32_t node)
     return id && specdec__schema_json_node(s, id)->kind == SPECDEC__JSON_STRING ? id : 0;
 }
 
-/* The schema whose $id ends like a reference (its last path segment), or (anchor) whose $anchor is the text. */
+/* Returns the JSON node of the schema whose $id ends like a reference (its last path segment), or (anchor) whose
+   $anchor is the text; 0: there is none. */
 static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char *text, size_t size, int anchor)
 {
     uint32_t node, best = UINT32_MAX;
@@ -401,7 +409,7 @@ static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char 
 }
 
 /* Is a schema a document of its own within the text, such as the parameters of a tool? */
-static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
+static int specdec__schema_is_document(const specdec__schema *s, uint32_t node)
 {
     uint32_t i;
 
@@ -411,8 +419,8 @@ static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
     return 0;
 }
 
-/* The innermost schema around a node that has an $id or is a document of its own, where fragments begin; 0: the whole
-   text. */
+/* Returns the innermost schema around a JSON node that has an $id or is a document of its own, where fragments of
+   references begin; 0: the whole text. */
 static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
 {
     uint32_t at, base = 0;
@@ -423,7 +431,7 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
             const uint32_t id = specdec__schema_get_id(s, at);
 
             if ((id && s->json.text[specdec__schema_json_node(s, id)->from + 1] != '#') ||
-                specdec__schema_is_root(s, at))
+                specdec__schema_is_document(s, at))
                 base = at;
         } else if (specdec__schema_json_node(s, at)->next <= node &&
                    specdec__schema_json_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
@@ -432,7 +440,7 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
     return base;
 }
 
-/* The schema that a $ref names. */
+/* Returns the JSON node of the schema that a $ref names. */
 static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uint32_t ref)
 {
     const specdec__bytes raw = specdec__json_raw_text(&s->json, ref);
@@ -467,7 +475,7 @@ static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uin
 
 /* ---- Facts, branches and terms of a shape. */
 
-/* Appends a fact or branch to a vector. */
+/* Appends a fact or branch, four words, to a vector. */
 static void specdec__schema_push_fact(specdec__schema *s, specdec__vector *v, uint32_t kind, uint32_t node,
                                       uint32_t owner, uint32_t more)
 {
@@ -487,7 +495,7 @@ static void specdec__schema_add_fact(specdec__schema *s, uint32_t kind, uint32_t
     specdec__schema_push_fact(s, &s->facts, kind, node, owner, more);
 }
 
-/* Fact or branch i of a vector. */
+/* Returns fact or branch number i of a vector. */
 static specdec__fact specdec__schema_get_fact(const specdec__vector *v, uint32_t i)
 {
     specdec__fact fact;
@@ -499,13 +507,13 @@ static specdec__fact specdec__schema_get_fact(const specdec__vector *v, uint32_t
     return fact;
 }
 
-/* Adds a schema, or its negation, to the terms that are to be taken apart. */
+/* Adds a schema, or its negation, to the terms of the shape that are still to be split into facts. */
 static void specdec__schema_add_term(specdec__schema *s, uint32_t node, uint32_t negated)
 {
     specdec__vector_push(s->build, &s->pending_terms, node << 1 | negated);
 }
 
-/* The row of the keyword whose name is at a node; NULL: the name is no keyword but a note. */
+/* Returns the row of specdec__keywords whose name is at a JSON node; NULL: the name is no keyword but a note. */
 static const struct specdec__keyword *specdec__schema_find_keyword(const specdec__schema *s, uint32_t name)
 {
     const specdec__bytes raw = specdec__json_raw_text(&s->json, name);
@@ -522,7 +530,7 @@ static const struct specdec__keyword *specdec__schema_find_keyword(const specdec
 }
 
 /* Does a schema by itself allow every value? */
-static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
+static int specdec__schema_allows_everything(const specdec__schema *s, uint32_t node)
 {
     uint32_t at = 0;
 
@@ -539,9 +547,9 @@ static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
     return 1;
 }
 
-/* Takes apart a keyword of a schema that must hold: into a fact, a branch, a term, or types. */
-static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
-                                         const struct specdec__keyword *key)
+/* Turns a keyword of a schema that must hold into a fact, a branch, a term, or types of the shape. */
+static void specdec__schema_handle_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
+                                           const struct specdec__keyword *key)
 {
     const uint32_t node = name + 1;
     const uint32_t value = specdec__schema_json_node(s, node)->kind;
@@ -594,7 +602,8 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
     }
 }
 
-/* Takes a term apart. A negated schema becomes a branch, whose options negate one of its keywords each. */
+/* Splits a term into the facts, branches and terms of its keywords. A negated schema becomes a branch, whose options
+   negate one of its keywords each. */
 static void specdec__schema_split_term(specdec__schema *s, uint32_t term)
 {
     const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_json_node(s, node)->kind;
@@ -627,15 +636,15 @@ static void specdec__schema_split_term(specdec__schema *s, uint32_t term)
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
 
         if (key)
-            specdec__schema_take_keyword(s, node, at, key);
+            specdec__schema_handle_keyword(s, node, at, key);
     }
 }
 
 /* ---- Branches. A function applies option i of a branch: it adds the terms and facts that the option needs, and
    returns 1; it returns 0 when there are fewer options. An option that no value can meet sets s->types = 0. */
 
-/* Option i: schema i of an array, as it stands or negated (anyOf; not allOf). */
-static int specdec__option_any_of(specdec__schema *s, uint32_t array, uint32_t i, uint32_t negated)
+/* Applies option i of a branch: schema i of an array must hold, as it stands or negated (anyOf; not allOf). */
+static int specdec__schema_apply_any_of(specdec__schema *s, uint32_t array, uint32_t i, uint32_t negated)
 {
     uint32_t at = 0;
 
@@ -649,8 +658,9 @@ static int specdec__option_any_of(specdec__schema *s, uint32_t array, uint32_t i
 
 static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth);
 
-/* Option i of oneOf: schema i holds, and all others are negated, except those that can never hold together with it. */
-static int specdec__option_one_of(specdec__schema *s, const specdec__fact *branch, uint32_t i)
+/* Applies option i of oneOf: schema i holds, and all others are negated, except those that can never hold together with
+   it. */
+static int specdec__schema_apply_one_of(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     uint32_t at = 0, mine = 0, k = 0;
 
@@ -666,9 +676,9 @@ static int specdec__option_one_of(specdec__schema *s, const specdec__fact *branc
     return 1;
 }
 
-/* Option 0: the schema of `if` holds, and `then`; option 1: `if` is negated, and `else` holds. negated: `then` or
-   `else` is negated. */
-static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
+/* Applies option i of if, then and else. Option 0: the schema of `if` holds, and `then`; option 1: `if` is negated, and
+   `else` holds. negated: `then` or `else` is negated. */
+static int specdec__schema_apply_if(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
 {
     const uint32_t then = specdec__schema_get_member(s, branch->owner, i ? "else" : "then");
 
@@ -682,15 +692,16 @@ static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, u
     return 1;
 }
 
-/* A member requires other members or a schema. Option 0: it is absent; 1: its requirements hold. negated: the member is
-   present, and a requirement does not hold. */
-static int specdec__option_dependent(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
+/* Applies option i of a keyword by which a member requires other members or a schema. Option 0: the member is absent;
+   1: its requirements hold. negated: the member is present, and a requirement does not hold. */
+static int specdec__schema_apply_dependent(specdec__schema *s, const specdec__fact *branch, uint32_t i,
+                                           uint32_t negated)
 {
     const uint32_t value = branch->node + 1, array = specdec__schema_json_node(s, value)->kind == SPECDEC__JSON_ARRAY;
     uint32_t at = 0;
 
     if (negated) { /* option i: required name i is absent */
-        s->types &= SPECDEC__TYPE_OBJECT;
+        s->types &= SPECDEC__JSON_TYPE_OBJECT;
         specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
         if (!array) {
             specdec__schema_add_term(s, value, 1);
@@ -707,7 +718,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
         specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, branch->node, branch->owner, 0);
         return 1;
     }
-    s->types &= SPECDEC__TYPE_OBJECT; /* other types are in option 0 */
+    s->types &= SPECDEC__JSON_TYPE_OBJECT; /* other types are in option 0 */
     specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
     if (array)
         while (specdec__schema_next_child(s, value, &at))
@@ -719,8 +730,9 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
     return i == 1;
 }
 
-/* Option i of a negated oneOf: 0: no schema holds; others: two schemas hold, one option for each pair. */
-static int specdec__option_not_one_of(specdec__schema *s, uint32_t array, uint32_t i)
+/* Applies option i of a negated oneOf. Option 0: no schema holds; others: two schemas hold, one option for each
+   pair. */
+static int specdec__schema_apply_not_one_of(specdec__schema *s, uint32_t array, uint32_t i)
 {
     const uint32_t count = specdec__schema_json_node(s, array)->count;
     uint32_t at = 0, k, l;
@@ -760,13 +772,13 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
     case SPECDEC__KEY_TYPE: s->types &= ~specdec__schema_read_types(s, node); return !i;
     case SPECDEC__KEY_REF: specdec__schema_add_term(s, specdec__schema_find_ref(s, owner, node), 1); return !i;
     case SPECDEC__KEY_NOT: specdec__schema_add_term(s, node, 0); return !i;
-    case SPECDEC__KEY_ALL: return specdec__option_any_of(s, node, i, 1);
+    case SPECDEC__KEY_ALL: return specdec__schema_apply_any_of(s, node, i, 1);
     case SPECDEC__KEY_ANY:
         while (specdec__schema_next_child(s, node, &at))
             specdec__schema_add_term(s, at, 1);
         return !i;
-    case SPECDEC__KEY_ONE: return specdec__option_not_one_of(s, node, i);
-    case SPECDEC__KEY_IF: return specdec__option_if(s, &branch, i, 1);
+    case SPECDEC__KEY_ONE: return specdec__schema_apply_not_one_of(s, node, i);
+    case SPECDEC__KEY_IF: return specdec__schema_apply_if(s, &branch, i, 1);
     case SPECDEC__KEY_DEPENDENT:
         while (specdec__schema_next_child(s, node, &at)) { /* the options of its members, one after the other */
             const uint32_t value = at + 1;
@@ -775,7 +787,7 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
 
             branch.node = at;
             if (i < options)
-                return specdec__option_dependent(s, &branch, i, 1);
+                return specdec__schema_apply_dependent(s, &branch, i, 1);
             i -= options;
         }
         return 0;
@@ -799,7 +811,7 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
     case SPECDEC__KEY_MEMBERS: case SPECDEC__KEY_ADDITIONAL_ITEMS: case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_NAMES:
         if (i)
             return 0;
-        if (specdec__schema_is_true(s, node))
+        if (specdec__schema_allows_everything(s, node))
             s->types = 0;
         else if (key->name[0] == 'p' && specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             s->types = 0;
@@ -828,9 +840,9 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
     }
 }
 
-/* Option i of a negated schema: one of its keywords is negated. The options of all keywords come one after the
+/* Applies option i of a negated schema: one of its keywords is negated. The options of all keywords come one after the
    other. */
-static int specdec__option_not_schema(specdec__schema *s, uint32_t owner, uint32_t i)
+static int specdec__schema_apply_not_schema(specdec__schema *s, uint32_t owner, uint32_t i)
 {
     uint32_t at = 0;
 
@@ -859,28 +871,28 @@ static int specdec__option_not_schema(specdec__schema *s, uint32_t owner, uint32
     return 0;
 }
 
-/* Applies option i of a branch. Returns 0 when the branch has fewer options. */
+/* Applies option i of a branch to the shape that is being made. Returns 0 when the branch has fewer options. */
 static int specdec__schema_apply_option(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     switch (branch->kind) {
-    case SPECDEC__KEY_ANY: return specdec__option_any_of(s, branch->node, i, 0);
-    case SPECDEC__KEY_ONE: return specdec__option_one_of(s, branch, i);
-    case SPECDEC__KEY_IF: return specdec__option_if(s, branch, i, 0);
-    case SPECDEC__KEY_DEPENDENT: return i < 2 && (specdec__option_dependent(s, branch, i, 0) || i == 1);
-    default: return specdec__option_not_schema(s, branch->node, i);
+    case SPECDEC__KEY_ANY: return specdec__schema_apply_any_of(s, branch->node, i, 0);
+    case SPECDEC__KEY_ONE: return specdec__schema_apply_one_of(s, branch, i);
+    case SPECDEC__KEY_IF: return specdec__schema_apply_if(s, branch, i, 0);
+    case SPECDEC__KEY_DEPENDENT: return i < 2 && (specdec__schema_apply_dependent(s, branch, i, 0) || i == 1);
+    default: return specdec__schema_apply_not_schema(s, branch->node, i);
     }
 }
 
 /* ---- Disjoint schemas, as far as a quick look shows: fewer negated schemas then have to be built. */
 
-/* The SPECDEC__TYPE_... bits that a schema allows at most. */
+/* Returns the SPECDEC__JSON_TYPE_... bits that a schema allows at most. */
 static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node, int depth)
 {
     const uint32_t kind = specdec__schema_json_node(s, node)->kind;
-    uint32_t types = SPECDEC__TYPE_ALL, at = 0, value, listed = 0;
+    uint32_t types = SPECDEC__JSON_TYPE_ALL, at = 0, value, listed = 0;
 
     if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_count_work(s->build, 4))
-        return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__TYPE_ALL;
+        return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__JSON_TYPE_ALL;
     if ((value = specdec__schema_get_member(s, node, "type")) != 0)
         types &= specdec__schema_read_types(s, value);
     if ((value = specdec__schema_get_member(s, node, "$ref")) != 0 && !s->build->failed)
@@ -895,7 +907,7 @@ static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node,
     return types;
 }
 
-/* The schema at the end of a chain of $ref, where a schema has no other keyword. */
+/* Returns the schema at the end of a chain of $ref, followed as long as a schema has no other keyword. */
 static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
 {
     int i;
@@ -911,7 +923,7 @@ static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
     return node;
 }
 
-/* Is a value in a schema's enum or const? Returns 1 also when the schema has neither. */
+/* Is a value in a schema's enum or const? Returns 1 also when the schema has neither of them. */
 static int specdec__schema_lists_value(specdec__schema *s, uint32_t node, uint32_t value)
 {
     const uint32_t single = specdec__schema_get_member(s, node, "const"),
@@ -928,7 +940,7 @@ static int specdec__schema_lists_value(specdec__schema *s, uint32_t node, uint32
     return 0;
 }
 
-/* Does a schema require a member? */
+/* Does a schema require a member with this name? */
 static int specdec__schema_requires_member(specdec__schema *s, uint32_t node, uint32_t name)
 {
     const uint32_t list = specdec__schema_get_member(s, node, "required");
@@ -943,7 +955,7 @@ static int specdec__schema_requires_member(specdec__schema *s, uint32_t node, ui
 }
 
 /* Does one of two schemas require a member that the other schema forbids? */
-static int specdec__schema_lacks_member(specdec__schema *s, uint32_t a, uint32_t c)
+static int specdec__schema_forbids_required_member(specdec__schema *s, uint32_t a, uint32_t c)
 {
     const uint32_t other = specdec__schema_get_member(s, c, "additionalProperties");
     const uint32_t list = specdec__schema_get_member(s, a, "required");
@@ -955,7 +967,7 @@ static int specdec__schema_lacks_member(specdec__schema *s, uint32_t a, uint32_t
         specdec__schema_json_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
     while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->build, 1))
-        if (!specdec__schema_get_equal(s, properties, at))
+        if (!specdec__schema_find_equal_member(s, properties, at))
             return 1;
     return 0;
 }
@@ -984,14 +996,14 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
     }
     one = specdec__schema_get_member(s, a, "properties");
     two = specdec__schema_get_member(s, c, "properties");
-    if (types != SPECDEC__TYPE_OBJECT || depth > 2)
+    if (types != SPECDEC__JSON_TYPE_OBJECT || depth > 2)
         return 0;
-    if (specdec__schema_lacks_member(s, a, c) || specdec__schema_lacks_member(s, c, a))
+    if (specdec__schema_forbids_required_member(s, a, c) || specdec__schema_forbids_required_member(s, c, a))
         return 1;
     at = 0;
     while (one && two && specdec__schema_json_node(s, one)->kind == SPECDEC__JSON_OBJECT &&
            specdec__schema_next_child(s, one, &at) && !s->build->failed) {
-        const uint32_t other = specdec__schema_get_equal(s, two, at);
+        const uint32_t other = specdec__schema_find_equal_member(s, two, at);
 
         if (other && (specdec__schema_requires_member(s, a, at) || specdec__schema_requires_member(s, c, at)) &&
             specdec__schema_is_disjoint(s, at + 1, other, depth + 1))
@@ -1002,20 +1014,20 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
 
 /* ---- Conjunctions. */
 
-/* The words of conjunction i. */
+/* Returns the words, SPECDEC__CONJUNCTION_FIRST ..., of conjunction number i. */
 static const uint32_t *specdec__schema_conjunction(const specdec__schema *s, uint32_t i)
 {
     return s->conjunctions.data + (size_t)i * SPECDEC__CONJUNCTION_WORDS;
 }
 
-/* The number of conjunctions. */
+/* Returns the number of conjunctions that were found so far. */
 static uint32_t specdec__schema_conjunction_count(const specdec__schema *s)
 {
     return s->conjunctions.count / SPECDEC__CONJUNCTION_WORDS;
 }
 
-/* The rule of a conjunction of terms in the style s->child_style. A new conjunction is noted and built later. Sorts the
-   terms in place. */
+/* Returns the rule of a conjunction of `count` terms in the style s->child_style. A new conjunction is added to the
+   list, and built later. Sorts the terms in place. */
 static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *term, uint32_t count)
 {
     const uint32_t tool = s->child_style == SPECDEC__STYLE_ARGUMENTS ? s->tool : 0;
@@ -1024,7 +1036,7 @@ static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *t
     for (i = j = 0; i < count; i++) { /* sorts terms; drops duplicates and schemas that allow every value */
         const uint32_t one = term[i];
 
-        if (!(one & 1) && specdec__schema_is_true(s, one >> 1))
+        if (!(one & 1) && specdec__schema_allows_everything(s, one >> 1))
             continue;
         for (k = 0; k < j && term[k] < one; k++)
             ;

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/strings: what may stand inside a JSON string, as DFAs: patterns, formats, lengths, listed texts.
+ * >>constraint/strings: DFAs of the texts that may stand inside a JSON string: by pattern, format, length or list.
  * ================================================================================================================== */
 
 #pragma once
@@ -40,7 +40,7 @@ SPECDEC__FOR_SIZE
 /* Values of `format` as regular expressions: RFC 3339 (with leap days, without leap seconds), 4291, 3986, 1123, 9562,
    6901. Schemas with a format whose expression is NULL are refused; names that are not in the table are annotations. */
 static const struct specdec__format {
-    const char *name, *expression;
+    const char *name, *expression; /* value of the keyword `format`; its regular expression, NULL: not supported */
 } specdec__formats[] = {
     {"date", SPECDEC__DATE},
     {"time", SPECDEC__TIME},
@@ -61,7 +61,7 @@ static const struct specdec__format {
     {"regex", NULL}, {"iri", NULL}, {"iri-reference", NULL}, {"idn-email", NULL}, {"idn-hostname", NULL},
     {"relative-json-pointer", NULL}};
 
-/* Builds the DFA of a tree, with characters spelled as in a JSON string. Returns 0 when the build failed. */
+/* Builds the DFA of a syntax tree, with characters spelled as in a JSON string. Returns 0 when the build failed. */
 static int specdec__strings_tree_dfa(specdec__build *b, specdec__dfa *d, uint32_t tree)
 {
     uint32_t start;
@@ -71,10 +71,11 @@ static int specdec__strings_tree_dfa(specdec__build *b, specdec__dfa *d, uint32_
     start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
     start = specdec__nfa_add_tree(b, tree, start);
     b->json_strings = 0;
-    return !b->failed && specdec__dfa_build(b, d, start) && (specdec__dfa_trim(b, d) || !b->failed);
+    return !b->failed && specdec__dfa_build(b, d, start) && (specdec__dfa_remove_dead_states(b, d) || !b->failed);
 }
 
-/* The least and most characters of texts that a tree matches; *most UINT32_MAX: no limit. */
+/* Computes how many characters the texts that a syntax tree matches have: least and most; *most UINT32_MAX: no
+   limit. */
 static void specdec__syntax_text_lengths(specdec__build *b, uint32_t tree, uint32_t *least, uint32_t *most)
 {
     const uint32_t *node = b->tree.data + tree;
@@ -105,7 +106,7 @@ static void specdec__syntax_text_lengths(specdec__build *b, uint32_t tree, uint3
     *most = top < UINT32_MAX ? (uint32_t)top : UINT32_MAX;
 }
 
-/* A tree that matches one text, byte by byte. */
+/* Returns a syntax tree that matches one text, byte by byte. */
 static uint32_t specdec__syntax_add_text(specdec__build *b, const unsigned char *text, size_t size)
 {
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -120,16 +121,16 @@ static uint32_t specdec__syntax_add_text(specdec__build *b, const unsigned char 
     return all;
 }
 
-/* Builds the DFA of strings of least to most characters. Returns 0 when the build failed. */
+/* Builds the DFA of JSON strings of least to most characters. Returns 0 when the build failed. */
 static int specdec__strings_length_dfa(specdec__build *b, specdec__dfa *d, uint32_t least, uint32_t most)
 {
-    const uint32_t one = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t one = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
 
     return specdec__strings_tree_dfa(b, d, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, one, least, most));
 }
 
-/* Intersects *d with another DFA, or with its complement (without). *any is 0 while *d is not set: then *d becomes the
-   other DFA or its complement. */
+/* Intersects *d with another DFA, or (without = 1) with its complement. *any is 0 while *d is not set: then *d becomes
+   the other DFA or its complement. Returns 0 when the build failed. */
 static int specdec__strings_intersect(specdec__build *b, specdec__dfa *d, int *any, const specdec__dfa *other,
                                       int without)
 {
@@ -145,12 +146,12 @@ static int specdec__strings_intersect(specdec__build *b, specdec__dfa *d, int *a
     *any = 1;
     old = *d;
     return specdec__dfa_product(b, d, &old, other, without ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH) &&
-           (specdec__dfa_trim(b, d) || !b->failed);
+           (specdec__dfa_remove_dead_states(b, d) || !b->failed);
 }
 
 /* Adds the states that every JSON constraint has: inside a string, a rule of any string, a rule of one character. body:
    receives the DFA between the quotes; place: its states. These strings may have any escape of JSON. */
-static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, uint32_t **place)
+static void specdec__strings_add_any_string_states(specdec__build *b, specdec__dfa *body, uint32_t **place)
 {
     static const char character[] =
         "[\\u{20}-\\u{21}\\u{23}-\\u{5b}\\u{5d}-\\u{10ffff}]|\\\\([\"\\\\/bfnrt]|u([0-9a-cA-CefEF][0-9a-fA-F]{3}"
@@ -165,7 +166,7 @@ static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, u
     s.size = sizeof character - 1;
     tree = specdec__regex_parse(b, &s, &none, 1);
     rule = specdec__build_add_rule(b);
-    end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL, 2);
+    end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END, 2);
     all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, tree, 0, UINT32_MAX);
     b->nfa.count = 0;
     start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
@@ -175,12 +176,12 @@ static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, u
     ends[0] = end;
     specdec__dfa_write_records(b, body, ends, place);
     /* The first state and the state behind a character differ in their number only: they become one. */
-    start = b->failed ? 0 : specdec__dfa_walk(body, 1, (const unsigned char *)"a", 1);
+    start = b->failed ? 0 : specdec__dfa_read_text(body, 1, (const unsigned char *)"a", 1);
     if (b->failed)
         return;
     b->string_body = (*place)[start];
     (*place)[1] = b->string_body;
-    b->words[b->string_body] |= SPECDEC__RECORD_STRING;
+    b->words[b->string_body] |= SPECDEC__RECORD_IN_STRING;
     b->string_quote = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
     if (b->failed)
         return;
@@ -193,16 +194,17 @@ static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, u
         b->nullable.data[i] = 0;
 }
 
-/* Builds a string of least to most characters, counted at run time. Returns its first state. */
+/* Builds states that read a JSON string of least to most characters, counted at run time. Returns the first state. */
 static uint32_t specdec__strings_add_counted(specdec__build *b, uint32_t least, uint32_t most)
 {
     const uint32_t rule = specdec__build_add_rule(b);
-    const uint32_t end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL, 2);
-    const uint32_t start = specdec__build_add_state(b, SPECDEC__RECORD_REPEAT | SPECDEC__RECORD_STRINGS, 5);
-    const uint32_t after = specdec__build_add_state(b, SPECDEC__RECORD_AFTER_REPEAT | SPECDEC__RECORD_STRINGS, 5);
+    const uint32_t end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END, 2);
+    const uint32_t start = specdec__build_add_state(b, SPECDEC__RECORD_REPEAT | SPECDEC__RECORD_COUNTED_STRING, 5);
+    const uint32_t after = specdec__build_add_state(b, SPECDEC__RECORD_AFTER_REPEAT | SPECDEC__RECORD_COUNTED_STRING,
+                                                    5);
     const uint32_t last = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
-    const uint32_t inside = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_STRINGS |
-                                                     (least ? 0u : 1u) << 16, least ? 4 : 6);
+    const uint32_t inside = specdec__build_add_state(
+        b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_COUNTED_STRING | (least ? 0u : 1u) << 16, least ? 4 : 6);
     const uint32_t quote = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
     uint32_t i, at;
 

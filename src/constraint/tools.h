@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/tools: calls of tools: the union of their schemas, in the form in which a model writes calls.
+ * >>constraint/tools: compiles the constraint of tool calls: of any of the tools, in a model's form of calls.
  * ================================================================================================================== */
 
 #pragma once
@@ -17,7 +17,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Appends a literal part of JSON to the concatenation `all`. If white space is free, it may stand around all
+/* Appends a literal part of JSON to the concatenation `all`. Where white space is allowed, it may stand around all
    punctuation outside strings; else only where the text has a space. */
 static void specdec__tools_append_json(specdec__schema *s, uint32_t all, const char *text)
 {
@@ -40,7 +40,8 @@ static void specdec__tools_append_json(specdec__schema *s, uint32_t all, const c
     }
 }
 
-/* The schema of a tool's arguments; 0: none, so its arguments are {}. *name: node of the tool's name. */
+/* Returns the JSON node of the schema of a tool's arguments; 0: it has none, so its arguments are {}. *name: node of
+   the tool's name. */
 static uint32_t specdec__tools_arguments_schema(specdec__schema *s, uint32_t tool, uint32_t *name)
 {
     uint32_t function = specdec__schema_get_member(s, tool, "function"), parameters;
@@ -62,7 +63,7 @@ static int specdec__tools_has_own_style(const specdec__calls *row)
            row->form == SPECDEC__CALLS_BRACES;
 }
 
-/* Is a tool among the chosen ones? No choices: all are. */
+/* Is the tool whose name is at a JSON node among the chosen ones? Without choices all are. */
 static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, const char *const *choices, int count)
 {
     int i;
@@ -73,7 +74,7 @@ static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, con
     return !count;
 }
 
-/* Appends a literal text to the concatenation `all`. */
+/* Appends a literal text to the concatenation `all`, a syntax tree. */
 static void specdec__tools_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
     specdec__syntax_prepend_child(s->build, all,
@@ -93,18 +94,18 @@ static void specdec__tools_append_regex(specdec__schema *s, uint32_t all, const 
     specdec__syntax_prepend_child(s->build, all, specdec__regex_parse(s->build, &source, &none, 1));
 }
 
-/* Appends up to two characters of white space. */
+/* Appends up to two characters of white space to the concatenation `all`. */
 static void specdec__tools_append_space(specdec__schema *s, uint32_t all)
 {
     specdec__syntax_prepend_child(s->build, all,
                                   specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
-/* Appends what a form of calls writes between its mark and the name of the tool. */
+/* Appends the text that a form of calls has between its mark and the name of the tool to the concatenation `all`. */
 static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
-    const char *behind_id = SPECDEC__CALL_TEXT(row, ID);
+    const char *behind_id = SPECDEC__CALL_TEXT(row, ID_END);
 
     if (behind_id) { /* an identifier of the call */
         specdec__tools_append_regex(s, all, "[^<]{1,40}");
@@ -116,7 +117,8 @@ static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
         specdec__tools_append_regex(s, all, "(\\[[ \\n]?)?");
 }
 
-/* Appends what a form of calls writes between the name of the tool and its arguments. */
+/* Appends the text that a form of calls has between the name of the tool and its arguments to the concatenation
+   `all`. */
 static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
@@ -125,32 +127,32 @@ static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
         specdec__tools_append_regex(s, all, ":\\d{1,4}");
     if (row->form == SPECDEC__CALLS_CHANNEL) /* the rest of the header */
         specdec__tools_append_regex(s, all, "( ?<\\|channel\\|>commentary)?( ?<\\|constrain\\|>json| json)?");
-    specdec__tools_append_text(s, all, SPECDEC__CALL_TEXT(row, MIDDLE));
+    specdec__tools_append_text(s, all, SPECDEC__CALL_TEXT(row, NAME_END));
     if (row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_NAMED)
         specdec__tools_append_space(s, all);
 }
 
-/* Appends what a form of calls writes behind the arguments. */
+/* Appends the text that a form of calls has behind the arguments to the concatenation `all`. */
 static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
 
     if (row->form == SPECDEC__CALLS_PAIRS) {
         specdec__tools_append_space(s, all);
-        specdec__tools_append_text(s, all, SPECDEC__CALL_TEXT(row, CLOSE));
+        specdec__tools_append_text(s, all, SPECDEC__CALL_TEXT(row, END));
     } else if (row->form == SPECDEC__CALLS_PYTHON || row->form == SPECDEC__CALLS_BRACES) {
         specdec__literal_append_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
     } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* the message may end with its mark */
         const uint32_t mark = specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
-        specdec__tools_append_text(s, mark, SPECDEC__CALL_TEXT(row, CLOSE));
+        specdec__tools_append_text(s, mark, SPECDEC__CALL_TEXT(row, END));
         specdec__syntax_prepend_child(s->build, all,
                                       specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, mark, 0, 1));
     }
 }
 
-/* The tree of a call of a tool, from behind the mark that begins calls to the end of the arguments. rule: that of the
-   arguments, 0: the tool has none. */
+/* Returns the syntax tree of a call of a tool, from behind the mark that begins calls to the end of the arguments.
+   rule: that of the arguments, 0: the tool has none. */
 static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint32_t rule)
 {
     specdec__build *b = s->build;
@@ -160,10 +162,10 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
     const int json = row->form == SPECDEC__CALLS_JSON;
 
     if (json) {
-        specdec__tools_append_json(s, all, strchr(SPECDEC__CALL_TEXT(row, BEGIN), '{'));
+        specdec__tools_append_json(s, all, strchr(SPECDEC__CALL_TEXT(row, WRITTEN_BEGIN), '{'));
         specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, raw.data + 1, raw.size - 2));
         specdec__literal_append_byte(s, all, '"');
-        specdec__tools_append_json(s, all, SPECDEC__CALL_TEXT(row, BEHIND) + 1);
+        specdec__tools_append_json(s, all, SPECDEC__CALL_TEXT(row, WRITTEN_MIDDLE) + 1);
     } else {
         size_t size;
         const unsigned char *text;
@@ -190,7 +192,7 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
 /* Does a form of calls write them as a JSON list, whose bracket is opened before the first object? */
 static int specdec__tools_calls_are_list(const specdec__calls *row)
 {
-    const char *mark = SPECDEC__CALL_TEXT(row, MARK), *begin = SPECDEC__CALL_TEXT(row, BEGIN);
+    const char *mark = SPECDEC__CALL_TEXT(row, BEGIN), *begin = SPECDEC__CALL_TEXT(row, WRITTEN_BEGIN);
     const size_t size = row->form == SPECDEC__CALLS_JSON ? strlen(mark) : 0;
     const char *from = begin, *object;
 
@@ -202,24 +204,26 @@ static int specdec__tools_calls_are_list(const specdec__calls *row)
 }
 
 /* Writes the kinds of all tool arguments (1: string, 2: other JSON, 0: unknown) into the constraint. */
-static void specdec__tools_store_kinds(specdec__schema *s)
+static void specdec__tools_store_argument_kinds(specdec__schema *s)
 {
     specdec__build *b = s->build;
-    const uint32_t count = s->argument_kinds.count / (SPECDEC__KIND_WORDS + 1);
-    const uint32_t at = count ? specdec__build_add_words(b, count * SPECDEC__KIND_WORDS) : 0;
+    const uint32_t count = s->argument_kinds.count / (SPECDEC__ARGUMENT_KIND_WORDS + 1);
+    const uint32_t at = count ? specdec__build_add_words(b, count * SPECDEC__ARGUMENT_KIND_WORDS) : 0;
     uint32_t i;
 
     for (i = 0; i < count && !b->failed; i++) {
-        memcpy(b->words + at + i * SPECDEC__KIND_WORDS, s->argument_kinds.data + i * (SPECDEC__KIND_WORDS + 1), 8);
-        b->words[at + i * SPECDEC__KIND_WORDS + 2] = specdec__argument_stored_kind(s, i * (SPECDEC__KIND_WORDS + 1));
+        memcpy(b->words + at + i * SPECDEC__ARGUMENT_KIND_WORDS,
+               s->argument_kinds.data + i * (SPECDEC__ARGUMENT_KIND_WORDS + 1), 8);
+        b->words[at + i * SPECDEC__ARGUMENT_KIND_WORDS + 2] = specdec__tool_argument_stored_kind(
+            s, i * (SPECDEC__ARGUMENT_KIND_WORDS + 1));
     }
     b->argument_kinds = at;
     b->argument_kind_count = b->failed ? 0 : count;
 }
 
 /* Gives a splitter the kinds of arguments that a constraint has stored; NULL: none. */
-static SPECDEC__UNUSED void specdec__tools_set_splitter_kinds(specdec_splitter *splitter,
-                                                              const specdec_constraint *calls)
+static SPECDEC__UNUSED void specdec__tools_set_splitter_argument_kinds(specdec_splitter *splitter,
+                                                                       const specdec_constraint *calls)
 {
     splitter->kinds_known = calls ? specdec__constraint_words(calls) + calls->argument_kinds : NULL;
     splitter->kind_count = calls ? (int)calls->argument_kind_count : 0;
@@ -283,9 +287,9 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     specdec__syntax_prepend_child(b, all, any);
     specdec__syntax_prepend_child(b, all,
                                   specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
-    specdec__tools_store_kinds(s);
+    specdec__tools_store_argument_kinds(s);
     if (specdec__build_rule_from_tree(b, root, all))
-        specdec__build_finish(b, root, s->free_space);
+        specdec__build_finish(b, root, s->allows_space);
 }
 
 SPECDEC__FOR_SPEED

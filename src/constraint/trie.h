@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/trie: the tokens of a vocabulary as a tree of bytes, and what masks prepare for the inside of strings.
+ * >>constraint/trie: the tokens of a vocabulary as a tree of bytes, and lists of tokens that may stand inside strings.
  * ================================================================================================================== */
 
 #pragma once
@@ -11,12 +11,12 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__TRIE_LONGEST 255 /* most bytes of a token; longer ones are never allowed */
+#define SPECDEC__TRIE_TOKEN_BYTES 255 /* bytes of a token in a trie, at most; a mask never allows longer tokens */
 
-/* A node of a trie, in depth-first order: its children lie behind it, up to `next`. Entries of tokens at or below the
-   node begin at `first`, those that end at the node first. */
+/* A node of a trie of tokens, in depth-first order: its children lie behind it, up to `next`. Entries of tokens at or
+   below the node begin at `first`; those that end at the node come first. */
 typedef struct specdec__trie_node {
-    uint32_t next_and_byte; /* next << 8 | byte */
+    uint32_t next_and_byte;   /* index of the node behind all children << 8 | byte of this node */
     uint32_t first_and_kinds; /* index of the first entry << 8 | kinds of all bytes below the node */
 } specdec__trie_node;
 
@@ -25,40 +25,37 @@ typedef struct specdec__trie_tree {
     specdec__trie_node *nodes; /* (count + 1) the root has no byte; the last node marks the end */
     unsigned char *heights;    /* (count + 1) bytes of the longest path below each node */
     uint32_t *tokens;          /* (entries) token of each entry, in order of bytes */
-    uint32_t count, entries; /* numbers of nodes and of entries */
+    uint32_t count, entries;   /* numbers of nodes and of entries */
 } specdec__trie_tree;
 
 /* The tokens of a vocabulary, prepared for masks. Plain characters need no escape in a JSON string. */
 struct specdec_token_trie {
-    const specdec__vocab *vocab;
-    uint32_t words;                     /* words of 32 bits of a mask */
+    const specdec__vocab *vocab;        /* the vocabulary that has the tokens */
+    uint32_t words;                     /* number of 32-bit words of a mask of all tokens */
     unsigned char *text;                /* bytes of all tokens, one after the other */
     uint32_t *offset;                   /* (tokens + 1) offset of each token in text */
     specdec__trie_tree all;             /* trie of whole tokens */
-    specdec__trie_tree rest;            /* trie of tokens with characters that are not plain, from the first such
-                                           character on */
+    specdec__trie_tree rest;            /* trie of the ends of tokens, from the first character on that is not plain */
     uint32_t *plain;                    /* (words) mask of tokens that consist of plain characters */
-    uint32_t *brief;                    /* (words) mask of plain tokens of at most SPECDEC__LIVE_BYTES
-                                           bytes */
+    uint32_t *short_plain;              /* (words) mask of plain tokens of at most SPECDEC__LIVE_KINDS_BYTES bytes */
     uint32_t *by_length;                /* (plain_count) plain tokens, in order of their number of characters */
-    uint32_t length_begin[SPECDEC__TRIE_LONGEST + 2]; /* index in by_length of the first token of so many characters */
+    uint32_t length_begin[SPECDEC__TRIE_TOKEN_BYTES + 2]; /* [n]: index in by_length of the first of n characters */
     uint32_t plain_count, rest_longest; /* number of plain tokens; bytes of the longest entry of `rest` */
     unsigned char *plain_characters;    /* (tokens) plain characters in front of the first one that is not plain */
-    unsigned char rest_lengths[SPECDEC__TRIE_LONGEST + 1]; /* [i]: 1 if an entry of `rest` has i plain characters in
-                                                              front */
+    unsigned char rest_lengths[SPECDEC__TRIE_TOKEN_BYTES + 1]; /* [n]: 1 if n plain characters lie before an entry */
     /* while the tries are built: */
     const unsigned char *entry_begin; /* (tokens) byte of the token at which its entry begins */
 };
 
-/* Bytes of the plain character at the beginning of a text; 0: no plain character begins there. */
+/* Returns the number of bytes of the plain character at the beginning of a text; 0: no plain character begins there. */
 static size_t specdec__trie_plain_character(const unsigned char *text, size_t size)
 {
     const int length = size ? specdec__utf8_sequence_bytes(text, size) : 0;
 
-    return length <= 0 || (length == 1 && specdec__byte_kind(text[0]) == SPECDEC__KIND_OTHER) ? 0 : (size_t)length;
+    return length <= 0 || (length == 1 && specdec__byte_kind(text[0]) == SPECDEC__BYTE_KIND_OTHER) ? 0 : (size_t)length;
 }
 
-/* Does the entry of token a come before that of token c, in order of bytes? */
+/* Does the trie's entry of token a come before that of token c, in order of bytes? */
 static int specdec__trie_entry_before(const specdec_token_trie *t, uint32_t a, uint32_t c)
 {
     const unsigned char *x = t->text + t->offset[a] + t->entry_begin[a],
@@ -88,7 +85,7 @@ static void specdec__trie_sort_entries(specdec_token_trie *t, uint32_t *tokens, 
     }
 }
 
-/* The bytes of a token's entry in the trie that is being built. */
+/* Returns the bytes of a token's entry in the trie that is being built. */
 static specdec__bytes specdec__trie_entry_bytes(const specdec_token_trie *t, uint32_t token)
 {
     specdec__bytes out;
@@ -98,10 +95,10 @@ static specdec__bytes specdec__trie_entry_bytes(const specdec_token_trie *t, uin
     return out;
 }
 
-/* Counts the nodes of a trie or, if `fill`, writes them. Returns their number. */
+/* Counts the nodes of a trie or, if `fill`, writes them to tree->nodes. Returns their number. */
 static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__trie_tree *tree, int fill)
 {
-    uint32_t path[SPECDEC__TRIE_LONGEST + 1], count = 1, i;
+    uint32_t path[SPECDEC__TRIE_TOKEN_BYTES + 1], count = 1, i;
     size_t depth = 0, k;
 
     path[0] = 0;
@@ -137,8 +134,8 @@ static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__
     return count;
 }
 
-/* The kinds of bytes from each place of an entry to its end; kinds[0]: of the whole entry. Places inside a character
-   get KIND_OTHER. */
+/* Computes the kinds of bytes from each place of a trie's entry to its end; kinds[0]: of the whole entry. Places inside
+   a character get BYTE_KIND_OTHER. */
 static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kinds)
 {
     size_t at = 0, i;
@@ -148,8 +145,9 @@ static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kind
         const int length = specdec__utf8_sequence_bytes(entry.data + at, entry.size - at);
         const size_t size = length > 1 ? (size_t)length : 1;
 
-        kinds[at] = (unsigned char)(length > 1 ? SPECDEC__KIND_WIDE : length < 1 ? SPECDEC__KIND_OTHER
-                                                                                 : specdec__byte_kind(entry.data[at]));
+        kinds[at] = (unsigned char)(length > 1   ? SPECDEC__BYTE_KIND_NON_ASCII
+                                    : length < 1 ? SPECDEC__BYTE_KIND_OTHER
+                                                 : specdec__byte_kind(entry.data[at]));
         for (i = 1; i < size; i++)
             kinds[at + i] = 0;
         at += size;
@@ -160,16 +158,16 @@ static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kind
         const int length = specdec__utf8_sequence_bytes(entry.data + at, entry.size - at);
 
         for (i = 1; length > 1 && i < (size_t)length; i++)
-            kinds[at + i] |= SPECDEC__KIND_OTHER;
+            kinds[at + i] |= SPECDEC__BYTE_KIND_OTHER;
         at += length > 1 ? (size_t)length : 1;
     }
 }
 
-/* Computes for all nodes the kinds of bytes below them and their heights. */
-static void specdec__trie_mark_nodes(const specdec_token_trie *t, specdec__trie_tree *tree)
+/* Computes for all nodes of a trie the kinds of bytes below them and their heights. */
+static void specdec__trie_compute_node_kinds(const specdec_token_trie *t, specdec__trie_tree *tree)
 {
-    uint32_t path[SPECDEC__TRIE_LONGEST + 2], i, depth = 0;
-    unsigned char kinds[SPECDEC__TRIE_LONGEST + 2];
+    uint32_t path[SPECDEC__TRIE_TOKEN_BYTES + 2], i, depth = 0;
+    unsigned char kinds[SPECDEC__TRIE_TOKEN_BYTES + 2];
 
     memset(tree->heights, 0, tree->count + 1);
     path[0] = 0;
@@ -206,7 +204,7 @@ static void specdec__trie_layout(specdec_token_trie *t, specdec__arena *arena, s
     t->rest.tokens = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
     t->by_length = (uint32_t *)specdec__arena_reserve(arena, tokens, 4, 8);
     t->plain = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
-    t->brief = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
+    t->short_plain = (uint32_t *)specdec__arena_reserve(arena, ((size_t)tokens + 31) / 32, 4, 8);
     /* In each trie, at most one node for every byte; the second trie uses what the first one leaves. */
     t->all.nodes = (specdec__trie_node *)specdec__arena_reserve(arena, 2 * bytes + 4, sizeof *t->all.nodes, 8);
     t->all.heights = (unsigned char *)specdec__arena_reserve(arena, 2 * bytes + 4, 1, 8);
@@ -223,7 +221,7 @@ static size_t specdec__trie_read_tokens(const specdec__vocab *v, unsigned char *
             at[id] = (uint32_t)sum;
         if (specdec__token_bytes(v, (int32_t)id, 0, NULL, 0, &size, NULL) != SPECDEC_OK && !size)
             continue;
-        if (size > SPECDEC__TRIE_LONGEST)
+        if (size > SPECDEC__TRIE_TOKEN_BYTES)
             continue;
         if (text)
             specdec__token_bytes(v, (int32_t)id, 0, text + sum, size, &size, NULL);
@@ -234,15 +232,15 @@ static size_t specdec__trie_read_tokens(const specdec__vocab *v, unsigned char *
     return sum;
 }
 
-/* Divides tokens into plain ones, by length, and those with entries in `rest`. from: (tokens) first byte that is not
-   plain. */
+/* Divides the vocabulary's tokens into plain ones, by length, and those with entries in `rest`. from: (tokens) receives
+   the first byte that is not plain. */
 static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned char *from)
 {
-    uint32_t id, i, count[SPECDEC__TRIE_LONGEST + 1];
+    uint32_t id, i, count[SPECDEC__TRIE_TOKEN_BYTES + 1];
 
     memset(count, 0, sizeof count);
     memset(t->plain, 0, (size_t)t->words * 4);
-    memset(t->brief, 0, (size_t)t->words * 4);
+    memset(t->short_plain, 0, (size_t)t->words * 4);
     for (id = 0; id < t->vocab->count; id++) {
         const unsigned char *text = t->text + t->offset[id];
         const size_t size = t->offset[id + 1] - t->offset[id];
@@ -259,8 +257,8 @@ static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned 
         t->all.tokens[t->all.entries++] = id;
         if (at == size) {
             t->plain[id / 32] |= 1u << id % 32;
-            if (size <= SPECDEC__LIVE_BYTES)
-                t->brief[id / 32] |= 1u << id % 32;
+            if (size <= SPECDEC__LIVE_KINDS_BYTES)
+                t->short_plain[id / 32] |= 1u << id % 32;
             count[characters]++;
             t->plain_count++;
         } else if (text[at] >= 0x20) { /* control characters never stand inside a JSON string */
@@ -269,7 +267,7 @@ static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned 
             t->rest_longest = size - at > t->rest_longest ? (uint32_t)(size - at) : t->rest_longest;
         }
     }
-    for (i = 0; i <= SPECDEC__TRIE_LONGEST; i++) {
+    for (i = 0; i <= SPECDEC__TRIE_TOKEN_BYTES; i++) {
         t->length_begin[i + 1] = t->length_begin[i] + count[i];
         count[i] = t->length_begin[i];
     }
@@ -278,7 +276,7 @@ static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned 
             t->by_length[count[t->plain_characters[id]]++] = id;
 }
 
-/* Builds the tries in an arena, which may only count the bytes. */
+/* Builds the tries of a vocabulary's tokens in an arena, which may only count the bytes. */
 static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const specdec__vocab *v, specdec__arena *arena)
 {
     unsigned char *from;
@@ -299,7 +297,7 @@ static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const spe
     memset(from, 0, v->count);
     specdec__trie_sort_entries(t, t->all.tokens, t->all.entries);
     t->all.count = specdec__trie_build_nodes(t, &t->all, 1);
-    specdec__trie_mark_nodes(t, &t->all);
+    specdec__trie_compute_node_kinds(t, &t->all);
     t->rest.nodes = t->all.nodes + t->all.count + 1;
     t->rest.heights = t->all.heights + t->all.count + 1;
     {
@@ -314,7 +312,7 @@ static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const spe
         }
     }
     specdec__trie_build_nodes(t, &t->rest, 1);
-    specdec__trie_mark_nodes(t, &t->rest);
+    specdec__trie_compute_node_kinds(t, &t->rest);
 }
 
 SPECDEC__FOR_SPEED

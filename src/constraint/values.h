@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>constraint/values: what a shape's facts say of strings, numbers, arrays and listed values, as rules.
+ * >>constraint/values: builds the rules of strings, numbers, arrays and listed values that obey the facts of a shape.
  * ================================================================================================================== */
 
 #pragma once
@@ -15,14 +15,14 @@
 
 SPECDEC__FOR_SIZE
 
-/* Adds an alternative to the rule that is being built: its first state. */
+/* Adds an alternative, by its first state, to the rule that is being built. */
 static void specdec__schema_add_alternative(specdec__schema *s, uint32_t state)
 {
     if (state && !s->build->failed)
         specdec__vector_push(s->build, &s->alternatives, state);
 }
 
-/* A state with one edge: the byte leads to `target`. */
+/* Adds a state with one edge: the byte leads to `target`. Returns the state. */
 static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byte, uint32_t target)
 {
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
@@ -34,12 +34,12 @@ static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byt
     return state;
 }
 
-/* A state in which white space may stand if it is free, followed by a byte that leads to `target`; byte < 0: followed
-   by a tail call of rule `target`. */
+/* Adds a state in which white space may stand if the constraint allows it, followed by a byte that leads to `target`;
+   byte < 0: followed by a tail call of rule `target`. Returns the state. */
 static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, uint32_t target)
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
-    const uint32_t spaces = s->free_space ? 3 : 0, edges = spaces + (byte >= 0);
+    const uint32_t spaces = s->allows_space ? 3 : 0, edges = spaces + (byte >= 0);
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | edges << 16, 4 + 2 * spaces);
     uint32_t i, *record = s->build->words + state;
 
@@ -59,7 +59,8 @@ static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, u
     return state;
 }
 
-/* The state in front of a value that a rule describes; colon = 1: the state in front of the colon before the value. */
+/* Returns the state in front of a value that a rule describes; colon = 1: the state in front of the colon before the
+   value. It is added when it is asked for first. */
 static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t rule, int colon)
 {
     uint32_t at;
@@ -79,7 +80,8 @@ static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t 
 
 /* ---- Strings. */
 
-/* The text of a JSON string as the model must write it: with JSON's escapes; without escapes in raw strings. */
+/* Returns the text of the JSON string at a node as the model must write it, *size bytes: with JSON's escapes; without
+   escapes in raw strings. */
 static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
@@ -111,7 +113,7 @@ static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t 
     return out;
 }
 
-/* The tree of a pattern or format. 0 without an error: the format's name is an annotation. */
+/* Returns the syntax tree of a pattern or format. 0 without an error: the format's name is an annotation. */
 static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec__fact *fact, int format)
 {
     specdec__source source;
@@ -154,7 +156,8 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
     return tree;
 }
 
-/* Builds the DFA of one listed string, or of a list's strings. Returns 0 when the build failed. */
+/* Builds the DFA of the string at a JSON node, or (list = 1) of all strings of an array. Returns 0 when the build
+   failed. */
 static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
 {
     specdec__build *b = s->build;
@@ -181,8 +184,8 @@ static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint3
     return !b->failed && specdec__dfa_build(b, d, start);
 }
 
-/* Intersects *d with the strings that obey a fact. Lengths are not in *d but collected in length: least, most, and the
-   least and most that patterns already imply. Returns 0 when no string obeys the fact. */
+/* Intersects *d with the strings that obey a fact. Lengths are not in *d but collected in length[4]: least, most, and
+   the least and most that patterns already imply. Returns 0 when no string obeys the fact. */
 static int specdec__schema_apply_string_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d, int *any,
                                              uint32_t *length)
 {
@@ -233,8 +236,8 @@ static void specdec__schema_limit_length(specdec__schema *s, specdec__dfa *d, in
 
 /* ---- Raw strings: without quotes and escapes, between the marks of tool calls. */
 
-/* The mark in front of a raw string, in the current style. */
-static const char *specdec__raw_open_mark(const specdec__schema *s)
+/* Returns the mark in front of a raw string, in the current style of values. */
+static const char *specdec__raw_string_open_mark(const specdec__schema *s)
 {
     return s->style == SPECDEC__STYLE_LITERAL ? SPECDEC__CALL_TEXT(s->calls, VALUE_BEGIN) : "";
 }
@@ -284,20 +287,22 @@ static uint32_t specdec__nfa_add_text(specdec__build *b, const char *text, uint3
     return next;
 }
 
-/* Removes the texts that a regular expression matches from *d. Returns 0 when no text is left. */
-static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, const char *text)
+/* Removes the texts that a regular expression matches from the DFA *d. Returns 0 when no text is left. */
+static int specdec__raw_string_remove_matches(specdec__schema *s, specdec__dfa *d, const char *text)
 {
     specdec__dfa other, old = *d;
 
     return specdec__numbers_regex_dfa(s->build, &other, text, strlen(text)) &&
-           specdec__dfa_product(s->build, d, &old, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(s->build, d);
+           specdec__dfa_product(s->build, d, &old, &other, SPECDEC__DFA_WITHOUT) &&
+           specdec__dfa_remove_dead_states(s->build, d);
 }
 
 /* Regular expressions of white space and of any text, for raw strings. */
 #define SPECDEC__RAW_SPACE "[ \\t\\n\\r]*"
 #define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
 
-/* Raw strings that the splitter would read as a number, array or other value (specdec__answer_read_value_byte). */
+/* A regular expression of raw strings that the splitter would read as a number, array or other value
+   (specdec__answer_read_value_byte). */
 static const char specdec__raw_ambiguous_regex[] =
     SPECDEC__RAW_SPACE "(-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?|true|false|null)" SPECDEC__RAW_SPACE
     "|" SPECDEC__RAW_SPACE "[\\[{]" SPECDEC__RAW_ANY "|" SPECDEC__RAW_SPACE "[-+.eE0-9]{48}" SPECDEC__RAW_ANY;
@@ -305,18 +310,18 @@ static const char specdec__raw_ambiguous_regex[] =
 /* Puts the marks around the texts of *d. Texts that contain the closing mark are removed, as a reader would stop there.
    Where the form puts a value between line ends, the reader strips one on either side: texts that begin or end with a
    line end must be written so. */
-static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
+static int specdec__raw_string_add_marks(specdec__schema *s, specdec__dfa *d)
 {
     specdec__build *b = s->build;
     const uint32_t lines = s->style == SPECDEC__STYLE_TEXT && s->calls->flags & SPECDEC__CALLS_LINES;
     const char *close = SPECDEC__CALL_TEXT(s->calls, VALUE_END);
-    const uint32_t any = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
-    const uint32_t more = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t any = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
+    const uint32_t more = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     specdec__dfa made, other, bare = *d;
     uint32_t end, start, within = UINT32_MAX;
 
-    if (lines && !specdec__raw_remove_matches(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
+    if (lines && !specdec__raw_string_remove_matches(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
         bare.states = 0;
     b->nfa.count = 0;
     end = specdec__nfa_add_text(b, close, specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0));
@@ -324,11 +329,12 @@ static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
         within = specdec__nfa_add_text(b, "\n", specdec__nfa_add_dfa(b, d, specdec__nfa_add_text(b, "\n", end)));
     if (bare.states > 1)
         within = specdec__nfa_add_split(b, within, specdec__nfa_add_dfa(b, &bare, end));
-    start = specdec__nfa_add_text(b, specdec__raw_open_mark(s), within);
+    start = specdec__nfa_add_text(b, specdec__raw_string_open_mark(s), within);
     if (b->failed || !specdec__dfa_build(b, &made, start))
         return 0;
-    specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, (const unsigned char *)specdec__raw_open_mark(s),
-                                                                   strlen(specdec__raw_open_mark(s))));
+    specdec__syntax_prepend_child(b, all,
+                                  specdec__syntax_add_text(b, (const unsigned char *)specdec__raw_string_open_mark(s),
+                                                           strlen(specdec__raw_string_open_mark(s))));
     specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, any, 0, UINT32_MAX));
     specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, (const unsigned char *)close, strlen(close)));
     specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, more, 1, UINT32_MAX));
@@ -336,12 +342,13 @@ static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
     start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
     start = specdec__nfa_add_tree(b, all, start);
     return !b->failed && specdec__dfa_build(b, &other, start) &&
-           specdec__dfa_product(b, d, &made, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(b, d);
+           specdec__dfa_product(b, d, &made, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_remove_dead_states(b, d);
 }
 
-/* Adds the raw strings of *d, if *any, and of the collected lengths to the current rule. */
-static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length,
-                                     uint32_t owner)
+/* Adds the raw strings that the DFA *d accepts (any = 0: all strings), and that have the collected lengths, to the
+   current rule. */
+static void specdec__raw_string_add_alternatives(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length,
+                                                 uint32_t owner)
 {
     if (!any)
         specdec__strings_length_dfa(s->build, d, length[0], length[1]);
@@ -351,16 +358,16 @@ static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int an
         s->error_node = owner;
         s->error_key = "maxLength";
     }
-    if (s->build->failed || !specdec__dfa_trim(s->build, d))
+    if (s->build->failed || !specdec__dfa_remove_dead_states(s->build, d))
         return;
-    if (s->ambiguous && !specdec__raw_remove_matches(s, d, specdec__raw_ambiguous_regex))
+    if (s->ambiguous && !specdec__raw_string_remove_matches(s, d, specdec__raw_ambiguous_regex))
         return;
-    if (specdec__raw_add_marks(s, d))
+    if (specdec__raw_string_add_marks(s, d))
         specdec__schema_add_alternative(s, specdec__dfa_write_records(s->build, d, NULL, NULL));
 }
 
-/* The rule of any raw string with its marks. */
-static uint32_t specdec__raw_any_rule(specdec__schema *s)
+/* Returns the rule of any raw string with the marks around it. */
+static uint32_t specdec__raw_string_any_rule(specdec__schema *s)
 {
     specdec__dfa d;
     uint32_t rule;
@@ -368,7 +375,7 @@ static uint32_t specdec__raw_any_rule(specdec__schema *s)
     if (s->raw_string_rule)
         return s->raw_string_rule;
     rule = specdec__build_add_rule(s->build);
-    if (specdec__strings_length_dfa(s->build, &d, 0, UINT32_MAX) && specdec__raw_add_marks(s, &d))
+    if (specdec__strings_length_dfa(s->build, &d, 0, UINT32_MAX) && specdec__raw_string_add_marks(s, &d))
         s->build->rules.data[rule] = specdec__dfa_write_records(s->build, &d, NULL, NULL);
     return s->raw_string_rule = s->build->failed ? 0 : rule;
 }
@@ -392,11 +399,11 @@ static void specdec__schema_add_strings(specdec__schema *s)
     if (s->build->failed || length[0] > length[1])
         return;
     if (!any && !length[0] && length[1] == UINT32_MAX && !s->ambiguous) {
-        s->free_types |= SPECDEC__TYPE_STRING;
+        s->free_types |= SPECDEC__JSON_TYPE_STRING;
         return;
     }
     if (s->build->raw_strings) {
-        specdec__raw_add_strings(s, &d, any, length, owner);
+        specdec__raw_string_add_alternatives(s, &d, any, length, owner);
         return;
     }
     if (!any) {
@@ -404,7 +411,7 @@ static void specdec__schema_add_strings(specdec__schema *s)
         return;
     }
     specdec__schema_limit_length(s, &d, &any, length, owner);
-    if (s->build->failed || !specdec__dfa_trim(s->build, &d))
+    if (s->build->failed || !specdec__dfa_remove_dead_states(s->build, &d))
         return;
     place = specdec__dfa_write_records(s->build, &d, &s->end_state, NULL);
     specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '"', place));
@@ -453,9 +460,9 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
         specdec__schema_fail_keyword(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
         return;
     }
-    for (i = 0; i < unit.whole + unit.fraction && value <= SPECDEC__MULTIPLE_MOST; i++)
+    for (i = 0; i < unit.whole + unit.fraction && value <= SPECDEC__MULTIPLE_STATES_MOST; i++)
         value = value * 10 + (uint32_t)(unit.digits[i] - '0');
-    if (!value || unit.negative || value * (uint32_t)(unit.fraction + 1) > SPECDEC__MULTIPLE_MOST) {
+    if (!value || unit.negative || value * (uint32_t)(unit.fraction + 1) > SPECDEC__MULTIPLE_STATES_MOST) {
         specdec__schema_fail_keyword(s, fact->owner, "multipleOf", SPECDEC_ERROR_UNSUPPORTED,
                                      value && !unit.negative ? "the number is too large"
                                                              : "the number is not positive");
@@ -512,7 +519,7 @@ static int specdec__schema_apply_number_fact(specdec__schema *s, const specdec__
 }
 
 /* Builds the rule of a regular expression over bytes. */
-static uint32_t specdec__schema_regex_rule(specdec__schema *s, const char *text)
+static uint32_t specdec__schema_build_regex_rule(specdec__schema *s, const char *text)
 {
     const uint32_t rule = specdec__build_add_rule(s->build);
     specdec__dfa d;
@@ -525,9 +532,10 @@ static uint32_t specdec__schema_regex_rule(specdec__schema *s, const char *text)
 /* Adds the numbers that obey all facts to the current rule. */
 static void specdec__schema_add_numbers(specdec__schema *s)
 {
-    const uint32_t types = s->types & SPECDEC__TYPE_NUMBER;
-    const char *text = types == SPECDEC__TYPE_NUMBER ? "-?(0|[1-9]\\d*)(\\.\\d+)?"
-                       : types == SPECDEC__TYPE_INTEGER ? "-?(0|[1-9]\\d*)" : "-?(0|[1-9]\\d*)\\.\\d*[1-9]\\d*";
+    const uint32_t types = s->types & SPECDEC__JSON_TYPE_NUMBER;
+    const char *text = types == SPECDEC__JSON_TYPE_NUMBER    ? "-?(0|[1-9]\\d*)(\\.\\d+)?"
+                       : types == SPECDEC__JSON_TYPE_INTEGER ? "-?(0|[1-9]\\d*)"
+                                                             : "-?(0|[1-9]\\d*)\\.\\d*[1-9]\\d*";
     uint32_t i, limits = 0;
     specdec__dfa d;
 
@@ -535,7 +543,7 @@ static void specdec__schema_add_numbers(specdec__schema *s)
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         limits += (uint32_t)specdec__schema_apply_number_fact(s, &fact, NULL);
     }
-    if (!limits && types != SPECDEC__TYPE_FRACTION) {
+    if (!limits && types != SPECDEC__JSON_TYPE_FRACTION) {
         s->free_types |= types;
         return;
     }
@@ -545,7 +553,7 @@ static void specdec__schema_add_numbers(specdec__schema *s)
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         specdec__schema_apply_number_fact(s, &fact, &d);
     }
-    if (!s->build->failed && specdec__dfa_trim(s->build, &d))
+    if (!s->build->failed && specdec__dfa_remove_dead_states(s->build, &d))
         specdec__schema_add_alternative(s, specdec__dfa_write_records(s->build, &d, NULL, NULL));
 }
 
@@ -566,7 +574,7 @@ static void specdec__schema_item_schemas(const specdec__schema *s, uint32_t owne
         *first = 0;
 }
 
-/* The rule of item i: the conjunction of the schemas that all facts have for it. */
+/* Returns the rule of item i of an array: the conjunction of the schemas that all facts have for it. */
 static uint32_t specdec__schema_item_rule(specdec__schema *s, uint32_t i)
 {
     uint32_t term[64], count = 0, f;
@@ -646,7 +654,7 @@ static void specdec__schema_add_arrays(specdec__schema *s)
 /* ---- Listed values. */
 
 /* Does a listed value (enum, const) obey the other facts of its shape? */
-static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
+static int specdec__schema_value_obeys_facts(specdec__schema *s, uint32_t node)
 {
     static const char any_number[] = "-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?";
     const uint32_t type = specdec__schema_type_of(s, node);
@@ -657,7 +665,8 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
     if (!(type & s->types))
         return 0;
     memset(&d, 0, sizeof d);
-    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_regex_dfa(s->build, &d, any_number, sizeof any_number - 1))
+    if (type & SPECDEC__JSON_TYPE_NUMBER &&
+        !specdec__numbers_regex_dfa(s->build, &d, any_number, sizeof any_number - 1))
         return 0;
     for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
@@ -672,32 +681,32 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
                 return 0;
         } else if (fact.kind == SPECDEC__KEY_CONST) {
             continue;
-        } else if (type & SPECDEC__TYPE_NUMBER) {
+        } else if (type & SPECDEC__JSON_TYPE_NUMBER) {
             specdec__schema_apply_number_fact(s, &fact, &d);
-        } else if (type == SPECDEC__TYPE_STRING) {
+        } else if (type == SPECDEC__JSON_TYPE_STRING) {
             if (!specdec__schema_apply_string_fact(s, &fact, &d, &any, length))
                 return 0;
-        } else if (type >= SPECDEC__TYPE_ARRAY &&
-                   ((type == SPECDEC__TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS &&
+        } else if (type >= SPECDEC__JSON_TYPE_ARRAY &&
+                   ((type == SPECDEC__JSON_TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS &&
                      fact.kind <= SPECDEC__KEY_UNIQUE) ||
-                    (type == SPECDEC__TYPE_OBJECT && fact.kind >= SPECDEC__KEY_PROPERTIES))) {
+                    (type == SPECDEC__JSON_TYPE_OBJECT && fact.kind >= SPECDEC__KEY_PROPERTIES))) {
             specdec__schema_fail_keyword(s, fact.owner, "enum", SPECDEC_ERROR_UNSUPPORTED,
                                          "it lists arrays or objects beside keywords for these");
         }
     }
-    if (type & SPECDEC__TYPE_NUMBER && !s->build->failed) {
+    if (type & SPECDEC__JSON_TYPE_NUMBER && !s->build->failed) {
         const specdec__bytes raw = specdec__json_raw_text(&s->json, node);
 
-        return d.label.data[specdec__dfa_walk(&d, 1, raw.data, raw.size)] != 0;
+        return d.label.data[specdec__dfa_read_text(&d, 1, raw.data, raw.size)] != 0;
     }
-    if (type == SPECDEC__TYPE_STRING && !s->build->failed) {
+    if (type == SPECDEC__JSON_TYPE_STRING && !s->build->failed) {
         size_t size, k, count = 0;
         const unsigned char *text = specdec__schema_spell_string(s, node, &size);
         char *plain = (char *)specdec__build_reserve_scratch(s->build, size / 4 + 1);
 
         if (!text || !plain)
             return 0;
-        if (any && !d.label.data[specdec__dfa_walk(&d, 1, text, size)])
+        if (any && !d.label.data[specdec__dfa_read_text(&d, 1, text, size)])
             return 0;
         size = specdec__json_string_value(&s->json, node, plain, size);
         for (k = 0; k < size; k++)
@@ -710,7 +719,7 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
 /* Appends white space to the concatenation `all`, if it is free. */
 static void specdec__literal_append_space(specdec__schema *s, uint32_t all)
 {
-    if (s->free_space)
+    if (s->allows_space)
         specdec__syntax_prepend_child(
             s->build, all, specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
 }
@@ -721,7 +730,7 @@ static void specdec__literal_append_byte(specdec__schema *s, uint32_t all, unsig
     specdec__syntax_prepend_child(s->build, all, specdec__syntax_add_character(s->build, byte, byte));
 }
 
-/* The tree of null, false or true (kind 0, 1, 2) in the current style. */
+/* Returns the syntax tree of null, false or true (kind 0, 1, 2) in the current style of values. */
 static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
 {
     static const char *const words[] = {"null", "false", "true", "None", "False", "True"};
@@ -731,7 +740,7 @@ static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
     return specdec__syntax_add_text(s->build, (const unsigned char *)word, strlen(word));
 }
 
-/* The tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
+/* Returns the syntax tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
 static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->build;
@@ -739,9 +748,9 @@ static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
     uint32_t rule;
     specdec__dfa d;
 
-    if (!specdec__schema_listed_dfa(s, &d, node, 0) || !specdec__dfa_trim(b, &d) ||
-        (s->ambiguous && !specdec__raw_remove_matches(s, &d, specdec__raw_ambiguous_regex)) ||
-        !specdec__raw_add_marks(s, &d))
+    if (!specdec__schema_listed_dfa(s, &d, node, 0) || !specdec__dfa_remove_dead_states(b, &d) ||
+        (s->ambiguous && !specdec__raw_string_remove_matches(s, &d, specdec__raw_ambiguous_regex)) ||
+        !specdec__raw_string_add_marks(s, &d))
         return 0;
     rule = specdec__build_add_rule(b);
     if (b->failed)
@@ -751,7 +760,8 @@ static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
     return b->failed ? 0 : any;
 }
 
-/* The tree of a listed value; 0: it cannot be written in this style. Arrays and objects keep the schema's order. */
+/* Returns the syntax tree of a listed value; 0: it cannot be written in this style. Arrays and objects keep the
+   schema's order. */
 static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->build;

@@ -56,11 +56,11 @@ const char *specdec_version(void) { return SPECDEC_VERSION; }
 
 const char *specdec_error_text(const specdec *engine) { return engine ? engine->error.text : ""; }
 
-/* The size in bytes of a memory block of any alignment that has room for a layout of `used` bytes. */
+/* Returns the size in bytes of a memory block, of any alignment, that has room for a layout of `used` bytes. */
 static size_t specdec__block_bytes(size_t used) { return specdec__size_add(used, SPECDEC__CACHE_LINE - 1); }
 
-/* An arena over the caller's memory block, from the block's first aligned byte on. It has room for a layout exactly if
-   the block has specdec__block_bytes of the layout. */
+/* Returns an arena over the caller's memory block, from the block's first aligned byte on. The arena has room for a
+   layout exactly if the block has specdec__block_bytes of the layout. */
 static specdec__arena specdec__block_arena(void *memory, size_t bytes)
 {
     specdec__arena arena;
@@ -72,8 +72,8 @@ static specdec__arena specdec__block_arena(void *memory, size_t bytes)
     return arena;
 }
 
-/* Sets *bytes to the size of a block that holds what an arena has counted. *bytes is unchanged after an error. */
-static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
+/* Sets *bytes to the size of a block that holds what an arena has counted. After an error *bytes is unchanged. */
+static specdec_result specdec__counted_block_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
 {
     size_t needed = specdec__block_bytes(arena->used);
 
@@ -83,32 +83,33 @@ static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t
     return SPECDEC_OK;
 }
 
-/* Returns the error for a block of `bytes` bytes where `needed` are needed. */
+/* Returns the error of a call whose memory block has `bytes` bytes where `needed` are needed. */
 static specdec_result specdec__fail_small_block(size_t bytes, size_t needed, specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
 }
 
 /* Returns the error of a call in which a required pointer is NULL. */
-static specdec_result specdec__fail_missing(specdec_error *error)
+static specdec_result specdec__fail_missing_argument(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an argument is NULL");
 }
 
-/* Checks the arguments of a call: returns an error if the sequence t is NULL or closed, or only serves a cluster, or if
-   a required argument is missing. given: 1: all required arguments are there. */
+/* Checks the arguments of a call of the API: returns an error if the sequence t is NULL or closed, or only serves a
+   cluster, or if a required argument is missing. given 1: all required arguments are there. */
 static specdec_result specdec__check_call_arguments(specdec *t, int given)
 {
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
     if (!t->open)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is closed");
-    if (SPECDEC__PIPE && t->engine->remote && t->engine->remote->serve)
+    if (SPECDEC__PIPE && t->engine->remote && t->engine->remote->obey_rank_0)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this rank only serves");
-    return given ? SPECDEC_OK : specdec__fail_missing(&t->error);
+    return given ? SPECDEC_OK : specdec__fail_missing_argument(&t->error);
 }
 
-/* Checks config.settings of an engine. The 2 KB of a scan for stop strings are on the stack only in this function. */
+/* Checks config.settings, the settings that sequences of an engine begin with. The 2 KB of a scan for stop strings are
+   on the stack only in this function. */
 static SPECDEC__NOINLINE specdec_result specdec__engine_check_settings(const specdec_config *c, specdec_error *error)
 {
     specdec__stop_scan stop;
@@ -123,15 +124,16 @@ static specdec_result specdec__engine_join_cluster(specdec__engine *e, specdec_e
 {
     if (!SPECDEC__CLUSTER && e->config.cluster)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
-    return SPECDEC__CLUSTER ? specdec__cluster_join(e, error) : SPECDEC_OK;
+    return SPECDEC__CLUSTER ? specdec__cluster_choose_functions(e, error) : SPECDEC_OK;
 }
 
 /* Lays out all that an engine needs in an arena; e->config is set. */
-static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_lay_out_from_config(specdec__engine *e, specdec__arena *arena,
+                                                          specdec_error *error)
 {
     specdec_result result;
 
-    specdec__engine_take_parts(e, arena);
+    specdec__engine_allocate_large_members(e, arena);
     if ((result = specdec__engine_fill_config(e, error)) == SPECDEC_OK &&
         (result = specdec__engine_join_cluster(e, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
@@ -147,8 +149,8 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
 }
 
 /* Sets *bytes to the size of the block of an engine with this configuration, by laying the engine out without memory.
-   own, kernels, drafters: large parts of that engine, which lie in the frames of the callers, as no frame may be
-   large. */
+   own, kernels, drafters: large members of that engine, which lie on the stack in the frames of the callers, as no
+   frame may be large. */
 static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_config *config, specdec__model **own,
                                                               specdec__kernels *kernels, specdec__drafter *drafters,
                                                               size_t *bytes, specdec_error *error)
@@ -163,49 +165,51 @@ static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_conf
     engine.kernels = kernels;
     engine.drafters = drafters;
     SPECDEC__TAKE(&arena, specdec__engine, 1);
-    result = specdec__engine_build(&engine, &arena, error);
+    result = specdec__engine_lay_out_from_config(&engine, &arena, error);
     if (!result)
-        result = specdec__counted_bytes(&arena, bytes, error);
+        result = specdec__counted_block_bytes(&arena, bytes, error);
     specdec__engine_close_models(&engine);
     return result;
 }
 
-/* As specdec__count_memory; the frame of this function holds the kernels. */
-static SPECDEC__NOINLINE specdec_result specdec__count_memory_kernels(const specdec_config *config,
-                                                                      specdec__model **own,
-                                                                      specdec__drafter *drafters, size_t *bytes,
-                                                                      specdec_error *error)
+/* As specdec__count_memory; the kernels lie in the stack frame of this function. */
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_with_kernels_on_stack(const specdec_config *config,
+                                                                                    specdec__model **own,
+                                                                                    specdec__drafter *drafters,
+                                                                                    size_t *bytes, specdec_error *error)
 {
     specdec__kernels kernels;
 
     return specdec__count_memory(config, own, &kernels, drafters, bytes, error);
 }
 
-/* As specdec__count_memory; the frame of this function holds the drafters. */
-static SPECDEC__NOINLINE specdec_result specdec__count_memory_drafters(const specdec_config *config,
-                                                                       specdec__model **own, size_t *bytes,
-                                                                       specdec_error *error)
+/* As specdec__count_memory; the drafters lie in the stack frame of this function. */
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_with_drafters_on_stack(const specdec_config *config,
+                                                                                     specdec__model **own,
+                                                                                     size_t *bytes,
+                                                                                     specdec_error *error)
 {
     specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
 
     memset(drafters, 0, sizeof drafters);
-    return specdec__count_memory_kernels(config, own, drafters, bytes, error);
+    return specdec__count_memory_with_kernels_on_stack(config, own, drafters, bytes, error);
 }
 
-/* As specdec__count_memory. Its frame holds one of the models that the engine opens; it calls itself for the `left` - 1
-   others. own (SPECDEC__MAX_MODELS): receives the addresses of the models. */
-static SPECDEC__NOINLINE specdec_result specdec__count_memory_models(const specdec_config *config, specdec__model **own,
-                                                                     int left, size_t *bytes, specdec_error *error)
+/* As specdec__count_memory. One of the models that the engine opens lies in the stack frame of this function, which
+   calls itself for the `left` - 1 other models. own (SPECDEC__MAX_MODELS): receives the addresses of the models. */
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_with_models_on_stack(const specdec_config *config,
+                                                                                   specdec__model **own, int left,
+                                                                                   size_t *bytes, specdec_error *error)
 {
     specdec__model model;
 
     memset(&model, 0, sizeof model);
     own[left - 1] = &model;
-    return left > 1 ? specdec__count_memory_models(config, own, left - 1, bytes, error)
-                    : specdec__count_memory_drafters(config, own, bytes, error);
+    return left > 1 ? specdec__count_memory_with_models_on_stack(config, own, left - 1, bytes, error)
+                    : specdec__count_memory_with_drafters_on_stack(config, own, bytes, error);
 }
 
-/* Whether the engine opens the model of a source: the source is given and has no prepared model. */
+/* Returns whether the engine itself opens the model of a source: the source is given and has no prepared model. */
 static int specdec__source_is_opened(const specdec_source *s) { return specdec__source_is_given(s) && !s->model; }
 
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
@@ -214,10 +218,10 @@ specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes
     int models = 1; /* that of the target, or the place of one that is missing */
 
     if (!config || !bytes)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     models += specdec__source_is_opened(&config->draft) + specdec__source_is_opened(&config->heads);
     models += SPECDEC__HEADS && (config->drafting == SPECDEC_DRAFT_AUTO || config->drafting == SPECDEC_DRAFT_MTP);
-    return specdec__count_memory_models(config, own, models, bytes, error);
+    return specdec__count_memory_with_models_on_stack(config, own, models, bytes, error);
 }
 
 specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
@@ -229,7 +233,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     specdec_result result;
 
     if (!engine)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *engine = NULL;
     result = specdec_memory_needed(config, &needed, error);
     if (result)
@@ -240,7 +244,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     e = SPECDEC__TAKE(&arena, specdec__engine, 1);
     e->config = *config;
     e->memory_bytes = needed;
-    result = specdec__engine_build(e, &arena, error);
+    result = specdec__engine_lay_out_from_config(e, &arena, error);
     if (!result)
         result = arena.used == SIZE_MAX ? specdec__fail_small_block(bytes, needed, error) /* a file has changed */
                                         : specdec__engine_start(e, error);
@@ -260,7 +264,8 @@ static specdec_result specdec__call_serve(specdec *t)
 
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
-    return SPECDEC__PIPE && remote && remote->serve ? remote->serve(t)
+    return SPECDEC__PIPE && remote && remote->obey_rank_0
+               ? remote->obey_rank_0(t)
                : specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve");
 }
 
@@ -268,16 +273,16 @@ static specdec_result specdec__call_serve(specdec *t)
 static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
 {
     if (!t || !opened)
-        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+        return t ? specdec__fail_missing_argument(&t->error) : SPECDEC_ERROR_ARGUMENT;
     *opened = NULL;
     if (!SPECDEC__SEQUENCES)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
-    *opened = fork ? specdec__engine_fork_sequence(t) : specdec__engine_open_free(t);
+    *opened = fork ? specdec__engine_fork_sequence(t) : specdec__engine_open_sequence(t);
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
 
-/* The body of specdec_fork: opens a copy of a sequence as *fork. */
+/* The body of specdec_fork: opens a copy of a sequence, *fork. */
 static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 {
     specdec_result result = specdec__check_call_arguments(t, fork != NULL);
@@ -286,7 +291,8 @@ static specdec_result specdec__call_fork(specdec *t, specdec **fork)
         *fork = NULL;
     if (result || (result = specdec__call_open(t, 1, fork)) != SPECDEC_OK || !SPECDEC__SEQUENCES)
         return result;
-    specdec__engine_discard_children(*fork); /* the copy decodes pending tokens again, for children of its own */
+    specdec__engine_discard_pending_if_forked(*fork); /* the copy decodes pending tokens again, for children of its
+                                                         own */
     return SPECDEC_OK;
 }
 
@@ -311,16 +317,16 @@ specdec *specdec_child(specdec *t, int i)
 
 /* Appends from[count] to the text that specdec_join_forks writes to out[room], as far as there is room. *length: bytes
    of the text so far, also of those without room. */
-static void specdec__join_append(const unsigned char *from, size_t count, char *out, size_t room, size_t *length)
+static void specdec__join_append_bytes(const unsigned char *from, size_t count, char *out, size_t room, size_t *length)
 {
     if (*length < room)
         memcpy(out + *length, from, count < room - *length ? count : room - *length);
     *length += count;
 }
 
-/* How many bytes of a sequence's own answer, without its children's, were returned to the caller. No stop string can
-   end the answer within them. stream: a decoder at the answer's begin. */
-static size_t specdec__join_returned_bytes(const specdec *t, specdec__text_stream stream)
+/* Returns how many bytes of a sequence's own answer, without its children's answers, were returned to the caller. No
+   stop string can end the answer within them. stream: a decoder at the answer's begin. */
+static size_t specdec__join_returned_bytes(const specdec *t, specdec__text_decoder stream)
 {
     const size_t back = t->stop.stopped ? t->stop.taken_bytes : t->stop.held;
     size_t known = 0, more;
@@ -333,14 +339,15 @@ static size_t specdec__join_returned_bytes(const specdec *t, specdec__text_strea
     return known < back ? 0 : known - back;
 }
 
-/* How specdec_join_forks writes one sequence's answer behind the text that it has joined so far: from the answer of the
-   sequence on which it was called, and from its children's answers, at their forks. */
+/* The state of specdec_join_forks for one sequence, whose answer is written behind the text that is joined so far: the
+   answer of the sequence on which the function was called, with its children's answers at their forks. */
 typedef struct specdec__answer_join {
     unsigned char *piece;    /* (2 * text room + stop room): working memory for a piece of text */
     char *out;               /* (room): the caller's buffer, which receives the joined text */
     size_t room;             /* bytes of the buffer */
     size_t *length;          /* bytes of the joined text so far, also of those that the buffer has no room for */
-    size_t returned_left;    /* next bytes of this answer that the caller has had: no stop string is searched in them */
+    size_t returned_left;    /* next bytes of this answer that the caller has had already: they are not searched for
+                                stop strings */
     specdec__stop_scan stop; /* searches the bytes behind these for stop strings */
 } specdec__answer_join;
 
@@ -351,26 +358,27 @@ static void specdec__join_token_text(specdec *t, specdec__answer_join *r, size_t
     size_t written;
 
     r->returned_left -= plain;
-    specdec__join_append(t->token_text, plain, r->out, r->room, r->length);
+    specdec__join_append_bytes(t->token_text, plain, r->out, r->room, r->length);
     r->stop.stopped = t->stop.taken_bytes && plain < count;
     specdec__stop_push_bytes(&r->stop, t->token_text + plain, count - plain, r->piece, 2 * t->text_room, &written,
                              NULL);
-    specdec__join_append(r->piece, written, r->out, r->room, r->length);
+    specdec__join_append_bytes(r->piece, written, r->out, r->room, r->length);
 }
 
-/* Appends the bytes that the scan for stop strings holds back to the joined text: the answer or its part ends here. */
+/* Appends the bytes that the scan for stop strings holds back to the joined text, as the answer, or its part before a
+   fork, ends here. */
 static void specdec__join_held_bytes(specdec__answer_join *r)
 {
     if (!r->stop.stopped)
-        specdec__join_append(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
+        specdec__join_append_bytes(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
 }
 
-/* Appends a sequence's answer to the joined text out[room], *length bytes of which are written, with the answers of its
+/* Appends a sequence's answer to the joined text out[room], of which *length bytes are written, with the answers of its
    children at their forks. A stop string ends an answer, but not across a fork. piece: memory for a piece of text. */
 static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, size_t room, size_t *length)
 {
     specdec *child = specdec_child(t, 0);
-    specdec__text_stream stream;
+    specdec__text_decoder stream;
     specdec__answer_join r;
     size_t more;
     int i, k = 0;
@@ -380,8 +388,8 @@ static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, siz
     r.room = room;
     r.length = length;
     specdec__stream_check_settings(&t->settings, &r.stop, NULL);
-    specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
-                               t->settings.show_special);
+    specdec__text_decoder_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
+                                t->settings.show_special);
     r.returned_left = specdec__join_returned_bytes(t, stream);
     for (i = t->answer_from; i < t->count && !r.stop.stopped; i++) {
         if (i >= t->handed_out && specdec__stream_end_reason(t, i))
@@ -395,7 +403,7 @@ static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, siz
         }
     }
     if (!r.stop.stopped)
-        specdec__join_token_text(t, &r, specdec__text_stream_end(&stream, t->token_text));
+        specdec__join_token_text(t, &r, specdec__text_decoder_end(&stream, t->token_text));
     specdec__join_held_bytes(&r);
 }
 
@@ -407,13 +415,13 @@ static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t r
     if (result)
         return result;
     *length = 0;
-    specdec__join_forks(t, t->piece + t->freed, bytes, room, length);
+    specdec__join_forks(t, t->piece + t->released_bytes, bytes, room, length);
     return *length <= room ? SPECDEC_OK
                            : specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "the answer has %zu bytes, there is room "
                                            "for %zu", *length, room);
 }
 
-/* The engine's index of n-grams, from which it drafts; NULL, and an error in t->error: it has none. */
+/* Returns the n-gram index from which the engine drafts; NULL, with an error in t->error: the engine has none. */
 static specdec__ngram *specdec__find_ngram_index(specdec *t)
 {
     const specdec__engine *e = t->engine;
@@ -426,13 +434,13 @@ static specdec__ngram *specdec__find_ngram_index(specdec *t)
     return NULL;
 }
 
-/* The body of specdec_save_history: writes the engine's index of n-grams to data[room]. */
+/* The body of specdec_save_history: writes the engine's n-gram index to data[room]. */
 static specdec_result specdec__call_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
 
     if (!t || !bytes)
-        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+        return t ? specdec__fail_missing_argument(&t->error) : SPECDEC_ERROR_ARGUMENT;
     index = specdec__find_ngram_index(t);
     if (!SPECDEC__NGRAMS || !index)
         return SPECDEC_ERROR_ARGUMENT;
@@ -440,13 +448,13 @@ static specdec_result specdec__call_save_history(specdec *t, void *data, size_t 
                                     &t->error);
 }
 
-/* The body of specdec_load_history: adds a saved index of n-grams, data[size], to the engine's. */
+/* The body of specdec_load_history: adds a saved n-gram index, data[size], to the engine's. */
 static specdec_result specdec__call_load_history(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
 
     if (!t || !data)
-        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+        return t ? specdec__fail_missing_argument(&t->error) : SPECDEC_ERROR_ARGUMENT;
     index = specdec__find_ngram_index(t);
     if (!SPECDEC__NGRAMS || !index)
         return SPECDEC_ERROR_ARGUMENT;
@@ -472,16 +480,16 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
                                      !specdec__stream_same_constraint(t, settings) ||
                                      !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_discard_pending(t);
-    specdec__engine_discard_children(t); /* children that fork later have the new settings */
+    specdec__engine_discard_pending_if_forked(t); /* children that fork later have the new settings */
     if (!t->stop.stopped) { /* bytes that the last call freed may begin a stop string of the new settings */
-        count = t->freed;
+        count = t->released_bytes;
         memcpy(held, t->piece, count);
-        t->freed = 0;
+        t->released_bytes = 0;
     }
     count += specdec__stop_end_text(&t->stop, held + count);
-    specdec__ahead_drop_drafts(t, t->count);
+    specdec__async_drop_drafts(t, t->count);
     specdec__stream_set_settings(t, settings, &stop);
-    specdec__stream_rescan_held(t, &stop, held, count);
+    specdec__stream_rescan_held_bytes(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
     return SPECDEC_OK;
 }
@@ -492,15 +500,16 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* The tokens to which a prompt is appended. */
+/* The tokens of a sequence to which a prompt is appended. */
 typedef struct specdec__prompt_head {
-    int keep;  /* the first tokens of the sequence, so many */
-    int fresh; /* then so many tokens that lie behind the sequence in its buffer: they spell the returned part of a
-                  token within which a stop string begins */
+    int keep;  /* number of the sequence's first tokens that are kept */
+    int fresh; /* number of tokens that then follow, behind the sequence in its buffer: they spell the returned part of
+                  a token within which a stop string begins */
 } specdec__prompt_head;
 
-/* The head of all tokens of the sequence that were prompted or returned: pending tokens are dropped by a prompt. */
-static specdec__prompt_head specdec__prompt_head_whole(const specdec *t)
+/* Returns the head that a prompt is appended to: all tokens of the sequence that were prompted or returned. Pending
+   tokens are dropped by a prompt. */
+static specdec__prompt_head specdec__prompt_head_all_returned(const specdec *t)
 {
     specdec__prompt_head head;
 
@@ -509,15 +518,15 @@ static specdec__prompt_head specdec__prompt_head_whole(const specdec *t)
     return head;
 }
 
-/* The last token of the head to which a prompt is appended; -1: the head is empty. */
+/* Returns the last token of the head that a prompt is appended to; -1: the head is empty. */
 static int32_t specdec__prompt_head_last(const specdec *t, specdec__prompt_head head)
 {
     return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
 }
 
-/* Tokenizes a prompt's text that follows `head`, into the sequence's token buffer, behind the head's `fresh` tokens.
-   special: flags of the tokenizer; plain (length bits, or NULL): 1: the byte is never part of a control token. *read:
-   the number of tokens. Errors: CONTEXT. */
+/* Tokenizes a prompt's text, which follows `head`, into the sequence's token buffer, behind the head's `fresh` tokens.
+   special: flags of the tokenizer; plain (length bits, or NULL): 1: the byte is never part of a control token. *read
+   becomes the number of tokens. Errors: CONTEXT. */
 static specdec_result specdec__prompt_tokenize(specdec *t, specdec__prompt_head head, const char *text, size_t length,
                                                int special, const unsigned char *plain, int *read)
 {
@@ -554,7 +563,7 @@ static specdec_result specdec__prompt_append(specdec *t, specdec__prompt_head he
     result = specdec__engine_replace_tokens(t, head.keep, t->tokens + t->count, head.fresh + count, NULL);
     if (!result)
         t->stats.prompt_tokens -= head.fresh;
-    return specdec__engine_end_cancel(t, result);
+    return specdec__engine_clear_cancellation(t, result);
 }
 
 /* The body of specdec_prompt: appends a text to a sequence, and prefills its tokens. */
@@ -562,7 +571,7 @@ static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t 
 {
     specdec_result result = specdec__check_call_arguments(t, text || !length);
 
-    return result ? result : specdec__prompt_append(t, specdec__prompt_head_whole(t), text, length, 0, NULL);
+    return result ? result : specdec__prompt_append(t, specdec__prompt_head_all_returned(t), text, length, 0, NULL);
 }
 
 /* The body of specdec_prompt_special: as specdec_prompt, but control tokens in the text count. */
@@ -571,8 +580,8 @@ static specdec_result specdec__call_prompt_special(specdec *t, const char *text,
     specdec_result result = specdec__check_call_arguments(t, text || !length);
 
     return result ? result
-                  : specdec__prompt_append(t, specdec__prompt_head_whole(t), text, length, SPECDEC_TOKENIZE_SPECIAL,
-                                           NULL);
+                  : specdec__prompt_append(t, specdec__prompt_head_all_returned(t), text, length,
+                                           SPECDEC_TOKENIZE_SPECIAL, NULL);
 }
 
 /* The body of specdec_prompt_tokens: appends tokens[count] to a sequence, and prefills them. */
@@ -580,7 +589,8 @@ static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tok
 {
     specdec_result result = specdec__check_call_arguments(t, 1);
 
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, NULL));
+    return result ? result
+                  : specdec__engine_clear_cancellation(t, specdec__engine_append_prompt(t, tokens, count, NULL));
 }
 
 /* The body of specdec_prompt_logits: as specdec_prompt_tokens; also stores the logits (count, vocab) of each token. */
@@ -590,7 +600,8 @@ static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tok
     specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
 
     wanted.logits = logits;
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
+    return result ? result
+                  : specdec__engine_clear_cancellation(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
 /* The body of specdec_prompt_states: as specdec_prompt_tokens; also stores the hidden states after layers[layer_count].
@@ -611,21 +622,22 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
     wanted.taps.layers = layers;
     wanted.taps.count = layer_count;
     wanted.taps.out = states;
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
+    return result ? result
+                  : specdec__engine_clear_cancellation(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
-/* For an answer that a stop string has ended: returns the index of the token in which the stop string begins. back:
-   bytes from there to the answer's end. *part: how many bytes the token has before the stop string; they lie in
+/* Returns the index of the token in which the stop string begins that has ended an answer. back: bytes from there to
+   the answer's end. *part becomes the number of bytes that the token has before the stop string; they lie in
    t->token_text. */
-static int specdec__stop_find_token(specdec *t, size_t back, size_t *part)
+static int specdec__find_token_of_stop_string(specdec *t, size_t back, size_t *part)
 {
-    specdec__text_stream stream;
+    specdec__text_decoder stream;
     size_t all = 0, sure, more, held;
     int i, pass;
 
     for (pass = 0, sure = SIZE_MAX; pass < 2; pass++) {
-        specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
-                                   t->settings.show_special);
+        specdec__text_decoder_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
+                                    t->settings.show_special);
         for (i = t->answer_from, all = 0; i < t->handed_out; i++, all += more) {
             held = (size_t)stream.held_count;
             specdec__stream_decode_token(t, &stream, t->tokens[i], &more, NULL);
@@ -643,8 +655,9 @@ static int specdec__stop_find_token(specdec *t, size_t back, size_t *part)
     return t->handed_out;
 }
 
-/* Sets *head to the tokens before the stop string that has ended the answer: the returned part of a token within which
-   the stop string begins is tokenized anew. Without a stop string: all returned tokens. Errors: CONTEXT, MEMORY. */
+/* Sets *head to the tokens of a sequence before the stop string that has ended its answer: the returned part of a token
+   within which the stop string begins is tokenized anew. Without a stop string: all returned tokens. Errors: CONTEXT,
+   MEMORY. */
 static specdec_result specdec__prompt_head_before_stop(specdec *t, specdec__prompt_head *head)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -652,10 +665,10 @@ static specdec_result specdec__prompt_head_before_stop(specdec *t, specdec__prom
     size_t part, count = 0;
     int after_special;
 
-    *head = specdec__prompt_head_whole(t);
+    *head = specdec__prompt_head_all_returned(t);
     if (!t->stop.stopped || !t->stop.taken_bytes)
         return SPECDEC_OK;
-    head->keep = specdec__stop_find_token(t, t->stop.taken_bytes, &part);
+    head->keep = specdec__find_token_of_stop_string(t, t->stop.taken_bytes, &part);
     after_special = head->keep &&
                     specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)t->tokens[head->keep - 1]));
     result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
@@ -689,9 +702,9 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     return SPECDEC_OK;
 }
 
-/* Makes steps until a token of t is pending. work: 0: makes no step, and returns PENDING where one is needed. Returns
-   DONE if the answer has ended. */
-static specdec_result specdec__next_token(specdec *t, int work)
+/* Makes steps until a token of sequence t is pending. work 0: makes no step, and returns PENDING where one is needed.
+   Returns DONE if the answer has ended. */
+static specdec_result specdec__decode_next_token(specdec *t, int work)
 {
     specdec_result result;
     int gone;
@@ -705,7 +718,7 @@ static specdec_result specdec__next_token(specdec *t, int work)
             specdec__engine_slide_sequence(t, gone);
         t->finished = specdec__stream_end_reason(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
-            specdec__engine_discard_children(t); /* the sequence ends before the forks of these children */
+            specdec__engine_discard_pending_if_forked(t); /* the sequence ends before the forks of these children */
             return SPECDEC_DONE;
         }
         if (t->handed_out < t->count)
@@ -719,11 +732,11 @@ static specdec_result specdec__next_token(specdec *t, int work)
         if (!result)
             result = specdec__engine_step(t->engine, t);
         if (result)
-            return specdec__engine_end_cancel(t, result);
+            return specdec__engine_clear_cancellation(t, result);
     }
 }
 
-/* The body of specdec_work: makes one step. */
+/* The body of specdec_work: makes one step of the engine. */
 static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
@@ -747,7 +760,7 @@ static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int
     if (result)
         return result;
     t->before.count = 0;
-    result = specdec__next_token(t, 1);
+    result = specdec__decode_next_token(t, 1);
     if (result && result != SPECDEC_DONE)
         specdec__engine_undo_slide(t);
     from = t->handed_out;
@@ -761,9 +774,9 @@ static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int
     return SPECDEC_OK;
 }
 
-/* Decodes tokens until their text is not empty, and writes that text, *written bytes, to t->piece. work: as for
-   specdec__next_token. */
-static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
+/* Decodes tokens of a sequence until their text is not empty, and writes that text, *written bytes, to t->piece. work:
+   as for specdec__decode_next_token. */
+static specdec_result specdec__decode_next_piece(specdec *t, int work, size_t *written)
 {
     specdec_result result;
     size_t more;
@@ -772,9 +785,9 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
         int was_finished = t->finished;
         unsigned char rest[3];
 
-        result = specdec__next_token(t, work);
+        result = specdec__decode_next_token(t, work);
         if (result == SPECDEC_DONE && !was_finished && !t->stop.stopped) { /* what was held back */
-            more = specdec__text_stream_end(&t->stream, rest);
+            more = specdec__text_decoder_end(&t->stream, rest);
             specdec__stop_push_bytes(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
             if (!t->stop.stopped)
                 *written += specdec__stop_end_text(&t->stop, t->piece + *written);
@@ -791,26 +804,27 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
     return result;
 }
 
-/* Returns the next piece of text to the caller, for specdec_next (work: 1) and specdec_take (0: without a step). */
+/* Returns the next piece of a sequence's text to the caller, for specdec_next (work 1) and specdec_take (work 0:
+   without a step). */
 static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *piece)
 {
     specdec_result result = specdec__check_call_arguments(t, piece != NULL);
-    specdec__text_stream stream;
+    specdec__text_decoder stream;
     specdec__stop_scan stop;
     int handed_out;
 
     if (result)
         return result;
     piece->bytes = (const char *)t->piece;
-    piece->length = t->freed;
-    t->freed = 0;
+    piece->length = t->released_bytes;
+    t->released_bytes = 0;
     if (piece->length)
         return SPECDEC_OK;
     stream = t->stream;
     stop = t->stop;
     handed_out = t->handed_out;
     t->before.count = 0;
-    result = specdec__next_piece(t, work, &piece->length);
+    result = specdec__decode_next_piece(t, work, &piece->length);
     if (result != SPECDEC_OK && result != SPECDEC_DONE && result != SPECDEC_PENDING) {
         specdec__engine_undo_slide(t);
         t->stream = stream; /* tokens whose bytes were held back are pending again */
@@ -821,8 +835,10 @@ static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *
     return result;
 }
 
+/* The body of specdec_next: returns the next piece of a sequence's text, after as many steps as it needs. */
 static specdec_result specdec__call_next(specdec *t, specdec_text *piece) { return specdec__return_piece(t, 1, piece); }
 
+/* The body of specdec_take: returns the next piece of a sequence's text if it needs no step. */
 static specdec_result specdec__call_take(specdec *t, specdec_text *piece) { return specdec__return_piece(t, 0, piece); }
 
 specdec_stop specdec_stopped(const specdec *t, int *which)
@@ -864,7 +880,7 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_forget_tokens(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
-    } else if ((t->handed_out < t->count && specdec__stream_depends_on_begin(&t->settings)) ||
+    } else if ((t->handed_out < t->count && specdec__stream_sampling_depends_on_begin(&t->settings)) ||
                (t->count > count && specdec__constrained_is_limited(&t->constrained))) {
         specdec__engine_discard_pending(t); /* an answer that begins here is counted, and constrained, from here */
     }
@@ -941,7 +957,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
 
 const specdec_model *specdec_get_model(const specdec *t) { return t && !t->engine->ended ? t->model : NULL; }
 
-/* The body of specdec_get_logprob: returns the log-probability of token `at` of a sequence. */
+/* The body of specdec_get_logprob: returns the log-probability of the token at index `at` of a sequence. */
 static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 {
     specdec_result result = specdec__check_call_arguments(t, logprob != NULL);
@@ -990,7 +1006,7 @@ static specdec_result specdec__caller_nodes_begin(specdec *t)
 
     specdec__engine_drop_root_keys(t, t->handed_out);
     if (t->view.length < t->handed_out - 1)
-        result = specdec__engine_end_cancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
+        result = specdec__engine_clear_cancellation(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
     if (!result && t->handed_out) {
         c->tokens[0] = t->tokens[t->handed_out - 1];
         c->parents[0] = -1;
@@ -998,7 +1014,8 @@ static specdec_result specdec__caller_nodes_begin(specdec *t)
     return result;
 }
 
-/* Runs n nodes, the caller's and node 0, whose logits then lie in the target's context. The sequence is unchanged. */
+/* Runs n nodes of the caller's, node 0 included. Their logits then lie in the target's context. The sequence is
+   unchanged. */
 static specdec_result specdec__caller_nodes_run(specdec *t, int n)
 {
     specdec__context *c = &t->engine->target;
@@ -1006,8 +1023,8 @@ static specdec_result specdec__caller_nodes_run(specdec *t, int n)
     specdec_result result;
 
     t->engine->pool.cancel = &t->cancel;
-    t->engine->row_of = NULL;
-    result = specdec__engine_end_cancel(t, specdec__forward(c, &batch, &t->error));
+    t->engine->row_0_sequence = NULL;
+    result = specdec__engine_clear_cancellation(t, specdec__forward(c, &batch, &t->error));
     if (!result)
         result = specdec__forward_check_step(c, 0, n, &t->error);
     specdec__view_free_reserved(&t->view, &c->kv);
@@ -1044,9 +1061,9 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-/* Tokenizes the `count` labels of specdec_score into nodes of a step: node 0 is the sequence's last token, each label a
-   chain of nodes behind it. *nodes: the number of nodes, node 0 included. */
-static specdec_result specdec__score_make_nodes(specdec *t, const char *const *labels, int count, int *nodes)
+/* Tokenizes the `count` labels of specdec_score into nodes of a step: node 0 is the sequence's last token, each label
+   is a chain of nodes behind it. *nodes becomes the number of nodes, node 0 included. */
+static specdec_result specdec__score_tokenize_labels(specdec *t, const char *const *labels, int count, int *nodes)
 {
     const specdec__vocab *v = &t->model->vocab;
     const uint32_t last = (uint32_t)t->tokens[t->handed_out - 1];
@@ -1076,7 +1093,7 @@ static specdec_result specdec__score_make_nodes(specdec *t, const char *const *l
     return SPECDEC_OK;
 }
 
-/* The log-probability of a token, from its row of logits (vocab). */
+/* Returns the log-probability of a token, from a row of logits (vocab). */
 static double specdec__score_token_of_row(const float *logits, int vocab, int32_t token,
                                           const specdec__kernels *kernels)
 {
@@ -1097,14 +1114,14 @@ static specdec_result specdec__call_score(specdec *t, const char *const *labels,
     int i, node, nodes, label = -1;
 
     for (i = 0; !result && i < count; i++)
-        result = labels[i] ? SPECDEC_OK : specdec__fail_missing(&t->error);
+        result = labels[i] ? SPECDEC_OK : specdec__fail_missing_argument(&t->error);
     if (result)
         return result;
     if (count < 1 || !t->handed_out)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d labels behind a text of %d tokens", count,
                              t->handed_out);
     if ((result = specdec__caller_nodes_begin(t)) != SPECDEC_OK ||
-        (result = specdec__score_make_nodes(t, labels, count, &nodes)) != SPECDEC_OK ||
+        (result = specdec__score_tokenize_labels(t, labels, count, &nodes)) != SPECDEC_OK ||
         (result = specdec__caller_nodes_run(t, nodes)) != SPECDEC_OK)
         return result;
     c = &t->engine->target;

@@ -26,9 +26,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* Appends to *out the text that the chat format has behind an answer, as far as the sequence lacks it: all of the text
-   if a limit or a stop string ended the answer, else the part behind the end token. last: the answer's last token. */
-static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat_text *out)
+/* Appends to *out the text that the chat format has behind an answer, as far as the sequence lacks it: all of that text
+   if a limit or a stop string ended the answer, else what follows the end token. last: the answer's last token. */
+static void specdec__chat_append_turn_end(const specdec *t, int32_t last, specdec__chat_text *out)
 {
     const specdec__chat_format *format = t->engine->chat.format;
     const specdec__vocab *v = &t->model->vocab;
@@ -36,8 +36,8 @@ static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat
     size_t size = strlen(after), from;
     specdec__bytes end;
 
-    if (!specdec__vocab_token_ends_text(v, last)) {
-        specdec__chat_append_end(format, SPECDEC_ASSISTANT, specdec__chat_token_text(v, v->eos), out);
+    if (!specdec__vocab_is_end_token(v, last)) {
+        specdec__chat_append_message_end(format, SPECDEC_ASSISTANT, specdec__chat_token_text(v, v->eos), out);
         return;
     }
     end = specdec__vocab_token_text(v, (uint32_t)last);
@@ -61,7 +61,7 @@ static specdec_result specdec__chat_check_lengths(specdec *t, const specdec_mess
 }
 
 /* Renders messages[count] into *out, in the model's chat format or by its template, behind the end of the turn before.
-   last: that turn's last token; -1: there is none. */
+   last: the last token of that turn; -1: there is none. */
 static specdec_result specdec__chat_render_messages(specdec *t, int32_t last, const specdec_message *messages,
                                                     int count, specdec__chat_text *out)
 {
@@ -70,21 +70,21 @@ static specdec_result specdec__chat_render_messages(specdec *t, int32_t last, co
 
     if (SPECDEC__TEMPLATES && !t->engine->chat.format)
         return specdec__chat_render_by_template(
-            v, t->model->chat_template, begun, begun && specdec__vocab_token_ends_text(v, last) ? last : -1, messages,
+            v, t->model->chat_template, begun, begun && specdec__vocab_is_end_token(v, last) ? last : -1, messages,
             count, t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out, &t->error);
     if (begun)
-        specdec__chat_end_turn(t, last, out);
+        specdec__chat_append_turn_end(t, last, out);
     return specdec__chat_render(&t->engine->chat, specdec__chat_token_text(v, v->eos), begun, messages, count, out,
                                 &t->error);
 }
 
-/* The engine's buffer that receives a rendered conversation, with nothing written yet. */
+/* Returns the engine's buffer for the text of a rendered conversation, with nothing written to it yet. */
 static specdec__chat_text specdec__chat_empty_text(const specdec *t)
 {
     specdec__chat_text out;
 
     out.text = t->engine->chat_text;
-    out.plain = t->engine->chat_plain;
+    out.marks = t->engine->chat_plain;
     out.size = t->engine->chat_bytes;
     out.needed = 0;
     return out;
@@ -102,7 +102,7 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
     if (result)
         return result;
     if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs_template)))
-        return specdec__chat_refuse_unknown(&t->engine->chat, &t->error);
+        return specdec__chat_refuse_unknown_format(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
     if ((result = specdec__chat_check_lengths(t, messages, count)) != SPECDEC_OK ||
@@ -120,30 +120,30 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
     if (last >= 0 && specdec__vocab_token_strips_space(v, specdec__vocab_token_text(v, (uint32_t)last)))
         specdec__chat_drop_leading_space(&out); /* the last token takes the white space behind it with it */
     result = specdec__prompt_append(t, head, out.text, out.needed,
-                                    specdec__chat_tokenize_flags(&t->engine->chat, v, &out, last >= 0), out.plain);
+                                    specdec__chat_tokenize_flags(&t->engine->chat, v, &out, last >= 0), out.marks);
     if (!result)
-        t->prompt_in_thought = specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
+        t->prompt_in_thought = specdec__answer_prompt_opens_thought(t->engine->chat.thoughts, out.text, out.needed);
     return result;
 }
 
 /* ---- Whole conversations. */
 
-/* How far a sequence's tokens and those of a new conversation spell the same bytes. */
-typedef struct specdec__common {
-    int held;  /* first tokens of the sequence, so many */
-    int fresh; /* first tokens of the conversation, so many: they spell the same bytes as those of the sequence */
-} specdec__common;
+/* The common beginning of a sequence's tokens and a new conversation's tokens: as far as they spell the same bytes. */
+typedef struct specdec__common_beginning {
+    int held;  /* number of the sequence's first tokens that spell the common bytes */
+    int fresh; /* number of the conversation's first tokens that spell the same bytes */
+} specdec__common_beginning;
 
-/* Compares a sequence's tokens held[held_count] with a conversation's fresh[fresh_count] byte by byte, control tokens
-   as tokens: a model may decode other tokens than the tokenizer makes of the same bytes. Returns the last place at
-   which a token ends in both lists. room (2 * longest): working memory; longest: bytes of a token, at most. */
-static specdec__common specdec__engine_compare_tokens(const specdec__vocab *v, const int32_t *held, int held_count,
-                                                      const int32_t *fresh, int fresh_count, unsigned char *room,
-                                                      size_t longest)
+/* Compares a sequence's tokens held[held_count] with a conversation's tokens fresh[fresh_count], byte by byte, control
+   tokens as tokens: a model may decode other tokens than the tokenizer makes of the same bytes. Returns the last place
+   at which a token ends in both lists. room (2 * longest): working memory; longest: bytes of a token, at most. */
+static specdec__common_beginning specdec__engine_compare_tokens(const specdec__vocab *v, const int32_t *held,
+                                                                int held_count, const int32_t *fresh, int fresh_count,
+                                                                unsigned char *room, size_t longest)
 {
     unsigned char *bytes[2];
     size_t left[2] = {0, 0}, at[2] = {0, 0}, same;
-    specdec__common now = {0, 0}, common = {0, 0};
+    specdec__common_beginning now = {0, 0}, common = {0, 0};
     int side, equal = 1;
 
     bytes[0] = room;
@@ -178,7 +178,7 @@ static specdec__common specdec__engine_compare_tokens(const specdec__vocab *v, c
     return common;
 }
 
-/* Renders a conversation into out: by the model's template, or in the format that the configuration names. */
+/* Renders a conversation's text into *out: by the model's template, or in the format that the configuration names. */
 static specdec_result specdec__conversation_render_text(specdec *t, const specdec_chat_input *input,
                                                         specdec__arena *arena, specdec__chat_text *out)
 {
@@ -198,37 +198,37 @@ static specdec_result specdec__conversation_render_text(specdec *t, const specde
         return specdec__conversation_render(&work, input, out, &t->error);
     }
     if (!SPECDEC__CHATS || !chat->format)
-        return specdec__chat_refuse_unknown(chat, &t->error);
-    if (specdec__text_bytes(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
+        return specdec__chat_refuse_unknown_format(chat, &t->error);
+    if (specdec__conversation_text_bytes(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "chat format \"%s\" knows no tools",
                              chat->format->name);
     if ((result = specdec__conversation_to_messages(input, arena, &messages, &t->error)) != SPECDEC_OK ||
         (result = specdec__chat_render(chat, specdec__chat_token_text(v, v->eos), 0, messages, input->count, out,
                                        &t->error)) != SPECDEC_OK || !input->continues)
         return result;
-    return specdec__conversation_cut_end(input->messages[input->count - 1].content, out, &t->error);
+    return specdec__conversation_cut_behind_content(input->messages[input->count - 1].content, out, &t->error);
 }
 
 /* Appends to a conversation's text *out the beginning of the tool call that must follow, where input->tool_choice
    requires one. *begun: its bytes, at most SPECDEC__STOP_MAX_BYTES - 1; 0: no call is required. */
-static specdec_result specdec__conversation_begin_call(specdec *t, const specdec_chat_input *input,
-                                                       specdec__chat_text *out, size_t *begun)
+static specdec_result specdec__conversation_append_call_beginning(specdec *t, const specdec_chat_input *input,
+                                                                  specdec__chat_text *out, size_t *begun)
 {
-    const specdec__bytes name = specdec__text_bytes(input->tool);
+    const specdec__bytes name = specdec__conversation_text_bytes(input->tool);
     const specdec__calls *calls = t->engine->chat.calls;
     const size_t before = out->needed;
 
     *begun = 0;
     if (input->tool_choice != SPECDEC_TOOLS_REQUIRED)
         return SPECDEC_OK;
-    if (!calls || !specdec__text_bytes(input->tools).size)
+    if (!calls || !specdec__conversation_text_bytes(input->tools).size)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              calls ? "a tool is required, but there are none"
                                    : "a tool is required, but how this model calls tools is not known");
-    specdec__chat_append(out, SPECDEC__CALL_TEXT(calls, BEGIN), SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, SPECDEC__CALL_TEXT(calls, WRITTEN_BEGIN), SPECDEC_WHOLE_STRING, 0);
     if (name.size) {
         specdec__chat_append(out, (const char *)name.data, name.size, 1);
-        specdec__chat_append(out, SPECDEC__CALL_TEXT(calls, BEHIND), SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append(out, SPECDEC__CALL_TEXT(calls, WRITTEN_MIDDLE), SPECDEC_WHOLE_STRING, 0);
     }
     *begun = out->needed - before;
     if (*begun >= SPECDEC__STOP_MAX_BYTES)
@@ -236,48 +236,48 @@ static specdec_result specdec__conversation_begin_call(specdec *t, const specdec
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
-/* Replaces the tokens of a sequence by a conversation. */
+/* Makes a conversation the tokens of a sequence: keeps the tokens that both begin with, and replaces the others. */
 static specdec_result specdec__engine_replace_conversation(specdec *t, const specdec_chat_input *input,
                                                            specdec__arena *arena)
 {
     const specdec__vocab *v = &t->model->vocab;
     specdec__chat_text out = specdec__chat_empty_text(t);
-    specdec_result result = specdec__conversation_check(input, t->engine->chat_bytes, &t->error);
+    specdec_result result = specdec__conversation_check_input(input, t->engine->chat_bytes, &t->error);
     const specdec__prompt_head empty = {0, 0};
-    specdec__common common;
+    specdec__common_beginning common;
     int count = 0, inside;
     size_t begun = 0;
 
     if (!result)
         result = specdec__conversation_render_text(t, input, arena, &out);
     if (!result)
-        result = specdec__conversation_begin_call(t, input, &out, &begun);
+        result = specdec__conversation_append_call_beginning(t, input, &out, &begun);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
     if (!result)
         result = specdec__prompt_tokenize(t, empty, out.text, out.needed,
                                           specdec__chat_tokenize_flags(&t->engine->chat, v, &out, 0),
-                                          input->special ? NULL : out.plain, &count);
+                                          input->special ? NULL : out.marks, &count);
     if (result)
         return result;
     if (!count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the conversation is empty");
-    inside = !begun && specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
+    inside = !begun && specdec__answer_prompt_opens_thought(t->engine->chat.thoughts, out.text, out.needed);
     common = specdec__engine_compare_tokens(v, t->tokens, t->handed_out, t->tokens + t->count, count,
-                                            (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
+                                            (unsigned char *)t->engine->scratch, (size_t)v->longest_bytes + 4);
     result = specdec__engine_replace_tokens(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh,
                                             NULL);
     if (result)
-        return specdec__engine_end_cancel(t, result);
+        return specdec__engine_clear_cancellation(t, result);
     t->prompt_in_thought = inside;
     if (begun)
         memcpy(t->piece, out.text + out.needed - begun, begun);
-    t->freed = begun;
+    t->released_bytes = begun;
     return SPECDEC_OK;
 }
 
-/* An arena over the engine's working memory, e->scratch. */
+/* Returns an arena over the engine's working memory, e->scratch. */
 static specdec__arena specdec__scratch_arena(const specdec *t)
 {
     specdec__arena arena;
@@ -317,9 +317,9 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
-/* Sets m->marks (m->mark_count): the control tokens by which the model's format marks tool calls. JSON and Python calls
-   have none. */
-static void specdec__part_set_marks(const specdec *t, specdec__masker *m)
+/* Finds the control tokens by which the model's chat format marks tool calls, and stores them in m->marks
+   (m->mark_count). Calls in JSON and in Python have none. */
+static void specdec__part_find_call_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
     const int form = specdec__answer_calls_row(&t->splitter)->form;
@@ -328,19 +328,19 @@ static void specdec__part_set_marks(const specdec *t, specdec__masker *m)
     m->mark_count = 0;
     if (form == SPECDEC__CALLS_JSON || form == SPECDEC__CALLS_PYTHON)
         return;
-    for (i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_MARKS; i++)
-        if (!specdec__vocab_token_ends_text(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
-            specdec__answer_shows_token(&t->splitter, specdec__vocab_token_text(v, v->specials[i])))
+    for (i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_CALL_MARKS; i++)
+        if (!specdec__vocab_is_end_token(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
+            specdec__answer_marks_contain_token(&t->splitter, specdec__vocab_token_text(v, v->specials[i])))
             m->marks[m->mark_count++] = (int32_t)v->specials[i];
 }
 
-/* Switches the sequence's constraint: settings.calls within a call, from its mark on, and settings.constraint behind
-   it. Pending tokens were decoded by the other one, and are dropped. */
+/* Switches a sequence's constraint where a tool call begins or ends: settings.calls within a call, from its mark on,
+   and settings.constraint behind it. Pending tokens were decoded with the former constraint, and are dropped. */
 static void specdec__part_switch_constraint(specdec *t)
 {
     specdec_splitter *s = &t->splitter;
     const specdec_constraint *calls = t->settings.calls;
-    const char *before = s->started > 1 ? specdec__answer_bare_beginnings[s->started - 2] : "";
+    const char *before = s->started > 1 ? specdec__answer_unmarked_call_beginnings[s->started - 2] : "";
     const size_t since = (size_t)s->since;
     specdec_constraint_state *state = &t->constrained.state[1];
 
@@ -350,7 +350,7 @@ static void specdec__part_switch_constraint(specdec *t)
         specdec__constraint_first_state(calls, state);
         if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
             specdec_constraint_advance(calls, state, s->input - since, since) < since) {
-            specdec__answer_undo_call(s);
+            specdec__answer_turn_call_into_text(s);
             return;
         }
     }
@@ -361,11 +361,11 @@ static void specdec__part_switch_constraint(specdec *t)
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->constrained.anchored = t->constrained.spelled = t->in_call;
     if (t->constrained.masker->mark_count < 0)
-        specdec__part_set_marks(t, t->constrained.masker);
+        specdec__part_find_call_marks(t, t->constrained.masker);
 }
 
-/* Returns the next part of the sequence's answer, for specdec_next_part (work: 1) and specdec_take_part (0: without a
-   step). */
+/* Returns the next part of the sequence's answer, for specdec_next_part (work 1) and specdec_take_part (work 0: without
+   a step). */
 static specdec_result specdec__call_next_part(specdec *t, int work, specdec_part *part)
 {
     specdec_result result = specdec__check_call_arguments(t, part != NULL);
@@ -381,7 +381,7 @@ static specdec_result specdec__call_next_part(specdec *t, int work, specdec_part
         t->parts = 1;
     }
     if (SPECDEC__CONSTRAINTS)
-        specdec__tools_set_splitter_kinds(&t->splitter, t->settings.calls);
+        specdec__tools_set_splitter_argument_kinds(&t->splitter, t->settings.calls);
     for (;;) {
         if (specdec__answer_next_part(&t->splitter, part))
             return SPECDEC_OK;

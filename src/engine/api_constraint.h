@@ -17,7 +17,7 @@
 #if SPECDEC__CONSTRAINTS
 SPECDEC__FOR_SIZE
 
-/* Checks the caller's source of a constraint. *size: bytes of its texts in all. */
+/* Checks the caller's source of a constraint. *size becomes the number of bytes of all its texts. */
 static specdec_result specdec__constraint_check_source(const specdec_constraint_source *source, size_t *size,
                                                        specdec_error *error)
 {
@@ -31,12 +31,12 @@ static specdec_result specdec__constraint_check_source(const specdec_constraint_
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is nothing to choose from");
         for (i = 0; i < source->choice_count; i++) {
             if (!source->choices[i])
-                return specdec__fail_missing(error);
+                return specdec__fail_missing_argument(error);
             *size = specdec__size_add(*size, strlen(source->choices[i]));
         }
     } else if (source->kind != SPECDEC_CONSTRAINT_JSON) {
         if (!source->text)
-            return specdec__fail_missing(error);
+            return specdec__fail_missing_argument(error);
         *size = source->length == SPECDEC_WHOLE_STRING ? strlen(source->text) : source->length;
     }
     if (*size > 1u << 26)
@@ -50,7 +50,7 @@ specdec_result specdec_constraint_needed(const specdec_constraint_source *source
     size_t size;
 
     if (!source || !bytes)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     result = specdec__constraint_check_source(source, &size, error);
     if (!result)
         *bytes = ((size_t)16 << 20) + 400 * size;
@@ -66,10 +66,10 @@ specdec_result specdec_constraint_init(const specdec_constraint **constraint, co
     size_t size, skip;
 
     if (!constraint)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *constraint = NULL;
     if (!source || !memory)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     result = specdec__constraint_check_source(source, &size, error);
     if (result)
         return result;
@@ -170,12 +170,12 @@ specdec_result specdec_token_trie_needed(const specdec_model *model, size_t *byt
     specdec_token_trie trie;
 
     if (!model || !bytes)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     if (!model->vocab.count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
     SPECDEC__TAKE(&arena, specdec_token_trie, 1);
     specdec__trie_build(&trie, &model->vocab, &arena);
-    return specdec__counted_bytes(&arena, bytes, error);
+    return specdec__counted_block_bytes(&arena, bytes, error);
 }
 
 specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const specdec_model *model, void *memory,
@@ -187,7 +187,7 @@ specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const sp
     size_t needed;
 
     if (!trie)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *trie = NULL;
     result = specdec_token_trie_needed(model, &needed, error);
     if (result)
@@ -228,7 +228,7 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
     if (!constraint || !state || !trie || token < 0 || (uint32_t)token >= trie->vocab->count)
         return 0;
     v = trie->vocab;
-    if (specdec__vocab_token_ends_text(v, token))
+    if (specdec__vocab_is_end_token(v, token))
         return specdec__constraint_is_complete(constraint, state);
     at = trie->offset[token];
     return trie->offset[token + 1] > at &&
@@ -238,7 +238,7 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
 SPECDEC__FOR_SPEED
 #else
 
-/* Returns the error of a build without constraints. */
+/* Returns the error of a call on constraints in a build without them. */
 static specdec_result specdec__fail_no_constraints(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without constraints (SPECDEC_NO_CONSTRAINTS)");

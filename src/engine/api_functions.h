@@ -40,9 +40,9 @@ static specdec_result specdec__call_set_tree(specdec *t, const specdec_tree *tre
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT,
                              "a tree of %d nodes and %d levels; the engine takes %d and %d", tree->n,
                              specdec_tree_depth(tree, NULL), e->config.tree_size, e->config.tree_depth);
-    memcpy(e->shape.parents, tree->parents, (size_t)tree->n * sizeof *tree->parents);
-    memcpy(e->shape.ranks, tree->ranks, (size_t)tree->n * sizeof *tree->ranks);
-    e->shape.n = tree->n;
+    memcpy(e->fixed_tree.parents, tree->parents, (size_t)tree->n * sizeof *tree->parents);
+    memcpy(e->fixed_tree.ranks, tree->ranks, (size_t)tree->n * sizeof *tree->ranks);
+    e->fixed_tree.n = tree->n;
     return SPECDEC_OK;
 }
 
@@ -54,7 +54,7 @@ specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t si
     specdec_result result;
 
     if (!gguf || !data)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     file.data = (const unsigned char *)data;
     file.size = size;
     result = specdec__gguf_open(gguf, file, error);
@@ -73,7 +73,8 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
     return gguf && name && tensor ? specdec__gguf_find_tensor(gguf, name, tensor) : 0;
 }
 
-/* A cursor at byte `place` of a GGUF file; 0 stands for `from`. The cursor is bad if the place is not below `to`. */
+/* Returns a cursor at byte `place` of a GGUF file; place 0 stands for byte `from`. The cursor is bad if the place is
+   not below `to`. */
 static specdec__cursor specdec__gguf_cursor_at(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
@@ -132,8 +133,9 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
     return !c.is_bad;
 }
 
-/* The address of item i of a metadata value; NULL: the value has no such item, or its items have no fixed size. */
-static const unsigned char *specdec__gguf_item(const specdec_gguf_value *value, uint64_t i)
+/* Returns the address of item i of a metadata value; NULL: the value has no such item, or its items have no fixed
+   size. */
+static const unsigned char *specdec__gguf_item_address(const specdec_gguf_value *value, uint64_t i)
 {
     size_t size = value && value->type < SPECDEC_GGUF_TYPES ? specdec__gguf_type_size[value->type] : 0;
 
@@ -142,14 +144,14 @@ static const unsigned char *specdec__gguf_item(const specdec_gguf_value *value, 
 
 int specdec_gguf_integer(const specdec_gguf_value *value, uint64_t i, int64_t *out)
 {
-    const unsigned char *at = specdec__gguf_item(value, i);
+    const unsigned char *at = specdec__gguf_item_address(value, i);
 
     return at && out && specdec__gguf_read_integer(value->type, at, out);
 }
 
 int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out)
 {
-    const unsigned char *at = specdec__gguf_item(value, i);
+    const unsigned char *at = specdec__gguf_item_address(value, i);
     uint64_t bits;
     int64_t integer;
 
@@ -172,14 +174,14 @@ specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *ke
                                         int64_t *out, specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     return specdec__gguf_get_integer(gguf, key, 0, low, high, out, error);
 }
 
 specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     return specdec__gguf_get_float(gguf, key, out, error);
 }
 
@@ -190,14 +192,14 @@ specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key
     specdec_result result;
 
     if (!gguf || !key || !out)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     result = specdec__gguf_get_string(gguf, key, &found, error);
     *out = result || !found.data ? *out : found;
     return result;
 }
 
-/* Fills in *type, the public description of the quantisation type `known`. Returns 0, and changes nothing, if either
-   pointer is NULL. */
+/* Writes the public description of the quantisation type `known` to *type. Returns 0, and changes nothing, if either
+   pointer is NULL; else 1. */
 static int specdec__type_describe(const specdec__quant_type *known, specdec_type *type)
 {
     if (!known || !type)
@@ -244,8 +246,8 @@ int specdec_type_by_name(const char *name, specdec_type *type)
 
 SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC__TYPE_COUNT);
 
-/* The quantisation type of a number, and the bytes of `values` values, which must be whole blocks; NULL, and an error,
-   otherwise. */
+/* Returns the quantisation type with a number. *bytes becomes the size of `values` values of the type, which must be
+   whole blocks. NULL, with an error: there is no such type, or the blocks are not whole. */
 static const specdec__quant_type *specdec__type_for_values(uint32_t number, uint64_t values, size_t *bytes,
                                                            specdec_error *error)
 {
@@ -268,7 +270,7 @@ specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *byte
     size_t size;
 
     if (!bytes)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     if (!specdec__type_for_values(number, values, &size, error))
         return SPECDEC_ERROR_ARGUMENT;
     *bytes = size;
@@ -281,7 +283,7 @@ specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t v
     const specdec__quant_type *type = specdec__type_for_values(number, values, &size, error);
 
     if (!type || (values && (!data || !out)))
-        return type ? specdec__fail_missing(error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__fail_missing_argument(error) : SPECDEC_ERROR_ARGUMENT;
     if (specdec__quant_is_left_out(type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "type %s is left out of this build by SPECDEC_TYPES",
                              type->name);
@@ -297,7 +299,7 @@ specdec_result specdec_type_from_float(uint32_t number, const float *values, siz
     specdec_type about;
 
     if (!specdec__type_describe(type, &about) || (count && (!values || !out)))
-        return type ? specdec__fail_missing(error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__fail_missing_argument(error) : SPECDEC_ERROR_ARGUMENT;
     if (!about.writable)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s is only read", about.name);
     specdec__quant_from_float(type, values, count, out);

@@ -29,7 +29,7 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
 
     memset(pool, 0, sizeof *pool);
     memset(m, 0, sizeof *m);
-    if ((result = specdec__engine_check_integers(config, 1, error)) != SPECDEC_OK ||
+    if ((result = specdec__engine_check_config_integers(config, 1, error)) != SPECDEC_OK ||
         (result = specdec__kernels_init(&unused, config->isa, error)) != SPECDEC_OK)
         return result;
     result = specdec__model_init(m, &config->target, config->vocabulary_only, NULL, arena, error);
@@ -52,12 +52,12 @@ specdec_result specdec_model_memory_needed(const specdec_config *config, size_t 
     specdec_result result;
 
     if (!config || !bytes)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     memset(&model, 0, sizeof model);
     SPECDEC__TAKE(&arena, specdec_model, 1);
     result = specdec__model_layout(config, &model, &pool, &arena, error);
     if (!result)
-        result = specdec__counted_bytes(&arena, bytes, error);
+        result = specdec__counted_block_bytes(&arena, bytes, error);
     specdec__model_deinit(&model);
     return result;
 }
@@ -72,7 +72,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
     specdec_result result;
 
     if (!model)
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *model = NULL;
     result = specdec_model_memory_needed(config, &needed, error);
     if (result)
@@ -111,7 +111,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
     specdec_result result;
 
     if (!model || (!text && length) || !count || (capacity > 0 && !tokens))
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
     if (!model->vocab.count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
@@ -126,7 +126,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
 }
 
 /* Finds the chat format of a conversation (*chat), and renders its messages into *out, as far as out->size bytes have
-   room: out->needed becomes the bytes of the whole text. */
+   room. out->needed becomes the number of bytes of the whole text. */
 static specdec_result specdec__conversation_count_bytes(const specdec_model *model, const specdec_conversation *c,
                                                         specdec__chat *chat, specdec__chat_text *out,
                                                         specdec_error *error)
@@ -139,7 +139,7 @@ static specdec_result specdec__conversation_count_bytes(const specdec_model *mod
     if ((result = specdec__chat_choose_format(chat, model->chat, v, c->chat_format, error)) != SPECDEC_OK)
         return result;
     if (!SPECDEC__CHATS || !chat->format)
-        return specdec__chat_refuse_unknown(chat, error);
+        return specdec__chat_refuse_unknown_format(chat, error);
     if (c->count < 1 || !c->messages)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d messages", c->messages ? c->count : 0);
     out->needed = 0;
@@ -170,7 +170,7 @@ specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_con
     size_t all = 0, own;
 
     if (!model || !conversation || !count || (capacity > 0 && !tokens) || (bytes && !memory))
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     *count = 0;
     memset(&out, 0, sizeof out);
     result = specdec__conversation_count_bytes(model, conversation, &chat, &out, error);
@@ -180,13 +180,13 @@ specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_con
     if (bytes < own)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes of working memory are too few", bytes);
     out.text = (char *)memory;
-    out.plain = (unsigned char *)memory + out.needed;
+    out.marks = (unsigned char *)memory + out.needed;
     out.size = out.needed;
     result = specdec__conversation_count_bytes(model, conversation, &chat, &out, error);
     if (!result)
         result = specdec__tokenize(&model->vocab, out.text, out.needed,
                                    SPECDEC_TOKENIZE_BEGIN | specdec__chat_tokenize_flags(&chat, &model->vocab, &out, 0),
-                                   out.plain, tokens, (size_t)specdec__max_int(capacity, 0), &all,
+                                   out.marks, tokens, (size_t)specdec__max_int(capacity, 0), &all,
                                    (unsigned char *)memory + own, bytes - own, error);
     *count = (int)all;
     return result;
@@ -202,7 +202,7 @@ int specdec_token_kind(const specdec_model *model, int32_t token)
         return -1;
     v = &model->vocab;
     return kinds[specdec__vocab_token_type(v, (uint32_t)token)] |
-           (specdec__vocab_token_ends_text(v, token) ? SPECDEC_TOKEN_END : 0) |
+           (specdec__vocab_is_end_token(v, token) ? SPECDEC_TOKEN_END : 0) |
            (token == v->bos ? SPECDEC_TOKEN_BEGIN : 0);
 }
 
@@ -210,12 +210,12 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
                                   specdec_error *error)
 {
     if (!model || !length || (size && !bytes))
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
-/* Sets *room to the bytes that specdec_detokenize needs at most: those of all tokens, and three of an unfinished
-   character behind them. special: 1: control tokens are spelled. */
+/* Sets *room to the bytes that the text of tokens[count] has, at most: those of all tokens, and three of an unfinished
+   character behind them. special 1: control tokens are spelled. */
 static specdec_result specdec__detokenize_bytes(const specdec_model *model, const int32_t *tokens, int count,
                                                 int special, size_t *room, specdec_error *error)
 {
@@ -237,13 +237,13 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
 {
     const int special = (flags & SPECDEC_TOKENIZE_SPECIAL) != 0;
     unsigned char *out = (unsigned char *)bytes;
-    specdec__text_stream stream;
+    specdec__text_decoder stream;
     specdec_result result;
     size_t room, more, at = 0;
     int i;
 
     if (!model || !length || (count > 0 && !tokens) || (size && !bytes))
-        return specdec__fail_missing(error);
+        return specdec__fail_missing_argument(error);
     if (count < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens", count);
     result = specdec__detokenize_bytes(model, tokens, count, special, &room, error);
@@ -252,14 +252,14 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
         return result;
     if (room > size)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes are needed, there is room for %zu", room, size);
-    specdec__text_stream_begin(&stream, &model->vocab, -1, special);
+    specdec__text_decoder_begin(&stream, &model->vocab, -1, special);
     for (i = 0; i < count; i++) {
-        result = specdec__text_stream_push(&stream, &model->vocab, tokens[i], out + at, size - at, &more, error);
+        result = specdec__text_decoder_push(&stream, &model->vocab, tokens[i], out + at, size - at, &more, error);
         if (result)
             return result;
         at += more;
     }
-    *length = at + specdec__text_stream_end(&stream, out + at);
+    *length = at + specdec__text_decoder_end(&stream, out + at);
     return SPECDEC_OK;
 }
 

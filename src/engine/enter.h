@@ -17,8 +17,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* Begins a call on an engine. Returns 0, and changes nothing, if the call is an error: another thread is in a call, the
-   call comes from one of the engine's own hooks, or the engine has ended. */
+/* Begins a call of the API on an engine. Returns 0, and changes nothing, if the call is an error: another thread is in
+   a call, the call comes from one of the engine's own hooks, or the engine has ended. Otherwise returns 1. */
 static SPECDEC__NOINLINE int specdec__enter_call(specdec *t)
 {
     int seen = 0;
@@ -26,29 +26,29 @@ static SPECDEC__NOINLINE int specdec__enter_call(specdec *t)
     return t && !t->engine->ended && SPECDEC__SWAP(&t->engine->busy, &seen, 1);
 }
 
-/* Ends a call on an engine; returns `result`. */
+/* Ends a call of the API on an engine, so that the next one may begin. result: that of the call. Returns `result`. */
 static specdec_result specdec__leave_call(specdec *t, specdec_result result)
 {
     SPECDEC__STORE(&t->engine->busy, 0);
     return result;
 }
 
-/* Begins a call that prompts a sequence, as specdec__enter_call does. A cancellation made before such a call was meant
-   for an earlier call: it is cleared, but set again if the call fails. */
+/* Begins a call of the API that appends a prompt, as specdec__enter_call does. A cancellation made before such a call
+   was meant for an earlier call: it is cleared, but set again if the call fails. */
 static SPECDEC__NOINLINE int specdec__enter_prompt_call(specdec *t)
 {
     if (!specdec__enter_call(t))
         return 0;
-    t->late = SPECDEC__LOAD(&t->cancel);
-    if (t->late)
+    t->cancelled_before_prompt = SPECDEC__LOAD(&t->cancel);
+    if (t->cancelled_before_prompt)
         SPECDEC__STORE(&t->cancel, 0);
     return 1;
 }
 
-/* Ends a call that prompts a sequence; returns `result`. */
+/* Ends a call of the API that appends a prompt. result: that of the call. Returns `result`. */
 static SPECDEC__NOINLINE specdec_result specdec__leave_prompt_call(specdec *t, specdec_result result)
 {
-    if (t->late && result && result != SPECDEC_ERROR_CANCELLED)
+    if (t->cancelled_before_prompt && result && result != SPECDEC_ERROR_CANCELLED)
         SPECDEC__STORE(&t->cancel, 1);
     return specdec__leave_call(t, result);
 }
@@ -229,7 +229,7 @@ void specdec_close(specdec *t)
         return;
     if (t->open) {
         specdec__engine_drop_children(t, 0);
-        specdec__engine_free_slot(t);
+        specdec__engine_close_sequence(t);
     }
     specdec__leave_call(t, SPECDEC_OK);
 }
@@ -240,9 +240,9 @@ void specdec_drop_prefixes(specdec *t)
 
     if (!specdec__enter_call(t))
         return;
-    specdec__ahead_drop_drafts(t, t->count);   /* ends what a lane does */
+    specdec__async_drop_drafts(t, t->count);   /* ends what a lane does */
     for (i = 0; i < t->engine->room.kept_views; i++)
-        specdec__engine_drop_kept(t->engine, i);
+        specdec__engine_drop_kept_sequence(t->engine, i);
     specdec__leave_call(t, SPECDEC_OK);
 }
 
@@ -252,9 +252,9 @@ void specdec_deinit(specdec *t)
 
     if (!specdec__enter_call(t))
         return;
-    specdec__ahead_drop_drafts(t, 0);
+    specdec__async_drop_drafts(t, 0);
     if (SPECDEC__PIPE && t->engine->remote)
-        t->engine->remote->end(t->engine);
+        t->engine->remote->disconnect(t->engine);
     specdec__pool_deinit(&t->engine->pool);
     specdec__engine_close_models(t->engine);
     for (i = 0; i < t->engine->room.max_views; i++)

@@ -9,11 +9,11 @@
 
 SPECDEC__FOR_SIZE
 
-/* Whether there are fields by name. */
+/* 1: settings and configuration can be set by name; 0: this build leaves that out. */
 #ifdef SPECDEC_NO_NAMES
-#define SPECDEC__NAMES 0
+#define SPECDEC__SETTINGS_BY_NAME 0 /* settings cannot be set by name in this build */
 #else
-#define SPECDEC__NAMES 1
+#define SPECDEC__SETTINGS_BY_NAME 1 /* settings can be set by name */
 #endif
 
 #define SPECDEC__FIELD(name, member, kind, low, high, words, help, settings) \
@@ -29,11 +29,11 @@ const specdec_field *specdec_get_field(int i)
     static const specdec_field fields[] = {SPECDEC_SETTINGS_FIELDS(SPECDEC__FIELD_OF_SETTINGS)
                                                SPECDEC_CONFIG_FIELDS(SPECDEC__FIELD_OF_CONFIG)};
 
-    return SPECDEC__NAMES && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
+    return SPECDEC__SETTINGS_BY_NAME && i >= 0 && i < (int)SPECDEC__COUNT(fields) ? &fields[i] : NULL;
 }
 
-/* The index of a word in a list of words, "a|b"; -1: it is not in the list. */
-static int specdec__field_bytes_index(const char *words, const char *text, size_t length)
+/* Returns the index of text[length] in a list of words, "a|b"; -1: it is not in the list. */
+static int specdec__field_find_word(const char *words, const char *text, size_t length)
 {
     int i;
 
@@ -50,13 +50,14 @@ static int specdec__field_bytes_index(const char *words, const char *text, size_
     }
 }
 
-/* The index of a whole string in a list of words, "a|b"; -1: it is not in the list. */
+/* Returns the index of a whole string in a list of words, "a|b"; -1: it is not in the list. */
 static int specdec__field_word_index(const char *words, const char *text)
 {
-    return specdec__field_bytes_index(words, text, strlen(text));
+    return specdec__field_find_word(words, text, strlen(text));
 }
 
-/* Parses decimal digits. Returns the address behind them; NULL: there are none, or the number is too large. */
+/* Parses decimal digits into *value. Returns the address behind them; NULL: there are none, or the number is too
+   large. */
 static const char *specdec__field_parse_digits(const char *text, uint64_t *value)
 {
     const char *first = text;
@@ -71,7 +72,7 @@ static const char *specdec__field_parse_digits(const char *text, uint64_t *value
     return text == first ? NULL : text;
 }
 
-/* Parses an integer such as -12. Returns 0 if the text is none. */
+/* Parses an integer such as -12 into *value. Returns 0 if the text is no integer, else 1. */
 static int specdec__field_parse_integer(const char *text, double *value)
 {
     const int negative = *text == '-';
@@ -84,8 +85,8 @@ static int specdec__field_parse_integer(const char *text, double *value)
     return 1;
 }
 
-/* Parses a number such as 0.7 or 1e-3, in any locale, to the nearest double for up to 15 digits. Returns 0 if the text
-   is none. */
+/* Parses a number such as 0.7 or 1e-3 into *value, in any locale, to the nearest double for up to 15 digits. Returns 0
+   if the text is no number, else 1. */
 static int specdec__field_parse_real(const char *text, double *value)
 {
     const int negative = *text == '-';
@@ -118,7 +119,8 @@ static int specdec__field_parse_real(const char *text, double *value)
     return digits && !*text;
 }
 
-/* Whether a field may have this value. A value that would become 0 as a float, which means the default, may not. */
+/* Returns whether a field may have this value. A value that would become 0 as a float, which means the default, may
+   not. */
 static int specdec__field_allows_value(const specdec_field *field, double value)
 {
     if (!(value >= field->low && value <= field->high) && !(value >= 0 && value <= 0))
@@ -126,7 +128,7 @@ static int specdec__field_allows_value(const specdec_field *field, double value)
     return field->kind != SPECDEC_FIELD_REAL || (value >= 0 && value <= 0) || (float)value > 0 || (float)value < 0;
 }
 
-/* Returns an error that says which values a field takes. */
+/* Returns an error that says which values a field takes, for a text that it does not take. */
 static specdec_result specdec__field_refuse_text(const specdec_field *field, const char *text, specdec_error *error)
 {
     if (field->kind == SPECDEC_FIELD_POINTER)
@@ -149,7 +151,8 @@ static specdec_result specdec__field_refuse_text(const specdec_field *field, con
                          field->low > 0 ? ", or 0" : "", text);
 }
 
-/* Appends a string to a list of strings. Returns 0 if the list is full, or the string is empty or too long. */
+/* Appends a string to a field that is a list of strings. Returns 0 if the list is full, or the string is empty or too
+   long; else 1. */
 static int specdec__field_append_string(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
@@ -168,7 +171,8 @@ static int specdec__field_append_string(const specdec_field *field, unsigned cha
     return 0;
 }
 
-/* Sets a list of words, separated by ;, to their indices + 1. Returns 0 if a word is unknown, or there are too many. */
+/* Sets a field that is a list of words to their indices + 1. text: the words, separated by ; characters. Returns 0 if a
+   word is unknown, or there are too many; else 1. */
 static int specdec__field_store_words(const specdec_field *field, unsigned char *member, const char *text)
 {
     unsigned char places[64] = {0};
@@ -179,7 +183,7 @@ static int specdec__field_store_words(const specdec_field *field, unsigned char 
 
         for (length = 0; text[length] && text[length] != ';';)
             length++;
-        place = specdec__field_bytes_index(field->words, text, length);
+        place = specdec__field_find_word(field->words, text, length);
         if (place < 0 || count == field->size || count == sizeof places)
             return 0;
         places[count++] = (unsigned char)(place + 1);
@@ -190,7 +194,8 @@ static int specdec__field_store_words(const specdec_field *field, unsigned char 
     return 1;
 }
 
-/* Copies a string, and fills the rest of the member with zeros. Returns 0 if it is too long. */
+/* Copies a string into a field's member, and fills the rest of the member with zeros. Returns 0 if the string is too
+   long, else 1. */
 static int specdec__field_store_characters(const specdec_field *field, unsigned char *member, const char *text)
 {
     const size_t length = strlen(text);
@@ -209,7 +214,7 @@ static int specdec__field_store_int(unsigned char *member, int value)
     return 1;
 }
 
-/* Parses a text and sets the member of a field. Returns 0 if the field does not take the text. */
+/* Parses a text and sets the member of a field to its value. Returns 0 if the field does not take the text, else 1. */
 static int specdec__field_parse_and_store(const specdec_field *field, unsigned char *member, const char *text)
 {
     double value = 0;
@@ -256,8 +261,8 @@ static int specdec__field_parse_and_store(const specdec_field *field, unsigned c
     return 0;
 }
 
-/* Sets the field that is called `name` from a text; NULL: to 0. block: the bytes of a configuration from offset `from`
-   on; settings: 1: only fields of specdec_settings are allowed. */
+/* Sets the field that is called `name` from a text; text NULL: to 0. block: the bytes of a configuration from offset
+   `from` on; settings 1: only fields of specdec_settings are allowed. */
 static specdec_result specdec__field_set_by_name(void *block, size_t from, int settings, const char *name,
                                                  const char *text, specdec_error *error)
 {
@@ -266,8 +271,8 @@ static specdec_result specdec__field_set_by_name(void *block, size_t from, int s
     int i = 0;
 
     if (!block || !name)
-        return specdec__fail_missing(error);
-    if (!SPECDEC__NAMES)
+        return specdec__fail_missing_argument(error);
+    if (!SPECDEC__SETTINGS_BY_NAME)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "SPECDEC_NO_NAMES leaves fields by name out of this "
                              "build");
     while ((field = specdec_get_field(i)) != NULL && ((settings && !field->settings) || strcmp(field->name, name) != 0))
@@ -321,7 +326,7 @@ size_t specdec_size_of(const char *structure)
     };
     size_t i;
 
-    for (i = 0; SPECDEC__NAMES && structure && i < SPECDEC__COUNT(sizes); i++)
+    for (i = 0; SPECDEC__SETTINGS_BY_NAME && structure && i < SPECDEC__COUNT(sizes); i++)
         if (strcmp(sizes[i].name, structure) == 0)
             return sizes[i].size;
     return 0;

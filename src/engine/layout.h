@@ -31,8 +31,8 @@
 SPECDEC__FOR_SIZE
 /* --- layout ------------------------------------------------------------------------------------------------------- */
 
-/* Rows of the table of ranges: one for each field of a configuration that is an integer or an enumeration. The first
-   one is checked for prepared models, too. */
+/* Rows of the table of ranges that a configuration is checked with: one for each field that is an integer or an
+   enumeration. The first row is checked for prepared models, too. */
 #define SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high) \
     {#member, (int)offsetof(specdec_config, member), low, high},
 #define SPECDEC__ENGINE_LIMIT_CHOICE(member, low, high) SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high)
@@ -44,10 +44,12 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__ENGINE_LIMIT(name, member, kind, low, high, words, help) \
     SPECDEC__ENGINE_LIMIT_##kind(member, low, high)
 
-SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE == 64);
+SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE_NODES == 64);
 
-/* Returns an error if an integer of a configuration is out of range; for_model: checks the first one only. */
-static specdec_result specdec__engine_check_integers(const specdec_config *c, int for_model, specdec_error *error)
+/* Returns an error if an integer of a configuration is out of its range. for_model 1: checks only the first row of the
+   table of ranges. */
+static specdec_result specdec__engine_check_config_integers(const specdec_config *c, int for_model,
+                                                            specdec_error *error)
 {
     static const struct {
         const char *name;
@@ -69,37 +71,37 @@ static specdec_result specdec__engine_check_integers(const specdec_config *c, in
 SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) && sizeof(specdec_rule) == sizeof(int) &&
                                            sizeof(specdec_policy) == sizeof(int));
 
-/* Whether the caller has set a source of a model: a prepared model, a file in memory or a path. */
+/* Returns whether the caller has set a source of a model: a prepared model, a file in memory or a path. */
 static int specdec__source_is_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
-/* Whether the engine is rank 0 or another rank of a cluster: then the target verifies on other machines while this one
+/* Returns whether the engine is a rank of a cluster: then the target verifies on other machines while this one
    drafts. */
 static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__PIPE && c->cluster; }
 
-/* Whether this rank of a cluster holds the draft model alone. */
+/* Returns whether this rank of a cluster holds the draft model alone. */
 static int specdec__engine_only_drafts(const specdec__engine *e)
 {
-    return SPECDEC__PIPE && e->remote && e->remote->drafts;
+    return SPECDEC__PIPE && e->remote && e->remote->only_drafts;
 }
 
-/* The configuration's source of the model that a kind of drafter drafts with; NULL: the kind has no model. */
+/* Returns the configuration's source of the model that a kind of drafter drafts with; NULL: the kind has no model. */
 static const specdec_source *specdec__engine_drafter_source(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
 }
 
 /* Sets *kind to the kind of drafter with the public number SPECDEC_DRAFT_..., or to the kind that replaces it where
-   another rank drafts. Returns 0 if the kind is not compiled in. */
+   another rank drafts. Returns 0 if the kind is not compiled in, else 1. */
 static int specdec__engine_find_drafter_kind(const specdec__engine *e, int drafting, specdec__drafter_kind *kind)
 {
     const int found = specdec__drafter_named_kind(kind, (specdec_drafting)drafting);
 
     if (SPECDEC__PIPE && e->remote)
-        e->remote->drafter(&e->config, (specdec_drafting)drafting, kind);
+        e->remote->replace_drafter_kind(&e->config, (specdec_drafting)drafting, kind);
     return found;
 }
 
-/* Whether the configuration has the model that a kind of drafter needs, or the kind needs none. */
+/* Returns whether the configuration has the model that a kind of drafter needs, or the kind needs none. */
 static int specdec__engine_has_drafter_model(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     const specdec_source *source = specdec__engine_drafter_source(&e->config, kind);
@@ -108,8 +110,8 @@ static int specdec__engine_has_drafter_model(const specdec__engine *e, const spe
                        : !source || kind->optional || specdec__source_is_given(source);
 }
 
-/* Whether the configuration wants a drafter, SPECDEC_DRAFT_...: it names the drafter, or is `auto` and has the model
-   that the drafter needs. */
+/* Returns whether the configuration wants a drafter, SPECDEC_DRAFT_...: it names the drafter, or is `auto` and has the
+   model that the drafter needs. */
 static int specdec__engine_wants_drafter(const specdec__engine *e, int drafting)
 {
     const specdec_config *c = &e->config;
@@ -124,8 +126,8 @@ static int specdec__engine_wants_drafter(const specdec__engine *e, int drafting)
     return value && specdec__engine_has_drafter_model(e, &kind) && !(kind.nextn && specdec__in_cluster(c));
 }
 
-/* Sets the default size and depth of trees: those of the only drafter, or of all drafters together; the root alone
-   where nothing drafts. Ranks other than 0 do not know the drafters of rank 0, and take the largest. */
+/* Sets the default number of nodes and levels of token trees: those of the only drafter, or of all drafters together;
+   the root alone where nothing drafts. Ranks other than 0 do not know the drafters of rank 0, and take the largest. */
 static void specdec__engine_set_tree_size(specdec__engine *e)
 {
     specdec_config *c = &e->config;
@@ -149,7 +151,7 @@ static specdec_result specdec__engine_fill_config(specdec__engine *e, specdec_er
     if (kv < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "kv type \"%s\" (f16, f32 and q8_0 are known)", c->kv);
     c->kv = specdec__kv_types[kv].name;
-    if (specdec__engine_check_integers(c, 0, error))
+    if (specdec__engine_check_config_integers(c, 0, error))
         return SPECDEC_ERROR_ARGUMENT;
     if (c->vocabulary_only)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
@@ -175,7 +177,7 @@ static specdec_result specdec__engine_fill_config(specdec__engine *e, specdec_er
     return SPECDEC_OK;
 }
 
-/* Sets *out to the model of a source: the one that the caller prepared, or one that the engine opens and binds. */
+/* Sets *out to the model of a source: the one that the caller has prepared, or one that the engine opens. */
 static specdec_result specdec__engine_open_model(specdec__engine *e, const specdec_source *source,
                                                  const specdec__model **out, specdec__arena *arena,
                                                  specdec_error *error)
@@ -191,34 +193,35 @@ static specdec_result specdec__engine_open_model(specdec__engine *e, const specd
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
     if (SPECDEC__PIPE && e->remote && out == &e->target_model)
-        cut.choose = e->remote->cut;
+        cut.choose = e->remote->remove_remote_layers;
     cut.cluster = e->config.cluster;
     return specdec__model_init(e->opened_models[e->opened_count++], source, 0, cut.choose ? &cut : NULL, arena, error);
 }
 
-/* Whether trees grow level by level. Then the children of a node, and whether they are extended, depend on drawn
-   tokens. Coupled and top-k verification stay exact, as they draw the target's token without the children. Rules of
-   rejection would not: a child that is offered because it is probable is no draw from the draft's distribution; their
-   trees are static. */
+/* Returns whether draft trees grow level by level. Then the children of a node, and whether they are extended, depend
+   on drawn tokens. Coupled and top-k verification stay exact, as they draw the target's token without the children.
+   Rules of rejection would not: a child that is proposed because it is probable is no draw from the draft's
+   distribution; their trees are static. */
 static int specdec__engine_trees_grow(const specdec_config *c)
 {
     return c->policy == SPECDEC_POLICY_DYNAMIC && (c->rule == SPECDEC_RULE_COUPLED || c->rule == SPECDEC_RULE_TOP_K);
 }
 
-/* The rule that verifies the draft tokens of a sequence. At temperature 0 all rules are the same. */
-static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec *t)
+/* Returns the rule that verifies the draft tokens of a sequence. At temperature 0 all rules are the same. */
+static specdec_rule specdec__engine_verification_rule(const specdec__engine *e, const specdec *t)
 {
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
 
-/* Whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
+/* Returns whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
 static int specdec__engine_tree_is_fixed(const specdec__engine *e)
 {
     return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind.level_cost;
 }
 
-/* Threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts before each step. A
-   static tree is given up for that only if config.async asks for it, as asynchronous trees depend on drawn tokens. */
+/* Returns the number of threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts
+   before each step. A static tree is given up for that only if config.async asks for it, as asynchronous trees depend
+   on drawn tokens. */
 static int specdec__engine_draft_threads(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
@@ -229,7 +232,7 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
     return threads;
 }
 
-/* How many draft tokens, the root included, a drafter's proposal has room for. */
+/* Returns how many candidates, the root included, a drafter's proposal has room for. */
 static int specdec__engine_candidate_limit(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     if (specdec__engine_draft_threads(&e->config, kind))
@@ -238,7 +241,7 @@ static int specdec__engine_candidate_limit(const specdec__engine *e, const specd
                                                              : e->config.tree_size;
 }
 
-/* Takes a drafter's proposals, one a sequence, and their arrays from an arena. */
+/* Takes the memory of a drafter's proposals, one for each sequence, from an arena. */
 static void specdec__engine_lay_out_proposals(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
     const int size = e->config.tree_size;
@@ -249,13 +252,13 @@ static void specdec__engine_lay_out_proposals(specdec__engine *e, specdec__draft
     for (i = 0; i < e->room.max_views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
         p->request.at = i;
-        specdec__draft_take_proposal(p, specdec__engine_candidate_limit(e, &d->kind), size, arena);
+        specdec__draft_allocate_proposal(p, specdec__engine_candidate_limit(e, &d->kind), size, arena);
         if (e->rule != SPECDEC_RULE_COUPLED && d->kind.draws)
             p->request.distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
     }
 }
 
-/* Makes the tree of every step, where it is fixed: a chain, or the best tree of its size and depth for a typical
+/* Makes the tree of every step, where the tree is fixed: a chain, or the best tree of its size and depth for a typical
    acceptance. */
 static specdec_result specdec__engine_make_fixed_tree(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
@@ -267,14 +270,16 @@ static specdec_result specdec__engine_make_fixed_tree(specdec__engine *e, specde
     size_t bytes = specdec_tree_memory(size, depth, width);
     void *memory = specdec__arena_take(arena, bytes, 1, SPECDEC__CACHE_LINE);
 
-    specdec__draft_take_tree(&e->shape, e->config.tree_size, arena); /* specdec_set_tree may ask for a wider one */
+    /* specdec_set_tree may ask for a wider one */
+    specdec__draft_allocate_tree(&e->fixed_tree, e->config.tree_size, arena);
     if (!arena->base || arena->used == SIZE_MAX)
         return SPECDEC_OK;
-    return depth == size ? specdec_tree_chains(&e->shape, 1, size - 1, error)
-                         : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
+    return depth == size
+               ? specdec_tree_chains(&e->fixed_tree, 1, size - 1, error)
+               : specdec_tree_best(&e->fixed_tree, NULL, acceptance, width, size, depth, memory, bytes, error);
 }
 
-/* Takes the memory of constraints from an arena, if sequences may have any. */
+/* Takes the memory for constraints from an arena, if sequences may have any. */
 static void specdec__engine_lay_out_masker(specdec__engine *e, specdec__arena *arena)
 {
     if (!SPECDEC__CONSTRAINTS || !e->config.constraints)
@@ -284,7 +289,7 @@ static void specdec__engine_lay_out_masker(specdec__engine *e, specdec__arena *a
 }
 
 /* Takes the buffers that all sequences share from an arena. A prompt with more bytes than its context can hold is an
-   error before it is tokenised. Large buffers that are written before they are read are not zeroed: 200 bytes for each
+   error before it is tokenized. Large buffers that are written before they are read are not zeroed: 200 bytes for each
    token of the context. */
 static void specdec__engine_lay_out_buffers(specdec__engine *e, specdec__arena *arena)
 {
@@ -296,14 +301,14 @@ static void specdec__engine_lay_out_buffers(specdec__engine *e, specdec__arena *
     e->chat_plain = SPECDEC__CHATS ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1) : NULL;
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
     if (SPECDEC__TEMPLATES && e->target_model->chat_template.data) {
-        const size_t most = specdec__chat_template_bytes(e->target_model->chat_template.size, e->chat_bytes);
+        const size_t most = specdec__chat_template_memory(e->target_model->chat_template.size, e->chat_bytes);
 
         e->scratch_bytes = e->scratch_bytes > most ? e->scratch_bytes : most;
     }
     e->scratch = specdec__arena_reserve(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
 }
 
-/* Takes the table of sequences from an arena; all places are free. */
+/* Takes the memory of the table of sequences from an arena. All entries are free. */
 static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena *arena)
 {
     int i;
@@ -320,13 +325,13 @@ static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena
     }
 }
 
-/* Takes the table of kept sequences from an arena; all entries are empty. */
-static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *arena)
+/* Takes the memory of the table of kept sequences from an arena. All entries are empty. */
+static void specdec__engine_lay_out_kept_sequences(specdec__engine *e, specdec__arena *arena)
 {
-    specdec__kept counted, *kept;
+    specdec__kept_sequence counted, *kept;
     int i;
 
-    e->kept = SPECDEC__TAKE(arena, specdec__kept, e->room.kept_views);
+    e->kept = SPECDEC__TAKE(arena, specdec__kept_sequence, e->room.kept_views);
     for (i = 0; i < e->room.kept_views; i++) {
         kept = e->kept ? &e->kept[i] : &counted;
         specdec__context_init_view(&e->target, &kept->view, &e->room, 1, arena);
@@ -337,7 +342,7 @@ static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *are
 }
 
 /* Points the drafters' proposals to the sequences' views of the target's cache. */
-static void specdec__engine_set_views(specdec__engine *e)
+static void specdec__engine_set_proposal_views(specdec__engine *e)
 {
     int i, k;
 
@@ -346,8 +351,8 @@ static void specdec__engine_set_views(specdec__engine *e)
             e->drafters[i].proposals[k].request.view = &e->sequences[k].view;
 }
 
-/* How many of `threads` threads pay for steps of a model: those that have enough weights to read between two barriers.
-   */
+/* Returns how many of `threads` threads pay for steps of a model: those that have enough weights to read between two
+   barriers. */
 static int specdec__engine_useful_threads(const specdec__model *model, int threads)
 {
     size_t busy = 1 + model->weight_bytes / SPECDEC__WEIGHT_BYTES_A_THREAD;
@@ -355,10 +360,11 @@ static int specdec__engine_useful_threads(const specdec__model *model, int threa
     return busy < (size_t)threads ? (int)busy : threads;
 }
 
-/* Takes the memory of an asynchronous drafter from an arena, and gives it the lane's threads. */
-static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
+/* Takes the memory of a drafter that drafts while the target verifies from an arena, and sets the threads of its
+   lane. */
+static void specdec__engine_lay_out_async(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     const int levels = specdec__min_int(2 * e->config.tree_depth, SPECDEC_TREE_MAX_DEPTH) - 1;
     const size_t room = (size_t)e->room.view_keys + (size_t)e->config.tree_depth + (size_t)levels;
     int32_t *tokens = SPECDEC__TAKE(arena, int32_t, room);
@@ -370,13 +376,13 @@ static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *
     a->threads = specdec__engine_draft_threads(&e->config, &d->kind);
     a->levels = levels;
     a->nodes = e->room.step_nodes;
-    a->width = specdec__min_int(SPECDEC__AHEAD_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
-    a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
-    a->steps_left = a->steps_between = SPECDEC__AHEAD_TRIAL_STEPS;
+    a->width = specdec__min_int(SPECDEC__ASYNC_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
+    a->first_cutoff = SPECDEC__ASYNC_CUTOFF;
+    a->steps_left = a->steps_between = SPECDEC__ASYNC_TRIAL_STEPS;
     specdec__lane_init(&a->lane, &e->pool, a->threads);
 }
 
-/* Opens the NextN block in the target's files as a model of the engine. */
+/* Opens the NextN block in the target's files (multi-token prediction) as a model of the engine. */
 static specdec_result specdec__engine_open_nextn(specdec__engine *e, const specdec__model **out, specdec__arena *arena,
                                                  specdec_error *error)
 {
@@ -387,7 +393,7 @@ static specdec_result specdec__engine_open_nextn(specdec__engine *e, const specd
     return specdec__nextn_init(e->opened_models[e->opened_count++], e->target_model, arena, error);
 }
 
-/* Adds a drafter, for which the table has room: its model, if it has one, its proposals, its state. */
+/* Adds a drafter to the engine's table, which has room for it: its model, if it has one, its proposals, its state. */
 static specdec_result specdec__engine_add_drafter(specdec__engine *e, const specdec__drafter_kind *named,
                                                   specdec_drafting drafting, specdec__arena *arena,
                                                   specdec_error *error)
@@ -414,7 +420,7 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
     if (SPECDEC__HEADS && kind->nextn &&
         (result = specdec__engine_open_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    specdec__drafter_fit_kind(kind, d->model);
+    specdec__drafter_set_kind_for_model(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
@@ -436,14 +442,15 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
     if (d->taps.count && i < SPECDEC__STATE_READERS)
         e->target.taps[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.max_views; i++)
-        d->proposals[i].request.levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
+        d->proposals[i].request.max_levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     if (SPECDEC__OS_THREADS && specdec__engine_draft_threads(&e->config, kind))
-        specdec__engine_lay_out_ahead(e, d, arena);
+        specdec__engine_lay_out_async(e, d, arena);
     return result;
 }
 
-/* Adds the drafter that the configuration names, or all whose needs are met, and sets the rule of verification. Where
-   no drafter draws children from a distribution, the rule is top-k: the target draws its own token. */
+/* Adds the drafter that the configuration names, or all drafters whose models are there, and sets the rule of
+   verification. Where no drafter draws children from a distribution, the rule is top-k: the target draws its own
+   token. */
 static specdec_result specdec__engine_add_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     const specdec_config *c = &e->config;
@@ -473,9 +480,9 @@ static specdec_result specdec__engine_add_drafters(specdec__engine *e, specdec__
     return SPECDEC_OK;
 }
 
-/* How many ended sequences are kept, at most: config.prefixes, else four for each sequence, 64 to 256, but not more
-   than the cache has pages. 0 where the cache has room for one sequence, and in a cluster. */
-static int specdec__engine_kept_limit(const specdec_config *c, const specdec__kv_demand *room)
+/* Returns how many ended sequences are kept, at most: config.prefixes, else four for each sequence, 64 to 256, but not
+   more than the cache has pages. 0 where the cache has room for one sequence, and in a cluster. */
+static int specdec__engine_kept_sequence_limit(const specdec_config *c, const specdec__kv_demand *room)
 {
     const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->max_views, 64), 256);
 
@@ -484,9 +491,9 @@ static int specdec__engine_kept_limit(const specdec_config *c, const specdec__kv
     return specdec__min_int(most, room->all_keys / SPECDEC__KEYS);
 }
 
-/* Sets e->room: how many sequences there are, of how many tokens, and the nodes of a step, which are a prompt's batch,
-   a tree, or a root of each sequence, and the root that specdec_logits puts before them. */
-static void specdec__engine_set_room(specdec__engine *e)
+/* Computes e->room: the number of sequences, their tokens, and the nodes of a step: those of a prompt's batch, of a
+   tree, or a root of each sequence, and the root that specdec_logits puts before them. */
+static void specdec__engine_set_capacity(specdec__engine *e)
 {
     const specdec_config *c = &e->config;
     specdec__kv_demand *room = &e->room;
@@ -498,23 +505,25 @@ static void specdec__engine_set_room(specdec__engine *e)
     room->all_keys = c->cache ? c->cache
                               : specdec__min_int(room->view_keys, (1 << 30) / room->max_views) * room->max_views;
     room->step_nodes = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
-                                        specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
+                                        specdec__min_int(c->sequences, SPECDEC__MAX_TREE_NODES)) +
+                       1;
     room->reserved_nodes = SPECDEC__PIPE ? 2 * room->step_nodes : room->step_nodes;
-    room->kept_views = specdec__engine_kept_limit(c, room);
+    room->kept_views = specdec__engine_kept_sequence_limit(c, room);
     /* in a cluster nodes of several runs are known */
     room->tree_nodes = specdec__in_cluster(c) ? room->step_nodes : c->tree_size;
     room->checkpoint_distance = c->checkpoint;
 }
 
-/* e->room as the target's context needs it: next to nothing on a rank that only drafts, where the target never runs. */
-static specdec__kv_demand specdec__engine_target_room(const specdec__engine *e)
+/* Returns e->room as the target's context needs it: next to nothing on a rank that only drafts, where the target never
+   runs. */
+static specdec__kv_demand specdec__engine_target_capacity(const specdec__engine *e)
 {
     static const specdec__kv_demand none = {1, 1, 1, 1, 2, 0, 1, 0};
 
     return specdec__engine_only_drafts(e) ? none : e->room;
 }
 
-/* How many threads lanes need besides the target's. */
+/* Returns how many threads lanes need besides the target's. */
 static int specdec__engine_lane_threads(const specdec_config *c)
 {
     specdec__drafter_kind kind;
@@ -524,7 +533,7 @@ static int specdec__engine_lane_threads(const specdec_config *c)
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
-/* Lays an engine out in an arena, which may only count: all of the engine's memory is taken here. */
+/* Lays an engine out in an arena, which may only count bytes: all of the engine's memory is taken here. */
 static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_config *c = &e->config;
@@ -545,8 +554,8 @@ static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena
     if (r)
         return r;
     e->pool.threads = specdec__min_int(e->pool.threads, c->threads); /* the lane's own thread is not among them */
-    specdec__engine_set_room(e);
-    room = specdec__engine_target_room(e);
+    specdec__engine_set_capacity(e);
+    room = specdec__engine_target_capacity(e);
     specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room,
                           room.step_nodes, arena);
     e->target.checks_values = 1;
@@ -554,20 +563,20 @@ static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena
         return r;
     e->chooser.kernels = e->kernels;
     e->chooser.vocab = &e->target_model->vocab;
-    if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
+    if (!SPECDEC__PIPE || !e->remote || !e->remote->obey_rank_0)
         specdec__engine_lay_out_buffers(e, arena);
     specdec__engine_lay_out_masker(e, arena);
     specdec__engine_lay_out_sequences(e, arena);
-    specdec__engine_lay_out_kept(e, arena);
-    specdec__engine_set_views(e);
+    specdec__engine_lay_out_kept_sequences(e, arena);
+    specdec__engine_set_proposal_views(e);
     if (SPECDEC__PIPE && e->remote)
-        e->remote->lay_out(e, arena);
+        e->remote->allocate(e, arena);
     return specdec__engine_make_fixed_tree(e, arena, error);
 }
 
-/* Takes those members of an engine from an arena that are too large for the stack, on which an engine lies while memory
-   is counted. */
-static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena)
+/* Takes those members of an engine from an arena that are too large for the stack. While memory is counted, the engine
+   itself lies on the stack. */
+static void specdec__engine_allocate_large_members(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
     specdec__model *own = SPECDEC__TAKE(arena, specdec__model, SPECDEC__MAX_MODELS);
@@ -581,12 +590,12 @@ static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena
         e->drafters = drafters;
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
-    e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
+    e->async_drafting = SPECDEC__TAKE(arena, specdec__async_drafting, 1);
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_COPY_BYTES);
 }
 
-/* Returns whether the target's output matrix is repacked in planes, from which bounds of logits are computed: 0: no; 1:
-   if the matrix is large; 2: always. By default only where the instruction set has kernels for bounds and
+/* Returns whether the target's output matrix is repacked in planes, from which upper bounds of logits are computed: 0:
+   no; 1: if the matrix is large; 2: always. By default only where the instruction set has kernels for bounds and
    config.settings allow bounds, as planes take longer to read whole. */
 static int specdec__engine_output_planes(const specdec_config *c, const specdec__kernels *kernels)
 {
@@ -598,7 +607,7 @@ static int specdec__engine_output_planes(const specdec_config *c, const specdec_
                : kernels->plane != NULL;
 }
 
-/* Repacks the weights of all models, behind the rest of the block. */
+/* Repacks the weights of all models into tiles, which lie behind the rest of the engine's block. */
 static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_hooks hooks = e->config.hooks;
@@ -606,7 +615,7 @@ static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec
     int i;
 
     if (SPECDEC__PIPE && e->remote) {
-        hooks.progress = e->remote->loads;
+        hooks.progress = e->remote->report_progress;
         hooks.user_data = e;
     }
     for (i = 0; !r && !e->config.weights_in_place && i < e->opened_count; i++)
@@ -617,7 +626,7 @@ static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec
     return r;
 }
 
-/* Closes the models that the engine has opened. */
+/* Closes the models that the engine itself has opened. */
 static void specdec__engine_close_models(specdec__engine *e)
 {
     while (e->opened_count)

@@ -18,15 +18,15 @@
 
 SPECDEC__FOR_SIZE
 
-/* Reports tokens [from, from + n) of a sequence, which the last run has committed, to the drafters, which may take
-   hidden states of their nodes: calls the drafters' follow. path (n): the tokens' nodes, counted from node `first`;
-   row: index of the last token's hidden state among the rows of the run; -1: it is not there. A drafter whose cache is
-   full may miss tokens. */
-static specdec_result specdec__engine_report_tokens(specdec *t, int from, int n, int first, const int *path, int row)
+/* Reports tokens [from, from + n) of a sequence, which the last run has committed, to the drafters that need hidden
+   states of the target. path (n): the tokens' nodes, counted from node `first`; row: index of the last token's hidden
+   state among the rows of the run; -1: it is not there. A drafter whose cache is full may miss tokens. */
+static specdec_result specdec__engine_report_committed_tokens(specdec *t, int from, int n, int first, const int *path,
+                                                              int row)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
-    specdec__prefilled committed;
+    specdec__committed_tokens committed;
     int i;
 
     committed.at = t->at;
@@ -38,30 +38,30 @@ static specdec_result specdec__engine_report_tokens(specdec *t, int from, int n,
     committed.path = path;
     committed.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
     for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_FULL); i++)
-        if (e->drafters[i].kind.follow_target)
-            result = e->drafters[i].kind.follow_target(&e->drafters[i], &committed, &t->error);
+        if (e->drafters[i].kind.receive_states)
+            result = e->drafters[i].kind.receive_states(&e->drafters[i], &committed, &t->error);
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
-/* Reports tokens [at, at + n) of the sequence `text` to the drafters, as specdec__engine_report_tokens does, once a
-   batch of its prompt is prefilled. */
-static specdec_result specdec__engine_report_batch(void *text, int at, int n)
+/* Reports tokens [at, at + n) of the sequence `text` to the drafters, as specdec__engine_report_committed_tokens does,
+   once a batch of the sequence's prompt is prefilled. */
+static specdec_result specdec__engine_report_prefilled_batch(void *text, int at, int n)
 {
     specdec *t = (specdec *)text;
     const specdec__context *c = &t->engine->target;
 
-    return specdec__engine_report_tokens(t, at, n, 0, NULL, c->wants_logits[n - 1] ? c->row_count - 1 : -1);
+    return specdec__engine_report_committed_tokens(t, at, n, 0, NULL, c->wants_logits[n - 1] ? c->row_count - 1 : -1);
 }
 
-/* Calls the drafters' prepare for a sequence that is part of the next step. */
+/* Tells all drafters that a sequence is part of the next step. */
 static void specdec__engine_prepare_drafters(specdec *t)
 {
     const specdec__engine *e = t->engine;
     int i;
 
     for (i = 0; SPECDEC__PIPE && i < e->drafter_count; i++)
-        if (e->drafters[i].kind.prepare)
-            e->drafters[i].kind.prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
+        if (e->drafters[i].kind.prepare_sequence)
+            e->drafters[i].kind.prepare_sequence(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
 
 /* Prefills tokens [t->view.length, count) of a sequence, in batches, and stores the logits and hidden states that
@@ -75,9 +75,9 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
 
     specdec__pipe_cancel_all_runs(e);
     specdec__engine_prepare_drafters(t);
-    committed.batch_done = specdec__engine_report_batch;
+    committed.batch_done = specdec__engine_report_prefilled_batch;
     committed.listener = t;
-    e->row_of = NULL;
+    e->row_0_sequence = NULL;
     e->pool.cancel = &t->cancel;
     result = specdec__forward_prefill(&e->target, &t->view, t->tokens, count, e->config.batch, &committed,
                                       &e->config.hooks,
@@ -86,21 +86,21 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     if (result)
         specdec__view_free_reserved(&t->view, &e->target.kv);
     else if (rows->logits_from < count)
-        e->row_of = t;
+        e->row_0_sequence = t;
     return result;
 }
 
-/* The index, in [from, end), of the sequence whose beginning agrees with most tokens of t; -1: none agrees with `least`
-   tokens. *length: how many tokens agree. Of equals it is one that was shared before, so that all share one; of those
-   the one used last. */
-static int specdec__engine_longest_shared(specdec *t, int from, int end, int least, int *length)
+/* Returns the index, in [from, end), of the sequence whose beginning agrees with most tokens of t; -1: none agrees with
+   `least` tokens. *length becomes how many tokens agree. Of equal sequences it is one that was shared before, so that
+   all share one; of those the one used last. */
+static int specdec__engine_find_longest_prefix(specdec *t, int from, int end, int least, int *length)
 {
     specdec__engine *e = t->engine;
     uint64_t used = 0;
     int i, best = -1;
 
     for (i = from, *length = least; i < end; i++) {
-        const specdec__source_keys keys = specdec__engine_source_keys(e, i);
+        const specdec__shareable_keys keys = specdec__engine_shareable_keys(e, i);
         const int most = specdec__min_int(keys.view->length, t->count - 1);
         const int common = specdec__stream_common_tokens(t, keys.tokens, most);
         const uint64_t since = keys.view->last_use | (uint64_t)(keys.view->shared_keys > 0) << 63;
@@ -115,7 +115,7 @@ static int specdec__engine_longest_shared(specdec *t, int from, int end, int lea
     return best;
 }
 
-/* Lets t share the keys of another sequence, open or kept, that begins with more of t's tokens than have keys in t. A
+/* Makes t share the keys of another sequence, open or kept, that begins with more of t's tokens than have keys in t. A
    kept sequence is marked as used, even where an open one has more tokens. */
 static void specdec__engine_share_longest_prefix(specdec *t)
 {
@@ -126,10 +126,10 @@ static void specdec__engine_share_longest_prefix(specdec *t)
 
     if (!SPECDEC__SEQUENCES)
         return;
-    open = specdec__engine_longest_shared(t, 0, views, least, &length);
-    kept = specdec__engine_longest_shared(t, views, views + e->room.kept_views, least, &kept_length);
+    open = specdec__engine_find_longest_prefix(t, 0, views, least, &length);
+    kept = specdec__engine_find_longest_prefix(t, views, views + e->room.kept_views, least, &kept_length);
     if (kept >= 0)
-        specdec__view_mark_used(specdec__engine_source_keys(e, kept).view, &e->target.kv, kept_length);
+        specdec__view_mark_used(specdec__engine_shareable_keys(e, kept).view, &e->target.kv, kept_length);
     if (open >= 0 && length >= kept_length) {
         specdec__engine_share_prefix(t, open, length);
         t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
@@ -160,7 +160,7 @@ static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, c
     return specdec__engine_prefill(t, t->count, &rows);
 }
 
-/* Drops keys, values, drafts and states that were computed for a sequence's tokens behind the first `keep`. follow:
+/* Drops keys, values, drafts and states that were computed for a sequence's tokens behind the first `keep`. follow
    above 0: other tokens will follow these; 0: none will, and the last of them is run again for its logits. */
 static void specdec__engine_truncate_sequence(specdec *t, int keep, int follow)
 {
@@ -169,7 +169,7 @@ static void specdec__engine_truncate_sequence(specdec *t, int keep, int follow)
 
     if (t->view.length - keep >= SPECDEC__KEYS) /* fewer are not worth an entry of the table */
         specdec__engine_keep_prefix(t);
-    specdec__ahead_drop_drafts(t, keep);
+    specdec__async_drop_drafts(t, keep);
     specdec__constrained_forget_states(&t->constrained, keep);
     specdec__engine_drop_root_keys(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
@@ -177,9 +177,10 @@ static void specdec__engine_truncate_sequence(specdec *t, int keep, int follow)
             e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, keep);
 }
 
-/* Replaces the tokens behind the first `keep` (all of which were returned) by tokens[count], and prefills these. tokens
-   may lie behind the sequence. Replaced and pending tokens are dropped once that has succeeded; after an error the
-   sequence is as it was. wanted: NULL, or where the logits or hidden states of each token go. */
+/* Replaces the tokens of a sequence behind the first `keep` (all of which were returned) by tokens[count], and prefills
+   these. tokens may lie behind the sequence in its buffer. Replaced and pending tokens are dropped once that has
+   succeeded; after an error the sequence is as it was. wanted: NULL, or where the logits or hidden states of each token
+   go. */
 static specdec_result specdec__engine_replace_tokens(specdec *t, int keep, const int32_t *tokens, int count,
                                                      const specdec__prefill_rows *wanted)
 {

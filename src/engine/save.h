@@ -34,8 +34,9 @@
 #include "api.h"
 #include "api_functions.h"
 
-#define SPECDEC__SAVE_HEAD_BYTES 24   /* bytes of the file before the fields */
-#define SPECDEC__SAVE_SAMPLE_BYTES 64 /* bytes of a tensor, at each of three places, that the fingerprint hashes */
+#define SPECDEC__SAVE_HEAD_BYTES 24   /* bytes of a sequence's file before the fields */
+#define SPECDEC__SAVE_SAMPLE_BYTES 64 /* bytes of a tensor that the model's fingerprint hashes, at each of three
+                                         places */
 
 /* The fields of a saved sequence: X(name, largest value). Floats are stored as bits; settings of sampling are checked
    like a caller's. */
@@ -107,8 +108,8 @@ typedef struct specdec__saved_fields {
     uint32_t field[SPECDEC__SAVE_FIELD_COUNT]; /* by SPECDEC__SAVE_LONG ..., then sampling's other words */
 } specdec__saved_fields;
 
-/* Updates the hash of a model by a tensor's values: by bytes of its beginning, its middle and its end. Returns the new
-   hash. */
+/* Updates the hash of a model with some of a tensor's values: bytes of its beginning, its middle and its end. Returns
+   the new hash. */
 static uint64_t specdec__save_hash_tensor(uint64_t hash, const specdec_gguf_tensor *tensor)
 {
     const size_t count = tensor->size < SPECDEC__SAVE_SAMPLE_BYTES ? tensor->size : SPECDEC__SAVE_SAMPLE_BYTES;
@@ -119,8 +120,9 @@ static uint64_t specdec__save_hash_tensor(uint64_t hash, const specdec_gguf_tens
     return specdec__hash(hash, tensor->data + last, count);
 }
 
-/* A hash that identifies the model of a saved sequence: of the vocabulary, the metadata of the architecture, each
-   tensor's name, type and shape, and some of each tensor's bytes. So it differs between fine-tunes of one model. */
+/* Returns a hash that identifies the model of a saved sequence: of the vocabulary, the metadata of the architecture,
+   each tensor's name, type and shape, and some of each tensor's bytes. So it differs between fine-tunes of one
+   model. */
 static uint64_t specdec__save_fingerprint(const specdec__model *m)
 {
     const char *name = m->architecture->name;
@@ -146,13 +148,14 @@ static uint64_t specdec__save_fingerprint(const specdec__model *m)
     return hash;
 }
 
-/* Index of the first token of a sequence whose keys in layers of this span (whole context, or window) are saved. */
+/* Returns the index of the first token of a sequence whose keys are saved, in layers that attend to the whole context
+   or, by span, to a sliding window. */
 static int specdec__save_first_key(const specdec__saved_fields *saved, int span)
 {
     return span == SPECDEC__WINDOW ? (int)saved->field[SPECDEC__SAVE_FROM] : 0;
 }
 
-/* The size in bytes of the file of a sequence with these fields; SIZE_MAX: more than a size_t can hold. */
+/* Returns the size in bytes of the file of a sequence with these fields; SIZE_MAX: more than a size_t can hold. */
 static size_t specdec__save_file_bytes(const specdec__saved_fields *saved, const specdec__kv *kv)
 {
     const uint32_t *field = saved->field;
@@ -169,8 +172,8 @@ static size_t specdec__save_file_bytes(const specdec__saved_fields *saved, const
     return size;
 }
 
-/* Whether the sequence's keys are rotated by the model's RoPE frequencies for long contexts: 1, or 0: by those for
-   short ones. The value of the field LONG. */
+/* Returns which RoPE frequencies the sequence's keys were rotated by, where the model has two sets: 1: those for long
+   contexts; 0: those for short ones. The value of the field LONG. */
 static uint32_t specdec__save_uses_long_rope(const specdec *t)
 {
     const specdec__context *c = &t->engine->target;
@@ -179,7 +182,7 @@ static uint32_t specdec__save_uses_long_rope(const specdec *t)
 }
 
 /* Stores a sequence's settings in the fields of its file. */
-static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
+static void specdec__save_settings_fields(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
     specdec_sampling others;
@@ -209,8 +212,8 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
 }
 
 /* Sets a sequence's settings from the fields of its file. stops: the stop strings in the file. Biases are not changed.
-   Returns 0 if the stop strings do not agree with the fields. */
-static int specdec__load_settings(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
+   Returns 0 if the stop strings do not agree with the fields, else 1. */
+static int specdec__load_settings_fields(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
     const unsigned char *at = stops, *end = stops + field[SPECDEC__SAVE_STOP_BYTES];
@@ -286,7 +289,7 @@ static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *s
     field[SPECDEC__SAVE_HALF] = (uint32_t)t->stream.held_count;
     for (i = 0; i < t->stream.held_count; i++)
         field[SPECDEC__SAVE_HALF_BYTES] |= (uint32_t)t->stream.held[i] << 8 * i;
-    field[SPECDEC__SAVE_FREED] = (uint32_t)t->freed;
+    field[SPECDEC__SAVE_FREED] = (uint32_t)t->released_bytes;
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
     field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.taken_bytes;
     field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end_text(&stop, held);
@@ -294,7 +297,7 @@ static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *s
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
     if (t->slid + t->handed_out > t->answer_from)
         field[SPECDEC__SAVE_SURPRISE] = specdec__bits_from_float(t->surprise[t->handed_out - 1]);
-    specdec__save_settings(&t->settings, field);
+    specdec__save_settings_fields(&t->settings, field);
 }
 
 /* Writes the file of a sequence to data[specdec__save_file_bytes]. held: the bytes that may begin a stop string. */
@@ -314,8 +317,8 @@ static void specdec__save_write_file(const specdec *t, const specdec__saved_fiel
     file.loads = 0;
     for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++, file.next_byte += 4)
         specdec__store_u32(file.next_byte, field[i]);
-    memcpy(file.next_byte, t->piece, t->freed);
-    file.next_byte += t->freed;
+    memcpy(file.next_byte, t->piece, t->released_bytes);
+    file.next_byte += t->released_bytes;
     memcpy(file.next_byte, held, field[SPECDEC__SAVE_HELD]);
     file.next_byte += field[SPECDEC__SAVE_HELD];
     memcpy(file.next_byte, t->stop_bytes, field[SPECDEC__SAVE_STOP_BYTES]);
@@ -420,14 +423,15 @@ static specdec_result specdec__load_read_fields(specdec *t, const unsigned char 
     return SPECDEC_OK;
 }
 
-/* The hash of a saved sequence's constraint; 0: it has none. */
+/* Returns the hash of a saved sequence's constraint; 0: it has no constraint. */
 static uint64_t specdec__load_constraint_hash(const uint32_t *field)
 {
     return (uint64_t)field[SPECDEC__SAVE_CONSTRAINT_HIGH] << 32 | field[SPECDEC__SAVE_CONSTRAINT_LOW];
 }
 
 /* Checks that a saved sequence can be loaded into t: its settings are valid, its constraint is t's, its tokens (4 bytes
-   each) are in the vocabulary, and the cache has pages for its keys. *stop becomes a scan for its stop strings. */
+   each) are in the vocabulary, and the cache has pages for its keys. *stop becomes a scan of its text for its stop
+   strings. */
 static specdec_result specdec__load_check_contents(specdec *t, const specdec__saved_fields *saved,
                                                    const unsigned char *tokens, const specdec_settings *settings,
                                                    specdec__stop_scan *stop)
@@ -458,8 +462,8 @@ static specdec_result specdec__load_check_contents(specdec *t, const specdec__sa
     return SPECDEC_OK;
 }
 
-/* Sets the tokens of an empty sequence, and their keys and values, from its file. tokens: the file's bytes from the
-   tokens on. */
+/* Sets the tokens of an empty sequence, and their keys and values, from the sequence's file. tokens: the file's bytes
+   from the tokens on. */
 static void specdec__load_tokens(specdec *t, const specdec__saved_fields *saved, const unsigned char *tokens)
 {
     specdec__kv *kv = &t->engine->target.kv;
@@ -487,8 +491,8 @@ static void specdec__load_tokens(specdec *t, const specdec__saved_fields *saved,
     specdec__view_update_tail_slots(&t->view, kv);
 }
 
-/* Sets the number of forks of a loaded sequence, and their places. Places are not saved: those behind the last fork
-   tokens are taken; places where a fork hook forked are not known. */
+/* Sets the number of forks of a loaded sequence, and their places in it. Places are not saved: those behind the last
+   fork tokens are taken; places where a fork hook forked are not known. */
 static void specdec__load_forks(specdec *t, int forks)
 {
     const specdec__engine *e = t->engine;
@@ -502,7 +506,7 @@ static void specdec__load_forks(specdec *t, int forks)
             t->fork_places[t->placed++] = at + 1;
 }
 
-/* Sets the state of a loaded sequence's answer, once settings and tokens are set. held: the answer's bytes that are
+/* Sets the state of a loaded sequence's answer, once its settings and tokens are set. held: the answer's bytes that are
    ready to be returned, then those that may begin a stop string, which are scanned again. */
 static void specdec__load_answer_state(specdec *t, const uint32_t *field, specdec__stop_scan *stop,
                                        const unsigned char *held)
@@ -522,11 +526,11 @@ static void specdec__load_answer_state(specdec *t, const uint32_t *field, specde
     t->stream.held_count = (int)field[SPECDEC__SAVE_HALF];
     for (i = 0; i < 3; i++)
         t->stream.held[i] = (unsigned char)(field[SPECDEC__SAVE_HALF_BYTES] >> 8 * i);
-    t->freed = field[SPECDEC__SAVE_FREED];
-    memcpy(t->piece, held, t->freed);
+    t->released_bytes = field[SPECDEC__SAVE_FREED];
+    memcpy(t->piece, held, t->released_bytes);
     t->stop.stopped = (int)field[SPECDEC__SAVE_STOPPED];
     t->stop.taken_bytes = field[SPECDEC__SAVE_CUT];
-    specdec__stream_rescan_held(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
+    specdec__stream_rescan_held_bytes(t, stop, held + t->released_bytes, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
     t->prompt_in_thought = t->parts = t->in_call = 0;
     t->failed = SPECDEC_OK;
@@ -534,7 +538,7 @@ static void specdec__load_answer_state(specdec *t, const uint32_t *field, specde
     specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
     if (t->count > t->constrained.from && specdec__constrained_is_limited(&t->constrained) &&
         !specdec__stream_is_end(t, t->tokens[t->count - 1]) &&
-        specdec__constrained_is_closed(&t->constrained, t->tokens, t->count))
+        specdec__constrained_only_end_may_follow(&t->constrained, t->tokens, t->count))
         t->complete_at = t->count;
 }
 
@@ -557,7 +561,7 @@ static specdec_result specdec__call_load(specdec *t, const void *data, size_t si
     settings = t->settings;
     held = (const unsigned char *)data + SPECDEC__SAVE_HEAD_BYTES + sizeof saved;
     tokens = held + saved.field[SPECDEC__SAVE_FREED] + saved.field[SPECDEC__SAVE_HELD];
-    if (!specdec__load_settings(saved.field, tokens, &settings))
+    if (!specdec__load_settings_fields(saved.field, tokens, &settings))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
     tokens += saved.field[SPECDEC__SAVE_STOP_BYTES];
     if ((result = specdec__load_check_contents(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)

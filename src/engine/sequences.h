@@ -14,8 +14,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* Drops the target's keys and values of a sequence's token number `count`, counted from 1, and of all tokens behind it:
-   that token is the root of the next tree again. */
+/* Drops the target's keys and values of token number `count`, counted from 1, of a sequence, and of all tokens behind
+   it: that token is the root of the next tree again. */
 static void specdec__engine_drop_root_keys(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -23,18 +23,18 @@ static void specdec__engine_drop_root_keys(specdec *t, int count)
     specdec__pipe_cancel_all_runs(e);
     specdec__view_truncate(&t->view, &e->target.kv,
                            specdec__min_int(t->view.length, specdec__max_int(count - 1, 0)));
-    if (e->row_of == t)
-        e->row_of = NULL;
+    if (e->row_0_sequence == t)
+        e->row_0_sequence = NULL;
 }
 
-/* Drops all that was computed for tokens behind the first `count`: keys, values, drafts, states of constraints. The
-   tokens stay. */
+/* Drops all that was computed for a sequence's tokens behind the first `count`: keys, values, drafts, states of
+   constraints. The tokens stay. */
 static void specdec__engine_forget_tokens(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
     int i;
 
-    specdec__ahead_drop_drafts(t, count);
+    specdec__async_drop_drafts(t, count);
     specdec__constrained_forget_states(&t->constrained, count);
     specdec__engine_drop_root_keys(t, count);
     for (i = 0; i < e->drafter_count; i++)
@@ -42,18 +42,18 @@ static void specdec__engine_forget_tokens(specdec *t, int count)
             e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, count);
 }
 
-/* Keys and tokens of an open or a kept sequence, whose beginning other sequences may share. */
-typedef struct specdec__source_keys {
-    specdec__view *view;   /* its keys and values */
+/* Keys and tokens of an open or a kept sequence that other sequences may share the beginning of. */
+typedef struct specdec__shareable_keys {
+    specdec__view *view;   /* the sequence's keys and values */
     const int32_t *tokens; /* (view->length): the tokens of these keys */
-    int at;                /* its index to drafters: kept sequences come behind the open ones */
-} specdec__source_keys;
+    int at;                /* index of the sequence for drafters: kept sequences come behind the open ones */
+} specdec__shareable_keys;
 
-/* Keys and tokens of sequence `at`, whose beginning others may share. at: index of a sequence, or the number of
-   sequences plus the index of a kept one. */
-static specdec__source_keys specdec__engine_source_keys(specdec__engine *e, int at)
+/* Returns the keys and tokens of sequence `at`, whose beginning others may share. at: index of an open sequence, or the
+   number of open sequences plus the index of a kept one. */
+static specdec__shareable_keys specdec__engine_shareable_keys(specdec__engine *e, int at)
 {
-    specdec__source_keys keys;
+    specdec__shareable_keys keys;
 
     keys.view = at < e->room.max_views ? &e->sequences[at].view : &e->kept[at - e->room.max_views].view;
     keys.tokens = at < e->room.max_views ? e->sequences[at].tokens : e->kept[at - e->room.max_views].tokens;
@@ -61,8 +61,8 @@ static specdec__source_keys specdec__engine_source_keys(specdec__engine *e, int 
     return keys;
 }
 
-/* Lets drafters share what they have computed for the first `length` tokens of sequence `of` with sequence `at`. Both
-   are indexes as for specdec__engine_source_keys. */
+/* Makes drafters share what they have computed for the first `length` tokens of sequence `of` with sequence `at`. Both
+   are indices as for specdec__engine_shareable_keys. */
 static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int of, int length)
 {
     int i;
@@ -70,7 +70,7 @@ static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int o
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter_kind *kind = &e->drafters[i].kind;
 
-        if (!kind->share_prefix || !(kind->keeps_ended || (at < e->room.max_views && of < e->room.max_views)))
+        if (!kind->share_prefix || !(kind->keeps_ended_sequences || (at < e->room.max_views && of < e->room.max_views)))
             continue;
         if (at >= e->room.max_views) /* a drafter's cache may hold keys of an entry that the target's has lost */
             kind->truncate_sequence(&e->drafters[i], at, e->kept[at - e->room.max_views].tokens, 0);
@@ -78,12 +78,12 @@ static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int o
     }
 }
 
-/* Makes the sequence t begin with the first `length` tokens of another sequence: t shares that one's pages of keys and
-   values. of: index of the other one, as for specdec__engine_source_keys. */
+/* Makes sequence t begin with the first `length` tokens of another sequence, whose pages of keys and values t shares.
+   of: index of the other sequence, as for specdec__engine_shareable_keys. */
 static void specdec__engine_share_prefix(specdec *t, int of, int length)
 {
     specdec__engine *e = t->engine;
-    specdec__view *view = specdec__engine_source_keys(e, of).view;
+    specdec__view *view = specdec__engine_shareable_keys(e, of).view;
     int i, missing;
 
     specdec__engine_forget_tokens(t, 0); /* also cancels the lane's job for the other sequence */
@@ -93,27 +93,27 @@ static void specdec__engine_share_prefix(specdec *t, int of, int length)
     for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
         const specdec__drafter *d = &e->drafters[i];
 
-        missing = d->kind.count_followed ? t->view.length - d->kind.count_followed(d, t->at) : 0;
+        missing = d->kind.count_received_states ? t->view.length - d->kind.count_received_states(d, t->at) : 0;
         if (missing > 0 && missing <= SPECDEC__KEYS)
             specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
     }
 }
 
 /* Empties entry i of the table of kept sequences. */
-static void specdec__engine_drop_kept(specdec__engine *e, int i)
+static void specdec__engine_drop_kept_sequence(specdec__engine *e, int i)
 {
     int k;
 
     specdec__view_truncate(&e->kept[i].view, &e->target.kv, 0);
     for (k = 0; k < e->drafter_count; k++)
-        if (e->drafters[k].kind.keeps_ended)
+        if (e->drafters[k].kind.keeps_ended_sequences)
             e->drafters[k].kind.truncate_sequence(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
 }
 
-/* Returns an empty entry of the table of kept sequences, for sequence t; -1: the table has all of its tokens already.
-   Entries that are a beginning of the sequence are dropped, and the oldest entry if none is empty. *shared:
+/* Returns an empty entry of the table of kept sequences, for sequence t; -1: a kept sequence has all of t's tokens
+   already. Entries that are a beginning of t are dropped, and, if no entry is empty, the oldest one. *shared becomes
    view->shared_keys of a dropped entry. */
-static int specdec__engine_find_kept_place(const specdec *t, int *shared)
+static int specdec__engine_find_kept_entry(const specdec *t, int *shared)
 {
     specdec__engine *e = t->engine;
     const specdec__view *oldest;
@@ -130,7 +130,7 @@ static int specdec__engine_find_kept_place(const specdec *t, int *shared)
             }
             if (least == view->length && specdec__view_has_all_keys(&t->view, &e->target.kv, least)) {
                 *shared = specdec__max_int(*shared, view->shared_keys);
-                specdec__engine_drop_kept(e, i);
+                specdec__engine_drop_kept_sequence(e, i);
             }
         }
         empty = view->length ? empty : i;
@@ -138,12 +138,12 @@ static int specdec__engine_find_kept_place(const specdec *t, int *shared)
     oldest = empty < 0 ? specdec__kv_find_evictable(&e->target.kv) : NULL;
     for (i = 0; oldest && empty < 0; i++)
         if (&e->kept[i].view == oldest)
-            specdec__engine_drop_kept(e, empty = i);
+            specdec__engine_drop_kept_sequence(e, empty = i);
     return empty;
 }
 
 /* Keeps the keys and values of a sequence that ends or is cut, for later sequences that begin with the same tokens.
-   Those of children are not kept, as they begin like their parents. */
+   Those of forked children are not kept, as they begin like their parents. */
 static void specdec__engine_keep_prefix(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -151,20 +151,20 @@ static void specdec__engine_keep_prefix(specdec *t)
 
     if (!e->room.kept_views || t->parent || t->view.length < SPECDEC__KEYS / 4)
         return;
-    specdec__ahead_drop_drafts(t, t->count);
-    i = specdec__engine_find_kept_place(t, &shared);
+    specdec__async_drop_drafts(t, t->count);
+    i = specdec__engine_find_kept_entry(t, &shared);
     if (i < 0)
         return;
     memcpy(e->kept[i].tokens, t->tokens, (size_t)t->view.length * sizeof *t->tokens);
     if (!specdec__view_share(&e->kept[i].view, &e->target.kv, &t->view, 0, t->view.length)) {
-        specdec__engine_drop_kept(e, i);
+        specdec__engine_drop_kept_sequence(e, i);
         return;
     }
     e->kept[i].view.shared_keys = shared;
     specdec__engine_share_draft_prefix(e, e->room.max_views + i, t->at, t->view.length);
 }
 
-/* Makes a free place of the table of sequences an open, empty sequence with the engine's settings. */
+/* Makes a free entry of the table of sequences an open, empty sequence with the engine's settings. */
 static void specdec__engine_reset_sequence(specdec *t)
 {
     t->open = 1;
@@ -182,7 +182,7 @@ static void specdec__engine_reset_sequence(specdec *t)
     specdec__stream_begin_answer(t);
 }
 
-/* Gives back the pages and slots of caches that an ended sequence holds. Drafters may keep its n-grams. */
+/* Gives back the pages and slots of caches that an ended sequence holds. The n-gram drafter may keep its n-grams. */
 static void specdec__engine_release_sequence(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -195,14 +195,14 @@ static void specdec__engine_release_sequence(specdec *t)
     specdec__engine_forget_tokens(t, 0);
 }
 
-/* Closes a sequence: gives back its caches, and makes its place in the table of sequences free. */
-static void specdec__engine_free_slot(specdec *t)
+/* Closes a sequence: gives back its pages of caches, and makes its entry in the table of sequences free. */
+static void specdec__engine_close_sequence(specdec *t)
 {
     specdec__engine_release_sequence(t);
     t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
 }
 
-/* How many forks of a sequence lie behind its first `count` tokens, whether the children are open or not. */
+/* Returns how many forks of a sequence lie behind its first `count` tokens, whether the children are open or not. */
 static int specdec__engine_forks_behind(const specdec *t, int count)
 {
     int behind = 0;
@@ -212,8 +212,7 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
     return behind;
 }
 
-/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children's
-   children. */
+/* Undoes the forks of a sequence behind its first `count` tokens: closes their children, and the children of these. */
 static void specdec__engine_drop_children(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -225,7 +224,7 @@ static void specdec__engine_drop_children(specdec *t, int count)
 
         if (x->open && x->parent == t && x->fork_at > count) {
             specdec__engine_drop_children(x, 0);
-            specdec__engine_free_slot(x);
+            specdec__engine_close_sequence(x);
         }
     }
     t->forks -= undone;
@@ -243,14 +242,14 @@ static void specdec__engine_discard_pending(specdec *t)
     t->complete_at = t->complete_at > t->count ? 0 : t->complete_at;
 }
 
-/* As specdec__engine_discard_pending, but only if there are children behind pending tokens. */
-static void specdec__engine_discard_children(specdec *t)
+/* Drops a sequence's pending tokens, and the children forked behind them, but only if there are such children. */
+static void specdec__engine_discard_pending_if_forked(specdec *t)
 {
     if (specdec__engine_forks_behind(t, t->handed_out))
         specdec__engine_discard_pending(t);
 }
 
-/* Whether a sequence has open children. */
+/* Returns whether a sequence has open children. */
 static int specdec__engine_has_children(const specdec *t)
 {
     int i, found = 0;
@@ -260,8 +259,9 @@ static int specdec__engine_has_children(const specdec *t)
     return found;
 }
 
-/* Opens an empty sequence in a free place of t's engine, and returns it. NULL: no place is free; t->error says so. */
-static specdec *specdec__engine_open_free(specdec *t)
+/* Opens an empty sequence in a free entry of the table of t's engine, and returns it. NULL, with an error in t->error:
+   no entry is free. */
+static specdec *specdec__engine_open_sequence(specdec *t)
 {
     specdec__engine *e = t->engine;
     int i;
@@ -276,7 +276,7 @@ static specdec *specdec__engine_open_free(specdec *t)
     return NULL;
 }
 
-/* Copies the state of a sequence's constraint to its fork t. */
+/* Copies the state of the constraint of sequence `of` to its fork t. */
 static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
 {
     const specdec__constrained *c = &of->constrained;
@@ -293,19 +293,19 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
     memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);
 }
 
-/* Opens a copy of the sequence `of`, with its pending tokens, and returns it. NULL: no place is free; of->error says
-   so. */
+/* Opens a copy of the sequence `of`, with its pending tokens, and returns it. NULL, with an error in of->error: no
+   entry of the table of sequences is free. */
 static specdec *specdec__engine_fork_sequence(specdec *of)
 {
     const size_t count = (size_t)of->count;
-    specdec *t = specdec__engine_open_free(of);
+    specdec *t = specdec__engine_open_sequence(of);
 
     if (!t)
         return NULL;
     t->stream = of->stream;
     t->stop = of->stop;
     specdec__stream_set_settings(t, &of->settings, &t->stop);
-    t->freed = of->freed;
+    t->released_bytes = of->released_bytes;
     t->count = of->count;
     t->handed_out = of->handed_out;
     t->answer_from = of->answer_from;
@@ -318,7 +318,7 @@ static specdec *specdec__engine_fork_sequence(specdec *of)
         memcpy(t->fork_places, of->fork_places, (size_t)t->placed * sizeof *t->fork_places);
     t->forced_count = of->forced_count;
     memcpy(t->forced, of->forced, sizeof t->forced);
-    memcpy(t->piece, of->piece, of->freed);
+    memcpy(t->piece, of->piece, of->released_bytes);
     t->prompt_in_thought = of->prompt_in_thought;
     t->parts = of->parts;
     t->in_call = of->in_call;
@@ -338,7 +338,8 @@ static specdec *specdec__engine_fork_sequence(specdec *of)
     return t;
 }
 
-/* Opens the child of a sequence that is to fork. If no place is free, the sequence fails with MEMORY for now. */
+/* Opens the child of a sequence that is to fork. If no entry of the table of sequences is free, the sequence fails with
+   MEMORY for now. */
 static void specdec__engine_fork_child(specdec *t)
 {
     specdec *child = specdec__engine_fork_sequence(t);

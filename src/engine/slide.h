@@ -11,9 +11,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* How many tokens a full sequence removes: the older half of those behind the first settings.slide tokens, which stay.
-   0: it does not slide. A sequence slides once a call at most, so that a call which can return nothing ends. Parents do
-   not slide, as children share their beginning. */
+/* Returns how many tokens a sequence whose context is full removes: the older half of those behind the first
+   settings.slide tokens, which stay. 0: it does not slide. A sequence slides once a call at most, so that a call which
+   can return nothing ends. Parents do not slide, as children share their beginning. */
 static int specdec__engine_slide_count(const specdec *t)
 {
     const int others = t->context - t->settings.slide;
@@ -24,7 +24,7 @@ static int specdec__engine_slide_count(const specdec *t)
     return others / 2;
 }
 
-/* Moves the fork places of a sequence that slides to the end of their array. back: 1: the slide is undone, and they are
+/* Moves the fork places of a sequence that slides to the end of their array. back 1: the slide is undone, and they are
    moved back. */
 static void specdec__engine_move_fork_places(specdec *t, int back)
 {
@@ -49,7 +49,7 @@ static void specdec__engine_anchor_constraint(specdec *t)
     c->state[1] = c->state[0];
 }
 
-/* Lets the constraint of a sequence that has slid, or slid back, continue from its stored state. */
+/* Makes the constraint of a sequence that has slid, or slid back, continue from its stored state. */
 static void specdec__engine_resume_constraint(specdec *t)
 {
     if (!specdec__constrained_is_limited(&t->constrained))
@@ -59,9 +59,9 @@ static void specdec__engine_resume_constraint(specdec *t)
     t->complete_at = 0;
 }
 
-/* Lets a full sequence slide: removes `gone` tokens behind the first settings.slide ones. All keys behind these are
-   computed again, as for a prompt: so the sequence continues as one that was prompted with the tokens which are left.
-   */
+/* Makes a sequence whose context is full slide: removes `gone` tokens behind the first settings.slide ones. All keys
+   behind these are computed again, as for a prompt: so the sequence continues like one that was prompted with the
+   tokens which are left. */
 static void specdec__engine_slide_sequence(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
@@ -86,8 +86,8 @@ static void specdec__engine_slide_sequence(specdec *t, int gone)
         specdec__engine_share_longest_prefix(t);
 }
 
-/* Undoes the slide of a sequence in the current call, as the call has failed. Tokens decoded since are dropped, and so
-   are log-probabilities that they have overwritten. */
+/* Undoes the slide of a sequence in the current call, as the call has failed. Tokens decoded since then are dropped,
+   and so are log-probabilities that they have overwritten. */
 static void specdec__engine_undo_slide(specdec *t)
 {
     const int gone = t->before.count, keep = t->settings.slide;

@@ -29,9 +29,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* Makes a run of the target with n tokens, or, if d is not NULL, lets that drafter draft one level behind one token.
+/* Makes a run of the target with n tokens, or, if d is not NULL, makes that drafter draft one level behind one token.
    The caches are left as they were. */
-static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__drafter *d, int n)
+static specdec_result specdec__engine_make_trial_run(specdec__engine *e, specdec__drafter *d, int n)
 {
     specdec *t = &e->sequences[0];
     specdec__batch batch = specdec__forward_make_view_batch(&e->target, &t->view, 0, n);
@@ -44,7 +44,7 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
         return result;
     }
     p = &d->proposals[t->at];
-    specdec__draft_begin_proposal(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
+    specdec__draft_begin_proposal(p, t->tokens, 1, &t->settings.sampling, specdec__engine_verification_rule(e, t));
     specdec_tree_chains(&p->drafts.tree, 1, 1, NULL);
     p->drafts.depth[1] = 1;
     result = d->kind.fill_tree(d, &p->request, &p->drafts, NULL);
@@ -53,9 +53,9 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
     return result;
 }
 
-/* Seconds of specdec__engine_try_forward: the least of three tries, as buffers are cold at first and other programs may
-   use the processor. One try only once the clock is past `end`. 0: it failed. */
-static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter *d, int n, double end)
+/* Returns the seconds of specdec__engine_make_trial_run: the least of three tries, as buffers are cold at first and
+   other programs may use the processor. Only one try is made once the clock is past `end`. 0: it failed. */
+static double specdec__engine_time_trial_run(specdec__engine *e, specdec__drafter *d, int n, double end)
 {
     double least = 0;
     int i;
@@ -67,7 +67,7 @@ static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter 
     for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
         double start = specdec__os_seconds(), seconds;
 
-        if (specdec__engine_try_forward(e, d, n))
+        if (specdec__engine_make_trial_run(e, d, n))
             break;
         seconds = specdec__os_seconds() - start;
         least = i && least < seconds ? least : seconds;
@@ -75,7 +75,7 @@ static double specdec__engine_time_forward(specdec__engine *e, specdec__drafter 
     return least;
 }
 
-/* Times the steps and drafts of small models before the first sequence is prompted. Needs a clock. */
+/* Times the steps and drafts of small models before the first sequence is prompted. Without a clock it does nothing. */
 static void specdec__engine_time_steps(specdec__engine *e)
 {
     const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL_SECONDS;
@@ -88,17 +88,18 @@ static void specdec__engine_time_steps(specdec__engine *e)
     if (!e->drafter_count || specdec__engine_tree_is_fixed(e) || bytes > SPECDEC__TUNE_SMALL_BYTES || !(now > 0))
         return;
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind.level_cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
-            specdec__tune_add_time(&e->tune->drafters[i].level, seconds);
+        if (e->drafters[i].kind.level_cost &&
+            (seconds = specdec__engine_time_trial_run(e, &e->drafters[i], 0, end)) > 0)
+            specdec__tune_add_time_to_mean(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
-        if ((seconds = specdec__engine_time_forward(e, NULL, n, end)) > 0)
-            specdec__tune_add_step(e->tune, n, seconds, 0);
+        if ((seconds = specdec__engine_time_trial_run(e, NULL, n, end)) > 0)
+            specdec__tune_add_step_time(e->tune, n, seconds, 0);
 }
 
-/* Chooses the faster of two orders of reading weights, kernels->reading and ->other_reading, by timing slices of
-   weights alternately with all threads; a slice counts as at most twice the least time. `reading` is kept unless the
-   other one is clearly faster, and for weights that may lie in caches or are not repacked. Results do not depend on the
-   order. */
+/* Chooses the faster of two orders of reading weights, kernels->reading and kernels->other_reading, by timing slices of
+   weights alternately with all threads; a slice counts as at most twice the least time. kernels->reading is kept unless
+   the other one is clearly faster, and for weights that may lie in caches or are not repacked. Results do not depend on
+   the order. */
 static void specdec__engine_time_weight_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
@@ -131,8 +132,8 @@ static void specdec__engine_time_weight_reading(specdec__engine *e)
                       better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
-/* Logs the chat format, and its tokens that count as control tokens although the file says otherwise. */
-static void specdec__engine_log_chat(const specdec__engine *e)
+/* Writes the chat format to the log, and its tokens that count as control tokens although the file says otherwise. */
+static void specdec__engine_log_chat_format(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
     const specdec__chat *chat = &e->chat;
@@ -149,7 +150,7 @@ static void specdec__engine_log_chat(const specdec__engine *e)
         return;
     }
     if (!chat->format) {
-        specdec__chat_refuse_unknown(chat, &words);
+        specdec__chat_refuse_unknown_format(chat, &words);
         specdec__log_line(hooks, "%s", words.text);
         return;
     }
@@ -188,7 +189,7 @@ static specdec_result specdec__engine_find_fork_tokens(specdec__engine *e, specd
                  : SPECDEC_OK;
 }
 
-/* Logs the target, the drafters and the engine's sizes. */
+/* Writes the target, the drafters and the engine's sizes to the log. */
 static void specdec__engine_log_sizes(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
@@ -209,29 +210,30 @@ static void specdec__engine_log_sizes(const specdec__engine *e)
                       e->kernels->name, e->pool.threads, e->room.view_keys, e->config.kv, e->memory_bytes);
 }
 
-/* Copies the stop strings of config.settings, so that the caller's are not needed after init. */
-static void specdec__engine_copy_settings(specdec__engine *e)
+/* Copies the stop strings of config.settings into the engine's block, so that the caller's are not needed after
+   specdec_init. */
+static void specdec__engine_copy_stop_strings(specdec__engine *e)
 {
     specdec__stop_scan stop;
 
     specdec__stream_check_settings(&e->config.settings, &stop, NULL);
-    specdec__stream_copy_stops(&e->config.settings, &stop, e->stop_bytes);
+    specdec__stream_copy_stop_strings(&e->config.settings, &stop, e->stop_bytes);
 }
 
-/* Starts an engine that is laid out: connects to other ranks, times steps. */
+/* Starts an engine that is laid out: connects to other ranks, and times steps. */
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
     specdec_result result = SPECDEC_OK;
 
-    specdec__engine_copy_settings(e);
-    e->verify = specdec__forward;
+    specdec__engine_copy_stop_strings(e);
+    e->run_target = specdec__forward;
     e->tune->load.key_ratio = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_reset_sequence(&e->sequences[0]);
     specdec__engine_log_sizes(e);
-    specdec__engine_log_chat(e);
+    specdec__engine_log_chat_format(e);
     if (SPECDEC__PIPE && e->remote)
-        result = e->remote->start(e, error);
+        result = e->remote->connect(e, error);
     if (!result)
         specdec__engine_time_steps(e);
     if (!result)

@@ -20,107 +20,119 @@
 #include "../constraint/automaton.h"
 #include "../constraint/finish.h"
 
-#define SPECDEC__TOKEN_TEXT_EXTRA 1024 /* bytes for a token's text beyond those of the vocabulary's longest token */
-#define SPECDEC__STREAM_MAX_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS) /* end tokens by settings, at most */
-#define SPECDEC__PENDING_TOKENS 8 /* decoded tokens not yet returned: a sequence with so many takes no part in steps */
+#define SPECDEC__TOKEN_TEXT_EXTRA 1024 /* bytes for a token's text, besides those of the vocabulary's longest token */
+/* end tokens that settings can name, at most */
+#define SPECDEC__STREAM_MAX_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
+#define SPECDEC__PENDING_TOKENS 8 /* decoded tokens not yet returned with which a sequence takes no part in steps */
 
 struct specdec__engine;
 
 /* A sequence: the tokens of a prompt and its answer, and all state that belongs to them. */
 struct specdec {
-    struct specdec__engine *engine; /* that it is a sequence of */
-    const specdec__model *model; /* the target */
-    int at;                      /* its index among the engine's sequences */
-    int open;                    /* 1: it is open; 0: the place is free */
-    int cancel;                  /* 1: specdec_cancel was called, and no call has ended by it yet */
-    int late;                    /* 1: specdec_cancel was called before the current call that prompts */
-    specdec_result failed;       /* error of a step made for another sequence: the next call returns it */
+    struct specdec__engine *engine; /* the engine that the sequence belongs to */
+    const specdec__model *model; /* the target's model */
+    int at;                      /* index of the sequence in the engine */
+    int open;                    /* 1: the sequence is open; 0: its entry in the table of sequences is free */
+    int cancel;                  /* 1: specdec_cancel was called, and no call has ended because of it yet */
+    int cancelled_before_prompt; /* 1: specdec_cancel was called before the current call, which appends a prompt */
+    specdec_result failed;       /* error of a step that was made for another sequence: the next call on this sequence
+                                    returns it */
 
-    int context;                 /* tokens, at most */
-    int room;                    /* of arrays with an item a token, in items: context + tree depth + 1 */
-    int32_t *tokens;             /* (2 * room): the sequence; behind it a prompt, or tokens that have slid out */
-    int count;                   /* tokens of the sequence */
-    int handed_out;              /* of these, prompted or returned by specdec_next or _step; the rest is pending */
-    int from_row;                /* 1: the answer's first token is chosen from the prompt's last row, without a step */
+    int context;                 /* tokens of the sequence, at most */
+    int room;                    /* items of arrays that have one for each token: context + tree depth + 1 */
+    int32_t *tokens;             /* (2 * room): the sequence's tokens; behind them those of a prompt, or tokens that
+                                    have slid out */
+    int count;                   /* number of the sequence's tokens */
+    int handed_out;              /* number of tokens that were prompted, or returned to the caller; the rest is
+                                    pending */
+    int from_row;                /* 1: the answer's first token is chosen from the logits of the prompt's last token,
+                                    without a step */
     int answer_from;             /* index of the answer's first token */
-    int slid;                    /* tokens of the answer that have slid out of the context */
-    struct {                     /* how the current call has made the sequence slide, in case that it is undone */
+    int slid;                    /* number of the answer's tokens that have slid out of the context */
+    struct {                     /* what a slide in the current call has changed, in case that it is undone */
         int count;               /* tokens that slid out in this call; 0: none */
         int answer_from, slid, placed; /* the sequence's values before that */
     } before;
-    int finished;                /* 1: the answer has ended */
-    int complete_at;             /* count at which the constraint allows nothing but an end; 0: not reached */
+    int finished;                /* 1: the answer has ended; 0: it goes on */
+    int complete_at;             /* number of tokens at which the constraint allows nothing but an end; 0: not
+                                    reached */
     int cancelled;               /* 1: the last call was cancelled */
 
-    unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room): bytes of a token, of a piece */
-    size_t text_room;            /* bytes of a token's text, at most */
+    unsigned char *token_text, *piece; /* (text room): bytes of a token; (2 * text room + stop room): bytes of a piece
+                                          of text */
+    size_t text_room;            /* bytes of the text of a token, at most */
     unsigned char *part_bytes;   /* (2 * text room + stop room): the piece of text that the splitter divides */
     int prompt_in_thought;       /* 1: the prompt ends within a thought of the model */
-    int parts;                   /* 1: the caller takes the answer in parts; 2: the splitter has all of it */
-    int in_call;                 /* 1: a call of a tool, which settings.calls constrains, is being decoded */
-    size_t freed;                /* bytes of piece that were held back for stop strings which settings have replaced */
+    int parts;                   /* 1: the caller takes the answer in parts; 2: the splitter has received all of it; 0:
+                                    neither */
+    int in_call;                 /* 1: a tool call is being decoded, which settings.calls constrains */
+    size_t released_bytes;       /* bytes of `piece` that were held back for stop strings which new settings have
+                                    replaced */
 
-    float *logprobs;             /* (room): log-probability of each token; 1: the token was prompted, not decoded */
-    specdec_candidate *best;     /* (room, best_count): the most probable tokens in place of each token */
-    int best_count;              /* config.logprobs */
-    float *surprise;             /* (room): mirostat's limit behind each token, in bits; 0: that of an answer's begin */
+    float *logprobs;             /* (room): log-probability of each token; 1: the token was prompted */
+    specdec_candidate *best;     /* (room, best_count): the most probable tokens in place of each token, with their
+                                    log-probabilities */
+    int best_count;              /* number of these for each token: config.logprobs */
+    float *surprise;             /* (room): mirostat's limit of surprise behind each token, in bits; 0: the limit at an
+                                    answer's begin */
 
     /* forks */
-    specdec *parent;             /* NULL: it is no child */
-    int fork_at;                 /* tokens of the parent at the fork */
-    int depth;                   /* how many forks lie between it and a sequence without a parent */
-    int forks;                   /* how often it has forked since its prompt */
-    int32_t *fork_places;        /* (placed): its count at its own latest forks; at the array's end (before.placed):
-                                    those before it slid */
-    int placed;
-    int forced_count;            /* 0: no fork is pending */
-    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count): the first tokens of a child that is to be forked */
+    specdec *parent;             /* the sequence that this one was forked from as a child; NULL: it is no child */
+    int fork_at;                 /* number of the parent's tokens at the fork */
+    int depth;                   /* number of forks between this sequence and one without a parent */
+    int forks;                   /* number of forks since the sequence's prompt */
+    int32_t *fork_places;        /* (placed): number of the sequence's tokens at each of its latest forks; at the
+                                    array's end (before.placed): those before it slid */
+    int placed;                  /* number of forks in fork_places */
+    int forced_count;            /* number of tokens in `forced`; 0: no fork is pending */
+    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count): the first tokens of the child that is to be forked */
 
     /* Large members come last, in all structures: x86 instructions encode offsets below 128 in a byte. */
-    specdec_error error;         /* of the sequence's last call that failed */
+    specdec_error error;         /* error of the sequence's last call that failed */
     specdec_splitter splitter;   /* divides the answer into parts, where `parts` is set */
-    specdec__text_stream stream; /* decodes the answer's tokens to text */
-    specdec__view view;          /* its keys and values in the target's cache */
-    specdec_settings settings;   /* its stop strings lie in stop_bytes */
+    specdec__text_decoder stream; /* decodes the answer's tokens to text */
+    specdec__view view;          /* the sequence's keys and values in the target's cache */
+    specdec_settings settings;   /* the sequence's settings, whose stop strings lie in stop_bytes */
     specdec__stop_scan stop;     /* searches the answer's text for stop strings, which lie in stop_bytes, too */
     unsigned char *stop_bytes;   /* (SPECDEC__STOP_COPY_BYTES): the stop strings of the settings */
-    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_MAX_ENDS): end tokens by settings */
-    int end_count;
-    specdec__constrained constrained; /* the constraint, and its state */
-    specdec_stats stats;
-    double prompted_at;          /* clock, seconds: the last call of a prompt; 0: the answer has tokens since */
+    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_MAX_ENDS): end tokens that the settings name */
+    int end_count;               /* number of these tokens */
+    specdec__constrained constrained; /* the sequence's constraint, and its state */
+    specdec_stats stats;              /* counts and times since the sequence was opened */
+    double prompted_at;          /* clock in seconds of the last call that appended a prompt; 0: the answer has tokens
+                                    since */
 
-    /* its part in the current step */
-    int prefill_count;           /* tokens that are prefilled */
-    int decodes;                 /* 1: a tree is verified behind these tokens; 0: the step only prefills */
-    int load_count;              /* prefilled tokens that count as the step's load (speculation/tune) */
-    int first;                   /* index of its first node in the step's run */
-    int row;                     /* index of its root's row among the run's rows of logits */
-    specdec__merged merged;      /* the tree that the step verifies */
-    int length;                  /* nodes of the accepted path, the root included */
-    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length): the root and the accepted nodes */
+    /* the sequence's part in the current step */
+    int prefill_count;           /* number of the sequence's tokens that the step prefills */
+    int decodes;                 /* 1: the step verifies a tree behind these tokens; 0: it only prefills them */
+    int load_count;              /* number of prefilled tokens that count as the step's load (speculation/tune) */
+    int first;                   /* index of the sequence's first node in the step's run */
+    int row;                     /* index of the root's row among the run's rows of logits */
+    specdec__merged_tree merged;      /* the token tree that the step verifies */
+    int length;                  /* number of nodes on the accepted path, the root included */
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1]; /* (length): nodes of the accepted path, the root first */
 };
 
 SPECDEC__FOR_SIZE
 
-/* How many fork places a sequence has room for, at most config.forks: one a token, before it slides and after that.
-   room: tokens. */
+/* Returns how many fork places a sequence has room for, at most config.forks: one for each token, before it slides and
+   after that. room: tokens. */
 static int specdec__stream_fork_limit(const specdec_config *c, int room)
 {
     return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
 }
 
-/* Takes a sequence's arrays for room->length tokens from an arena. t: NULL where the arena only counts, as a sequence
-   is too large for the stack. */
+/* Takes the memory of a sequence's arrays, for room->length tokens, from an arena. t: NULL where the arena only counts
+   bytes, as a sequence is too large for the stack. */
 static void specdec__stream_lay_out_arrays(specdec *t, const specdec__context *target, const specdec_config *c,
                                            const specdec__kv_demand *room, specdec__arena *arena)
 {
     const size_t tokens = (size_t)room->view_keys + (size_t)c->tree_depth + 1;
     const specdec__model *model = target->model;
-    const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TOKEN_TEXT_EXTRA;
+    const size_t text_room = (size_t)model->vocab.longest_bytes + SPECDEC__TOKEN_TEXT_EXTRA;
     const size_t noted = c->logprobs ? tokens : 0;
     specdec_candidate *best;
-    specdec__merged merged;
+    specdec__merged_tree merged;
     specdec_constraint_state *states;
     specdec__view view;
     int32_t *text, *ends, *places;
@@ -135,7 +147,7 @@ static void specdec__stream_lay_out_arrays(specdec *t, const specdec__context *t
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
     piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
     parts = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
-    specdec__draft_take_tree(&merged.tree, c->tree_size, arena);
+    specdec__draft_allocate_tree(&merged.tree, c->tree_size, arena);
     merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
     merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
     merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
@@ -165,8 +177,8 @@ static void specdec__stream_lay_out_arrays(specdec *t, const specdec__context *t
     t->constrained.state = states;
 }
 
-/* Checks a sequence's settings, except slide, log-probabilities and constraints. *stop becomes a scan for their stop
-   strings. */
+/* Checks a sequence's settings, except slide, log-probabilities and constraints. *stop becomes a scan of text for their
+   stop strings. */
 static specdec_result specdec__stream_check_settings(const specdec_settings *settings, specdec__stop_scan *stop,
                                                      specdec_error *error)
 {
@@ -188,7 +200,8 @@ static specdec_result specdec__stream_check_settings(const specdec_settings *set
     return specdec__sample_check_settings(&settings->sampling, error);
 }
 
-/* Checks settings.slide: fewer tokens than the context has, and at least two behind them, of which one slides out. */
+/* Checks settings.slide, the number of first tokens that stay when a sequence slides: it is less than the context,
+   which has at least two tokens more, of which one slides out. */
 static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
                                                   int context, specdec_error *error)
 {
@@ -202,8 +215,8 @@ static specdec_result specdec__stream_check_slide(const specdec__model *model, c
                          "first ones", settings->slide, context, specdec__max_int(context - 2, 0));
 }
 
-/* How many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0:
-   neither. */
+/* Returns how many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0: no
+   log-probabilities are stored. */
 static int specdec__stream_logprob_count(const specdec *t)
 {
     const int wanted = t->settings.top_logprobs ? specdec__max_int(t->settings.top_logprobs, 0) : t->best_count;
@@ -211,7 +224,7 @@ static int specdec__stream_logprob_count(const specdec *t)
     return specdec__min_int(specdec__min_int(wanted, t->best_count), t->model->vocab_size);
 }
 
-/* Checks settings.top_logprobs; most: config.logprobs. */
+/* Checks settings.top_logprobs. most: its largest value, config.logprobs. */
 static specdec_result specdec__stream_check_logprobs(const specdec_settings *settings, int most, specdec_error *error)
 {
     if (settings->top_logprobs >= -1 && settings->top_logprobs <= most)
@@ -220,7 +233,7 @@ static specdec_result specdec__stream_check_logprobs(const specdec_settings *set
                          "%d", settings->top_logprobs, most);
 }
 
-/* Checks the constraints of settings; room: whether the engine has memory for constraints. */
+/* Checks the constraints of settings. room: 1: the engine has memory for constraints. */
 static specdec_result specdec__stream_check_constraint(const specdec_settings *settings, int room,
                                                        specdec_error *error)
 {
@@ -236,14 +249,15 @@ static specdec_result specdec__stream_check_constraint(const specdec_settings *s
     return SPECDEC_OK;
 }
 
-/* The constraint that settings give the next token: within a call of a tool settings.calls, else
+/* Returns the constraint that settings give a sequence's next token: within a tool call settings.calls, else
    settings.constraint. */
 SPECDEC__INLINE const specdec_constraint *specdec__stream_constraint(const specdec *t, const specdec_settings *settings)
 {
     return t->in_call ? settings->calls : settings->constraint;
 }
 
-/* The hash of the constraint that settings give the next token, specdec__stream_constraint; 0: they give none. */
+/* Returns the hash of the constraint that settings give a sequence's next token, specdec__stream_constraint; 0: they
+   give none. */
 SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const specdec_settings *settings)
 {
     const specdec_constraint *wanted = specdec__stream_constraint(t, settings);
@@ -251,20 +265,20 @@ SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const
     return SPECDEC__CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
 }
 
-/* Whether settings give a sequence's next token the constraint that the sequence has now. */
+/* Returns whether settings give a sequence's next token the constraint that the sequence has now. */
 static int specdec__stream_same_constraint(const specdec *t, const specdec_settings *settings)
 {
     return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
            specdec__stream_constraint_hash(t, settings) == t->constrained.hash;
 }
 
-/* The state of a sequence's constraint; NULL: the sequence has no constraint. */
-static specdec__constrained *specdec__stream_constrained(specdec *t)
+/* Returns the state of a sequence's constraint; NULL: the sequence has no constraint. */
+static specdec__constrained *specdec__stream_get_constrained(specdec *t)
 {
     return specdec__constrained_is_limited(&t->constrained) ? &t->constrained : NULL;
 }
 
-/* Sets the constraint of a sequence. A new one begins with the next token that is returned. */
+/* Sets the constraint of a sequence from settings. A new constraint begins with the next token that is returned. */
 static void specdec__stream_set_constraint(specdec *t, const specdec_settings *settings)
 {
     specdec__constrained *c = &t->constrained;
@@ -286,7 +300,8 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
 
 /* Copies the stop strings of a scan to stop_bytes[SPECDEC__STOP_COPY_BYTES], and points scan and settings to the
    copies. */
-static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
+static void specdec__stream_copy_stop_strings(specdec_settings *settings, specdec__stop_scan *stop,
+                                              unsigned char *stop_bytes)
 {
     int i;
 
@@ -295,7 +310,7 @@ static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop
         settings->stop[i] = i < stop->count ? (const char *)stop->strings[i].data : NULL;
 }
 
-/* The control token whose text is `spelled`; -1: the vocabulary has none. */
+/* Returns the control token whose text is `spelled`; -1: the vocabulary has none. */
 static int32_t specdec__stream_find_control_token(const specdec__vocab *v, specdec__bytes spelled)
 {
     uint32_t i;
@@ -308,14 +323,14 @@ static int32_t specdec__stream_find_control_token(const specdec__vocab *v, specd
     return -1;
 }
 
-/* Sets the settings of a sequence, which were checked. stop: the scan for their stop strings. */
+/* Sets the settings of a sequence, which were checked. stop: the scan of text for their stop strings. */
 static void specdec__stream_set_settings(specdec *t, const specdec_settings *settings, specdec__stop_scan *stop)
 {
     int i;
 
     specdec__stream_set_constraint(t, settings);
     t->settings = *settings;
-    specdec__stream_copy_stops(&t->settings, stop, t->stop_bytes);
+    specdec__stream_copy_stop_strings(&t->settings, stop, t->stop_bytes);
     t->end_count = 0;
     for (i = 0; i < settings->end_token_count; i++)
         t->ends[t->end_count++] = settings->end_tokens[i];
@@ -324,7 +339,7 @@ static void specdec__stream_set_settings(specdec *t, const specdec_settings *set
     t->constrained.end_count = t->end_count;
 }
 
-/* Whether a token ends the sequence's answer: it is an end token of the settings or of the vocabulary. */
+/* Returns whether a token ends the sequence's answer: it is an end token of the settings or of the vocabulary. */
 static int specdec__stream_is_end(const specdec *t, int32_t token)
 {
     int i;
@@ -332,22 +347,22 @@ static int specdec__stream_is_end(const specdec *t, int32_t token)
     for (i = 0; i < t->end_count; i++)
         if (t->ends[i] == token)
             return 1;
-    return specdec__vocab_token_ends_text(&t->model->vocab, token);
+    return specdec__vocab_is_end_token(&t->model->vocab, token);
 }
 
-/* How many tokens the sequence's answer has, pending ones and those that have slid out included. */
+/* Returns how many tokens the sequence's answer has, pending ones and those that have slid out included. */
 SPECDEC__INLINE int specdec__stream_answer_length(const specdec *t)
 {
     return t->slid + t->count - t->answer_from;
 }
 
-/* Whether sampling by these settings depends on where the answer began. */
-static int specdec__stream_depends_on_begin(const specdec_settings *settings)
+/* Returns whether sampling by these settings depends on where the answer began. */
+static int specdec__stream_sampling_depends_on_begin(const specdec_settings *settings)
 {
     return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
 }
 
-/* Whether two settings choose the same tokens from the same logits: 1, or 0: they may choose others, as where biases or
+/* Returns 1 if two settings choose the same tokens from the same logits; 0: they may choose others, as where biases or
    end tokens may differ. */
 static int specdec__stream_samples_alike(const specdec_settings *a, const specdec_settings *b)
 {
@@ -355,20 +370,21 @@ static int specdec__stream_samples_alike(const specdec_settings *a, const specde
            !a->ignore_end == !b->ignore_end && memcmp(&a->sampling, &b->sampling, sizeof a->sampling) == 0;
 }
 
-/* Replaces the scan for stop strings. Bytes held[count], which the former scan held back, are scanned again; those that
-   the new scan does not hold back lie at the front of t->piece, for specdec_next. */
-static void specdec__stream_rescan_held(specdec *t, specdec__stop_scan *stop, const unsigned char *held, size_t count)
+/* Replaces the scan of a sequence's text for stop strings. Bytes held[count], which the former scan held back, are
+   scanned again; those that the new scan does not hold back lie at the front of t->piece, for specdec_next. */
+static void specdec__stream_rescan_held_bytes(specdec *t, specdec__stop_scan *stop, const unsigned char *held,
+                                              size_t count)
 {
     size_t freed;
 
     stop->stopped = t->stop.stopped;
     stop->taken_bytes = t->stop.taken_bytes;
     t->stop = *stop;
-    specdec__stop_push_bytes(&t->stop, held, count, t->piece + t->freed, 2 * t->text_room, &freed, NULL);
-    t->freed += freed;
+    specdec__stop_push_bytes(&t->stop, held, count, t->piece + t->released_bytes, 2 * t->text_room, &freed, NULL);
+    t->released_bytes += freed;
 }
 
-/* Begins an answer behind the tokens that were returned. */
+/* Begins a sequence's answer behind the tokens that were returned. */
 static void specdec__stream_begin_answer(specdec *t)
 {
     t->answer_from = t->handed_out;
@@ -383,12 +399,13 @@ static void specdec__stream_begin_answer(specdec *t)
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
     t->stop.held = t->stop.taken_bytes = 0;
-    t->freed = 0;
-    specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
+    t->released_bytes = 0;
+    specdec__text_decoder_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
                                t->settings.show_special);
 }
 
-/* Why the answer ends with the first `count` tokens of the sequence; SPECDEC_STOP_NONE: it does not end there. */
+/* Returns why the answer ends with the first `count` tokens of the sequence; SPECDEC_STOP_NONE: it does not end
+   there. */
 static specdec_stop specdec__stream_end_reason(const specdec *t, int count)
 {
     const int limit = t->settings.max_tokens, length = t->slid + count - t->answer_from;
@@ -404,18 +421,18 @@ static specdec_stop specdec__stream_end_reason(const specdec *t, int count)
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
 }
 
-/* Decodes a token of the answer to t->token_text (*more bytes). Control tokens are spelled where settings say so, and
-   where the splitter of parts needs them. */
-static specdec_result specdec__stream_decode_token(const specdec *t, specdec__text_stream *stream, int32_t token,
+/* Decodes a token of the answer to its text in t->token_text, *more bytes. Control tokens are spelled where settings
+   say so, and where the splitter of parts needs them. */
+static specdec_result specdec__stream_decode_token(const specdec *t, specdec__text_decoder *stream, int32_t token,
                                                    size_t *more, specdec_error *error)
 {
     const specdec__vocab *v = &t->model->vocab;
     const int mark = t->parts && !t->settings.show_special &&
                      specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)token)) &&
-                     specdec__answer_shows_token(&t->splitter, specdec__vocab_token_text(v, (uint32_t)token));
+                     specdec__answer_marks_contain_token(&t->splitter, specdec__vocab_token_text(v, (uint32_t)token));
 
     stream->show_special = t->settings.show_special || mark;
-    return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);
+    return specdec__text_decoder_push(stream, v, token, t->token_text, t->text_room, more, error);
 }
 
 /* Reverses the order of the `count` items of an array; size: bytes of an item. */
@@ -475,7 +492,7 @@ static specdec_result specdec__stream_check_prompt(specdec *t, int keep, const i
     return SPECDEC_OK;
 }
 
-/* How many tokens of a sequence and of tokens[most] agree, from the first one on. */
+/* Returns how many tokens of a sequence and of tokens[most] agree, from the first one on. */
 static int specdec__stream_common_tokens(const specdec *t, const int32_t *tokens, int most)
 {
     int i = 0;

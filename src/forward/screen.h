@@ -114,7 +114,8 @@ static void specdec__screen_find_largest(specdec__context *c, int thread)
     int column, i;
 
     for (column = 0; column < c->columns.n; column++) {
-        float *row = c->logits + (size_t)column * (size_t)rows, *largest = c->screen.largest + (size_t)column * groups;
+        float *row = c->logits + (size_t)column * (size_t)rows;
+        float *largest = c->screen.largest + (size_t)column * (size_t)groups;
 
         if (!c->kernels->find_largest(row + from * SPECDEC__SCREEN_GROUP, whole - from, largest + from))
             SPECDEC__STORE(&c->screen.too_large, 1);

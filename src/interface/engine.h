@@ -179,7 +179,7 @@ typedef struct specdec_sampling {
     float top_p;               /* keep the fewest best tokens that hold this probability (of those kept); 0 or 1: off */
     float min_p;               /* keep tokens at least this probable, relative to the best; 0: off */
     float repetition_penalty;  /* up to 1e6; divides positive logits of recent tokens, multiplies others; 0 or 1: off */
-    int32_t repetition_window; /* how many recent tokens the penalties look at; 0: 64, -1: all that are handed over */
+    int32_t repetition_window; /* how many recent tokens the penalties look at; 0: 64, -1: all that are given */
     uint64_t seed;             /* the text is a function of prompt, target, seed; with rejection rules also of trees */
     const specdec_bias *biases; /* [bias_count]; a token named twice gets both, unknown ids are skipped */
     int bias_count;            /* how many biases there are */
@@ -189,7 +189,7 @@ typedef struct specdec_sampling {
                                   dry_multiplier * dry_base^(its length - dry_allowed_length); 0: off */
     float dry_base;            /* at least 1; 0: 1.75 */
     int32_t dry_allowed_length; /* of repetitions, in tokens; 0: 2 */
-    int32_t dry_window;        /* recent tokens that are searched for repetitions; 0: all that are handed over */
+    int32_t dry_window;        /* recent tokens that are searched for repetitions; 0: all that are given */
     char dry_breakers[16];     /* characters: a repetition ends at a token that has one of them; "": line feed : " *
                                   (only in engines, whose tokens have characters) */
     float top_n_sigma;         /* keep logits at most so many standard deviations below the best; 0: off */
@@ -221,11 +221,11 @@ typedef struct specdec_settings {
     specdec_sampling sampling;              /* how tokens are chosen */
     int max_tokens;                         /* tokens of an answer, at most; 0: as many as the context holds */
     int slide;                              /* a full context keeps this many first tokens and the younger half of the
-                                               others, two at least, and the answer goes on (see specdec_tokens); 0:
+                                               others, two at least, and the answer continues (see specdec_tokens); 0:
                                                no */
     const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list. The
                                                text of a control token makes that token an end token, too */
-    int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
+    int show_special;                       /* not 0: control tokens such as <|im_end|> are returned as text */
     int top_logprobs;                       /* log-probabilities of later tokens come with the k best, config.logprobs
                                                at most; 0: with all of these, -1: none are computed */
     int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
@@ -580,7 +580,7 @@ SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 /* Returns the message of the last call on this sequence that failed; "" if none has. */
 SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
 
-/* Changes the settings of a sequence from the next token that is handed out: tokens that were verified with other
+/* Changes the settings of a sequence from the next token that is returned: tokens that were verified with other
    sampling are dropped. max_tokens counts from the last prompt. Bytes held back because they may begin a stop string
    are matched anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
@@ -598,7 +598,7 @@ SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *s
    then NULL. */
 SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **sequence);
 
-/* Opens a copy of a sequence: its tokens, its settings, how far it was handed out. The copy continues with the same
+/* Opens a copy of a sequence: its tokens, its settings, how much was returned. The copy continues with the same
    tokens until its settings are changed. Cached keys and values are shared; a fork costs a page of 64 tokens. Errors:
    as specdec_open. */
 SPECDEC_DEF specdec_result specdec_fork(specdec *sequence, specdec **fork);
@@ -648,7 +648,7 @@ SPECDEC_DEF specdec_result specdec_save_history(specdec *engine, void *data, siz
    n-grams, or config.history is 0). */
 SPECDEC_DEF specdec_result specdec_load_history(specdec *engine, const void *data, size_t size);
 
-/* Writes a sequence into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out,
+/* Writes a sequence into data[room], as a file that specdec_load reads on any machine: the tokens that were returned,
    the target's keys and values, settings and seed. *bytes becomes its size; data NULL: only the size is computed. That
    is some hundred MB for a long document (data may be a mapped file). Not in it: children, log-probabilities,
    statistics, and biases, which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a slot). */
@@ -664,7 +664,7 @@ SPECDEC_DEF specdec_result specdec_load(specdec *sequence, const void *data, siz
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
 
-/* Appends text to a sequence and prefills it; the first text follows the token that begins texts, later text goes on
+/* Appends text to a sequence and prefills it; the first text follows the token that begins texts, later text continues
    without a space. Control tokens are not recognised. A failed call changes nothing. At most 16 bytes for each token of
    the context. Errors: ARGUMENT (there is no token at all), CONTEXT, CANCELLED. */
 SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
@@ -775,17 +775,18 @@ SPECDEC_DEF specdec_result specdec_take_part(specdec *engine, specdec_part *part
 
 /* Splits an answer into parts without an engine. Its members are private. */
 typedef struct specdec_splitter {
-    const void *calls, *thoughts; /* rows of the tables of marks */
+    const void *calls, *thoughts; /* how the model writes tool calls and thoughts: rows of tables */
     const char *input;            /* (length) bytes that were pushed and not split yet */
     size_t length;                /* bytes at input */
-    uint32_t stack;
+    uint32_t stack;               /* a bit for each open bracket of arguments, 1: a dict */
     int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
-    int started, since, kind_count; /* a call has, so many bytes ago; what is known of arguments: */
-    const uint32_t *kinds_known;
-    uint64_t tool;                /* a hash of its name */
-    int numbers[12], ends[12];
-    unsigned char kinds[12];
-    char hold[96], note[160], bytes[1200];
+    int started, since;           /* not 0: a call has begun, and in which way; how many bytes ago */
+    int kind_count;               /* arguments whose kinds are known */
+    const uint32_t *kinds_known;  /* 3 words each: hash of tool and argument; 1: a string, 2: other JSON */
+    uint64_t tool;                /* hash of the name of the tool that is called */
+    int numbers[12], ends[12];    /* (queued) of the next parts: number of the call; end in bytes */
+    unsigned char kinds[12];      /* (queued) of the next parts: specdec_part_kind */
+    char hold[96], note[160], bytes[1200]; /* bytes that may become a mark; a name or value so far; of the parts */
 } specdec_splitter;
 
 /* Begins an answer. calls, thoughts: names of the marks that the model writes, as in specdec_model_info; NULL: none.
@@ -793,8 +794,8 @@ typedef struct specdec_splitter {
 SPECDEC_DEF specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts,
                                                   int inside);
 
-/* Hands over the next bytes of an answer, control tokens spelled out, to stay until all parts are taken; NULL: its
-   end. */
+/* Gives a splitter the next bytes of an answer, control tokens spelled out; they must stay until all parts are taken.
+   NULL: the answer has ended. */
 SPECDEC_DEF void specdec_splitter_push(specdec_splitter *splitter, const char *bytes, size_t length);
 
 /* Returns the next part of the bytes that were pushed, as 1; 0: more must be pushed first. */
@@ -829,9 +830,9 @@ typedef enum specdec_stop {
    settings that it ended by; else -1. */
 SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
 
-/* Cuts an answer that a stop string has ended to the text that was handed out, so that the model continues from what
+/* Cuts an answer that a stop string has ended to the text that was returned, so that the model continues from what
    its user has seen: the tokens that hold the stop string are removed, and the part of the first of them that was
-   handed out is prefilled again, as text, with the next prompt. specdec_chat does so by itself. Other answers stay as
+   returned is prefilled again, as text, with the next prompt. specdec_chat does so by itself. Other answers stay as
    they are, as do the results of specdec_stopped and specdec_join_forks. Errors: CONTEXT (no room for the tokens of
    that part), MEMORY; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_cut_stop(specdec *engine);
@@ -844,12 +845,12 @@ SPECDEC_DEF specdec_result specdec_cut_stop(specdec *engine);
 SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
 
 /* Truncates a sequence to its first count tokens, whose keys and values stay. An answer begins there, from which
-   max_tokens counts; an answer that had ended goes on. Errors: ARGUMENT. */
+   max_tokens counts; an answer that had ended continues. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
 /* Makes the running prompt, or the running or next step, return SPECDEC_ERROR_CANCELLED within a layer's time; a step
    that runs for several sequences is finished first. Callable from any thread and from signal handlers. The sequence
-   stays as it was before the cancelled call, and may go on. A cancellation that has ended no call waits for the next
+   stays as it was before the cancelled call, and may continue. A cancellation that has ended no call waits for the next
    step; the next prompt, unless it is refused, drops it, as it came too late for the answer it was meant for. So does
    closing the sequence; specdec_rewind does not. */
 SPECDEC_DEF void specdec_cancel(specdec *engine);
@@ -965,7 +966,7 @@ enum {
     SPECDEC_TOKENIZE_BEGIN = 1,   /* put the token that begins texts first, if the model wants one (add_bos_token) */
     SPECDEC_TOKENIZE_END = 2,     /* put the token that ends texts last, if the model wants one (add_eos_token) */
     SPECDEC_TOKENIZE_SPECIAL = 4, /* recognise control tokens spelled in the text, as user-defined ones always are */
-    SPECDEC_TOKENIZE_INSIDE = 8   /* the text goes on behind other text: no space is put before it */
+    SPECDEC_TOKENIZE_INSIDE = 8   /* the text continues other text: no space is put before it */
 };
 
 /* Returns the bytes of working memory for any text of `length` bytes: about 13 for each. */

@@ -321,7 +321,7 @@ static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__
                                                     specdec_error *error)
 {
     specdec_result result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error);
-    specdec__chat_found *found;
+    specdec__chat_recognition *found;
     specdec__chat_work *work;
     void *memory;
     size_t bytes, from;
@@ -329,7 +329,7 @@ static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__
     if (!SPECDEC__TEMPLATES || result || !m->chat_template.data)
         return result;
     bytes = specdec__template_memory_needed(m->chat_template.size);
-    found = SPECDEC__TAKE(arena, specdec__chat_found, 1);
+    found = SPECDEC__TAKE(arena, specdec__chat_recognition, 1);
     from = arena->used;
     work = SPECDEC__TAKE(arena, specdec__chat_work, 1);
     memory = specdec__arena_reserve(arena, bytes, 1, SPECDEC__CACHE_LINE);
@@ -338,7 +338,7 @@ static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__
         work->memory = memory;
         work->memory_bytes = bytes;
         specdec__chat_recognise_template(work, m->chat_template, &m->vocab);
-        specdec__conversation_find_format(work, m->chat_template, &m->vocab);
+        specdec__conversation_find_call_format(work, m->chat_template, &m->vocab);
         m->chat = &found->chat;
     }
     *beyond = specdec__arena_rewind(arena, from);

@@ -19,23 +19,23 @@
 
 SPECDEC__FOR_SIZE
 
-/* Whether several runs of a sequence may be on their way in this step: it decodes alone, with coupled verification, and
-   no drafter needs the target's hidden states. Not in a step that leaves out a prompt: a step with one run measures the
-   time without load, then prefilling continues. */
+/* Returns whether several runs of a sequence may be on their way in this step: the sequence decodes alone, with coupled
+   verification, and no drafter needs the target's hidden states. Not in a step that leaves out a prompt: a step with
+   one run measures the time without load, then prefilling continues. */
 static int specdec__pipe_is_possible(const specdec__engine *e)
 {
     int i;
 
     for (i = 0; e->pipe && i < e->drafter_count; i++)
-        if (e->drafters[i].kind.follow_target)
+        if (e->drafters[i].kind.receive_states)
             return 0;
-    return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
+    return e->pipe && !e->waiting_count && specdec__async_is_possible(e);
 }
 
-/* Sets times[1..SPECDEC__PIPE_NODES]: the cost of a run by its nodes, in seconds of its slowest stage. Time above that
-   of one node counts twice, as the run's rows also return later. Runs up to twice as wide as the widest measured one
-   are assumed to cost no more than that, wider ones are ruled out. */
-static void specdec__pipe_run_costs(const specdec__pipe *pipe, double *times)
+/* Computes times[1..SPECDEC__PIPE_NODES]: the cost of a run by its number of nodes, in seconds of its slowest stage.
+   Time above that of one node counts twice, as the run's rows also return later. Runs up to twice as wide as the widest
+   measured run are assumed to cost no more than that one, wider runs are ruled out. */
+static void specdec__pipe_estimate_run_costs(const specdec__pipe *pipe, double *times)
 {
     int i, seen = 0;
 
@@ -49,26 +49,26 @@ static void specdec__pipe_run_costs(const specdec__pipe *pipe, double *times)
         times[i] += times[i] - times[1];
 }
 
-/* How many of the draft tokens chosen[count], the most probable first, the next run holds: as many as give the most
-   tokens for its cost. pipe->least_probability becomes the probability that one node more would need. */
+/* Returns how many of the draft tokens chosen[count], the most probable first, the next run is to hold: as many as give
+   the most tokens for its cost. pipe->least_probability becomes the probability that one node more would need. */
 static int specdec__pipe_best_node_count(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
                                          int count)
 {
     double worth[SPECDEC__PIPE_NODES], rate;
-    specdec__plan plan;
+    specdec__tree_plan plan;
     int i, n;
 
-    specdec__pipe_run_costs(pipe, plan.times);
+    specdec__pipe_estimate_run_costs(pipe, plan.times);
     for (i = 0; i < count; i++)
         worth[i] = (double)p->frontier.probability[chosen[i]];
     plan.other_tokens = worth[0] - 1;
-    n = specdec__tune_best_nodes(&plan, worth, count, 0, &rate);
+    n = specdec__tune_best_node_count(&plan, worth, count, 0, &rate);
     pipe->least_probability = n < SPECDEC__PIPE_NODES ? rate * (plan.times[n + 1] - plan.times[n]) : worth[n - 1];
     return n;
 }
 
-/* Chooses the nodes of the next run: the most probable draft tokens that were not sent, parents first. Returns how
-   many. */
+/* Chooses the nodes of the next run: the most probable draft tokens that were not sent, parents first, into `chosen`.
+   Returns how many. */
 static int specdec__pipe_choose_nodes(const specdec__engine *e, const specdec__proposal *p, int32_t *chosen)
 {
     specdec__pipe *pipe = e->pipe;
@@ -77,12 +77,13 @@ static int specdec__pipe_choose_nodes(const specdec__engine *e, const specdec__p
 
     for (i = 0; i < p->drafts.tree.n && pipe->count < pipe->depth; i++)
         if (pipe->node[i] < 0 && p->frontier.probability[i] >= SPECDEC__PIPE_CUTOFF)
-            count = specdec__ahead_insert_token(p->frontier.probability, chosen, count, most, i);
+            count = specdec__async_insert_draft_token(p->frontier.probability, chosen, count, most, i);
     pipe->least_probability = 0;
     return count ? specdec__pipe_best_node_count(pipe, p, chosen, count) : 0;
 }
 
-/* Sends the draft tokens s->chosen[s->count] as a run to the target's lane. Error in s->result: FULL. */
+/* Sends the draft tokens s->chosen[s->count] as a run to the target's lane. s->result becomes FULL if the cache has no
+   room. */
 static void specdec__pipe_send_run(specdec__pipe *pipe, specdec__step *s)
 {
     const specdec__proposal *p = s->p;
@@ -109,7 +110,7 @@ static void specdec__pipe_send_run(specdec__pipe *pipe, specdec__step *s)
     run->cancelled = 0;
     pipe->nodes += count;
     pipe->idle_since = 0;
-    pipe->kind->submit(pipe, &order);
+    pipe->kind->submit_order(pipe, &order);
     s->result = pipe->no_room ? SPECDEC_ERROR_FULL : SPECDEC_OK;
 }
 
@@ -120,8 +121,8 @@ static void specdec__pipe_verify_run(specdec *t, const specdec__proposal *p, con
 {
     specdec__engine *e = t->engine;
     const specdec__pipe *pipe = e->pipe;
-    const int before = t->count, drafter = (int)(e->ahead->drafter - e->drafters);
-    int32_t path[SPECDEC__MAX_TREE + 1];
+    const int before = t->count, drafter = (int)(e->async_drafting->drafter - e->drafters);
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1];
     int at = 0;
 
     memset(order, 0, sizeof *order);
@@ -129,21 +130,21 @@ static void specdec__pipe_verify_run(specdec *t, const specdec__proposal *p, con
     order->first = pipe->nodes;
     while (pipe->node[at] >= run->first && pipe->node[at] < run->first + run->left) {
         const size_t row = (size_t)run->row[pipe->node[at] - run->first] * (size_t)e->target_model->vocab_size;
-        const int32_t token = specdec__engine_decode_row(t, e->target.logits + row);
+        const int32_t token = specdec__engine_decode_from_logits(t, e->target.logits + row);
         const int count = t->count - before;
 
         order->path[order->n++] = pipe->node[at];
-        specdec__tune_count_children(&e->tune->drafters[drafter], p, at, -1, token);
+        specdec__tune_count_accepted_children(&e->tune->drafters[drafter], p, at, -1, token);
         if (specdec__engine_ends_or_forks(t) || specdec__stream_end_reason(t, t->count) ||
-            specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
+            specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
             return;
         at = path[count - 1];
     }
 }
 
-/* Completes an order of KEEP. root: the draft token that is now the last token of the sequence; -1: none is, and no
-   node stays. Cancelled nodes keep their numbers and slots until half of `most` are taken: then the order lists the
-   nodes that stay. */
+/* Completes an order KEEP with the nodes that stay. root: the draft token that is now the last token of the sequence;
+   -1: none is, and no node stays. Cancelled nodes keep their numbers and slots until half of `most` are taken: then the
+   order lists the nodes that stay. */
 static void specdec__pipe_choose_kept_nodes(const specdec__pipe *pipe, const specdec__proposal *p, int root, int most,
                                             specdec__order *order)
 {
@@ -155,18 +156,19 @@ static void specdec__pipe_choose_kept_nodes(const specdec__pipe *pipe, const spe
         for (at = i; at > root;)
             at = p->drafts.tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
-            specdec__draft_insert_rising(order->path + order->n, order->stay++, pipe->node[i]);
+            specdec__draft_insert_ascending(order->path + order->n, order->stay++, pipe->node[i]);
     }
 }
 
-/* The number that a node has once an order of KEEP is obeyed; -1: the order drops the node. node: its number before. */
-static int specdec__pipe_new_number(const specdec__order *order, int node)
+/* Returns the number that a node has once an order KEEP is obeyed; -1: the order drops the node. node: the node's
+   number before. */
+static int specdec__pipe_renumbered_node(const specdec__order *order, int node)
 {
     return node < 0 || order->stay < 0 ? specdec__max_int(node - order->n, -1)
                                        : specdec__forward_index_in_path(order->path + order->n, order->stay, node);
 }
 
-/* Renumbers the nodes of a run after an order of KEEP, and removes the dropped ones. */
+/* Renumbers the nodes of a run after an order KEEP, and removes the nodes that the order drops. */
 static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__order *order)
 {
     const int first = run->first, left = run->left;
@@ -174,7 +176,7 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
 
     run->first = run->left = 0;
     for (i = 0; i < left; i++) {
-        node = specdec__pipe_new_number(order, first + i);
+        node = specdec__pipe_renumbered_node(order, first + i);
         if (node < 0)
             continue;
         run->first = run->left ? run->first : node;
@@ -182,18 +184,18 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
     }
 }
 
-/* Renumbers all draft tokens and runs after an order of KEEP, with the new root (-1: none was drafted), and cancels
-   runs that have no node behind the sequence's last token. */
+/* Renumbers the nodes of all draft tokens and runs after an order KEEP, and cancels runs that have no node behind the
+   sequence's last token. root: the draft token that is the new root; -1: the root was not drafted. */
 static void specdec__pipe_renumber_nodes(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
 {
     specdec__pipe *pipe = t->engine->pipe;
-    const int known = p->drafts.tree.n, node = root < 0 ? -1 : specdec__pipe_new_number(order, pipe->node[root]);
+    const int known = p->drafts.tree.n, node = root < 0 ? -1 : specdec__pipe_renumbered_node(order, pipe->node[root]);
     int i, k, alive;
 
-    specdec__ahead_move_root(t, t->tokens + t->count - order->n, order->n);
+    specdec__async_move_root(t, t->tokens + t->count - order->n, order->n);
     for (i = 0; p->frontier.valid_at && i < known; i++) /* draft tokens that stay have moved to the front */
         if (p->drafts.moved[i] >= 0)
-            pipe->node[p->drafts.moved[i]] = specdec__pipe_new_number(order, pipe->node[i]);
+            pipe->node[p->drafts.moved[i]] = specdec__pipe_renumbered_node(order, pipe->node[i]);
     p->drafts.tree.n = p->frontier.valid_at ? p->drafts.tree.n : 1;
     pipe->node[0] = node;
     for (i = 0; i < pipe->count; i++) {
@@ -208,15 +210,15 @@ static void specdec__pipe_renumber_nodes(specdec *t, specdec__proposal *p, int r
     pipe->nodes = order->stay < 0 ? order->first - order->n : order->stay;
 }
 
-/* Takes the oldest run, which has returned: verifies it, commits the accepted nodes and counts them. */
+/* Takes the oldest run, which has returned, from the lane: verifies it, and commits and counts the accepted nodes. */
 static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
 {
     specdec *t = s->t;
     specdec__proposal *p = s->p;
     specdec__pipe *pipe = e->pipe;
     const specdec__pipe_run run = pipe->runs[0];
-    const specdec_result result = pipe->kind->take(pipe, &t->error);
-    int32_t path[SPECDEC__MAX_TREE + 1];
+    const specdec_result result = pipe->kind->take_run(pipe, &t->error);
+    int32_t path[SPECDEC__MAX_TREE_NODES + 1];
     specdec__order order;
     int found, root;
 
@@ -224,20 +226,20 @@ static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
     s->result = run.cancelled ? SPECDEC_OK : result;
     if (result || run.cancelled)
         return;
-    specdec__tune_add_time(&pipe->round_trip, specdec__os_seconds() - run.sent);
+    specdec__tune_add_time_to_mean(&pipe->round_trip, specdec__os_seconds() - run.sent);
     if (pipe->stage_seconds > 0) {
-        specdec__tune_add_step(&pipe->stages, run.n, pipe->stage_seconds, 0);
-        specdec__tune_add_time(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
+        specdec__tune_add_step_time(&pipe->stages, run.n, pipe->stage_seconds, 0);
+        specdec__tune_add_time_to_mean(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
     }
-    memset(p->outcome.place, -1, (size_t)p->drafts.tree.n * sizeof *p->outcome.place);
+    memset(p->outcome.merged_node, -1, (size_t)p->drafts.tree.n * sizeof *p->outcome.merged_node);
     specdec__pipe_verify_run(t, p, &run, &order);
     if (!order.n)
         return;
-    specdec__tune_decay(e->tune);
-    found = specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + t->count - order.n, order.n, path);
+    specdec__tune_decay_acceptance(e->tune);
+    found = specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + t->count - order.n, order.n, path);
     root = found < order.n ? -1 : path[order.n - 1];
     specdec__pipe_choose_kept_nodes(pipe, p, root, e->target.max_nodes, &order);
-    pipe->kind->submit(pipe, &order);
+    pipe->kind->submit_order(pipe, &order);
     specdec__pipe_renumber_nodes(t, p, root, &order);
     t->length = order.n;
     t->stats.tokens += order.n;
@@ -248,44 +250,45 @@ static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
     t->stats.accepted += order.n - run.root;
 }
 
-/* Whether to make a draft run now, for the target's next run. *count: how many draft tokens are extended
+/* Returns whether to make a draft run now, for the target's next run. *count becomes how many draft tokens are extended
    (frontier.chosen); 0: the cutoff has to fall first. */
-static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
+static int specdec__pipe_choose_draft_tokens(const specdec__engine *e, specdec__proposal *p, int *count)
 {
-    const specdec__ahead *a = e->ahead;
+    const specdec__async_drafting *a = e->async_drafting;
     const double least = e->pipe->least_probability;
 
-    *count = specdec__ahead_choose_tokens(a, p, 1);
+    *count = specdec__async_choose_draft_tokens(a, p, 1);
     if (*count)
         return !p->drafts.extended[0] || (double)p->frontier.probability[p->frontier.chosen[0]] >= least;
-    return a->cutoff > SPECDEC__AHEAD_CUTOFF_LEAST && (double)a->cutoff > least;
+    return a->cutoff > SPECDEC__ASYNC_CUTOFF_LEAST && (double)a->cutoff > least;
 }
 
-/* Extends the s->drafts chosen draft tokens by one level, or lowers the cutoff if none was chosen. */
+/* Makes a draft run: extends the s->drafts chosen draft tokens by one level. Lowers the cutoff instead if no draft
+   token was chosen. */
 static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
 {
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     const double start = specdec__os_seconds();
     const int from = s->p->drafts.tree.n;
 
     if (!s->drafts) {
-        a->cutoff *= SPECDEC__AHEAD_CUTOFF_DECAY;
+        a->cutoff *= SPECDEC__ASYNC_CUTOFF_DECAY;
         return;
     }
-    s->result = specdec__ahead_extend_tokens(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts,
-                                             &s->t->error);
-    specdec__tune_add_time(&e->pipe->draft, specdec__os_seconds() - start);
+    s->result = specdec__async_extend_draft_tokens(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts,
+                                                   &s->t->error);
+    specdec__tune_add_time_to_mean(&e->pipe->draft, specdec__os_seconds() - start);
     memset(e->pipe->node + from, -1, (size_t)(s->p->drafts.tree.n - from) * sizeof *e->pipe->node);
 }
 
-/* Seconds between two runs of the target: the time of its slowest stage. */
+/* Returns the seconds between two runs of the target: the time of its slowest stage. */
 static double specdec__pipe_run_interval(const specdec__pipe *pipe)
 {
     return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain_seconds(&pipe->stages)
                                         : pipe->round_trip.seconds / pipe->depth;
 }
 
-/* Clock time at which the oldest run is expected to return, by its width. */
+/* Returns the clock time, in seconds, at which the oldest run is expected to return, by its number of nodes. */
 static double specdec__pipe_return_time(const specdec__pipe *pipe)
 {
     const specdec__pipe_run *run = &pipe->runs[0];
@@ -296,14 +299,15 @@ static double specdec__pipe_return_time(const specdec__pipe *pipe)
            (pipe->trip_ratio.seconds > 0 ? pipe->trip_ratio.seconds * times[run->n] : pipe->round_trip.seconds);
 }
 
-/* Seconds by which sending the chosen run is delayed, so that a draft run may fill it up: worth it if the expected
-   tokens gained, over those of the run, are more than these seconds over the time between two runs. Drafts of another
-   rank are compared with the time of a stage, as they would otherwise be one run later. 0: no delay. */
+/* Returns the seconds by which sending the chosen run is delayed, so that a draft run may add nodes to it; 0: no delay.
+   A delay is worth it if the expected tokens gained, over those of the run, are more than these seconds over the time
+   between two runs. Drafts of another rank are compared with the time of a stage, as they would otherwise be one run
+   later. */
 static double specdec__pipe_send_delay(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen, int count,
                                        double now)
 {
     const specdec__pipe *pipe = e->pipe;
-    const specdec__drafter *d = e->ahead->drafter;
+    const specdec__drafter *d = e->async_drafting->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
     const int remote = d->kind.seconds_until_more != NULL;
     const double slot = specdec__pipe_run_interval(pipe);
@@ -316,7 +320,7 @@ static double specdec__pipe_send_delay(const specdec__engine *e, specdec__propos
         return 0;
     for (i = 0; i < count; i++)
         brings += (double)probability[chosen[i]];
-    for (i = 0, n = specdec__ahead_choose_tokens(e->ahead, p, !remote); i < n; i++) {
+    for (i = 0, n = specdec__async_choose_draft_tokens(e->async_drafting, p, !remote); i < n; i++) {
         const double next = (double)probability[p->frontier.chosen[i]] * known->accepted[0] / known->offered[0];
 
         more += next > pipe->least_probability ? next - pipe->least_probability : 0;
@@ -324,8 +328,8 @@ static double specdec__pipe_send_delay(const specdec__engine *e, specdec__propos
     return more * slot > brings * seconds ? seconds : 0;
 }
 
-/* Clock time at which the next run is to be sent: when the first stage is free, or a little later if the oldest run
-   returns by then, as its tokens are worth more than that time. */
+/* Returns the clock time, in seconds, at which the next run is to be sent: when the first stage is free, or a little
+   later if the oldest run returns by then, as its tokens are worth more than that time. */
 static double specdec__pipe_send_time(const specdec__pipe *pipe, double now)
 {
     const double takes = pipe->idle_since > 0 ? pipe->idle_since : pipe->free_at > now ? pipe->free_at : now;
@@ -335,26 +339,26 @@ static double specdec__pipe_send_time(const specdec__pipe *pipe, double now)
     return back < last && now < last ? back > now ? back : last : takes;
 }
 
-/* Whether a draft run may begin although a run of `count` nodes is to be sent in `left` seconds. */
+/* Returns whether a draft run may begin although a run of `count` nodes is to be sent in `left` seconds. */
 static int specdec__pipe_may_draft(const specdec__pipe *pipe, int count, double left)
 {
     return count < SPECDEC__PIPE_NODES || pipe->draft.seconds <= left;
 }
 
-/* Waits until the lane's state has one of the bits s->until, or until the clock shows s->wake_at. */
+/* Waits until the state of the target's lane has one of the bits s->until, or until the clock shows s->wake_at. */
 static void specdec__pipe_wait_for_lane(specdec__pipe *pipe, const specdec__step *s)
 {
     pipe->wake_at = s->wake_at;
-    pipe->kind->wait(pipe, s->until);
+    pipe->kind->wait_for_state(pipe, s->until);
     pipe->wake_at = 0;
 }
 
-/* Begins a step with several runs of its only member. Draft tokens kept from earlier steps stay. */
+/* Begins a step that makes several runs of one sequence. Draft tokens kept from earlier steps stay in the tree. */
 static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
 {
     specdec *t = e->members[0];
     specdec__pipe *pipe = e->pipe;
-    specdec__ahead *a = e->ahead;
+    specdec__async_drafting *a = e->async_drafting;
     specdec__proposal *p = &a->drafter->proposals[t->at];
 
     s->t = t;
@@ -362,15 +366,15 @@ static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
     s->before = t->count;
 
     if (a->lane.busy)
-        specdec__ahead_stop_lane(a, e);
+        specdec__async_stop_lane(a, e);
     if (a->sequence && a->sequence != t) /* the draft model's context is needed for t */
-        specdec__ahead_drop_drafts(a->sequence, a->copied);
+        specdec__async_drop_drafts(a->sequence, a->copied);
     if (a->sequence != t)
         a->copied = 0;
     a->sequence = t;
     a->active = 0;
     e->pool.cancel = &t->cancel;
-    e->row_of = NULL;
+    e->row_0_sequence = NULL;
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     if (pipe->sequence != t) {
         specdec__pipe_cancel_all_runs(e);
@@ -379,7 +383,8 @@ static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
         memset(pipe->node, -1, (size_t)p->drafts.tree.capacity * sizeof *pipe->node);
     }
     p->frontier.grows = p->frontier.shares = 1;
-    specdec__tune_set_paths(&e->tune->drafters[a->drafter - e->drafters], &p->drafts, &p->frontier, 1, a->levels);
+    specdec__tune_set_path_probabilities(&e->tune->drafters[a->drafter - e->drafters], &p->drafts, &p->frontier, 1,
+                                         a->levels);
     a->cutoff = a->first_cutoff;
 }
 
@@ -393,8 +398,8 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
         s->p->frontier.valid_at = 0;
     if (s->result == SPECDEC_ERROR_FULL) {
         specdec__pipe_cancel_all_runs(e);
-        s->several = 0;
-        return s->act = SPECDEC__STEP_DRAFT;
+        s->several_runs = 0;
+        return s->last_action = SPECDEC__STEP_DRAFT;
     }
     if (s->result)
         specdec__engine_fail_sequence(t, s->result);
@@ -412,13 +417,13 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
 static int specdec__pipe_next_action(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
-    const int remote = e->ahead->drafter->kind.seconds_until_more != NULL;
+    const int remote = e->async_drafting->drafter->kind.seconds_until_more != NULL;
     int state, goes, sends;
     double now, due, holds;
 
     if (s->result || s->t->count != s->before || specdec__engine_check_cancel(s->t))
         return specdec__pipe_end_step(e, s);
-    state = pipe->kind->wait(pipe, 0);
+    state = pipe->kind->wait_for_state(pipe, 0);
     now = specdec__os_seconds();
     s->count = specdec__pipe_choose_nodes(e, s->p, s->chosen);
     goes = s->count && (state & SPECDEC__PIPE_FREE);
@@ -431,7 +436,7 @@ static int specdec__pipe_next_action(specdec__engine *e, specdec__step *s)
     if (sends && !(holds > 0))
         return SPECDEC__STEP_SEND;
     if ((sends || specdec__pipe_may_draft(pipe, s->count, due - now)) &&
-        specdec__pipe_choose_drafts(e, s->p, &s->drafts))
+        specdec__pipe_choose_draft_tokens(e, s->p, &s->drafts))
         return SPECDEC__STEP_DRAFT;
     s->until = (pipe->count ? SPECDEC__PIPE_RETURNED : 0) | (s->count && !goes ? SPECDEC__PIPE_FREE : 0) |
                SPECDEC__PIPE_DRAFTED;

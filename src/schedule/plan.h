@@ -16,7 +16,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Lets a sequence fail in a step with the error `result`, which the next call on the sequence returns. */
+/* Makes a sequence fail in a step with the error `result`, which the next call on the sequence returns. */
 static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
     specdec__pipe_cancel_all_runs(t->engine);
@@ -26,7 +26,7 @@ static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
         SPECDEC__STORE(&t->cancel, 0);
 }
 
-/* Lets a sequence fail with CANCELLED if specdec_cancel was called for it. Returns 1 if so, else 0. */
+/* Makes a sequence fail with CANCELLED if specdec_cancel was called for it. Returns 1 if so, else 0. */
 static int specdec__engine_check_cancel(specdec *t)
 {
     if (!SPECDEC__LOAD(&t->cancel))
@@ -35,8 +35,8 @@ static int specdec__engine_check_cancel(specdec *t)
     return 1;
 }
 
-/* How many tokens of a sequence have to be prefilled before its last token can be the root of a tree. 0 for a sequence
-   that has pipelined runs. */
+/* Returns how many tokens of a sequence have to be prefilled before its last token can be the root of a tree. 0 for a
+   sequence that has pipelined runs. */
 static int specdec__engine_tokens_to_prefill(const specdec *t)
 {
     const specdec__pipe *pipe = t->engine->pipe;
@@ -59,15 +59,15 @@ static int specdec__engine_prepare_sequence(specdec *t)
     return !t->failed;
 }
 
-/* How many nodes all trees of a step may have together, at most. */
+/* Returns how many nodes all trees of a step may have together, at most. */
 static int specdec__engine_node_limit(const specdec__engine *e)
 {
-    return specdec__min_int(SPECDEC__MAX_TREE, e->target.max_nodes);
+    return specdec__min_int(SPECDEC__MAX_TREE_NODES, e->target.max_nodes);
 }
 
 /* Sets e->members: sequence t, if not NULL, then all others that have something to decode or to prefill, up to the
    limit of nodes. The first one that has to be left out is asked first in the next step. */
-static void specdec__engine_choose_members(specdec__engine *e, specdec *t)
+static void specdec__engine_choose_step_sequences(specdec__engine *e, specdec *t)
 {
     const int views = e->room.max_views, first = e->first_asked;
     int i;
@@ -111,7 +111,7 @@ static void specdec__engine_prefill_limits(specdec__engine *e, specdec__tune_pre
 }
 
 /* Shares out the nodes that prefill prompts. A prompt that is prefilled to its end has its root in the same step if a
-   node is left. Members that get no node wait for the next step. */
+   node is left. Sequences that get no node wait for the next step. */
 static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
 {
     const int beside = e->roots; /* sequences that decode, and wait for the prompts */
@@ -125,7 +125,8 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
         const int pending = specdec__engine_tokens_to_prefill(t);
 
         const int wanted = pending ? pending + slice.root : 0;
-        const int taken = specdec__tune_admit_tokens(load, &slice, specdec__min_int(wanted, room), t->view.length);
+        const int taken = specdec__tune_admit_prompt_tokens(load, &slice, specdec__min_int(wanted, room),
+                                                            t->view.length);
 
         t->load_count = beside ? taken : 0;
         t->prefill_count = specdec__min_int(taken, pending);
@@ -144,8 +145,8 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
         load->rows = load->keys = 0;
 }
 
-/* Subtracts the nodes of a member that is taken out of a step from the step's totals. */
-static void specdec__engine_subtract_member(specdec__engine *e, const specdec *t)
+/* Takes a sequence out of the totals of a step: subtracts the sequence's nodes from them. */
+static void specdec__engine_subtract_from_step_totals(specdec__engine *e, const specdec *t)
 {
     int i;
 

@@ -14,21 +14,21 @@
 
 SPECDEC__FOR_SIZE
 
-/* Sets the plan for a sequence's tree: its limit, and the step's times by its nodes. times (nodes): seconds of a step;
-   base: nodes that the step has without draft tokens of this sequence; others: expected tokens of the other sequences;
-   spent: seconds of drafting for them. Returns 0 if the sequence is not to speculate. */
+/* Computes the plan of a sequence's tree: its limit of nodes, and the step's times by its nodes. times (nodes): seconds
+   of a step; base: nodes that the step has without draft tokens of this sequence; others: expected tokens of the other
+   sequences; spent: seconds of drafting for them. Returns 0 if the sequence is not to speculate, else 1. */
 static int specdec__engine_plan_tree(const specdec *t, const double *times, int base, double others, double spent,
-                                     specdec__plan *plan)
+                                     specdec__tree_plan *plan)
 {
     const specdec__engine *e = t->engine;
     int i;
 
     plan->fixed = specdec__engine_tree_is_fixed(e);
-    plan->most = specdec__min_int(plan->fixed ? e->shape.n : e->config.tree_size,
+    plan->most = specdec__min_int(plan->fixed ? e->fixed_tree.n : e->config.tree_size,
                                   specdec__engine_node_limit(e) - base + 1);
     plan->other_tokens = others;
     if (e->config.drafting == SPECDEC_DRAFT_OFF || t->context - t->count <= e->config.tree_depth ||
-        plan->most < (plan->fixed ? e->shape.n : 2) || !(times[1] > 0 || plan->fixed))
+        plan->most < (plan->fixed ? e->fixed_tree.n : 2) || !(times[1] > 0 || plan->fixed))
         return 0; /* the first step measures a plain step */
     for (i = 0; i <= plan->most; i++)
         plan->times[i] = plan->fixed ? 1 : i ? times[base + i - 1] + spent : 0; /* fixed: whatever they cost */
@@ -36,8 +36,8 @@ static int specdec__engine_plan_tree(const specdec *t, const double *times, int 
     return 1;
 }
 
-/* Seconds that a drafter needs to prefill the `behind` tokens of a sequence that it lacks: measured, or estimated from
-   the target's prefilling. 0 for few tokens, which a draft run takes with it. */
+/* Returns the seconds that a drafter needs to prefill the `behind` tokens of a sequence that it lacks: measured, or
+   estimated from the target's prefilling. 0 for few tokens, which a draft run prefills at little cost. */
 static double specdec__engine_drafter_prefill_seconds(const specdec *t, int drafter, int behind)
 {
     const specdec__tune_drafter *known = &t->engine->tune->drafters[drafter];
@@ -48,24 +48,24 @@ static double specdec__engine_drafter_prefill_seconds(const specdec *t, int draf
     return behind > SPECDEC__TUNE_CATCH_UP_TOKENS ? behind * each : 0;
 }
 
-/* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. Returns 0
-   if the drafter is not asked in this step. */
-static int specdec__engine_shape_tree(const specdec *t, int drafter, int behind, specdec__plan *plan)
+/* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. behind:
+   tokens of the sequence that the drafter lacks. Returns 0 if the drafter is not asked in this step, else 1. */
+static int specdec__engine_shape_draft_tree(const specdec *t, int drafter, int behind, specdec__tree_plan *plan)
 {
     const specdec__engine *e = t->engine;
     specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
     specdec_tree *tree = &p->drafts.tree;
-    const size_t bytes = (size_t)e->shape.n * sizeof *tree->parents;
+    const size_t bytes = (size_t)e->fixed_tree.n * sizeof *tree->parents;
     double rate;
 
     if (plan->fixed) {
-        memcpy(tree->parents, e->shape.parents, bytes);
-        memcpy(tree->ranks, e->shape.ranks, bytes);
-        tree->n = e->shape.n;
+        memcpy(tree->parents, e->fixed_tree.parents, bytes);
+        memcpy(tree->ranks, e->fixed_tree.ranks, bytes);
+        tree->n = e->fixed_tree.n;
     } else {
         rate = specdec__tune_shape_tree(&e->tune->drafters[drafter], p, plan,
                                    specdec__engine_drafter_prefill_seconds(t, drafter, behind));
-        if (specdec__tune_must_rest(e->tune, drafter, plan, rate))
+        if (specdec__tune_drafter_must_rest(e->tune, drafter, plan, rate))
             tree->n = 1;
         if (tree->n > 1)
             plan->rate = rate;
@@ -73,60 +73,62 @@ static int specdec__engine_shape_tree(const specdec *t, int drafter, int behind,
     return tree->n > 1;
 }
 
-/* How many nodes of a proposal's tree give a step the best rate (*rate, tokens a second). drafting: seconds spent on
-   it. worth (plan->most): becomes the probabilities of the most probable *held nodes, falling. */
-static int specdec__engine_best_node_count(const specdec__proposal *p, const specdec__plan *plan, double drafting,
+/* Returns how many nodes of a proposal's tree give a step the most tokens a second (*rate). drafting: seconds spent on
+   the tree. worth (plan->most): becomes the probabilities of the most probable *held nodes, falling. */
+static int specdec__engine_best_node_count(const specdec__proposal *p, const specdec__tree_plan *plan, double drafting,
                                            double *worth, int *held, double *rate)
 {
     int i;
 
     for (i = 0, *held = 0; i < p->drafts.tree.n; i++)
         if (p->frontier.probability[i] > 0)
-            *held = specdec__tune_insert_value(worth, *held, plan->most, (double)p->frontier.probability[i]);
-    return plan->fixed ? *held : specdec__tune_best_nodes(plan, worth, *held, drafting, rate);
+            *held = specdec__tune_insert_if_large(worth, *held, plan->most, (double)p->frontier.probability[i]);
+    return plan->fixed ? *held : specdec__tune_best_node_count(plan, worth, *held, drafting, rate);
 }
 
-/* Chooses the draft tokens of the newest level that are extended next: those whose first child, by the measured
-   acceptance, would be among the verified nodes. None if one level more would not raise the rate. drafting: seconds so
-   far; level: seconds of the next level. p->frontier.chosen receives the tokens. Returns how many, at most `room`. */
+/* Chooses the draft tokens of the newest level that are extended next, into p->frontier.chosen: those whose first
+   child, by the measured acceptance, would be among the verified nodes. No token is chosen if one level more would not
+   raise the tokens a second. drafting: seconds so far; level: seconds of the next level. Returns how many, at most
+   `room`. */
 static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const specdec__tune_drafter *t,
-                                                 const specdec__plan *plan, double drafting, double level, int room)
+                                                 const specdec__tree_plan *plan, double drafting, double level,
+                                                 int room)
 {
     const specdec__draft_tree *drafts = &p->drafts;
     const float *probability = p->frontier.probability;
-    double worth[SPECDEC__MAX_TREE], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
+    double worth[SPECDEC__MAX_TREE_NODES], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
     int held, count = 0, i, k, n;
 
     specdec__engine_best_node_count(p, plan, drafting, worth, &held, &now);
-    specdec__tune_acceptance(t, chance);
+    specdec__tune_acceptance_by_rank(t, chance);
     for (i = p->frontier.level; i < drafts->tree.n; i++)
         for (k = 0; k < SPECDEC__TUNE_RANKS && !drafts->extended[i] && probability[i] > 0; k++)
-            held = specdec__tune_insert_value(worth, held, plan->most, (double)probability[i] * chance[k]);
-    n = plan->fixed ? held : specdec__tune_best_nodes(plan, worth, held, drafting + level, &then);
+            held = specdec__tune_insert_if_large(worth, held, plan->most, (double)probability[i] * chance[k]);
+    n = plan->fixed ? held : specdec__tune_best_node_count(plan, worth, held, drafting + level, &then);
     if (!plan->fixed && !(then > now * 1.01))
         return 0;
     least = worth[n - 1];
     for (i = p->frontier.level; i < drafts->tree.n && count < room; i++)
-        if (!drafts->extended[i] && drafts->depth[i] + 1 < p->request.levels && probability[i] > 0 &&
+        if (!drafts->extended[i] && drafts->depth[i] + 1 < p->request.max_levels && probability[i] > 0 &&
             (double)probability[i] * chance[0] >= least)
             p->frontier.chosen[count++] = i;
     return count;
 }
 
-/* How many draft tokens of a proposal may still be extended in this step. Tokens of a tree kept from an earlier step do
-   not count against the limit. */
+/* Returns how many draft tokens of a proposal may still be extended in this step. Tokens of a tree kept from an earlier
+   step do not count against the limit. */
 static int specdec__engine_extensions_left(const specdec__engine *e, const specdec__proposal *p)
 {
     return p->frontier.valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->drafts.extended_count)
                        : e->config.tree_size - 1 - p->drafts.extended_count;
 }
 
-/* Keeps the most probable nodes of a tree, as many as give the best rate (*rate), as outcome.kept. frontier.probability
-   holds the probabilities of the paths. */
-static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p, const specdec__plan *plan,
-                                                double drafting, double *rate)
+/* Chooses the nodes of a draft tree that are to be verified, outcome.kept: the most probable ones, as many as give the
+   most tokens a second (*rate). frontier.probability holds the probabilities of the paths. */
+static specdec_result specdec__engine_keep_best_nodes(specdec *t, specdec__proposal *p, const specdec__tree_plan *plan,
+                                                      double drafting, double *rate)
 {
-    double worth[SPECDEC__MAX_TREE];
+    double worth[SPECDEC__MAX_TREE_NODES];
     int held, n = specdec__engine_best_node_count(p, plan, drafting, worth, &held, rate);
     specdec_result result;
 
@@ -136,10 +138,11 @@ static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p
     return result;
 }
 
-/* Drafts a tree level by level as long as the expected rate rises, and keeps its most probable nodes. EAGLE-2 (Li et
-   al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276); the size by the rate of Sequoia (Chen
-   et al. 2024, arXiv 2402.12374): F(T) / (t(n) + d * level). *levels: d, the levels drafted. */
-static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const specdec__plan *plan, int *levels,
+/* Drafts a tree level by level as long as the expected tokens a second (*rate) rise, and keeps its most probable nodes.
+   EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276); the size by the rate of
+   Sequoia (Chen et al. 2024, arXiv 2402.12374): F(T) / (t(n) + d * level). *levels: becomes d, the number of levels
+   drafted. */
+static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const specdec__tree_plan *plan, int *levels,
                                                 double *rate)
 {
     specdec__engine *e = t->engine;
@@ -147,7 +150,7 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double first = plan->fixed ? 0 : specdec__tune_level_seconds(known, plan->times[1]);
-    const int stays = p->frontier.valid_at != 0, deepest = p->request.levels - 1;
+    const int stays = p->frontier.valid_at != 0, deepest = p->request.max_levels - 1;
     double drafting = 0, level = first;
     int count = 1;
     specdec_result result;
@@ -156,7 +159,7 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
         p->drafts.tree.n = 1;
     p->frontier.level = 1;
     for (*levels = 0;; ++*levels, drafting += level, level = known->at_once ? 0 : first) {
-        specdec__tune_set_paths(known, &p->drafts, &p->frontier, p->frontier.level, deepest);
+        specdec__tune_set_path_probabilities(known, &p->drafts, &p->frontier, p->frontier.level, deepest);
         if (stays || *levels) /* else it is the root */
             count = specdec__engine_choose_extended_nodes(p, known, plan, drafting, level,
                                                           specdec__engine_extensions_left(e, p));
@@ -168,34 +171,36 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
         if (result)
             return result;
     }
-    return specdec__engine_keep_best(t, p, plan, drafting, rate);
+    return specdec__engine_keep_best_nodes(t, p, plan, drafting, rate);
 }
 
-/* Lets a drafter draft the tokens of its whole tree at once. All nodes are kept for the target; of a tree whose shape
-   the drafter chose, the nodes that give the best rate (*rate). *levels: levels of the tree that were drafted. */
-static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const specdec__plan *plan, int *levels,
+/* Makes a drafter draft the tokens of its whole tree at once. All nodes are kept for the target; of a tree whose shape
+   the drafter chose, only the nodes that give the most tokens a second (*rate). *levels: becomes the number of levels
+   drafted. */
+static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const specdec__tree_plan *plan, int *levels,
                                                 double *rate)
 {
     specdec__drafter *d = &t->engine->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
     specdec_result result;
 
-    p->request.most = plan->most;
+    p->request.max_nodes = plan->most;
     *levels = specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
     result = d->kind.fill_tree(d, &p->request, &p->drafts, &t->error);
     if (result)
         return result;
     if (!p->frontier.shares) {
-        specdec__draft_keep_first(p, p->drafts.tree.n);
+        specdec__draft_select_first_candidates(p, p->drafts.tree.n);
         return SPECDEC_OK;
     }
     specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
-    specdec__tune_set_paths(&t->engine->tune->drafters[drafter], &p->drafts, &p->frontier, 1, p->request.levels);
-    return specdec__engine_keep_best(t, p, plan, 0, rate);
+    specdec__tune_set_path_probabilities(&t->engine->tune->drafters[drafter], &p->drafts, &p->frontier, 1,
+                                         p->request.max_levels);
+    return specdec__engine_keep_best_nodes(t, p, plan, 0, rate);
 }
 
-/* How many of the `behind` tokens of a sequence that a drafter lacks it may prefill in this step, so that other
-   sequences do not wait long. */
+/* Returns how many tokens a drafter may prefill in this step, of the `behind` tokens of a sequence that it lacks, so
+   that other sequences do not wait long. */
 static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int behind)
 {
     specdec__engine *e = t->engine;
@@ -221,7 +226,7 @@ static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int b
     return tokens;
 }
 
-/* Lets a drafter prefill the first `tokens` of the `behind` tokens of a sequence that it lacks, and measures the
+/* Makes a drafter prefill the first `tokens` of the `behind` tokens of a sequence that it lacks, and measures the
    seconds. The drafter proposes nothing in this step. */
 static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, int behind, int tokens)
 {
@@ -239,8 +244,8 @@ static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, i
         return result;
     seconds = specdec__os_seconds() - start;
     level = specdec__tune_level_seconds(known, specdec__tune_plain_seconds(e->tune));
-    specdec__tune_add_time(&known->token_prefill,
-                           (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
+    specdec__tune_add_time_to_mean(&known->token_prefill,
+                                   (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
     return SPECDEC_OK;
 }
 

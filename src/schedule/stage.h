@@ -11,9 +11,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* Lets a stage of the target obey an order: runs its nodes, commits or drops nodes. cancelled: 1: the run is not
-   computed, but its nodes get their slots in the cache, as nodes of later runs may descend from them. Errors: FULL,
-   CANCELLED. */
+/* Makes a stage of the target obey an order: it runs, commits or drops nodes. cancelled 1: the run is not computed, but
+   its nodes get their slots in the cache, as nodes of later runs may descend from them. Errors: FULL, CANCELLED. */
 SPECDEC__NOINLINE static specdec_result specdec__stage_obey_order(specdec__stage *stage, const specdec__order *order,
                                                                   int cancelled, specdec_error *error)
 {

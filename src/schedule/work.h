@@ -18,60 +18,60 @@
 
 SPECDEC__FOR_SIZE
 
-/* Returns the next action of a step with one run, SPECDEC__STEP_...: draft, send, take, end, one after the other. */
+/* Returns the next action of a step with one run, SPECDEC__STEP_...: draft, send, take, end, in this order. */
 static int specdec__engine_next_action(const specdec__engine *e, specdec__step *s)
 {
-    return e->member_count ? ++s->act : SPECDEC__STEP_END;
+    return e->member_count ? ++s->last_action : SPECDEC__STEP_END;
 }
 
-/* Drafts the trees of all members of a step and reserves slots of the cache for their nodes. */
+/* Drafts the trees of all sequences in a step and reserves slots of the cache for their nodes. */
 static void specdec__engine_make_trees(specdec__engine *e)
 {
     specdec__engine_draft_trees(e);
     specdec__engine_reserve_slots(e);
 }
 
-/* Runs one step of the members: drafts, sends runs to the target's lane, waits, and takes the runs that return. The
-   wait for other machines ends if t, member or not, is cancelled. */
+/* Makes one step of the sequences in e->members: drafts, sends runs to the target's lane, waits, and takes the runs
+   that return. The wait for other machines ends if t, in the step or not, is cancelled. */
 static void specdec__engine_run_step(specdec__engine *e, specdec *t, double start)
 {
     specdec__step s;
     int act;
 
-    s.several = SPECDEC__PIPE && specdec__pipe_is_possible(e);
-    s.act = SPECDEC__STEP_DRAFT - 1;
+    s.several_runs = SPECDEC__PIPE && specdec__pipe_is_possible(e);
+    s.last_action = SPECDEC__STEP_DRAFT - 1;
     s.start = start;
     s.result = SPECDEC_OK;
     if (SPECDEC__PIPE && e->remote)
-        e->remote->wait(e, t ? &t->cancel : NULL);
-    if (SPECDEC__PIPE && s.several)
+        e->remote->set_cancel_flag(e, t ? &t->cancel : NULL);
+    if (SPECDEC__PIPE && s.several_runs)
         specdec__pipe_begin_step(e, &s);
     else
         specdec__pipe_cancel_all_runs(e);
     do {
-        act = SPECDEC__PIPE && s.several ? specdec__pipe_next_action(e, &s) : specdec__engine_next_action(e, &s);
+        act = SPECDEC__PIPE && s.several_runs ? specdec__pipe_next_action(e, &s) : specdec__engine_next_action(e, &s);
         if (act == SPECDEC__STEP_DRAFT)
-            SPECDEC__PIPE && s.several ? specdec__pipe_extend_drafts(e, &s) : specdec__engine_make_trees(e);
+            SPECDEC__PIPE && s.several_runs ? specdec__pipe_extend_drafts(e, &s) : specdec__engine_make_trees(e);
         else if (act == SPECDEC__STEP_SEND)
-            SPECDEC__PIPE && s.several ? specdec__pipe_send_run(e->pipe, &s) : specdec__engine_run_trees(e, &s);
+            SPECDEC__PIPE && s.several_runs ? specdec__pipe_send_run(e->pipe, &s) : specdec__engine_run_trees(e, &s);
         else if (act == SPECDEC__STEP_TAKE)
-            SPECDEC__PIPE && s.several ? specdec__pipe_take_run(e, &s) : specdec__engine_verify_trees(e, &s);
+            SPECDEC__PIPE && s.several_runs ? specdec__pipe_take_run(e, &s) : specdec__engine_verify_trees(e, &s);
         else if (SPECDEC__PIPE && act == SPECDEC__STEP_WAIT)
             specdec__pipe_wait_for_lane(e->pipe, &s);
     } while (act != SPECDEC__STEP_END);
     if (SPECDEC__PIPE && e->remote)
-        e->remote->wait(e, NULL);
+        e->remote->set_cancel_flag(e, NULL);
 }
 
-/* One step of all sequences that have something to decode or to prefill. t: NULL, or a member that needs a token.
-   Returns DONE if no sequence has anything to do. Errors are those of t; errors of others are returned by the next call
-   on them. */
+/* Makes one step of all sequences that have something to decode or to prefill. t: NULL, or one of them, which needs a
+   token. Returns DONE if no sequence has anything to do. An error is that of t; errors of other sequences are returned
+   by the next call on them. */
 static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
 {
     double start = specdec__os_seconds();
     specdec_result result = SPECDEC_OK;
 
-    if (t && t->from_row && e->row_of == t) {
+    if (t && t->from_row && e->row_0_sequence == t) {
         specdec__engine_begin_answer(t);
         return SPECDEC_OK;
     }
@@ -87,7 +87,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
             return SPECDEC_OK;
         }
     }
-    specdec__engine_choose_members(e, t);
+    specdec__engine_choose_step_sequences(e, t);
     if (!t || t->failed != SPECDEC_ERROR_CANCELLED) {
         specdec__engine_divide_prefill_nodes(e);
         specdec__engine_run_step(e, t, start);
@@ -101,9 +101,9 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     return result;
 }
 
-/* Ends a call on a sequence that a cancellation has ended: clears the cancellation. result: of the call; is returned.
-   */
-static specdec_result specdec__engine_end_cancel(specdec *t, specdec_result result)
+/* Ends a call on a sequence that was ended by a cancellation: clears the cancellation. result: of the call. Returns the
+   call's result. */
+static specdec_result specdec__engine_clear_cancellation(specdec *t, specdec_result result)
 {
     t->cancelled = result == SPECDEC_ERROR_CANCELLED;
     if (t->cancelled)

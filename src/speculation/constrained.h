@@ -16,54 +16,64 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__FORCED_BYTES 64 /* forced bytes that are tokenised together, at most */
-#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path with states, at most */
-#define SPECDEC__CONSTRAINED_EXTRA 15 /* candidates that are checked besides the k wanted ones, before a mask is made */
+#define SPECDEC__FORCED_BYTES 64 /* bytes that a constraint forces and that are tokenized together, at most */
+#define SPECDEC__CONSTRAINED_PATH_TOKENS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path whose constraint states
+                                                                         are stored, at most */
+#define SPECDEC__CONSTRAINED_EXTRA_CANDIDATES 15 /* tokens that are checked one by one, besides the k wanted ones,
+                                                    before a mask of all tokens is made */
 
-enum { SPECDEC__CONSTRAINED_MARKS = 24 }; /* control tokens that calls of tools are written with, at most */
+enum { SPECDEC__CONSTRAINED_CALL_MARKS = 24 }; /* control tokens with which tool calls are written, at most */
 
 struct specdec__constrained;
 
-/* The memory that all constrained sequences of an engine share. */
+/* The memory that all constrained sequences of an engine share: the trie of the vocabulary, a mask of allowed tokens,
+   and the constraint's states behind the tokens of one path of a token tree. */
 typedef struct specdec__masker {
-    const specdec__vocab *vocab; /* the target's */
+    const specdec__vocab *vocab; /* the target's vocabulary */
     int vocab_size;            /* logits of a row */
-    const specdec_token_trie *trie; /* NULL until the first constraint; then it lies in trie_memory */
-    unsigned char *trie_memory; /* (trie_bytes): where the trie is built */
-    size_t trie_bytes;
-    uint32_t *mask;            /* (vocab_size bits): 1: the token is allowed */
-    float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
+    const specdec_token_trie *trie; /* the vocabulary's tokens as a trie, in trie_memory; NULL until the first
+                                       constraint is used */
+    unsigned char *trie_memory; /* (trie_bytes): memory in which the trie is built */
+    size_t trie_bytes;          /* bytes of trie_memory */
+    uint32_t *mask;            /* (vocab_size bits): 1: the token is allowed; computed by
+                                  specdec__constrained_compute_mask */
+    float *row;                /* (vocab_size): a copy of a row of logits: -infinity where the mask has no bit */
     specdec__mask_walk *walk;  /* scratch of specdec__mask_compute */
-    int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5): tokens of the forced bytes */
-    void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
-    size_t scratch_bytes;
-    int32_t marks[SPECDEC__CONSTRAINED_MARKS]; /* (mark_count) control tokens that count as their spelling in calls */
-    int mark_count;            /* -1: not looked for yet */
-    const struct specdec__constrained *owner; /* the constraint whose path is stored, behind the first `base` tokens */
-    int base, path_count;      /* tokens before the path; tokens of the path */
-    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count): draft tokens, one behind the other */
-    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind each path token; last: scratch */
+    int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5): the tokens that spell the forced bytes */
+    void *scratch;             /* (scratch_bytes): memory of the tokenizer for SPECDEC__FORCED_BYTES bytes */
+    size_t scratch_bytes;      /* bytes of scratch */
+    int32_t marks[SPECDEC__CONSTRAINED_CALL_MARKS]; /* (mark_count): control tokens that count as the text they are
+                                                       spelled with in tool calls */
+    int mark_count;            /* number of these tokens; -1: they were not searched yet */
+    const struct specdec__constrained *owner; /* the sequence's constraint that the stored path belongs to */
+    int base, path_count;      /* tokens of the sequence before the path; draft tokens of the path */
+    int32_t path[SPECDEC__CONSTRAINED_PATH_TOKENS]; /* (path_count): the draft tokens of a path of the token tree, from
+                                                       its root on */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_PATH_TOKENS + 1): the constraint's state behind each
+                                         token of the path; the last one is scratch */
 } specdec__masker;
 
-/* The constraint of a sequence. Its states depend only on the sequence's tokens from index `from` on; they are stored
-   so that these tokens are not parsed again. */
+/* The constraint of a sequence. Its states depend only on the sequence's tokens from index `from` on. The state behind
+   the committed tokens is stored, so that they are not parsed again. */
 typedef struct specdec__constrained {
     specdec__masker *masker;   /* NULL: the engine has no room for constraints */
-    const specdec_constraint *constraint; /* NULL: none */
-    uint64_t hash;             /* of the constraint */
-    specdec_allow allow;       /* the caller's callback, which allows tokens; NULL: none */
-    void *allow_data;          /* the callback's argument */
-    const int32_t *ends;       /* (end_count) tokens that end the answer besides those of the vocabulary */
-    int end_count;
+    const specdec_constraint *constraint; /* the compiled constraint; NULL: there is none */
+    uint64_t hash;             /* hash of the constraint */
+    specdec_allow allow;       /* the caller's function that allows or forbids a token; NULL: none */
+    void *allow_data;          /* the first argument of that function */
+    const int32_t *ends;       /* (end_count): tokens that end the answer, besides the end tokens of the vocabulary */
+    int end_count;             /* number of these tokens */
     int from;                  /* index of the token at which the constraint begins */
-    int anchored;              /* 1: tokens have slid out of the context; the constraint begins in state[1] */
-    int spelled;               /* 1: marks of calls count as their spelling */
-    int length;                /* state[0] is the state behind so many tokens */
-    int32_t last;              /* the last of these tokens; -1: length is 0 */
-    specdec_constraint_state *state; /* (2): behind the first `length` tokens; at index `from`, where anchored */
+    int anchored;              /* 1: the constraint's first tokens have slid out of the context, and it continues from
+                                  state[1] */
+    int spelled;               /* 1: control tokens that mark tool calls count as the text they are spelled with */
+    int length;                /* tokens of the sequence that state[0] is the state behind */
+    int32_t last;              /* the last of these tokens; -1: there are none */
+    specdec_constraint_state *state; /* (2): [0]: the constraint's state behind the first `length` tokens; [1]: at index
+                                        `from`, where anchored is 1 */
 } specdec__constrained;
 
-/* Whether a sequence has a constraint or a callback that limits its tokens. */
+/* Returns whether a sequence has a constraint, or a function of the caller's, that limits its tokens. */
 SPECDEC__INLINE int specdec__constrained_is_limited(const specdec__constrained *c)
 {
     return SPECDEC__CONSTRAINTS && c && (c->constraint || c->allow);
@@ -71,7 +81,7 @@ SPECDEC__INLINE int specdec__constrained_is_limited(const specdec__constrained *
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-/* Takes an engine's memory for constraints from an arena. m: NULL where the arena only counts. */
+/* Takes the memory for constraints of an engine from an arena. m: NULL where the arena only counts bytes. */
 static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vocab, int vocab_size,
                                     specdec__arena *arena)
 {
@@ -94,7 +104,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.mask = SPECDEC__TAKE(arena, uint32_t, ((size_t)specdec__max_int(vocab_size, (int)vocab->count) + 31) / 32);
     made.row = SPECDEC__TAKE(arena, float, vocab_size);
     made.walk = SPECDEC__TAKE(arena, specdec__mask_walk, 1);
-    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_LEVELS + 1);
+    made.states = SPECDEC__TAKE(arena, specdec_constraint_state, SPECDEC__CONSTRAINED_PATH_TOKENS + 1);
     made.forced = SPECDEC__TAKE(arena, int32_t, 4 * SPECDEC__FORCED_BYTES + 5);
     made.scratch_bytes = specdec__tokenize_scratch(vocab, SPECDEC__FORCED_BYTES);
     made.scratch = specdec__arena_reserve(arena, made.scratch_bytes, 1, SPECDEC__CACHE_LINE);
@@ -120,7 +130,7 @@ static void specdec__masker_build_trie(specdec__masker *m)
 
 /* --- states ------------------------------------------------------------------------------------------------------- */
 
-/* Whether a token ends the answer. */
+/* Returns whether a token ends the sequence's answer. */
 static int specdec__constrained_is_end(const specdec__constrained *c, int32_t token)
 {
     int i;
@@ -128,11 +138,11 @@ static int specdec__constrained_is_end(const specdec__constrained *c, int32_t to
     for (i = 0; i < c->end_count; i++)
         if (c->ends[i] == token)
             return 1;
-    return specdec__vocab_token_ends_text(c->masker->vocab, token);
+    return specdec__vocab_is_end_token(c->masker->vocab, token);
 }
 
-/* Whether the decoder drops the space at the beginning of the plain token behind `previous` (-1: none): SPM puts a
-   space before a text. */
+/* Returns whether decoding drops the space at the beginning of the plain token behind `previous` (-1: none).
+   Vocabularies of SentencePiece put a space before a text. */
 static int specdec__constrained_drops_space(const specdec__constrained *c, int32_t previous)
 {
     const specdec__vocab *v = c->masker->vocab;
@@ -142,8 +152,8 @@ static int specdec__constrained_drops_space(const specdec__constrained *c, int32
             specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)previous)));
 }
 
-/* Whether a token is a control token that marks calls and counts as its spelling. */
-static int specdec__constrained_is_mark(const specdec__constrained *c, int32_t token)
+/* Returns whether a token is a control token that marks tool calls and counts as the text it is spelled with. */
+static int specdec__constrained_is_call_mark(const specdec__constrained *c, int32_t token)
 {
     int i;
 
@@ -153,7 +163,7 @@ static int specdec__constrained_is_mark(const specdec__constrained *c, int32_t t
     return 0;
 }
 
-/* The bytes that a token adds to the text behind `previous`; empty: it adds none. */
+/* Returns the bytes that a token adds to the text behind token `previous`; empty: it adds none. */
 static specdec__bytes specdec__constrained_token_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
 {
     const specdec_token_trie *trie = c->masker->trie;
@@ -161,7 +171,7 @@ static specdec__bytes specdec__constrained_token_bytes(const specdec__constraine
 
     if (token < 0 || (uint32_t)token >= c->masker->vocab->count)
         return bytes;
-    if (specdec__constrained_is_mark(c, token))
+    if (specdec__constrained_is_call_mark(c, token))
         return specdec__vocab_token_text(c->masker->vocab, (uint32_t)token);
     bytes.data = trie->text + trie->offset[token];
     bytes.size = trie->offset[token + 1] - trie->offset[token];
@@ -176,8 +186,8 @@ static specdec__bytes specdec__constrained_token_bytes(const specdec__constraine
     return bytes;
 }
 
-/* Advances a state by one token, which follows token `previous`. Behind a token that was not allowed, no token is
-   allowed. */
+/* Advances a state of the constraint by one token, which follows token `previous`. Behind a token that was not allowed,
+   no token is allowed. */
 static void specdec__constrained_advance_state(const specdec__constrained *c, specdec_constraint_state *state,
                                                int32_t previous, int32_t token)
 {
@@ -190,14 +200,14 @@ static void specdec__constrained_advance_state(const specdec__constrained *c, sp
         if (!specdec__constraint_read_byte(c->constraint, state, bytes.data[i]))
             break;
     if (i < bytes.size || !bytes.size)
-        state->threads = 0;
+        state->thread_count = 0;
 }
 
-/* The token before index `at` of a sequence; -1: there is none. */
+/* Returns the token before index `at` of a sequence; -1: there is none. */
 SPECDEC__INLINE int32_t specdec__constrained_token_before(const int32_t *text,
                                                           int at) { return at > 0 ? text[at - 1] : -1; }
 
-/* Begins the constraint behind the first `from` tokens of its sequence. */
+/* Makes the constraint begin behind the first `from` tokens of its sequence. */
 static void specdec__constrained_begin(specdec__constrained *c, int from)
 {
     c->from = from;
@@ -207,7 +217,8 @@ static void specdec__constrained_begin(specdec__constrained *c, int from)
         c->masker->owner = NULL;
 }
 
-/* Drops the stored states behind more than the first `count` tokens. */
+/* Drops the stored states of the constraint, unless they are those behind at most the first `count` tokens of its
+   sequence. */
 static void specdec__constrained_forget_states(specdec__constrained *c, int count)
 {
     if (c->length > count)
@@ -216,7 +227,7 @@ static void specdec__constrained_forget_states(specdec__constrained *c, int coun
         c->masker->owner = NULL;
 }
 
-/* Sets state[0] to the state behind the first `count` tokens of the sequence. */
+/* Computes the constraint's state behind the first `count` tokens of the sequence, and stores it as state[0]. */
 static void specdec__constrained_commit_state(specdec__constrained *c, const int32_t *text, int count)
 {
     if (!SPECDEC__CONSTRAINTS || !c->constraint)
@@ -237,14 +248,14 @@ static void specdec__constrained_commit_state(specdec__constrained *c, const int
         c->masker->owner = NULL;
 }
 
-/* The constraint's state behind the first `count` tokens of text, which may end with draft tokens. */
+/* Returns the constraint's state behind the first `count` tokens of text, which may end with draft tokens. */
 static const specdec_constraint_state *specdec__constrained_state_behind(specdec__constrained *c, const int32_t *text,
                                                                          int count)
 {
     specdec__masker *m = c->masker;
     int i = 0, at;
 
-    if (c->length < c->from || count < c->length || count - c->length > SPECDEC__CONSTRAINED_LEVELS)
+    if (c->length < c->from || count < c->length || count - c->length > SPECDEC__CONSTRAINED_PATH_TOKENS)
         specdec__constrained_commit_state(c, text, count);
     if (count == c->length)
         return &c->state[0];
@@ -264,8 +275,8 @@ static const specdec_constraint_state *specdec__constrained_state_behind(specdec
     return &m->states[count - c->length - 1];
 }
 
-/* Whether the first `count` tokens satisfy the constraint, and no token may follow but an end. */
-static int specdec__constrained_is_closed(specdec__constrained *c, const int32_t *text, int count)
+/* Returns whether the first `count` tokens satisfy the constraint, and no token may follow them but an end token. */
+static int specdec__constrained_only_end_may_follow(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state;
 
@@ -277,10 +288,11 @@ static int specdec__constrained_is_closed(specdec__constrained *c, const int32_t
 
 /* --- tokens ------------------------------------------------------------------------------------------------------- */
 
-/* Whether the constraint may allow a token that begins with these `size` bytes, which must follow, and is longer.
-   behind: the state behind the bytes. It may return 1 where only the first byte behind them is allowed. */
-static int specdec__constrained_allows_longer(const specdec__constrained *c, const unsigned char *bytes, size_t size,
-                                              const specdec_constraint_state *behind)
+/* Returns whether the constraint may allow a token that is longer than `size` bytes and begins with these bytes, which
+   must follow. behind: the constraint's state behind the bytes. The result may be 1 where only the first byte behind
+   them is allowed. */
+static int specdec__constrained_allows_longer_token(const specdec__constrained *c, const unsigned char *bytes,
+                                                    size_t size, const specdec_constraint_state *behind)
 {
     const specdec__trie_tree *tree = &c->masker->trie->all;
     uint32_t next[8], i = 1, end = tree->count;
@@ -306,8 +318,9 @@ static int specdec__constrained_allows_longer(const specdec__constrained *c, con
     return 0;
 }
 
-/* The forced token: where the constraint leaves one continuation, the first token of its tokenisation, unless a token
-   that is longer than the continuation is allowed. -1: no token is forced. */
+/* Returns the forced token behind the first `count` tokens: where the constraint leaves one continuation, the first
+   token that the tokenizer makes of it, unless a token longer than the continuation is allowed. -1: no token is
+   forced. */
 static int32_t specdec__constrained_forced_token(specdec__constrained *c, const int32_t *text, int count)
 {
     const int32_t previous = specdec__constrained_token_before(text, count);
@@ -324,7 +337,7 @@ static int32_t specdec__constrained_forced_token(specdec__constrained *c, const 
     if (byte < 0)
         return -1;
     tokens = c->masker->forced;
-    state = &c->masker->states[SPECDEC__CONSTRAINED_LEVELS];
+    state = &c->masker->states[SPECDEC__CONSTRAINED_PATH_TOKENS];
     for (*state = *specdec__constrained_state_behind(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
          byte = specdec__mask_forced_byte(c->constraint, state)) {
         specdec__constraint_read_byte(c->constraint, state, (unsigned char)byte);
@@ -338,12 +351,12 @@ static int32_t specdec__constrained_forced_token(specdec__constrained *c, const 
     first = specdec__constrained_token_bytes(c, previous, tokens[0]);
     if (!first.size || first.size > size || memcmp(first.data, bytes, first.size) != 0 ||
         tokens[0] >= c->masker->vocab_size || specdec__constrained_is_end(c, tokens[0]) ||
-        (first.size == size && specdec__constrained_allows_longer(c, bytes, size, state)))
+        (first.size == size && specdec__constrained_allows_longer_token(c, bytes, size, state)))
         return -1;
     return tokens[0];
 }
 
-/* Whether the constraint (without the callback) allows a token in a state. */
+/* Returns whether the constraint, without the caller's function, allows a token behind token `previous` in a state. */
 static int specdec__constrained_state_allows(const specdec__constrained *c, const specdec_constraint_state *state,
                                              int32_t previous, int32_t token)
 {
@@ -355,7 +368,8 @@ static int specdec__constrained_state_allows(const specdec__constrained *c, cons
     return bytes.size && specdec__constraint_allows_bytes(c->constraint, state, bytes.data, bytes.size);
 }
 
-/* Sets the bits of the mask that the constraint (without the callback) allows behind the first `count` tokens. */
+/* Sets the bits of the mask for all tokens that the constraint, without the caller's function, allows behind the first
+   `count` tokens. */
 static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state = specdec__constrained_state_behind(c, text, count);
@@ -381,14 +395,14 @@ static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_
         }
 }
 
-/* Whether the mask allows a token. */
+/* Returns whether the mask allows a token. */
 SPECDEC__INLINE int specdec__masker_has_token(const specdec__masker *m, int32_t token)
 {
     return m->mask[token / 32] >> token % 32 & 1;
 }
 
-/* Fills m->mask with the tokens that are allowed behind the first `count` tokens; if no token is, with end tokens.
-   Returns the lowest. */
+/* Computes m->mask: the tokens that are allowed behind the first `count` tokens; if there are none, the end tokens.
+   Returns the lowest allowed token. */
 static int32_t specdec__constrained_compute_mask(specdec__constrained *c, const int32_t *text, int count)
 {
     specdec__masker *m = c->masker;
@@ -409,9 +423,9 @@ static int32_t specdec__constrained_compute_mask(specdec__constrained *c, const 
     for (i = 0; i < tokens; i = m->mask[i / 32] ? i + 1 : (i | 31) + 1)
         if (specdec__masker_has_token(m, i))
             return i;
-    for (i = 0; i < m->vocab->end_count; i++)
-        if (m->vocab->ends[i] >= 0 && m->vocab->ends[i] < tokens)
-            m->mask[m->vocab->ends[i] / 32] |= 1u << m->vocab->ends[i] % 32;
+    for (i = 0; i < m->vocab->end_token_count; i++)
+        if (m->vocab->end_tokens[i] >= 0 && m->vocab->end_tokens[i] < tokens)
+            m->mask[m->vocab->end_tokens[i] / 32] |= 1u << m->vocab->end_tokens[i] % 32;
     for (i = 0; i < tokens; i++)
         if (specdec__masker_has_token(m, i))
             return i;
@@ -419,9 +433,10 @@ static int32_t specdec__constrained_compute_mask(specdec__constrained *c, const 
     return 0;
 }
 
-/* A copy of a row of logits (vocab) in which all forbidden tokens are -infinity. *lowest: the first allowed token. */
-static const float *specdec__constrained_mask_row(specdec__constrained *c, const float *logits, int vocab,
-                                                  const int32_t *text, int count, int32_t *lowest)
+/* Returns a copy of a row of logits (vocab) in which all forbidden tokens are -infinity. *lowest becomes the lowest
+   allowed token. */
+static const float *specdec__constrained_mask_logits(specdec__constrained *c, const float *logits, int vocab,
+                                                     const int32_t *text, int count, int32_t *lowest)
 {
     specdec__masker *m = c->masker;
     const float none = specdec__float_from_bits(0xff800000u);
@@ -434,7 +449,7 @@ static const float *specdec__constrained_mask_row(specdec__constrained *c, const
 
         for (k = 0; k < end; k++) {
             m->row[i + k] = bits >> k & 1 ? logits[i + k] : none;
-            some |= m->row[i + k] >= -SPECDEC__SAMPLE_LARGEST;
+            some |= m->row[i + k] >= -SPECDEC__SAMPLE_LARGEST_FLOAT;
         }
     }
     for (i = 0; i < vocab && !some; i++) /* the model says nothing about them */
@@ -443,7 +458,7 @@ static const float *specdec__constrained_mask_row(specdec__constrained *c, const
     return m->row;
 }
 
-/* Whether a token is allowed behind the first `count` tokens of text. */
+/* Returns whether a token is allowed behind the first `count` tokens of text. */
 static int specdec__constrained_allows_token(specdec__constrained *c, const int32_t *text, int count, int32_t token)
 {
     const int32_t forced = specdec__constrained_forced_token(c, text, count);
@@ -457,15 +472,16 @@ static int specdec__constrained_allows_token(specdec__constrained *c, const int3
     return token >= 0 && token < c->masker->vocab_size && specdec__masker_has_token(c->masker, token);
 }
 
-/* Removes forbidden tokens from candidates (found), and keeps at most k. Returns how many are left. */
-static int specdec__constrained_keep_allowed(specdec__constrained *c, const int32_t *text, int count, int found, int k,
-                                             specdec_candidate *candidates)
+/* Removes forbidden tokens from candidates (found), and keeps the first k allowed ones at most. Returns how many are
+   left. */
+static int specdec__constrained_keep_allowed_candidates(specdec__constrained *c, const int32_t *text, int count,
+                                                        int found, int k, specdec_candidate *candidates)
 {
     const specdec_constraint_state *state = specdec__constrained_state_behind(c, text, count);
     int i, kept = 0;
 
     for (i = 0; i < found && kept < k; i++)
-        if (candidates[i].logit >= -SPECDEC__SAMPLE_LARGEST &&
+        if (candidates[i].logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT &&
             specdec__constrained_state_allows(c, state, specdec__constrained_token_before(text, count),
                                               candidates[i].token))
             candidates[kept++] = candidates[i];

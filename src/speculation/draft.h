@@ -15,29 +15,34 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__MAX_CHILDREN 32   /* children of a node, at most */
+#define SPECDEC__MAX_CHILDREN 32   /* children of a node of a token tree, at most */
 #define SPECDEC__NGRAM_LONGEST_CONTEXT 6    /* tokens of the longest context of the n-gram drafter */
-#define SPECDEC__NGRAM_SEQUENCE_TOKENS 1024  /* tokens for which the index has room, of each sequence but the first */
-#define SPECDEC__NGRAM_RECYCLED_CONTEXTS 16384 /* contexts whose likeliest tokens by the target are stored, at most */
-#define SPECDEC__NGRAM_LEAST_PROBABILITY 0.005f /* least probability of a continuation that is proposed */
+#define SPECDEC__NGRAM_SEQUENCE_TOKENS 1024  /* tokens of each sequence after the first that the n-gram index has room
+                                                for */
+#define SPECDEC__NGRAM_RECYCLED_CONTEXTS 16384 /* contexts whose most probable tokens by the target are stored, at
+                                                  most */
+#define SPECDEC__NGRAM_LEAST_PROBABILITY 0.005f /* the n-gram drafter proposes no less probable continuation */
 
 enum {
     SPECDEC__DRAFTER_KINDS = SPECDEC_DRAFT_COUNT - SPECDEC_DRAFT_OFF - 1,
-    SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* of an engine: one of each kind, and that of forced tokens */
+    SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* drafters of an engine, at most: one of each kind, and that of
+                                                          forced tokens */
 };
 
-/* What is asked of a drafter for one sequence in a step. Written by the scheduler (or by a drafter that owns another
-   one); drafters read it. */
+/* What the scheduler asks of a drafter for one sequence in a step. The scheduler writes the request (or a drafter that
+   has another drafter of its own does); drafters only read it. */
 typedef struct specdec__draft_request {
     int at;               /* index of the sequence in the engine */
-    int32_t *text;        /* (count + levels): the sequence's tokens; drafters may write draft tokens behind them */
-    int count;            /* the root is text[count - 1] */
-    const specdec_sampling *sampling;  /* of the sequence */
-    specdec__constrained *constrained; /* of the sequence; NULL: it has no constraint */
-    const specdec__view *view;         /* of the sequence, in the target's cache; NULL while the engine is made */
-    int most, levels;     /* nodes and levels of a tree whose shape the drafter chooses, at most */
-    specdec_rule rule;    /* the rule of acceptance, for which children are drawn */
-    float *distributions; /* (tree size, vocab): where the rule needs it, what the children of a node were drawn from */
+    int32_t *text;        /* (count + max_levels): the sequence's tokens; drafters may write draft tokens behind them */
+    int count;            /* tokens of the sequence; the root of the tree is text[count - 1] */
+    const specdec_sampling *sampling;  /* the sequence's settings of sampling */
+    specdec__constrained *constrained; /* the sequence's constraint; NULL: it has none */
+    const specdec__view *view;         /* the sequence's keys and values in the target's cache; NULL while the engine is
+                                          made */
+    int max_nodes, max_levels; /* nodes and levels of a tree whose shape the drafter chooses, at most */
+    specdec_rule rule;    /* the rule of verification, for which children are drawn */
+    float *distributions; /* (tree size, vocab): where the rule needs it, the distribution that each node's children
+                             were drawn from */
     double wait_seconds;  /* seconds that the drafter may wait for draft tokens of a remote rank */
 } specdec__draft_request;
 
@@ -45,180 +50,194 @@ typedef struct specdec__draft_request {
    sequence's last token. Written by the drafter while it is asked; before and after that by the scheduler, which sets
    the root and the shape of a tree to be filled, and drops trees. */
 typedef struct specdec__draft_tree {
-    specdec_tree tree;
-    int32_t *tokens;      /* (capacity): -1: the drafter has no token for this node */
-    int32_t *depth;       /* (capacity): levels below the root, whose depth is 0 */
-    float *share;         /* (capacity): the drafter's probability of a candidate behind its parent */
+    specdec_tree tree;    /* parents and ranks of the candidates */
+    int32_t *tokens;      /* (capacity): token of each candidate; -1: the drafter has none for it */
+    int32_t *depth;       /* (capacity): levels of each candidate below the root, whose depth is 0 */
+    float *share;         /* (capacity): the drafter's probability of each candidate once its parent is accepted */
     unsigned char *extended; /* (capacity): 1: the candidate's children are in the tree */
     int extended_count;   /* number of candidates that were extended, without the root */
-    int32_t *moved;       /* (capacity): after keep_subtree, the new index of each candidate; -1: it was dropped */
+    int32_t *moved;       /* (capacity): the new index of each candidate after keep_subtree; -1: it was dropped */
 } specdec__draft_tree;
 
-/* How a tree grows: which candidates are extended next. Written by the scheduler. */
+/* How a draft tree grows: which of its candidates get children next. Written by the scheduler. */
 typedef struct specdec__draft_frontier {
-    int grows;            /* 1: the tree is extended level by level; 0: it is filled at once */
-    int shares;           /* 1: the drafter sets `share`; 0: acceptance is estimated by rank */
-    float *probability;   /* (capacity): estimated probability that the path from the root is accepted */
-    int level;            /* index of the first candidate of the newest level */
-    int32_t *chosen;      /* (count, at most the tree size): candidates to be extended next */
-    int count;            /* of chosen candidates */
-    int valid_at;         /* the tree is kept from an earlier step and valid while request.count is this; 0: not kept */
+    int grows;            /* 1: the tree grows level by level; 0: the drafter fills the whole tree at once */
+    int shares;           /* 1: the drafter gives each candidate a probability, drafts.share; 0: acceptance is estimated
+                             by rank */
+    float *probability;   /* (capacity): estimated probability that the whole path from the root to a candidate is
+                             accepted */
+    int level;            /* index of the first candidate of the tree's newest level */
+    int32_t *chosen;      /* (count, at most the tree size): candidates that get children next */
+    int count;            /* number of chosen candidates */
+    int valid_at;         /* the tree is kept from an earlier step, and valid while request.count is this; 0: it is not
+                             kept */
 } specdec__draft_frontier;
 
-/* What becomes of a tree: which candidates the target verifies. Written by this part, and specdec__engine_keep_best. */
+/* Which candidates of a draft tree the target verifies. Written by this part and by specdec__engine_keep_best_nodes. */
 typedef struct specdec__draft_outcome {
     int32_t *kept;        /* (tree size): candidates to be verified, parents first, beginning with the root */
     int kept_count; /* number of candidates to be verified */
-    int32_t *place;       /* (capacity): the candidate's node in the merged tree; -1: none */
+    int32_t *merged_node;  /* (capacity): index of each candidate's node in the merged tree; -1: it has none */
 } specdec__draft_outcome;
 
-/* What drafting for a sequence costs. Written by tuning; seconds is reset by specdec__draft_begin_proposal. */
-typedef struct specdec__draft_books {
+/* What drafting for one sequence costs. Written by tuning; specdec__draft_begin_proposal sets `seconds` to 0. */
+typedef struct specdec__draft_cost {
     double begun;         /* clock in seconds when the drafter was asked for draft tokens */
     double seconds;       /* seconds of drafting that count against the drafter */
     int idle_steps;       /* steps since the drafter was last asked for draft tokens */
-} specdec__draft_books;
+} specdec__draft_cost;
 
-/* What a drafter proposes for one sequence in a step, and all that belongs to it. */
+/* All that a drafter proposes for one sequence in a step: the request, the tree of candidates, and what is done with
+   it. */
 typedef struct specdec__proposal {
-    specdec__draft_request request;
-    specdec__draft_tree drafts;
-    specdec__draft_frontier frontier;
-    specdec__draft_outcome outcome;
-    specdec__draft_books books;
+    specdec__draft_request request;    /* what the scheduler asks for */
+    specdec__draft_tree drafts;        /* the drafter's tree of candidates */
+    specdec__draft_frontier frontier;  /* the candidates that get children next */
+    specdec__draft_outcome outcome;  /* the candidates that are verified */
+    specdec__draft_cost cost;  /* the seconds that drafting takes */
 } specdec__proposal;
 
-/* Arguments of a drafter's init. */
+/* Arguments of a drafter's function init. */
 typedef struct specdec__draft_setup {
-    const specdec_config *config;    /* defaults filled in */
-    const specdec__context *target;
-    const specdec__kv_demand *room;  /* how many sequences, and tokens of each, caches have to hold */
+    const specdec_config *config;    /* the caller's configuration, defaults filled in */
+    const specdec__context *target;  /* the target's context */
+    const specdec__kv_demand *room;  /* numbers of sequences, and of tokens of each, that caches have to hold */
     int capacity;                    /* candidates of a proposal, at most */
-    int threads;                     /* threads of the pool that the drafter's model uses, at most */
-    int window;                      /* last tokens of a sequence that it may use; 0: its model's context */
+    int threads;                     /* threads of the pool that runs the drafter's model, at most */
+    int window;                      /* newest tokens of a sequence that the drafter may use; 0: as many as its model's
+                                        context has */
 } specdec__draft_setup;
 
 typedef struct specdec__drafter specdec__drafter;
 
-/* Tokens [from, from + n) of a sequence that the target has run and committed, with its hidden states. */
-typedef struct specdec__prefilled {
+/* Tokens [from, from + n) of a sequence, which the target has run and committed, with their hidden states. */
+typedef struct specdec__committed_tokens {
     int at;              /* index of the sequence in the engine */
-    const int32_t *text; /* (count): its tokens */
-    int count;           /* of all tokens of the sequence */
-    int from, n;         /* the first of the tokens meant here; their number */
-    int first;           /* index of the sequence's first node in the step */
-    const int *path;     /* (n): the nodes of the tokens, counted from `first`; NULL: 0, 1, 2, ... */
-    const float *state;  /* hidden state of the last token; NULL: not computed */
-} specdec__prefilled;
+    const int32_t *text; /* (count): the sequence's tokens */
+    int count;           /* number of all tokens of the sequence */
+    int from, n;         /* index of the first committed token; number of committed tokens */
+    int first;           /* index of the sequence's first node in the step's run */
+    const int *path;     /* (n): the nodes of the committed tokens, counted from `first`; NULL: 0, 1, 2, ... */
+    const float *state;  /* (width): hidden state of the last committed token; NULL: it was not computed */
+} specdec__committed_tokens;
 
-/* A verified tree: the target's logits and the accepted path. */
-typedef struct specdec__verified {
+/* A verified tree of a sequence: the target's logits of its nodes, and the accepted path. */
+typedef struct specdec__verified_tree {
     int at;                  /* index of the sequence in the engine */
-    const int32_t *text;     /* its tokens, those of the step included */
-    int count;               /* of them before the step: the root is text[count - 1] */
-    const specdec_sampling *sampling;
-    const specdec_tree *tree; /* that was verified */
-    const int32_t *tokens;   /* (tree->n): its draft tokens */
-    const float *logits;     /* (tree->n, vocab); NULL: not computed, as all tokens were forced */
-    int vocab;               /* logits of a row */
-    const specdec__kernels *kernels;
-    const int32_t *path;     /* (length): the root and the accepted nodes */
-    int length;              /* of path */
+    const int32_t *text;     /* the sequence's tokens, those that the step has added included */
+    int count;               /* number of tokens before the step: the root is text[count - 1] */
+    const specdec_sampling *sampling;  /* the sequence's settings of sampling */
+    const specdec_tree *tree; /* the tree that was verified */
+    const int32_t *tokens;   /* (tree->n): the tree's draft tokens */
+    const float *logits;     /* (tree->n, vocab): the target's logits; NULL: not computed, as all tokens were forced */
+    int vocab;               /* logits of a row: size of the target's vocabulary */
+    const specdec__kernels *kernels;  /* functions of the instruction set in use */
+    const int32_t *path;     /* (length): nodes of the accepted path, the root first */
+    int length;              /* number of nodes on the path */
     int whole;               /* 1: all logits are computed; 0: only of nodes on the path, and only those of tokens that
                                 can be chosen, the others being -infinity */
-} specdec__verified;
+} specdec__verified_tree;
 
-/* A kind of drafter: a row of facts and functions. specdec__draft_NAME_kind writes the row of a kind into a struct of
-   zeros: the columns in which the kind differs from 0 and NULL. All functions but fill may be NULL; the comment's
-   "NULL:" says what that means. Adding a kind: a line in SPECDEC_DRAFTERS, above, its functions, and
-   specdec__draft_NAME_kind. `at` is the index of a sequence in the engine. */
+/* A kind of drafter: a row of facts and functions. specdec__draft_NAME_write_kind writes the row of a kind into a
+   struct of zeros: the columns in which the kind differs from 0 and NULL. All functions but fill_tree may be NULL; the
+   comment's "NULL:" says what that means. Adding a kind takes a line in SPECDEC_DRAFTERS, its functions, and
+   specdec__draft_NAME_write_kind. In all functions `at` is the index of a sequence in the engine. */
 typedef struct specdec__drafter_kind {
     size_t source;   /* offset in specdec_config of the specdec_source of its model; 0: it has no model */
-    int optional;    /* 1: it can draft without that model, too */
+    int optional;    /* 1: the kind can draft without that model, too */
     size_t enabled_by; /* offset in specdec_config of an int: `auto` uses this kind unless that is 0; 0: always */
-    int ranks;       /* children of a node that it may propose; 0: any number */
+    int ranks;       /* children of a node that the kind may propose, at most; 0: any number */
     int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
-    int certain;     /* 1: every token that it proposes is accepted */
-    int size, depth; /* default size and depth of its trees when it drafts alone */
-    /* 1: share_prefix and truncate_sequence also take the indices of ended sequences that are kept (room->kept_views of
-       them): index `views` + i is the i-th. 0: it stores nothing of them */
-    int keeps_ended;
-    int nextn; /* 1: its model is the NextN block in the target's files; 0: see source */
-    /* Takes its state from an arena, which may only count. NULL: it has no state. */
+    int certain;     /* 1: every token that the kind proposes is accepted */
+    int size, depth; /* default number of nodes and levels of its trees when no other kind drafts */
+    /* 1: the kind also stores kept sequences: ended ones, room->kept_views of them, that later sequences can share.
+       Their indices in share_prefix and truncate_sequence follow those of the `views` open sequences. 0: it does not */
+    int keeps_ended_sequences;
+    int nextn; /* 1: the kind's model is the NextN block in the target's files (multi-token prediction); 0: see
+                  source */
+    /* Initialises the drafter: takes the memory of its state from an arena, which may only count bytes. NULL: it has no
+       state. */
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
     /* Proposes a token for each node of drafts->tree, whose levels are stored one behind the other. A drafter without
-       cost also chooses the tree and sets the shares. */
+       level_cost also chooses the tree and sets the shares. */
     specdec_result (*fill_tree)(specdec__drafter *drafter, const specdec__draft_request *request,
                                 specdec__draft_tree *drafts, specdec_error *error);
-    /* Appends children, with shares, to each of frontier->chosen, and counts these as extended. The root is extended
-       first, alone; each candidate once, after its parent. NULL: its trees do not grow. */
+    /* Appends the children of all candidates in frontier->chosen, with their shares, to the tree, and counts these
+       candidates as extended. The root is extended first, alone; each candidate once, after its parent. NULL: the
+       kind's trees do not grow. */
     specdec_result (*extend)(specdec__drafter *drafter, const specdec__draft_request *request,
                              specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                              specdec_error *error);
-    /* Learns which of its candidates were accepted: path (count), without the root. NULL: it prefills these tokens
-       later. */
+    /* Tells the drafter which of its candidates were accepted: path (count), without the root. NULL: the drafter
+       prefills these tokens later. */
     void (*commit_path)(specdec__drafter *drafter, int at, const int32_t *path, int count);
-    /* The sequence will be cut to its first `length` tokens; text still has all. NULL: the drafter stores nothing of a
-       sequence. */
+    /* Drops what the drafter stores of a sequence behind its first `length` tokens, before it is cut to these; text
+       still has all tokens. NULL: the drafter stores nothing of a sequence. */
     void (*truncate_sequence)(specdec__drafter *drafter, int at, const int32_t *text, int length);
-    /* Sequence `at`, of which nothing is stored, begins with the first `length` tokens of sequence `of`. NULL: it
-       prefills them. Indices from the number of sequences on: see keeps_ended. */
+    /* Makes sequence `at`, of which nothing is stored, begin with the first `length` tokens of sequence `of`. Indices
+       from the number of open sequences on are those of kept ones. NULL: the drafter prefills these tokens. */
     void (*share_prefix)(specdec__drafter *drafter, int at, int of, int length);
-    /* The sequence has ended, and its index will be reused. NULL: as truncate to 0. */
+    /* Drops what the drafter stores of a sequence that has ended; its index will be reused. NULL: as truncate_sequence
+       with length 0. */
     void (*end_sequence)(specdec__drafter *drafter, int at, const int32_t *text);
-    /* Estimated cost of a level in plain steps, used until one is timed. NULL: drafting costs nothing. */
+    /* Returns the estimated cost of drafting a level, in plain steps; it is used until one is timed. NULL: drafting
+       costs nothing. */
     double (*level_cost)(const specdec__drafter *drafter, const specdec__model *target);
-    /* How many of the sequence's first `count` tokens it has not prefilled. NULL: it prefills nothing. */
-    int (*count_behind)(const specdec__drafter *drafter, int at, int count);
+    /* Returns how many of the sequence's first `count` tokens the drafter has not prefilled. NULL: it prefills
+       nothing. */
+    int (*count_unprefilled)(const specdec__drafter *drafter, int at, int count);
     /* Prefills the first `count` tokens of the request's sequence. NULL: prefilling is part of drafting. */
     specdec_result (*prefill)(specdec__drafter *drafter, const specdec__draft_request *request, int count,
                               specdec_error *error);
-    /* Whether it can draft behind the sequence's first `count` tokens. NULL: always. */
-    int (*is_ready)(const specdec__drafter *drafter, int at, int count);
-    /* Receives tokens that the target has committed, in order, some repeatedly, with the hidden states of
+    /* Returns whether the drafter can draft behind the sequence's first `count` tokens. NULL: it always can. */
+    int (*can_draft)(const specdec__drafter *drafter, int at, int count);
+    /* Gives the drafter tokens that the target has committed, in order, some repeatedly, with the hidden states of
        drafter->taps. NULL: it uses no hidden states. */
-    specdec_result (*follow_target)(specdec__drafter *drafter, const specdec__prefilled *committed,
-                                    specdec_error *error);
-    /* How many of the sequence's tokens follow_target has received: it needs the next one. NULL: it needs the last one
-       only. */
-    int (*count_followed)(const specdec__drafter *drafter, int at);
-    /* The path to candidate `root`, which was extended, was accepted: that candidate becomes the root, and its
+    specdec_result (*receive_states)(specdec__drafter *drafter, const specdec__committed_tokens *committed,
+                                     specdec_error *error);
+    /* Returns of how many of the sequence's tokens the drafter has received hidden states: it needs those of the next
+       token. NULL: it needs those of the last token only. */
+    int (*count_received_states)(const specdec__drafter *drafter, int at);
+    /* Makes candidate `root`, which was extended and accepted with the path to it, the root of the tree; its
        descendants stay. NULL: no candidate can stay. */
     void (*keep_subtree)(specdec__drafter *drafter, int at, specdec__draft_tree *drafts, int root);
-    /* From now on it runs on at most `threads` threads of this pool. NULL: always on the engine's. */
+    /* Makes the drafter run on at most `threads` threads of this pool from now on. NULL: it always runs on the engine's
+       pool. */
     void (*set_threads)(specdec__drafter *drafter, specdec__pool *pool, int threads);
-    /* The sequence has `count` tokens and is part of the next step. NULL: it needs no notice. */
-    void (*prepare)(specdec__drafter *drafter, int at, const int32_t *text, int count,
-                    const specdec_sampling *sampling);
-    /* Whether it can append the children of a candidate now, without waiting for a remote rank. NULL: always. */
+    /* Tells the drafter that the sequence, of `count` tokens, is part of the next step. NULL: the drafter need not
+       know. */
+    void (*prepare_sequence)(specdec__drafter *drafter, int at, const int32_t *text, int count,
+                             const specdec_sampling *sampling);
+    /* Returns whether the drafter can append the children of a candidate now, without waiting for a remote rank. NULL:
+       it always can. */
     int (*can_extend)(const specdec__drafter *drafter, const specdec__draft_request *request, int candidate);
-    /* Seconds until it is expected to have more children for request's tree; 0: not known. NULL: it never waits for a
-       remote rank. */
+    /* Returns the seconds until the drafter is expected to have more children for the request's tree; 0: unknown. NULL:
+       it never waits for a remote rank. */
     double (*seconds_until_more)(const specdec__drafter *drafter, const specdec__draft_request *request);
-    /* Receives the logits of a verified tree. NULL: it does not use them. */
-    void (*see_logits)(specdec__drafter *drafter, const specdec__verified *judged);
+    /* Gives the drafter the target's logits of a verified tree. NULL: it does not use them. */
+    void (*receive_logits)(specdec__drafter *drafter, const specdec__verified_tree *judged);
 } specdec__drafter_kind;
 
-/* A drafter's share_prefix; NULL where the library has one sequence only. */
+/* A drafter's function share_prefix; NULL in a build in which an engine has one sequence only. */
 #define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
 
-/* A drafter of an engine: its kind, its state, its proposals. */
+/* A drafter of an engine: its kind, its state, and its proposals for each sequence. */
 struct specdec__drafter {
-    specdec__drafter_kind kind;
+    specdec__drafter_kind kind;    /* functions and facts of its kind */
     specdec_drafting drafting;     /* the public number of its kind */
-    void *state;                   /* private to its kind */
-    const specdec__model *model;   /* NULL: it has none */
-    size_t kv_bytes;               /* of its cache */
-    int levels;                    /* levels that it can draft, without the root, at most */
-    specdec__state_reader taps;    /* (nodes, count, width): hidden states that it needs of the target's steps */
-    specdec__proposal *proposals;  /* (sequences): for the current step */
+    void *state;                   /* the drafter's state, whose type only its kind knows */
+    const specdec__model *model;   /* the model that drafts; NULL: there is none */
+    size_t kv_bytes;               /* bytes of the drafter's cache of keys and values */
+    int levels;                    /* levels of a tree below the root that the drafter can draft, at most */
+    specdec__state_reader taps;    /* (nodes, count, width): the hidden states that it needs of the target's runs */
+    specdec__proposal *proposals;  /* (sequences): its proposals for the current step */
 };
 
 /* --- any drafter -------------------------------------------------------------------------------------------------- */
 
-/* Takes the arrays of a tree of at most `size` nodes from an arena. */
-static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__arena *arena)
+/* Takes the memory of a token tree of at most `size` nodes from an arena. */
+static void specdec__draft_allocate_tree(specdec_tree *tree, int size, specdec__arena *arena)
 {
     memset(tree, 0, sizeof *tree);
     tree->capacity = size;
@@ -226,10 +245,10 @@ static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__aren
     tree->ranks = SPECDEC__TAKE(arena, int32_t, size);
 }
 
-/* Takes the arrays of a proposal from an arena: `capacity` candidates, of which at most `size` are verified. */
-static void specdec__draft_take_proposal(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
+/* Takes the memory of a proposal from an arena: `capacity` candidates, of which at most `size` are verified. */
+static void specdec__draft_allocate_proposal(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
 {
-    specdec__draft_take_tree(&p->drafts.tree, capacity, arena);
+    specdec__draft_allocate_tree(&p->drafts.tree, capacity, arena);
     p->drafts.tokens = SPECDEC__TAKE(arena, int32_t, capacity);
     p->drafts.depth = SPECDEC__TAKE(arena, int32_t, capacity);
     p->drafts.extended = SPECDEC__TAKE(arena, unsigned char, capacity);
@@ -237,12 +256,12 @@ static void specdec__draft_take_proposal(specdec__proposal *p, int capacity, int
     p->drafts.moved = SPECDEC__TAKE(arena, int32_t, capacity);
     p->frontier.probability = SPECDEC__TAKE(arena, float, capacity);
     p->frontier.chosen = SPECDEC__TAKE(arena, int32_t, size);
-    p->outcome.place = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->outcome.merged_node = SPECDEC__TAKE(arena, int32_t, capacity);
     p->outcome.kept = SPECDEC__TAKE(arena, int32_t, size);
 }
 
-/* Resets a proposal before a step to the root alone, the last of `count` tokens. Candidates of a tree that is kept from
-   the last step stay in it, but are not to be verified yet. */
+/* Resets a proposal before a step: its tree is the root alone, the last of `count` tokens. Candidates of a tree that is
+   kept from the last step stay in it, but are not to be verified yet. */
 static void specdec__draft_begin_proposal(specdec__proposal *p, int32_t *text, int count,
                                           const specdec_sampling *sampling,
                                           specdec_rule rule)
@@ -256,7 +275,7 @@ static void specdec__draft_begin_proposal(specdec__proposal *p, int32_t *text, i
     p->request.rule = rule;
     p->outcome.kept[0] = 0;
     p->outcome.kept_count = 1;
-    p->books.seconds = 0;
+    p->cost.seconds = 0;
     if (p->frontier.valid_at == count)
         return;
     specdec__tree_put_node(&drafts->tree, 0, -1, 0);
@@ -272,7 +291,7 @@ static void specdec__draft_begin_proposal(specdec__proposal *p, int32_t *text, i
 }
 
 /* Marks the first `count` candidates of a proposal as those to be verified. */
-static void specdec__draft_keep_first(specdec__proposal *p, int count)
+static void specdec__draft_select_first_candidates(specdec__proposal *p, int count)
 {
     int i;
 
@@ -281,19 +300,19 @@ static void specdec__draft_keep_first(specdec__proposal *p, int count)
     p->outcome.kept_count = count;
 }
 
-/* The tree of a sequence that the target verifies. */
-typedef struct specdec__merged {
-    specdec_tree tree;
-    int32_t *tokens;    /* (capacity) */
-    signed char *owner; /* (capacity): which drafter was the first to propose a node; -1: the root */
-    float *worth;       /* (capacity): probability that a node is accepted, at most its parent's */
-} specdec__merged;
+/* The token tree of a sequence that the target verifies: the trees of all drafters, merged into one. */
+typedef struct specdec__merged_tree {
+    specdec_tree tree;  /* parents and ranks of the nodes */
+    int32_t *tokens;    /* (capacity): token of each node */
+    signed char *owner; /* (capacity): index of the drafter that was the first to propose each node; -1: the root */
+    float *worth;       /* (capacity): probability that each node is accepted, at most its parent's */
+} specdec__merged_tree;
 
-/* Merges the drafters' candidates to be verified into one tree of at most `most` nodes, for sequence `at`. A token that
-   an earlier drafter proposed behind the same node is not added again; one that a drafter proposes twice is, as it was
-   drawn twice. */
-static void specdec__draft_merge_trees(specdec__merged *m, specdec__drafter *drafters, int count, int at, int32_t root,
-                                       int most)
+/* Merges the drafters' candidates that are to be verified into one tree of at most `most` nodes, for sequence `at`. A
+   token that an earlier drafter proposed behind the same node is not added again; a token that one drafter proposes
+   twice is added twice, as it was drawn twice. */
+static void specdec__draft_merge_trees(specdec__merged_tree *m, specdec__drafter *drafters, int count, int at,
+                                       int32_t root, int most)
 {
     specdec_tree *tree = &m->tree;
     int i, j, k;
@@ -307,16 +326,16 @@ static void specdec__draft_merge_trees(specdec__merged *m, specdec__drafter *dra
         specdec__draft_outcome *outcome = &drafters[i].proposals[at].outcome;
         const int before = tree->n;
 
-        memset(outcome->place, -1, (size_t)drafts->tree.n * sizeof *outcome->place);
-        outcome->place[0] = 0;
+        memset(outcome->merged_node, -1, (size_t)drafts->tree.n * sizeof *outcome->merged_node);
+        outcome->merged_node[0] = 0;
         for (k = 1; k < outcome->kept_count; k++) {
-            const int node = outcome->kept[k], parent = outcome->place[drafts->tree.parents[node]];
+            const int node = outcome->kept[k], parent = outcome->merged_node[drafts->tree.parents[node]];
 
             if (parent < 0 || drafts->tokens[node] < 0)
                 continue;
-            j = specdec__tree_child(tree, parent, parent + 1);
+            j = specdec__tree_next_child(tree, parent, parent + 1);
             while (j < before && m->tokens[j] != drafts->tokens[node])
-                j = specdec__tree_child(tree, parent, j + 1);
+                j = specdec__tree_next_child(tree, parent, j + 1);
             if (j >= before) {
                 if (tree->n >= most)
                     continue;
@@ -325,27 +344,28 @@ static void specdec__draft_merge_trees(specdec__merged *m, specdec__drafter *dra
                 m->tokens[j] = drafts->tokens[node];
                 m->owner[j] = (signed char)i;
             }
-            outcome->place[node] = j;
+            outcome->merged_node[node] = j;
         }
     }
 }
 
-/* The index of the candidate that is node `node` of the merged tree; -1: none is. */
+/* Returns the index of the candidate that is node `node` of the merged tree; -1: no candidate is. */
 static int specdec__draft_find_candidate(const specdec__draft_outcome *outcome, int node)
 {
     int k;
 
     for (k = 0; k < outcome->kept_count; k++)
-        if (outcome->place[outcome->kept[k]] == node)
+        if (outcome->merged_node[outcome->kept[k]] == node)
             return outcome->kept[k];
     return -1;
 }
 
-/* Keeps of a merged tree the first `most` draft tokens with worth[i] >= least. Returns how many it keeps. */
-static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *drafters, int count, int at, float least,
-                                     int most)
+/* Prunes a merged tree to the root and the first `most` draft tokens with worth[i] >= least. Returns how many draft
+   tokens are left. */
+static int specdec__draft_prune_tree(specdec__merged_tree *m, specdec__drafter *drafters, int count, int at,
+                                     float least, int most)
 {
-    int32_t now[SPECDEC__MAX_TREE];
+    int32_t now[SPECDEC__MAX_TREE_NODES];
     int i, k, kept = 1;
 
     now[0] = 0;
@@ -366,7 +386,7 @@ static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *draft
         const specdec__draft_outcome *outcome = &drafters[i].proposals[at].outcome;
 
         for (k = 0; k < outcome->kept_count; k++) {
-            int32_t *place = &outcome->place[outcome->kept[k]];
+            int32_t *place = &outcome->merged_node[outcome->kept[k]];
 
             *place = *place >= 0 ? now[*place] : -1;
         }
@@ -374,11 +394,11 @@ static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *draft
     return kept - 1;
 }
 
-/* Calls a drafter's commit_path with those of its candidates that are on the accepted path (length nodes, the root
-   first). */
+/* Calls a drafter's commit_path with those of its candidates that are on the accepted path of the merged tree (length
+   nodes, the root first). */
 static void specdec__draft_commit_path(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int length)
 {
-    int32_t own[SPECDEC__MAX_TREE];
+    int32_t own[SPECDEC__MAX_TREE_NODES];
     int i, node;
 
     for (i = 1; i < length && (node = specdec__draft_find_candidate(&p->outcome, path[i])) >= 0; i++)

@@ -25,28 +25,29 @@
 
 SPECDEC__FOR_SIZE
 
-/* The state of a drafter that is an assistant. */
+/* The state of a drafter that is an assistant: layers that attend to the target's own keys and values (Gemma 4). */
 typedef struct specdec__draft_assistant {
-    specdec__draft_last last; /* must be first */
-    const specdec__context *target;
-    float *own_states;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
-                       by their places */
-    float *reads;   /* (tree size, specdec__forward_states_stride): input rows: embedding, state before */
-    int place, n;   /* of the current level: place of its first state, and its number of states */
-    /* where only the tokens of the nearest centroids have logits; else NULL */
-    float *rows;    /* (tree size, vocab): logits */
-    float *row;     /* (threads, embedding): a row of the output */
-    specdec_candidate *nearest; /* (tree size, nearest centroids): of each row; -1: none */
-    specdec__context context;
+    specdec__draft_stored_state last; /* the target's last hidden state of each sequence; must be first */
+    const specdec__context *target;  /* the target's context, whose cache the assistant reads */
+    float *own_states;   /* (1 + tree size, stride of states): the assistant's hidden states behind the root, then
+                            behind each candidate */
+    float *reads;   /* (tree size, specdec__forward_states_stride): input of each row: a token's embedding, then a
+                       hidden state */
+    int place, n;   /* of the level being run: index of its first state in own_states; number of its rows */
+    /* logits by centroids: only the tokens of the centroids nearest to a hidden state have logits. Otherwise NULL */
+    float *rows;    /* (tree size, vocab): the logits of each row */
+    float *row;     /* (threads, embedding): scratch: one unpacked row of the output matrix */
+    specdec_candidate *nearest; /* (tree size, nearest centroids): the nearest centroids of each row; -1: none */
+    specdec__context context;   /* the context of the assistant's model */
 } specdec__draft_assistant;
 
-/* Floats from one row of own_states to the next. */
-static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
+/* Returns how many floats lie between the beginnings of two rows of own_states. */
+static size_t specdec__draft_assistant_state_stride(const specdec__draft_assistant *m)
 {
     return (size_t)specdec__forward_stride(m->context.model->reads.width);
 }
 
-/* Sets row i of a level's input: the target's embedding of a token, and a hidden state. */
+/* Writes row i of a level's input: the target's embedding of a token, then a hidden state. */
 static void specdec__draft_assistant_put_input(specdec__draft_assistant *m, int i, int32_t token, const float *state)
 {
     const specdec__reads *reads = &m->context.model->reads;
@@ -58,8 +59,8 @@ static void specdec__draft_assistant_put_input(specdec__draft_assistant *m, int 
     memcpy(row + reads->width, state, (size_t)reads->width * sizeof *row);
 }
 
-/* The dot product of two rows (count, a multiple of 8), in a fixed order: eight partial sums, then their sum in
-   order. */
+/* Returns the dot product of two rows of `count` floats, a multiple of 8, in a fixed order: eight partial sums, which
+   are then added in order. */
 static float specdec__draft_assistant_dot_product(const float *a, const float *b, int count)
 {
     float sums[8] = {0}, sum = 0;
@@ -73,9 +74,10 @@ static float specdec__draft_assistant_dot_product(const float *a, const float *b
     return sum;
 }
 
-/* Computes the logits of row i for the tokens of its k-th nearest centroid; keep 0: sets them back to -infinity
-   instead. */
-static void specdec__draft_assistant_score_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
+/* Computes the logits of row i for the tokens of the centroid that is k-th nearest to its hidden state. keep 0: sets
+   these logits back to -infinity instead. */
+static void specdec__draft_assistant_score_centroid_tokens(specdec__draft_assistant *m, int thread, int i, int k,
+                                                           int keep)
 {
     const specdec__context *c = &m->context;
     const specdec__model *model = c->model;
@@ -97,8 +99,8 @@ static void specdec__draft_assistant_score_cluster(specdec__draft_assistant *m, 
     }
 }
 
-/* A thread's part of a level's logits: for the tokens of the nearest centroids, whose logits lie where those of tokens
-   would. */
+/* Computes one thread's part of a level's logits: those of the tokens of the nearest centroids. All other logits of a
+   row stay -infinity. */
 static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, int thread)
 {
     specdec__context *c = &m->context;
@@ -107,7 +109,7 @@ static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, 
 
     for (i = thread; i < m->n; i += specdec__pool_active(c->pool)) {
         for (k = 0; k < nearest; k++)
-            specdec__draft_assistant_score_cluster(m, thread, i, k, 0);
+            specdec__draft_assistant_score_centroid_tokens(m, thread, i, k, 0);
         specdec__sample_best_tokens(c->kernels, c->logits + (size_t)i * (size_t)c->output->rows, c->output->rows,
                                     nearest,
                                     m->nearest + i * nearest);
@@ -116,10 +118,11 @@ static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, 
         return;
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
-            specdec__draft_assistant_score_cluster(m, thread, from / nearest, from % nearest, 1);
+            specdec__draft_assistant_score_centroid_tokens(m, thread, from / nearest, from % nearest, 1);
 }
 
-/* A thread's part of a level: the states behind its last norm, and the logits of the nearest centroids' tokens. */
+/* Computes one thread's part of a level: the hidden states behind the assistant's last norm, and the logits of the
+   nearest centroids' tokens. */
 static void specdec__draft_assistant_level_worker(void *argument, int thread)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
@@ -129,13 +132,14 @@ static void specdec__draft_assistant_level_worker(void *argument, int thread)
 
     t.matrix = &c->model->reads.next_state;
     t.bias = NULL;
-    t.stride = specdec__draft_assistant_stride(m);
+    t.stride = specdec__draft_assistant_state_stride(m);
     t.rows_out = m->own_states + (size_t)m->place * t.stride;
     if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
         specdec__draft_assistant_score_nearest(m, thread);
 }
 
-/* Runs the n rows of a level behind the tokens of a sequence; their states are stored from index `place` on. */
+/* Runs the assistant on the n input rows of a level, behind the tokens of a sequence. The hidden states that it
+   computes are stored in own_states from index `place` on. */
 static specdec_result specdec__draft_assistant_run_rows(specdec__draft_assistant *m,
                                                         const specdec__draft_request *request,
                                                         int place, int n, specdec_error *error)
@@ -162,7 +166,8 @@ static specdec_result specdec__draft_assistant_run_rows(specdec__draft_assistant
                : SPECDEC_OK;
 }
 
-/* Computes row 0, behind the root. FULL: the target has no keys before the root, as while an engine is timed. */
+/* Begins a draft tree: computes the logits behind the root, row 0. Returns FULL where the target has no keys before the
+   root, as while an engine is timed. */
 static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                           const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -170,11 +175,11 @@ static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, c
 
     if (!request->view || request->view->length < 1 || request->view->length != request->count - 1)
         return SPECDEC_ERROR_FULL;
-    specdec__draft_assistant_put_input(m, 0, drafts->tokens[0], specdec__draft_last_state(&m->last, request->at));
+    specdec__draft_assistant_put_input(m, 0, drafts->tokens[0], specdec__draft_get_stored_state(&m->last, request->at));
     return specdec__draft_assistant_run_rows(m, request, 0, 1, error);
 }
 
-/* Runs candidates of one level behind the states of their parents. */
+/* Runs the assistant on candidates of one level of the tree, from the hidden states of their parents. */
 static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                          const specdec__draft_tree *drafts, const int32_t *candidates,
                                                          int from, int count, specdec_error *error)
@@ -183,23 +188,23 @@ static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, co
     int i;
 
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_parent_row(&m->last.levels, request->at, drafts, candidates[i]);
+        const int place = specdec__draft_parent_row(&m->last.level_state, request->at, drafts, candidates[i]);
 
         specdec__draft_assistant_put_input(m, i, drafts->tokens[candidates[i]],
-                                           m->own_states + (size_t)place * specdec__draft_assistant_stride(m));
+                                           m->own_states + (size_t)place * specdec__draft_assistant_state_stride(m));
     }
     return specdec__draft_assistant_run_rows(m, request, 1 + from, count, error);
 }
 
-/* Whether the target's hidden state before the root and its keys before the root are there. */
-static int specdec__draft_assistant_is_ready(const specdec__drafter *d, int at, int count)
+/* Returns whether the target's hidden state of the token before the root, and its keys before the root, are there. */
+static int specdec__draft_assistant_can_draft(const specdec__drafter *d, int at, int count)
 {
     const specdec__view *view = d->proposals[at].request.view;
 
-    return view && view->length == count - 1 && specdec__draft_last_is_ready(d, at, count);
+    return view && view->length == count - 1 && specdec__draft_stored_state_can_draft(d, at, count);
 }
 
-/* Checks that an assistant fits the target's keys. */
+/* Checks that an assistant can read the target's keys: the numbers of heads, their sizes, and the layers agree. */
 static specdec_result specdec__draft_assistant_check_target(const specdec__model *m, const specdec__model *target,
                                                             specdec_error *error)
 {
@@ -229,9 +234,10 @@ static specdec_result specdec__draft_assistant_check_target(const specdec__model
     return SPECDEC_OK;
 }
 
-/* Takes memory for logits by centroids, or else for a short vocabulary, where that may pay. */
-static void specdec__draft_assistant_take_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
-                                               specdec__arena *arena)
+/* Takes the memory for logits by centroids from an arena; where the file has no centroids, that for a short vocabulary,
+   if one may pay. */
+static void specdec__draft_assistant_allocate_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
+                                                   specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
     const int size = setup->config->tree_size;
@@ -240,7 +246,7 @@ static void specdec__draft_assistant_take_rows(specdec__draft_assistant *m, cons
 
     m->rows = m->row = NULL;
     if (!model->reads.centroids) {
-        specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
+        specdec__levels_allocate_short_vocabulary(&m->last.level_state, &m->context, setup, arena);
         return;
     }
     m->rows = SPECDEC__TAKE(arena, float, all);
@@ -250,10 +256,11 @@ static void specdec__draft_assistant_take_rows(specdec__draft_assistant *m, cons
         m->nearest[i].token = -1;
     for (i = 0; m->rows && i < all; i++)
         m->rows[i] = specdec__float_from_bits(0xff800000u);
-    m->last.levels.logits = m->rows;
-    m->last.levels.stride = (size_t)model->vocab_size;
+    m->last.level_state.logits = m->rows;
+    m->last.level_state.stride = (size_t)model->vocab_size;
 }
 
+/* Takes the drafter's memory from an arena, and checks that the assistant fits the target. */
 static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                     specdec__arena *arena, specdec_error *error)
 {
@@ -269,33 +276,33 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
         return result;
     room.step_nodes = size;
     m->target = target;
-    specdec__draft_last_init(&m->last, d->model, d->model->reads.width, setup, arena);
+    specdec__draft_stored_state_init(&m->last, d->model, d->model->reads.width, setup, arena);
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, size, arena);
-    m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
+    m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_state_stride(m));
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_states_stride(d->model));
-    m->last.levels.logits = m->context.logits;
-    m->last.levels.stride = (size_t)m->context.output->rows;
+    m->last.level_state.logits = m->context.logits;
+    m->last.level_state.stride = (size_t)m->context.output->rows;
     if (!d->model->reads.centroids)
-        specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
-    specdec__draft_assistant_take_rows(m, setup, arena);
-    m->last.levels.begin = specdec__draft_assistant_begin_tree;
-    m->last.levels.run = specdec__draft_assistant_run_level;
+        specdec__levels_allocate_short_vocabulary(&m->last.level_state, &m->context, setup, arena);
+    specdec__draft_assistant_allocate_rows(m, setup, arena);
+    m->last.level_state.begin = specdec__draft_assistant_begin_tree;
+    m->last.level_state.run = specdec__draft_assistant_run_level;
     return SPECDEC_OK;
 }
 
-/* An assistant: layers that read the target's cache. */
-static void specdec__draft_assistant_kind(specdec__drafter_kind *kind)
+/* Writes the row of the kind of drafter that is an assistant: layers that read the target's cache. */
+static void specdec__draft_assistant_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, draft);
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_assistant_init;
-    kind->truncate_sequence = specdec__draft_last_truncate_sequence;
-    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_share_prefix);
-    kind->is_ready = specdec__draft_assistant_is_ready;
-    kind->follow_target = specdec__draft_last_follow_target;
+    kind->truncate_sequence = specdec__draft_stored_state_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_stored_state_share_prefix);
+    kind->can_draft = specdec__draft_assistant_can_draft;
+    kind->receive_states = specdec__draft_stored_state_receive_states;
 }
 
 SPECDEC__FOR_SPEED

@@ -31,36 +31,43 @@
 
 SPECDEC__FOR_SIZE
 
-/* The state of a drafter that drafts blocks. */
+/* The state of a drafter that drafts a block: the tokens of all levels of a tree in one forward pass. */
 typedef struct specdec__draft_block {
-    specdec__levels levels;
-    specdec__view *views; /* (sequences, then kept ones): keys of the tokens whose hidden states were received */
-    float *reads;         /* (nodes of a step, specdec__forward_states_stride): the target's states of tokens */
-    float *rows;          /* (tree size, vocab): logits behind a token; NULL: they are those of the block */
-    float *narrow;        /* (output rows): scratch: one of these rows, a float for each row of the output */
-    float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
-    float *row;           /* (rank or embedding + rank): scratch: a row of a table */
-    float *trust;         /* (tree size): of rows: the estimate that their best token is accepted */
-    specdec_candidate *best; /* (block, candidates): the best tokens of each row of the block, best first */
-    int32_t *set;         /* (tree size, candidates): the tokens that `rows` has logits for; -1: none */
-    int place, n;         /* of the current product: the row of the block, and the number of tokens */
-    specdec__context context;
+    specdec__level_state level_state;  /* the state common to drafters that draft level by level; must be first */
+    specdec__view *views; /* (sequences, then kept sequences): keys of the tokens whose hidden states were received */
+    float *reads;         /* (nodes of a step, specdec__forward_states_stride): hidden states of the target, as the
+                             layers read them */
+    float *rows;          /* (tree size, vocab): logits behind each token of a level; NULL: all have those of the
+                             block's row */
+    float *narrow;        /* (output rows): scratch: logits of one row, before tokens are mapped to the vocabulary */
+    float *ranks;         /* DSpark (tree size, rank): the row of markov_in of each token; DFlash2 (block, rank):
+                             projected hidden states */
+    float *row;           /* (rank or embedding + rank): scratch: one unpacked row of a table of weights */
+    float *trust;         /* (tree size): for each row of `rows` the estimated probability that its best token is
+                             accepted */
+    specdec_candidate *best; /* (block, candidates): DFlash2: the most probable tokens of each row of the block, best
+                                first */
+    int32_t *set;         /* (tree size, candidates): DFlash2: the tokens that each row of `rows` has logits for; -1:
+                             none */
+    int place, n;         /* of the product being computed: the row of the block, and the number of tokens */
+    specdec__context context;  /* the context of the drafter's model */
 } specdec__draft_block;
 
-/* The logits of row i of the block, of one level; tokens behind it may still change them
-   (specdec__draft_block_set_rows). */
+/* Returns the logits of row i of the block, which belong to one level of the tree. The tokens of the level before may
+   still change them (specdec__draft_block_compute_level_logits). */
 static const float *specdec__draft_block_logits_row(const specdec__draft_block *m, int i)
 {
     return m->context.logits + (size_t)i * (size_t)m->context.output->rows;
 }
 
-/* Dequantises a row of a table of weights. */
-static void specdec__draft_block_read_row(const specdec__matrix *table, int row, float *out)
+/* Dequantises row number `row` of a table of weights to out (columns of the table). */
+static void specdec__draft_block_dequantise_row(const specdec__matrix *table, int row, float *out)
 {
     specdec__quant_to_float(table->type, table->file + (size_t)row * table->row_bytes, (size_t)table->columns, out);
 }
 
-/* The row of a token in a table that has as many rows as the output or the vocabulary; -1: there is none. */
+/* Returns which row a token has in a table of weights that has as many rows as the output matrix or the vocabulary; -1:
+   it has none. */
 static int specdec__draft_block_find_row(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
 {
     const specdec__model *model = m->context.model;
@@ -73,7 +80,7 @@ static int specdec__draft_block_find_row(const specdec__draft_block *m, const sp
     return i < model->id_count ? i : -1;
 }
 
-/* The dot product of two rows (count), in order. */
+/* Returns the dot product of two rows of `count` floats, added in order. */
 static float specdec__draft_block_dot_product(const float *a, const float *b, int count)
 {
     float sum = 0;
@@ -86,7 +93,8 @@ static float specdec__draft_block_dot_product(const float *a, const float *b, in
 
 /* --- DSpark ------------------------------------------------------------------------------------------------------- */
 
-/* A thread's part of the products by which DSpark adds to logits what a token contributes to those behind it. */
+/* Computes one thread's part of the products by which DSpark adds to the logits what each token contributes to those
+   behind it. */
 static void specdec__draft_block_markov_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
@@ -98,11 +106,12 @@ static void specdec__draft_block_markov_worker(void *argument, int thread)
     t.matrix = &b->markov_out;
     t.bias = NULL;
     t.rows_out = m->rows;
-    t.stride = (size_t)m->levels.stride;
+    t.stride = (size_t)m->level_state.stride;
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* DSpark's estimate that row i of the block is right behind a token, whose row of markov_in is `before`. */
+/* Returns DSpark's estimate of the probability that the best token of row i of the block is accepted behind a token.
+   before: that token's row of markov_in. */
 static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i, const float *before)
 {
     const specdec__context *c = &m->context;
@@ -110,13 +119,14 @@ static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i
     const int width = c->model->embedding;
     float sum;
 
-    specdec__draft_block_read_row(&b->confidence, 0, m->row);
+    specdec__draft_block_dequantise_row(&b->confidence, 0, m->row);
     sum = specdec__draft_block_dot_product(m->row, c->h + (size_t)i * (size_t)c->e, width) +
           specdec__draft_block_dot_product(m->row + width, before, b->markov_in.columns) + b->confidence_bias;
     return 1 / (1 + specdec__exp(-sum));
 }
 
-/* DSpark: computes m->rows: the logits of row i of the block behind each of tokens[n]. */
+/* DSpark: computes m->rows: row k becomes the logits of row i of the block, changed by token k of tokens[n], the one
+   before. */
 static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                       specdec_error *error)
 {
@@ -131,7 +141,7 @@ static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, i
     for (k = 0; k < n; k++) {
         at = specdec__draft_block_find_row(m, &b->markov_in, tokens[k]);
         if (at >= 0)
-            specdec__draft_block_read_row(&b->markov_in, at, m->ranks + (size_t)k * stride);
+            specdec__draft_block_dequantise_row(&b->markov_in, at, m->ranks + (size_t)k * stride);
         if (m->trust)
             m->trust[k] = specdec__draft_block_row_trust(m, i, m->ranks + (size_t)k * stride);
     }
@@ -139,7 +149,7 @@ static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, i
     if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_markov_worker, m))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     for (k = 0; k < n; k++) {
-        float *row = m->rows + (size_t)k * m->levels.stride;
+        float *row = m->rows + (size_t)k * m->level_state.stride;
 
         for (r = 0; r < outputs; r++)
             m->narrow[r] = own[r] + row[all ? c->model->ids[r] : r];
@@ -150,7 +160,7 @@ static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, i
 
 /* --- DFlash2 ------------------------------------------------------------------------------------------------------ */
 
-/* A thread's part of the products of DFlash2's selector with the block's hidden states. */
+/* Computes one thread's part of the products of DFlash2's selector with the block's hidden states. */
 static void specdec__draft_block_selector_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
@@ -165,7 +175,7 @@ static void specdec__draft_block_selector_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* DFlash2: selects the best tokens of the first n rows of the block: m->best. */
+/* DFlash2: selects the most probable tokens of each of the first n rows of the block, and stores them in m->best. */
 static specdec_result specdec__draft_block_select_candidates(specdec__draft_block *m, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
@@ -181,8 +191,8 @@ static specdec_result specdec__draft_block_select_candidates(specdec__draft_bloc
     return SPECDEC_OK;
 }
 
-/* DFlash2: computes m->rows: the logits of row i of the block behind each of tokens[n]; all tokens but the row's
-   candidates have -infinity. */
+/* DFlash2: computes m->rows, the logits of row i of the block behind each of tokens[n]. All tokens but the row's most
+   probable ones, m->best, have -infinity. */
 static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i, const int32_t *tokens, int n)
 {
     const specdec__model *model = m->context.model;
@@ -193,12 +203,12 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
     int k, j, r, at;
 
     for (k = 0; k < n; k++) {
-        float *row = m->rows + (size_t)k * m->levels.stride, *before = m->row, *after = m->row + rank;
+        float *row = m->rows + (size_t)k * m->level_state.stride, *before = m->row, *after = m->row + rank;
 
         at = specdec__draft_block_find_row(m, &b->predecessor, tokens[k]);
         memset(before, 0, (size_t)rank * sizeof *before);
         if (at >= 0)
-            specdec__draft_block_read_row(&b->predecessor, at, before);
+            specdec__draft_block_dequantise_row(&b->predecessor, at, before);
         for (r = 0; r < rank; r++)
             before[r] *= hidden[r];
         for (j = 0; j < b->candidates; j++) {
@@ -212,7 +222,7 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
 
             m->set[k * b->candidates + j] = out;
             at = model->ids && b->successor.rows != model->id_count ? model->ids[out] : out;
-            specdec__draft_block_read_row(&b->successor, at, after);
+            specdec__draft_block_dequantise_row(&b->successor, at, after);
             row[out] = own[out] + specdec__draft_block_dot_product(before, after, rank);
         }
     }
@@ -220,12 +230,13 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
 
 /* --- the drafter -------------------------------------------------------------------------------------------------- */
 
-/* Sets the logits rows of a level to row i of the block behind each of tokens[n]. */
-static specdec_result specdec__draft_block_set_rows(specdec__draft_block *m, int i, const int32_t *tokens, int n,
-                                                    specdec_error *error)
+/* Computes the logits of the level that row i of the block predicts, behind each of tokens[n], which are tokens of the
+   level before. */
+static specdec_result specdec__draft_block_compute_level_logits(specdec__draft_block *m, int i, const int32_t *tokens,
+                                                                int n, specdec_error *error)
 {
     if (!m->rows) { /* the same behind all */
-        m->levels.logits = specdec__draft_block_logits_row(m, i);
+        m->level_state.logits = specdec__draft_block_logits_row(m, i);
         return SPECDEC_OK;
     }
     if (!m->context.model->block.candidates)
@@ -234,14 +245,16 @@ static specdec_result specdec__draft_block_set_rows(specdec__draft_block *m, int
     return SPECDEC_OK;
 }
 
-/* Runs a block behind the tokens of a sequence, for as many rows as the tree may have levels. */
+/* Runs a block, the root and masks behind it, behind the tokens of a sequence. It has as many rows as the tree may have
+   levels. */
 static specdec_result specdec__draft_block_run_block(specdec__draft_block *m, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
     specdec__view *view = &m->views[request->at];
-    const int deepest = specdec__max_int(specdec__max_int(request->levels - 1, drafts->depth[drafts->tree.n - 1]), 1);
+    const int deepest = specdec__max_int(specdec__max_int(request->max_levels - 1, drafts->depth[drafts->tree.n - 1]),
+                                         1);
     const int rows = specdec__min_int(b->size - b->draft_row, deepest);
     specdec__batch batch = specdec__forward_make_view_batch(c, view, 0, b->size);
     specdec_result result;
@@ -258,7 +271,7 @@ static specdec_result specdec__draft_block_run_block(specdec__draft_block *m, co
     return result || !b->candidates ? result : specdec__draft_block_select_candidates(m, rows, error);
 }
 
-/* Begins a tree: drops keys from the root on, runs the block, sets row 0. */
+/* Begins a draft tree: drops keys from the root on, runs the block, and computes the logits behind the root, row 0. */
 static specdec_result specdec__draft_block_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -269,27 +282,27 @@ static specdec_result specdec__draft_block_begin_tree(specdec__drafter *d, const
     if (view->length > request->count - 1)
         specdec__view_truncate(view, &m->context.kv, request->count - 1);
     result = specdec__draft_block_run_block(m, request, drafts, error);
-    return result ? result : specdec__draft_block_set_rows(m, 0, drafts->tokens, 1, error);
+    return result ? result : specdec__draft_block_compute_level_logits(m, 0, drafts->tokens, 1, error);
 }
 
-/* Sets the logits rows behind candidates of one level; the block was run before. */
+/* Computes the logits behind candidates of one level from the block, which was run when the tree was begun. */
 static specdec_result specdec__draft_block_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
                                                      int count, specdec_error *error)
 {
-    int32_t tokens[SPECDEC__MAX_TREE];
+    int32_t tokens[SPECDEC__MAX_TREE_NODES];
     int i;
 
     (void)request;
     (void)from;
     for (i = 0; i < count; i++)
         tokens[i] = drafts->tokens[candidates[i]];
-    return specdec__draft_block_set_rows((specdec__draft_block *)d->state, drafts->depth[candidates[0]], tokens, count,
-                                         error);
+    return specdec__draft_block_compute_level_logits((specdec__draft_block *)d->state, drafts->depth[candidates[0]],
+                                                     tokens, count, error);
 }
 
-/* Drops keys behind a sequence's first `length` tokens. */
+/* Drops the drafter's keys of a sequence behind its first `length` tokens. */
 static void specdec__draft_block_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -298,7 +311,7 @@ static void specdec__draft_block_truncate_sequence(specdec__drafter *d, int at, 
     specdec__view_truncate(&m->views[at], &m->context.kv, length);
 }
 
-/* Sequence `at` shares the keys of the first `length` tokens of sequence `of`. */
+/* Makes sequence `at` begin with the first `length` tokens of sequence `of`, whose keys it shares. */
 static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -308,22 +321,24 @@ static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int o
         specdec__view_truncate(&m->views[at], &m->context.kv, 0);
 }
 
-/* Whether the keys of all tokens before the root were computed. */
-static int specdec__draft_block_is_ready(const specdec__drafter *d, int at, int count)
+/* Returns whether the drafter's keys of all tokens before the root were computed. */
+static int specdec__draft_block_can_draft(const specdec__drafter *d, int at, int count)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
 }
 
-/* How many of a sequence's tokens have keys, as their hidden states were received. */
-static int specdec__draft_block_count_followed(const specdec__drafter *d, int at)
+/* Returns how many of a sequence's tokens have keys in the drafter's cache: those whose hidden states it has
+   received. */
+static int specdec__draft_block_count_received_states(const specdec__drafter *d, int at)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length;
 }
 
-/* Computes keys of committed tokens whose hidden states are new. A sequence of which states were missed is not drafted
-   for until it is cut. */
-static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
-                                                         specdec_error *error)
+/* Computes the drafter's keys of committed tokens whose hidden states are new. Where hidden states of a sequence were
+   missed, nothing is drafted for it until it is cut. */
+static specdec_result specdec__draft_block_receive_states(specdec__drafter *d,
+                                                          const specdec__committed_tokens *committed,
+                                                          specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
     specdec__view *view = &m->views[committed->at];
@@ -351,8 +366,8 @@ static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, co
     return result;
 }
 
-/* Takes the memory for rows of logits behind tokens. */
-static void specdec__draft_block_take_rows(specdec__draft_block *m, int size, specdec__arena *arena)
+/* Takes from an arena the memory for rows of logits behind the tokens of a level. */
+static void specdec__draft_block_allocate_rows(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
     const specdec__block_model *b = &model->block;
@@ -360,24 +375,24 @@ static void specdec__draft_block_take_rows(specdec__draft_block *m, int size, sp
     const int rank = specdec__max_int(b->markov_in.columns, b->hidden.rows);
     size_t i;
 
-    m->levels.stride = 0;
+    m->level_state.stride = 0;
     if (!rank)
         return;
-    m->levels.stride = (size_t)wide;
+    m->level_state.stride = (size_t)wide;
     m->rows = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)wide + 15);
     m->narrow = SPECDEC__TAKE(arena, float, m->context.output->rows);
     m->ranks = SPECDEC__TAKE(arena, float, (size_t)specdec__max_int(size, b->size) *
                                                (size_t)specdec__forward_stride(rank));
     m->row = SPECDEC__TAKE(arena, float, specdec__max_int(2 * rank, model->embedding + rank));
     m->trust = b->confidence.type ? SPECDEC__TAKE(arena, float, size) : NULL;
-    m->levels.trust = m->trust;
+    m->level_state.trust = m->trust;
     m->best = SPECDEC__TAKE(arena, specdec_candidate, b->size * b->candidates);
     m->set = SPECDEC__TAKE(arena, int32_t, size * b->candidates);
     for (i = 0; m->set && i < (size_t)size * (size_t)b->candidates; i++)
         m->set[i] = -1;
     for (i = 0; m->rows && b->candidates && i < (size_t)size * (size_t)wide; i++)
         m->rows[i] = specdec__float_from_bits(0xff800000u);
-    m->levels.logits = m->rows;
+    m->level_state.logits = m->rows;
 }
 
 /* Takes the drafter's memory from an arena, and checks that its file fits the target. */
@@ -405,7 +420,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
                              (int)b->mask_token, target->model->vocab_size);
     room.step_nodes = specdec__max_int(room.step_nodes, b->size);
     room.reserved_nodes += b->size;
-    specdec__levels_init(&m->levels, model, setup, arena);
+    specdec__levels_init(&m->level_state, model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, b->size - b->draft_row, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
@@ -421,26 +436,26 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
         if (m->views && i >= setup->room->max_views)
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
-    specdec__draft_block_take_rows(m, setup->config->tree_size, arena);
-    m->levels.begin = specdec__draft_block_begin_tree;
-    m->levels.run = specdec__draft_block_run_level;
+    specdec__draft_block_allocate_rows(m, setup->config->tree_size, arena);
+    m->level_state.begin = specdec__draft_block_begin_tree;
+    m->level_state.run = specdec__draft_block_run_level;
     return SPECDEC_OK;
 }
 
-/* A block drafter: one pass drafts the tokens of all levels. */
-static void specdec__draft_block_kind(specdec__drafter_kind *kind)
+/* Writes the row of the kind of drafter that drafts the tokens of all levels in one forward pass. */
+static void specdec__draft_block_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, draft);
     kind->size = 16;
     kind->depth = 8;
     kind->init = specdec__draft_block_init;
     kind->truncate_sequence = specdec__draft_block_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_block_share_prefix);
-    kind->is_ready = specdec__draft_block_is_ready;
-    kind->follow_target = specdec__draft_block_follow_target;
-    kind->count_followed = specdec__draft_block_count_followed;
-    kind->keeps_ended = 1;
+    kind->can_draft = specdec__draft_block_can_draft;
+    kind->receive_states = specdec__draft_block_receive_states;
+    kind->count_received_states = specdec__draft_block_count_received_states;
+    kind->keeps_ended_sequences = 1;
 }
 
 SPECDEC__FOR_SPEED

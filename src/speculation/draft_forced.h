@@ -10,7 +10,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Proposes the tokens that the constraint forces behind the sequence: a chain, which is always accepted. */
+/* Proposes the tokens that the sequence's constraint forces behind it: a chain, which is always accepted. */
 static specdec_result specdec__draft_forced_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -20,8 +20,8 @@ static specdec_result specdec__draft_forced_fill_tree(specdec__drafter *d, const
     (void)d;
     (void)error;
     drafts->tree.n = 1;
-    while (specdec__constrained_is_limited(request->constrained) && drafts->tree.n < request->most &&
-           drafts->tree.n < request->levels &&
+    while (specdec__constrained_is_limited(request->constrained) && drafts->tree.n < request->max_nodes &&
+           drafts->tree.n < request->max_levels &&
            (token = specdec__constrained_forced_token(request->constrained, request->text, length)) >= 0) {
         const int node = drafts->tree.n++;
 
@@ -32,8 +32,8 @@ static specdec_result specdec__draft_forced_fill_tree(specdec__drafter *d, const
     return SPECDEC_OK;
 }
 
-/* Tokens that a constraint forces. */
-static void specdec__draft_forced_kind(specdec__drafter_kind *kind)
+/* Writes the row of the kind of drafter that proposes the tokens which a constraint forces. */
+static void specdec__draft_forced_write_kind(specdec__drafter_kind *kind)
 {
     kind->enabled_by = offsetof(specdec_config, constraints);
     kind->certain = 1;

@@ -21,44 +21,48 @@
 
 SPECDEC__FOR_SIZE
 
-/* Of a sequence: hidden states that are stored until their pairs are run, at most. */
-#define SPECDEC__DRAFT_STORED_STATES 32
+#define SPECDEC__DRAFT_STORED_STATES 32 /* hidden states of a sequence that wait for the layer to run their pairs, at
+                                           most */
 
-/* The pairs of a sequence: which of them were run, and the hidden states of the newest. */
+/* The pairs of a sequence, each a hidden state of the target and the next token: which of them the layer has run, and
+   the hidden states of the newest. */
 typedef struct specdec__draft_pairs {
-    specdec__view view; /* the layer's keys and values of the pairs that were run */
+    specdec__view view; /* the layer's keys and values of the pairs that it has run */
     /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of `count` pairs from
        index `from` on; NULL: none are stored, as the sequence is a kept one */
     float *states;
-    int from, count;    /* from <= view.length <= from + count: the number of pairs whose hidden states were received */
+    int from, count;    /* index of the pair of the first stored hidden state; number of these states. With from <=
+                           view.length <= from + count: the number of pairs whose hidden states were received */
 } specdec__draft_pairs;
 
-/* The state of a drafter that is a layer which reads the target's hidden states. */
+/* The state of a drafter that is a layer which reads the target's hidden states (EAGLE-3, NextN). */
 typedef struct specdec__draft_layer {
-    specdec__levels levels;
-    specdec__draft_pairs *sequences; /* (sequences, then kept ones) */
-    float *own_states;  /* (1 + tree size, embedding): the layer's hidden states behind the root, and behind candidates,
-                           by their places */
-    float *reads;       /* (tree size, specdec__forward_states_stride): such states as input of a step; NULL: a step
-                           takes them as its residual stream */
-    int leading_pairs;  /* 1: the first pair has zeros in place of a hidden state; 0: it has one */
-    specdec__context context;
+    specdec__level_state level_state;          /* the state common to drafters that draft level by level; must be
+                                                  first */
+    specdec__draft_pairs *sequences; /* (sequences, then kept sequences): the pairs of each */
+    float *own_states;  /* (1 + tree size, embedding): the layer's hidden states behind the root, then behind each
+                           candidate */
+    float *reads;       /* (tree size, specdec__forward_states_stride): such hidden states as input of a run; NULL: a
+                           run takes them as its residual stream */
+    int leading_pairs;  /* 1: a sequence's first pair has zeros in place of a hidden state; 0: it has a hidden state */
+    specdec__context context;  /* the context of the layer's model */
 } specdec__draft_layer;
 
-/* The layer's hidden state behind the root (place 0) or a candidate (1 + its index): a row of embedding floats. */
+/* Returns the layer's hidden state behind the root (place 0) or behind a candidate (place 1 + its index): `embedding`
+   floats. */
 static float *specdec__draft_layer_own_state(const specdec__draft_layer *m, int place)
 {
     return m->own_states + (size_t)place * (size_t)m->context.model->embedding;
 }
 
-/* The index of the pair that predicts the token behind the first `count` tokens of a sequence. */
-static int specdec__draft_layer_root_pair(const specdec__draft_layer *m, int count)
+/* Returns the index of the pair that predicts the token behind the first `count` tokens of a sequence. */
+static int specdec__draft_layer_index_of_root_pair(const specdec__draft_layer *m, int count)
 {
     return specdec__max_int(count - 2 + m->leading_pairs, 0);
 }
 
-/* Drops the stored hidden states of a sequence; the next one to be stored is that of the first pair which was not run.
-   */
+/* Drops the stored hidden states of a sequence. The next hidden state to be stored is that of the first pair that the
+   layer has not run. */
 static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, specdec__draft_pairs *t)
 {
     t->from = t->view.length;
@@ -69,9 +73,9 @@ static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, s
     t->count = 1;
 }
 
-/* Stores the layer's hidden states of the last `count` nodes of its step, whose logits were computed, in own_states
-   from place `place` on. */
-static void specdec__draft_layer_keep_states(const specdec__draft_layer *m, int place, int count)
+/* Stores the layer's hidden states of the last `count` nodes of its run, whose logits were computed, in own_states from
+   index `place` on. */
+static void specdec__draft_layer_store_own_states(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
     const float *from = m->reads ? c->h + (size_t)(c->row_count - count) * (size_t)c->e
@@ -83,7 +87,8 @@ static void specdec__draft_layer_keep_states(const specdec__draft_layer *m, int 
                (size_t)c->model->embedding * sizeof *from);
 }
 
-/* Runs the pairs of sequence `at` before index `end`. wanted: 1: also computes the logits of the last one. */
+/* Runs the layer on the pairs of sequence `at` before index `end`. wanted: 1: also computes the logits of the last
+   pair. */
 static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, int at, const int32_t *text, int end,
                                                      int wanted, specdec_error *error)
 {
@@ -97,13 +102,14 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
                                     error);
 }
 
-/* Begins a tree: runs the pairs up to the root. While the engine is timed, hidden states are zeros. */
+/* Begins a draft tree: runs the layer on the sequence's pairs up to that of the root. While the engine is timed, the
+   hidden states are zeros. */
 static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__view *view = &m->sequences[request->at].view;
-    const int root = specdec__draft_layer_root_pair(m, request->count);
+    const int root = specdec__draft_layer_index_of_root_pair(m, request->count);
     specdec_result result;
 
     (void)drafts;
@@ -111,11 +117,12 @@ static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const
         specdec__view_truncate(view, &m->context.kv, root);
     result = specdec__draft_layer_run_pairs(m, request->at, request->text, root + 1, 1, error);
     if (!result)
-        specdec__draft_layer_keep_states(m, 0, 1);
+        specdec__draft_layer_store_own_states(m, 0, 1);
     return result;
 }
 
-/* Runs candidates of one level behind the layer's own states of their parents, and stores their states. */
+/* Runs the layer on candidates of one level, from its own hidden states of their parents, and stores those of the
+   candidates. */
 static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -129,7 +136,7 @@ static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const 
     specdec_result result;
     int i;
 
-    specdec__levels_put_nodes(&m->levels, c, request->at, drafts, candidates, from, count);
+    specdec__levels_put_candidates_into_step(&m->level_state, c, request->at, drafts, candidates, from, count);
     for (i = 0; i < count; i++)
         memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_own_state(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
@@ -138,12 +145,12 @@ static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const 
     result = specdec__forward(c, &batch, error);
     c->reads = NULL;
     if (!result)
-        specdec__draft_layer_keep_states(m, 1 + from, count);
+        specdec__draft_layer_store_own_states(m, 1 + from, count);
     return result;
 }
 
-/* Drops the pairs behind the first `length` tokens. The hidden state behind the last of them is needed again, unless it
-   is stored. */
+/* Drops the pairs of a sequence behind its first `length` tokens. The hidden state of the last of these tokens is
+   needed again, unless it is stored. */
 static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -156,7 +163,8 @@ static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, 
         specdec__draft_layer_restart_states(m, t);
 }
 
-/* Sequence `at` begins with the first `length` tokens of sequence `of`: shares their pairs, copies hidden states. */
+/* Makes sequence `at` begin with the first `length` tokens of sequence `of`: shares the layer's keys of their pairs,
+   and copies hidden states. */
 static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -175,28 +183,28 @@ static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int o
            (size_t)t->count * (size_t)specdec__forward_states_stride(d->model) * sizeof *t->states);
 }
 
-/* Whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
-static int specdec__draft_layer_is_ready(const specdec__drafter *d, int at, int count)
+/* Returns whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
+static int specdec__draft_layer_can_draft(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
     const specdec__draft_pairs *t = &m->sequences[at];
-    const int root = specdec__draft_layer_root_pair(m, count);
+    const int root = specdec__draft_layer_index_of_root_pair(m, count);
 
     return count >= 2 - m->leading_pairs && t->from <= root && t->from + t->count > root;
 }
 
-/* How many of a sequence's tokens have had their hidden states received. */
-static int specdec__draft_layer_count_followed(const specdec__drafter *d, int at)
+/* Returns how many of a sequence's tokens have hidden states that the drafter has received. */
+static int specdec__draft_layer_count_received_states(const specdec__drafter *d, int at)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
 
     return m->sequences[at].from + m->sequences[at].count - m->leading_pairs;
 }
 
-/* Makes room for hidden states of the sequence of `committed`: drops those of pairs that were run, except the last. If
-   there are none, runs all pairs whose tokens are known first. */
-static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, const specdec__prefilled *committed,
-                                                       specdec_error *error)
+/* Makes room for hidden states of the sequence of `committed`: drops those of pairs that the layer has run, except the
+   last. If there are none, the layer first runs all pairs whose tokens are known. */
+static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m,
+                                                       const specdec__committed_tokens *committed, specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[committed->at];
     const size_t stride = (size_t)specdec__forward_states_stride(m->context.model);
@@ -214,10 +222,11 @@ static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, 
     return SPECDEC_OK;
 }
 
-/* Stores the hidden states of committed tokens that are new. A sequence of which states were missed is not drafted for
-   until it is cut. */
-static specdec_result specdec__draft_layer_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
-                                                         specdec_error *error)
+/* Stores the hidden states of committed tokens that are new. Where hidden states of a sequence were missed, nothing is
+   drafted for it until it is cut. */
+static specdec_result specdec__draft_layer_receive_states(specdec__drafter *d,
+                                                          const specdec__committed_tokens *committed,
+                                                          specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->sequences[committed->at];
@@ -284,7 +293,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
         return result;
     /* a tree is stored behind each sequence until it is drafted for again */
     room.reserved_nodes += room.max_views * ((int)size + m->leading_pairs);
-    specdec__levels_init(&m->levels, d->model, setup, arena);
+    specdec__levels_init(&m->level_state, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
@@ -303,34 +312,36 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
             specdec__kv_add_kept_view(&m->context.kv, &t->view);
         t->count = i < room.max_views && m->leading_pairs;
     }
-    m->levels.logits = m->context.logits;
-    m->levels.stride = (size_t)m->context.output->rows;
-    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
-    m->levels.begin = specdec__draft_layer_begin_tree;
-    m->levels.run = specdec__draft_layer_run_level;
+    m->level_state.logits = m->context.logits;
+    m->level_state.stride = (size_t)m->context.output->rows;
+    specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);
+    m->level_state.begin = specdec__draft_layer_begin_tree;
+    m->level_state.run = specdec__draft_layer_run_level;
     return SPECDEC_OK;
 }
 
-/* EAGLE-3: one layer that reads states of the target, with a cache of its own. */
-static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
+/* Writes the row of the kind of drafter that is one layer with a cache of its own, which reads hidden states of the
+   target (EAGLE-3). */
+static void specdec__draft_layer_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, heads);
     kind->size = 8;
     kind->depth = 4;
     kind->init = specdec__draft_layer_init;
     kind->truncate_sequence = specdec__draft_layer_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_layer_share_prefix);
-    kind->is_ready = specdec__draft_layer_is_ready;
-    kind->follow_target = specdec__draft_layer_follow_target;
-    kind->count_followed = specdec__draft_layer_count_followed;
-    kind->keeps_ended = 1;
+    kind->can_draft = specdec__draft_layer_can_draft;
+    kind->receive_states = specdec__draft_layer_receive_states;
+    kind->count_received_states = specdec__draft_layer_count_received_states;
+    kind->keeps_ended_sequences = 1;
 }
 
-/* As specdec__draft_layer_kind, with the NextN block in the target's files as the layer. */
-static void specdec__draft_mtp_kind(specdec__drafter_kind *kind)
+/* Writes the row of the kind of drafter whose layer is the NextN block in the target's files; otherwise as
+   specdec__draft_layer_write_kind. */
+static void specdec__draft_mtp_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__draft_layer_kind(kind);
+    specdec__draft_layer_write_kind(kind);
     kind->source = 0;
     kind->nextn = 1;
 }

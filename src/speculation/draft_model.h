@@ -19,19 +19,20 @@ SPECDEC__FOR_SIZE
 /* The draft model's cache holds no more tokens than it was trained with. Of a longer sequence it holds the first tokens
    (the attention sinks of StreamingLLM: Xiao et al. 2024, arXiv 2309.17453) and the last ones, as if they followed each
    other. When the window is full, its second half is prefilled again, at new positions. */
-#define SPECDEC__DRAFT_SINKS 16 /* first tokens of a sequence that stay in the window */
+#define SPECDEC__DRAFT_SINKS 16 /* first tokens of a sequence that stay in the draft model's cache */
 
 /* The state of a drafter that is a draft model: its cache and its context. */
 typedef struct specdec__draft_model {
-    specdec__levels levels;
-    specdec__view *views; /* (sequences, then kept ones) */
-    int *skipped;         /* (sequences, then kept ones): tokens behind the sinks that are not in the cache */
-    specdec__context context;
+    specdec__level_state level_state;  /* the state common to drafters that draft level by level; must be first */
+    specdec__view *views; /* (sequences, then kept sequences): the draft model's keys and values of each */
+    int *skipped;         /* (sequences, then kept sequences): tokens behind the sinks that are not in the cache */
+    specdec__context context;  /* the context of the draft model */
     int window;           /* tokens of a sequence in the cache, at most */
-    int threads;          /* threads that its context has buffers for */
+    int threads;          /* threads that the context has buffers for */
 } specdec__draft_model;
 
-/* Skips more tokens behind the sinks, so that the rest of the sequence's first `count` tokens fits the window. */
+/* Skips more tokens behind the attention sinks, so that the rest of the sequence's first `count` tokens fits into the
+   draft model's cache. */
 static void specdec__draft_model_skip_tokens(specdec__draft_model *m, int at, int count)
 {
     specdec__view *view = &m->views[at];
@@ -60,7 +61,8 @@ static specdec_result specdec__draft_model_prefill_text(specdec__draft_model *m,
                   : specdec__forward_prefill(&m->context, view, text + m->skipped[at], keys, most, &rows, NULL, error);
 }
 
-/* Begins a tree: prefills the sequence's tokens that are not in the draft model's cache. */
+/* Begins a draft tree: prefills the sequence's tokens that are not in the draft model's cache, and computes the logits
+   behind the root, row 0. */
 static specdec_result specdec__draft_model_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -74,7 +76,7 @@ static specdec_result specdec__draft_model_begin_tree(specdec__drafter *d, const
     return specdec__draft_model_prefill_text(m, request->at, request->text, request->count, 1, error);
 }
 
-/* Runs candidates of one level as nodes of a step of the draft model, behind their paths. */
+/* Runs the draft model on candidates of one level, each behind the tokens on its path from the root. */
 static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -84,16 +86,17 @@ static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const 
     specdec__context *c = &m->context;
     specdec__batch batch;
 
-    specdec__levels_put_nodes(&m->levels, c, request->at, drafts, candidates, from, count);
+    specdec__levels_put_candidates_into_step(&m->level_state, c, request->at, drafts, candidates, from, count);
     batch = specdec__forward_make_view_batch(c, &m->views[request->at], from, from + count);
     return specdec__forward(c, &batch, error);
 }
 
-/* Moves the keys of accepted candidates into the sequence's view, as far as they were run. */
+/* Makes the keys and values of accepted candidates part of the sequence's view, as far as the draft model has run
+   them. */
 static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const int32_t *path, int count)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    const int32_t *nodes = specdec__draft_sequence_nodes(&m->levels, at);
+    const int32_t *nodes = specdec__draft_sequence_nodes(&m->level_state, at);
     int kept[SPECDEC_TREE_MAX_DEPTH], i;
 
     for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && nodes[path[i]] >= 0; i++)
@@ -101,30 +104,30 @@ static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const 
     specdec__view_commit(&m->views[at], &m->context.kv, kept, i);
 }
 
-/* Inserts a number into path[n], whose numbers rise. */
-static void specdec__draft_insert_rising(int *path, int n, int number)
+/* Inserts a number into path[n], whose numbers are in ascending order. */
+static void specdec__draft_insert_ascending(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
         path[n] = path[n - 1];
     path[n] = number;
 }
 
-/* Makes an accepted candidate the root. Nodes that do not descend from it keep their slots in the cache until half of
-   all slots are taken, then they are dropped. */
+/* Makes an accepted candidate the root of the tree. Nodes that do not descend from it keep their slots in the draft
+   model's cache until half of all slots are taken; then they are dropped. */
 static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
-    int32_t *nodes = specdec__draft_sequence_nodes(&m->levels, at);
+    int32_t *nodes = specdec__draft_sequence_nodes(&m->level_state, at);
     const int count = drafts->depth[root], all = 2 * (drafts->extended_count - count) <= c->max_nodes;
     int i, stay = all ? -1 : 0;
 
     for (i = root; i > 0; i = drafts->tree.parents[i])
         c->path[drafts->depth[i] - 1] = nodes[i];
-    specdec__levels_reroot_tree(&m->levels, at, drafts, root);
+    specdec__levels_reroot_tree(&m->level_state, at, drafts, root);
     for (i = 1; i < drafts->tree.n && !all; i++)
         if (nodes[i] >= 0)
-            specdec__draft_insert_rising(c->path + count, stay++, nodes[i]);
+            specdec__draft_insert_ascending(c->path + count, stay++, nodes[i]);
     for (i = 1; i < drafts->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);
@@ -132,7 +135,7 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
                                                              drafts->extended_count);
 }
 
-/* From now on the draft model runs on at most `threads` threads of a pool. */
+/* Makes the draft model run on at most `threads` threads of a pool from now on. */
 static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool *pool, int threads)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -141,7 +144,7 @@ static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool 
     m->context.threads = specdec__min_int(threads, m->threads);
 }
 
-/* Drops keys behind a sequence's first `length` tokens. */
+/* Drops the draft model's keys of a sequence behind its first `length` tokens. */
 static void specdec__draft_model_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -155,7 +158,8 @@ static void specdec__draft_model_truncate_sequence(specdec__drafter *d, int at, 
     specdec__view_truncate(&m->views[at], &m->context.kv, keys);
 }
 
-/* Sequence `at` begins with the first `length` tokens of sequence `of`, and shares its keys of these. */
+/* Makes sequence `at` begin with the first `length` tokens of sequence `of`, whose keys in the draft model's cache it
+   shares. */
 static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -170,8 +174,8 @@ static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int o
     m->skipped[at] = 0;
 }
 
-/* How many of a sequence's first `count` tokens have to be prefilled before the next tree. */
-static int specdec__draft_model_count_behind(const specdec__drafter *d, int at, int count)
+/* Returns how many of a sequence's first `count` tokens the draft model has to prefill before the next tree. */
+static int specdec__draft_model_count_unprefilled(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_model *m = (const specdec__draft_model *)d->state;
     const int keys = count - m->skipped[at];
@@ -179,7 +183,7 @@ static int specdec__draft_model_count_behind(const specdec__drafter *d, int at, 
     return keys > m->window ? (m->window + SPECDEC__DRAFT_SINKS) / 2 : keys - m->views[at].length;
 }
 
-/* Prefills the first `count` tokens of the request's sequence before it is drafted for. */
+/* Prefills the first `count` tokens of the request's sequence into the draft model's cache. */
 static specdec_result specdec__draft_model_prefill(specdec__drafter *d, const specdec__draft_request *request,
                                                    int count, specdec_error *error)
 {
@@ -189,8 +193,8 @@ static specdec_result specdec__draft_model_prefill(specdec__drafter *d, const sp
     return specdec__draft_model_prefill_text(m, request->at, request->text, count, 0, error);
 }
 
-/* The tokens of a sequence that a draft model's cache holds, at most: its trained context without a tree. A sequence
-   that is not longer is held whole. */
+/* Returns how many tokens of a sequence the draft model's cache holds, at most: the context that the model was trained
+   with, less a tree. A sequence that is not longer is held whole. */
 static int specdec__draft_model_choose_window(const specdec__model *model, const specdec__draft_setup *setup)
 {
     const int most = setup->window ? setup->window : model->context - setup->config->tree_depth;
@@ -224,7 +228,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     room.tree_nodes = room.step_nodes;
     /* a tree may be stored behind each sequence until its next one */
     room.reserved_nodes += room.max_views * room.step_nodes;
-    specdec__levels_init(&m->levels, d->model, setup, arena);
+    specdec__levels_init(&m->level_state, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
     m->views = SPECDEC__TAKE(arena, specdec__view, places);
@@ -236,24 +240,24 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
-    m->levels.logits = m->context.logits;
-    m->levels.stride = (size_t)d->model->output.rows;
-    specdec__levels_take_short(&m->levels, &m->context, setup, arena);
-    m->levels.begin = specdec__draft_model_begin_tree;
-    m->levels.run = specdec__draft_model_run_level;
+    m->level_state.logits = m->context.logits;
+    m->level_state.stride = (size_t)d->model->output.rows;
+    specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);
+    m->level_state.begin = specdec__draft_model_begin_tree;
+    m->level_state.run = specdec__draft_model_run_level;
     return SPECDEC_OK;
 }
 
-/* The context of a draft model. */
+/* Returns the context of a drafter that is a draft model. */
 static specdec__context *specdec__draft_model_context(specdec__drafter *d)
 {
     return &((specdec__draft_model *)d->state)->context;
 }
 
-/* A draft model: a model of its own, with a cache of its own. */
-static void specdec__draft_model_kind(specdec__drafter_kind *kind)
+/* Writes the row of the kind of drafter that is a draft model: a model of its own, with a cache of its own. */
+static void specdec__draft_model_write_kind(specdec__drafter_kind *kind)
 {
-    specdec__levels_kind(kind);
+    specdec__levels_write_kind(kind);
     kind->source = offsetof(specdec_config, draft);
     kind->size = 8;
     kind->depth = 5;
@@ -261,11 +265,11 @@ static void specdec__draft_model_kind(specdec__drafter_kind *kind)
     kind->commit_path = specdec__draft_model_commit_path;
     kind->truncate_sequence = specdec__draft_model_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_model_share_prefix);
-    kind->count_behind = specdec__draft_model_count_behind;
+    kind->count_unprefilled = specdec__draft_model_count_unprefilled;
     kind->prefill = specdec__draft_model_prefill;
     kind->keep_subtree = SPECDEC__OS_THREADS ? specdec__draft_model_keep_subtree : NULL;
     kind->set_threads = SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL;
-    kind->keeps_ended = 1;
+    kind->keeps_ended_sequences = 1;
 }
 
 SPECDEC__FOR_SPEED

@@ -13,10 +13,10 @@
 
 SPECDEC__FOR_SIZE
 
-/* Removes from a tree the draft tokens that a constraint forbids, and their descendants. */
+/* Removes from a draft tree the draft tokens that the sequence's constraint forbids, and their descendants. */
 static void specdec__draft_ngram_drop_forbidden(const specdec__draft_request *request, specdec__draft_tree *drafts)
 {
-    int32_t now[SPECDEC__MAX_TREE];
+    int32_t now[SPECDEC__MAX_TREE_NODES];
     int i, n = 1;
 
     now[0] = drafts->depth[0] = 0;
@@ -25,7 +25,7 @@ static void specdec__draft_ngram_drop_forbidden(const specdec__draft_request *re
 
         now[i] = -1;
         if (parent < 0 || !specdec__constrained_allows_token(request->constrained, request->text,
-                                                             specdec__draft_write_path(request, drafts, parent),
+                                                             specdec__draft_write_path_tokens(request, drafts, parent),
                                                              drafts->tokens[i]))
             continue;
         specdec__tree_put_node(&drafts->tree, n, parent, specdec__tree_next_rank(&drafts->tree, n, parent));
@@ -43,12 +43,12 @@ static specdec_result specdec__draft_ngram_fill_tree(specdec__drafter *d, const 
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[request->at];
-    specdec__ngram_wish wish;
+    specdec__ngram_tree_limits wish;
     specdec_result result;
     int i;
 
-    wish.n = request->most;
-    wish.d = request->levels;
+    wish.n = request->max_nodes;
+    wish.d = request->max_levels;
     wish.least = SPECDEC__NGRAM_LEAST_PROBABILITY;
     wish.coupled = request->rule == SPECDEC_RULE_COUPLED && request->sampling->temperature > 0;
     wish.seed = request->sampling->seed;
@@ -61,51 +61,54 @@ static specdec_result specdec__draft_ngram_fill_tree(specdec__drafter *d, const 
     return result;
 }
 
-/* Updates the trust in each source of n-grams from a token that was chosen behind text[length]. */
-static void specdec__draft_ngram_learn_token(specdec__ngram *index, specdec__ngram_reader *reader,
-                                             specdec__ngram_place *place, const int32_t *text, int length)
+/* Updates how much each source of n-grams is trusted, from the token that followed text[length]. */
+static void specdec__draft_ngram_update_trust(specdec__ngram *index, specdec__ngram_reader *reader,
+                                              specdec__ngram_path *place, const int32_t *text, int length)
 {
     specdec__ngram_extend_sequence(index, reader, text, length);
     place->run = specdec__ngram_longest_run(index, reader);
     place->streak = reader->streak_at == length ? reader->streak : 0;
-    reader->streak = specdec__ngram_learn_token(index, place, text[length]) ? place->streak + 1 : 0;
+    reader->streak = specdec__ngram_update_trust(index, place, text[length]) ? place->streak + 1 : 0;
     reader->streak_at = length + 1;
 }
 
-/* Stores the target's most probable tokens at a node, if its logits were computed. */
-static void specdec__draft_ngram_recycle_row(specdec__ngram *index, const specdec__ngram_place *place,
-                                             const specdec__verified *j, int node)
+/* Stores the target's most probable tokens at a node of a verified tree, if the node's logits were computed. */
+static void specdec__draft_ngram_store_best_tokens(specdec__ngram *index, const specdec__ngram_path *place,
+                                                   const specdec__verified_tree *j, int node)
 {
     if (j->logits)
-        specdec__recycle_store_row(&index->recycling, place->tail, place->known, j->kernels,
-                                   j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+        specdec__recycle_store_best_tokens(&index->recycling, place->tail, place->known, j->kernels,
+                                           j->logits + (size_t)node * (size_t)j->vocab, j->vocab,
+                                           j->sampling->temperature);
 }
 
-/* Learns from the tokens of a step, and stores the target's most probable tokens behind every node, accepted or not. */
-static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__verified *j)
+/* Learns from the tokens that a step has decoded, and stores the target's most probable tokens behind every node of the
+   verified tree, accepted or not. */
+static void specdec__draft_ngram_receive_logits(specdec__drafter *d, const specdec__verified_tree *j)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[j->at];
-    specdec__ngram_place place;
-    unsigned char reached[SPECDEC__MAX_TREE] = {0};
+    specdec__ngram_path place;
+    unsigned char reached[SPECDEC__MAX_TREE_NODES] = {0};
     int i, node;
 
     for (i = 0; i < j->length; i++) {
-        specdec__ngram_set_place(&place, j->tree, j->tokens, 0, j->text, j->count + i);
+        specdec__ngram_set_path(&place, j->tree, j->tokens, 0, j->text, j->count + i);
         place.root = !i;
         reached[j->path[i]] = 1;
         if (reader->length <= j->count + i)
-            specdec__draft_ngram_learn_token(index, reader, &place, j->text, j->count + i);
-        specdec__draft_ngram_recycle_row(index, &place, j, j->path[i]);
+            specdec__draft_ngram_update_trust(index, reader, &place, j->text, j->count + i);
+        specdec__draft_ngram_store_best_tokens(index, &place, j, j->path[i]);
     }
     for (node = 1; node < j->tree->n && j->whole; node++) {
         if (reached[node])
             continue;
-        specdec__ngram_set_place(&place, j->tree, j->tokens, node, j->text, j->count);
-        specdec__draft_ngram_recycle_row(index, &place, j, node);
+        specdec__ngram_set_path(&place, j->tree, j->tokens, node, j->text, j->count);
+        specdec__draft_ngram_store_best_tokens(index, &place, j, node);
     }
 }
 
+/* Removes the n-grams of a sequence behind its first `length` tokens from the index. */
 static void specdec__draft_ngram_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -114,7 +117,8 @@ static void specdec__draft_ngram_truncate_sequence(specdec__drafter *d, int at, 
         specdec__ngram_rewind_sequence(index, &index->readers[at], text, length);
 }
 
-/* Sequence `at` begins with the first `length` tokens of another, which the index counts already. */
+/* Makes sequence `at` begin with the first `length` tokens of another sequence, whose n-grams the index counts
+   already. */
 static void specdec__draft_ngram_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -123,6 +127,7 @@ static void specdec__draft_ngram_share_prefix(specdec__drafter *d, int at, int o
     specdec__ngram_begin_sequence(index, &index->readers[at], length);
 }
 
+/* Moves an ended sequence's n-grams to the history of the index. */
 static void specdec__draft_ngram_end_sequence(specdec__drafter *d, int at, const int32_t *text)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -130,13 +135,14 @@ static void specdec__draft_ngram_end_sequence(specdec__drafter *d, int at, const
     specdec__ngram_end_sequence(index, &index->readers[at], text);
 }
 
-/* How many of a sequence's first `count` tokens the index does not count yet. */
-static int specdec__draft_ngram_count_behind(const specdec__drafter *d, int at, int count)
+/* Returns how many of a sequence's first `count` tokens are not counted in the index yet. */
+static int specdec__draft_ngram_count_unprefilled(const specdec__drafter *d, int at, int count)
 {
     return count - ((const specdec__ngram *)d->state)->readers[at].length;
 }
 
-/* Takes the index's memory from an arena: its size follows from the sequences and the history. */
+/* Takes the memory of the index from an arena. Its size follows from the number of sequences and from the configured
+   history. */
 static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -157,7 +163,7 @@ static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specd
     return specdec__ngram_lay_out(index ? index : &counted, arena, &size, error);
 }
 
-/* A hash of the spellings of all tokens, by which files of n-grams are known to be of this vocabulary. */
+/* Returns a hash of the spellings of all tokens, by which files of n-grams are known to be of this vocabulary. */
 static uint64_t specdec__draft_ngram_hash_vocabulary(const specdec__vocab *vocab)
 {
     uint64_t hash = SPECDEC__HASH;
@@ -171,8 +177,8 @@ static uint64_t specdec__draft_ngram_hash_vocabulary(const specdec__vocab *vocab
     return hash;
 }
 
-/* N-grams of the sequences and of what the target proposed. */
-static void specdec__draft_ngram_kind(specdec__drafter_kind *kind)
+/* Writes the row of the kind of drafter that uses n-grams of the sequences and most probable tokens of the target. */
+static void specdec__draft_ngram_write_kind(specdec__drafter_kind *kind)
 {
     kind->size = 32;
     kind->depth = 12;
@@ -181,8 +187,8 @@ static void specdec__draft_ngram_kind(specdec__drafter_kind *kind)
     kind->truncate_sequence = specdec__draft_ngram_truncate_sequence;
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_ngram_share_prefix);
     kind->end_sequence = specdec__draft_ngram_end_sequence;
-    kind->count_behind = specdec__draft_ngram_count_behind;
-    kind->see_logits = specdec__draft_ngram_see_logits;
+    kind->count_unprefilled = specdec__draft_ngram_count_unprefilled;
+    kind->receive_logits = specdec__draft_ngram_receive_logits;
 }
 
 SPECDEC__FOR_SPEED

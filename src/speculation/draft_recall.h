@@ -24,23 +24,25 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RECALL_TREE_NODES 8    /* nodes of the trees that the small cache verifies, at most */
-#define SPECDEC__RECALL_WINDOW 256 /* last tokens of a sequence that the small cache's draft model uses */
-#define SPECDEC__RECALL_CONTEXT_DIVISOR 8 /* tokens of the small cache by default: the context divided by this */
-#define SPECDEC__RECALL_LEAST_TOKENS 64   /* tokens of the small cache by default, at least */
+#define SPECDEC__RECALL_TREE_NODES 8    /* nodes of a tree that the small cache verifies, at most */
+#define SPECDEC__RECALL_WINDOW 256 /* newest tokens of a sequence that the draft model of the small cache uses */
+#define SPECDEC__RECALL_CONTEXT_DIVISOR 8 /* default size of the small cache, in tokens: the context divided by this */
+#define SPECDEC__RECALL_LEAST_TOKENS 64   /* least default size of the small cache, in tokens */
 
-/* The state of a drafter of two levels. */
+/* The state of a drafter on two levels (TriForce): the target with a small cache drafts, and another drafter drafts for
+   that. */
 typedef struct specdec__draft_recall {
-    specdec__levels levels;
-    specdec__retrieval cache;
+    specdec__level_state level_state;            /* the state common to drafters that draft level by level; must be
+                                                    first */
+    specdec__retrieval cache;          /* the small caches of the sequences */
     specdec__drafter first_drafter;    /* proposes tokens that the small cache verifies */
-    specdec__proposal first_proposal;       /* first_drafter's, for one sequence after the other */
-    specdec_sampling sampling; /* of the sequence, as the first level uses it */
-    int nodes;                 /* of the trees that first_drafter proposes, at most */
+    specdec__proposal first_proposal;       /* what first_drafter proposes, for one sequence after the other */
+    specdec_sampling sampling; /* the settings of sampling of the current sequence, as the first level uses them */
+    int nodes;                 /* nodes of a tree that first_drafter proposes, at most */
 } specdec__draft_recall;
 
-/* The first n nodes of the best tree of 8 nodes for a typical acceptance. */
-static void specdec__draft_recall_write_tree(specdec_tree *tree, int n)
+/* Writes the first n nodes of a fixed tree to *tree: the best tree of 8 nodes for a typical acceptance. */
+static void specdec__draft_recall_write_first_level_tree(specdec_tree *tree, int n)
 {
     static const signed char parents[SPECDEC__RECALL_TREE_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
     static const signed char ranks[SPECDEC__RECALL_TREE_NODES] = {0, 1, 2, 1, 2, 1, 1, 1};
@@ -49,8 +51,8 @@ static void specdec__draft_recall_write_tree(specdec_tree *tree, int n)
         specdec__tree_put_node(tree, tree->n, parents[tree->n], ranks[tree->n]);
 }
 
-/* Lets the first drafter propose a tree behind the first `done` tokens of the chain, no deeper than the chain may still
-   grow, and runs it as a step of the target with the small cache. */
+/* Makes the first drafter propose a tree behind the first `done` tokens of the chain, no deeper than the chain may
+   still grow, and runs the tree as a step of the target with the small cache. */
 static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recall *m,
                                                             const specdec__draft_request *request,
                                                             const specdec__draft_tree *drafts, int done,
@@ -63,19 +65,19 @@ static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recal
     int i;
 
     q->request.at = request->at;
-    q->request.levels = drafts->tree.n - 1 - done;
-    q->request.most = m->nodes;
+    q->request.max_levels = drafts->tree.n - 1 - done;
+    q->request.max_nodes = m->nodes;
     q->frontier.valid_at = 0;
-    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path(request, drafts, done), &m->sampling,
-                                  SPECDEC_RULE_COUPLED);
+    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path_tokens(request, drafts, done),
+                                  &m->sampling, SPECDEC_RULE_COUPLED);
     q->request.constrained = request->constrained;
     if (m->first_drafter.kind.level_cost)
-        specdec__draft_recall_write_tree(&q->drafts.tree, m->nodes);
+        specdec__draft_recall_write_first_level_tree(&q->drafts.tree, m->nodes);
     specdec_tree_depth(&q->drafts.tree, q->drafts.depth);
-    while (q->drafts.depth[q->drafts.tree.n - 1] >= q->request.levels)
+    while (q->drafts.depth[q->drafts.tree.n - 1] >= q->request.max_levels)
         q->drafts.tree.n--;
-    if (q->request.levels > 1 && (result = m->first_drafter.kind.fill_tree(&m->first_drafter, &q->request, &q->drafts,
-                                                                           error)) != SPECDEC_OK)
+    if (q->request.max_levels > 1 &&
+        (result = m->first_drafter.kind.fill_tree(&m->first_drafter, &q->request, &q->drafts, error)) != SPECDEC_OK)
         return result;
     for (i = 0; i < q->drafts.tree.n; i++) {
         c->tokens[i] = specdec__max_int(q->drafts.tokens[i], 0);
@@ -97,12 +99,12 @@ static void specdec__draft_recall_verify_first_level(specdec__draft_recall *m, c
     for (;;) {
         own[length] = node;
         path[length++] = node;
-        specdec__draft_choose_children(&m->levels, request, drafts, *done, node);
+        specdec__draft_choose_children(&m->level_state, request, drafts, *done, node);
         if (drafts->tokens[*done + 1] < 0 || ++*done == drafts->tree.n - 1)
             break;
-        for (k = specdec__tree_child(&q->drafts.tree, node, node + 1);
+        for (k = specdec__tree_next_child(&q->drafts.tree, node, node + 1);
              k < q->drafts.tree.n && q->drafts.tokens[k] != drafts->tokens[*done];)
-            k = specdec__tree_child(&q->drafts.tree, node, k + 1);
+            k = specdec__tree_next_child(&q->drafts.tree, node, k + 1);
         if (k >= q->drafts.tree.n)
             break;
         node = k;
@@ -123,13 +125,13 @@ static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const
     if (!request->view || !specdec__retrieve_is_long_enough(&m->cache, request->view->length))
         return SPECDEC_ERROR_FULL;
     result = specdec__retrieve_begin_chain(&m->cache, request->at, request->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
-    m->levels.chooser.sampling = request->sampling;
-    m->levels.chooser.constrained = request->constrained;
+    m->level_state.chooser.sampling = request->sampling;
+    m->level_state.chooser.constrained = request->constrained;
     m->sampling = *request->sampling;
     if (request->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
         m->sampling.temperature = 0;
     else if (request->rule != SPECDEC_RULE_COUPLED)
-        m->sampling.seed = specdec__draft_seed(request->sampling, request->rule, 1);
+        m->sampling.seed = specdec__draft_child_seed(request->sampling, request->rule, 1);
     for (i = 1; i < drafts->tree.n; i++)
         drafts->tokens[i] = -1;
     while (!result && done < drafts->tree.n - 1 && done > before) {
@@ -145,11 +147,11 @@ static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const
     return result;
 }
 
-/* Drops what is stored of a sequence behind its first `length` tokens. */
+/* Drops what the small cache and the first drafter store of a sequence behind its first `length` tokens. */
 static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
-    specdec__retrieved *t = &m->cache.sequences[at];
+    specdec__retrieved_sequence *t = &m->cache.sequences[at];
 
     if (length < t->from + t->exact)
         specdec__retrieve_drop_sequence(&m->cache, at);
@@ -157,7 +159,8 @@ static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at,
         m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, length);
 }
 
-/* Sequence `at` begins with the first `length` tokens of sequence `of`: the first drafter may share them. */
+/* Tells the first drafter that sequence `at` begins with the first `length` tokens of sequence `of`, if it can share
+   what it has stored of them. */
 static void specdec__draft_recall_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
@@ -166,7 +169,7 @@ static void specdec__draft_recall_share_prefix(specdec__drafter *d, int at, int 
         m->first_drafter.kind.share_prefix(&m->first_drafter, at, of, length);
 }
 
-/* A sequence ends: drops what the small cache and the first drafter hold of it. */
+/* Drops what the small cache and the first drafter hold of a sequence that has ended. */
 static void specdec__draft_recall_end_sequence(specdec__drafter *d, int at, const int32_t *text)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
@@ -178,7 +181,8 @@ static void specdec__draft_recall_end_sequence(specdec__drafter *d, int at, cons
         m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, 0);
 }
 
-/* The cost of a level: a step of the target with few keys, for about two tokens. */
+/* Returns the estimated cost of drafting a level, in plain steps: a step of the target with few keys, which gives about
+   two tokens. */
 static double specdec__draft_recall_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -186,14 +190,14 @@ static double specdec__draft_recall_level_cost(const specdec__drafter *d, const 
     return 0.5;
 }
 
-/* Whether a sequence is long enough for the small cache. */
-static int specdec__draft_recall_is_ready(const specdec__drafter *d, int at, int count)
+/* Returns whether a sequence is long enough for the small cache to leave tokens out. */
+static int specdec__draft_recall_can_draft(const specdec__drafter *d, int at, int count)
 {
     (void)at;
     return specdec__retrieve_is_long_enough(&((const specdec__draft_recall *)d->state)->cache, count - 1);
 }
 
-/* Initialises the first drafter: the draft model if the configuration has one, else n-grams. */
+/* Initialises the first drafter: the draft model if the configuration has one, otherwise n-grams. */
 static specdec_result specdec__draft_recall_init_first_level(specdec__draft_recall *m, const specdec__drafter *d,
                                                              const specdec__draft_setup *setup, specdec__arena *arena,
                                                              specdec_error *error)
@@ -211,18 +215,18 @@ static specdec_result specdec__draft_recall_init_first_level(specdec__draft_reca
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
     memset(&m->first_drafter.kind, 0, sizeof m->first_drafter.kind);
     if (model)
-        specdec__draft_model_kind(&m->first_drafter.kind);
+        specdec__draft_model_write_kind(&m->first_drafter.kind);
     else if (SPECDEC__NGRAMS)
-        specdec__draft_ngram_kind(&m->first_drafter.kind);
+        specdec__draft_ngram_write_kind(&m->first_drafter.kind);
     m->first_drafter.model = model;
     m->first_drafter.levels = SPECDEC_TREE_MAX_DEPTH;
     inner.capacity = size;
     inner.window = SPECDEC__RECALL_WINDOW;
-    specdec__draft_take_proposal(&m->first_proposal, size, size, arena);
+    specdec__draft_allocate_proposal(&m->first_proposal, size, size, arena);
     return m->first_drafter.kind.init(&m->first_drafter, &inner, arena, error);
 }
 
-/* Takes the drafter's memory from an arena, and refuses targets whose keys cannot be copied by chunks. */
+/* Takes the drafter's memory from an arena. Returns an error for a target whose keys cannot be copied by chunks. */
 static specdec_result specdec__draft_recall_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                  specdec__arena *arena, specdec_error *error)
 {
@@ -242,19 +246,20 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     if (target->kv.span[SPECDEC__WINDOW].bytes)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target all of whose "
                              "layers see the whole text");
-    specdec__levels_init(&m->levels, target->model, setup, arena);
+    specdec__levels_init(&m->level_state, target->model, setup, arena);
     m->nodes = specdec__min_int(SPECDEC__RECALL_TREE_NODES, target->max_nodes);
     specdec__retrieve_init(&m->cache, target, setup->room, budget, chunk, m->nodes, arena);
     if ((result = specdec__draft_recall_init_first_level(m, d, setup, arena, error)) != SPECDEC_OK)
         return result;
     d->kv_bytes = specdec__kv_bytes(&m->cache.context.kv) + m->first_drafter.kv_bytes;
-    m->levels.logits = m->cache.logits;
-    m->levels.stride = (size_t)target->output->rows;
+    m->level_state.logits = m->cache.logits;
+    m->level_state.stride = (size_t)target->output->rows;
     return SPECDEC_OK;
 }
 
-/* Two levels: the target with a small cache, for which another drafter drafts. */
-static void specdec__draft_recall_kind(specdec__drafter_kind *kind)
+/* Writes the row of the kind of drafter on two levels: the target with a small cache drafts, and another drafter drafts
+   for that. */
+static void specdec__draft_recall_write_kind(specdec__drafter_kind *kind)
 {
     kind->source = offsetof(specdec_config, draft);
     kind->optional = 1;
@@ -269,7 +274,7 @@ static void specdec__draft_recall_kind(specdec__drafter_kind *kind)
     kind->share_prefix = SPECDEC__SHARES(specdec__draft_recall_share_prefix);
     kind->end_sequence = specdec__draft_recall_end_sequence;
     kind->level_cost = specdec__draft_recall_level_cost;
-    kind->is_ready = specdec__draft_recall_is_ready;
+    kind->can_draft = specdec__draft_recall_can_draft;
 }
 
 SPECDEC__FOR_SPEED

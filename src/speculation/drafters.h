@@ -16,31 +16,34 @@
 
 SPECDEC__FOR_SIZE
 
-/* 1 for each kind of drafter that this build has. */
-#define SPECDEC__WITH_MODEL 1
+/* Whether this build has each kind of drafter: 1 or 0. */
+#define SPECDEC__WITH_MODEL 1 /* every build can draft with a draft model */
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
 #define SPECDEC__WITH_MTP SPECDEC__HEADS
 #define SPECDEC__WITH_NGRAM SPECDEC__NGRAMS
 #define SPECDEC__WITH_FORCED SPECDEC__CONSTRAINTS
 #define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
 
-/* A specdec__draft_NAME_kind: writes the columns of a row that differ from 0 and NULL. */
+/* A function specdec__draft_NAME_write_kind, which writes the columns of a drafter kind's row that differ from 0 and
+   NULL. */
 typedef void (*specdec__drafter_row)(specdec__drafter_kind *kind);
 
-/* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
+/* The table of drafter kinds, in the order of specdec_drafting. A kind earlier in the list gets room in the tree first,
+   and is asked later. */
 static const struct {
-    const char *name; /* by which callers name the kind */
-    specdec__drafter_row row; /* NULL: it is left out of this build */
+    const char *name; /* the name by which callers choose the kind */
+    specdec__drafter_row row; /* writes the row of the kind; NULL: the kind is left out of this build */
 } specdec__drafter_list[SPECDEC__DRAFTER_KINDS] = {
-#define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? specdec__draft_##kind##_kind : NULL},
+#define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? specdec__draft_##kind##_write_kind : NULL},
     SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
 #undef SPECDEC__DRAFTER
 };
 
-/* The kinds that draft with models that read states, by how these do. */
+/* The kinds of drafters whose models read the target's hidden states, by the way in which a model reads them. */
 static const specdec__drafter_row specdec__drafter_state_readers[] = {
-    NULL, SPECDEC__HEADS ? specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? specdec__draft_assistant_kind : NULL,
-    SPECDEC__HEADS ? specdec__draft_block_kind : NULL};
+    NULL, SPECDEC__HEADS ? specdec__draft_layer_write_kind : NULL,
+    SPECDEC__HEADS ? specdec__draft_assistant_write_kind : NULL,
+    SPECDEC__HEADS ? specdec__draft_block_write_kind : NULL};
 
 /* Writes the row of a kind of drafter to *kind. Returns 0 if there is none, else 1. */
 static int specdec__drafter_write_kind(specdec__drafter_kind *kind, specdec__drafter_row row)
@@ -51,9 +54,9 @@ static int specdec__drafter_write_kind(specdec__drafter_kind *kind, specdec__dra
     return row != NULL;
 }
 
-/* Replaces the kind that the caller has named by the one that drafts with files like the model's. A kind that can draft
-   without its model stays. */
-static void specdec__drafter_fit_kind(specdec__drafter_kind *kind, const specdec__model *model)
+/* Replaces the kind of drafter that the caller has named by the one that drafts with files like the model's. A kind
+   that can draft without a model stays. */
+static void specdec__drafter_set_kind_for_model(specdec__drafter_kind *kind, const specdec__model *model)
 {
     const specdec__drafter_row row = model ? specdec__drafter_state_readers[model->trait[SPECDEC__READS_STATES]] : NULL;
 
@@ -61,7 +64,8 @@ static void specdec__drafter_fit_kind(specdec__drafter_kind *kind, const specdec
         specdec__drafter_write_kind(kind, row);
 }
 
-/* The kind that a caller names. Returns 0 for "auto" and "off", and for a kind that is left out of this build. */
+/* Writes the row of the kind of drafter that a caller has named to *kind. Returns 0 for "auto" and "off", and for a
+   kind that is left out of this build; else 1. */
 static int specdec__drafter_named_kind(specdec__drafter_kind *kind, specdec_drafting drafting)
 {
     return specdec__drafter_write_kind(kind, drafting > SPECDEC_DRAFT_OFF

@@ -13,26 +13,27 @@
 #include "../forward/rows.h"
 #include "../forward/step.h"
 
-/* A file of heads, with the buffers of a level of a tree. */
+/* A file of heads, which predict the next tokens from a hidden state of the target, with the buffers of one level of a
+   tree. */
 typedef struct specdec__heads {
-    float blend;              /* factor of a token's table row that is added to a state */
-    float *input;             /* (most, stride of the wider of embedding and states): the input rows of a level */
-    float *inner;             /* (most, stride of states): the states that the level computes */
-    float *table;             /* (threads, inner): scratch: a row of the table of tokens */
+    float blend;              /* factor of a token's row of the table that is added to a hidden state */
+    float *input;             /* (most, stride of the wider of embedding and states): the input rows of the level */
+    float *inner;             /* (most, stride of states): the states that the head of the level computes */
+    float *table;             /* (threads, inner): scratch: one unpacked row of the table of tokens */
     float *ones;              /* (inner): 1 each, as the other factor of gated activations */
-    float *logits;            /* (most, output rows) */
-    /* the level under way */
-    int level, n;             /* its number, which is that of its head; its rows */
-    const int32_t *tokens;    /* (n): the token behind which each row predicts */
-    specdec__context context; /* of this, only what products with matrices need */
+    float *logits;            /* (most, output rows): the logits of each row */
+    /* the level that is being run */
+    int level, n;             /* number of the level, which is that of its head; number of its rows */
+    const int32_t *tokens;    /* (n): the tokens behind which the rows predict */
+    specdec__context context; /* a context of which only what products with matrices need is set */
 } specdec__heads;
 
 SPECDEC__FOR_SIZE
 
-/* Logits of a row, one a token; the same number for all heads. */
+/* Returns how many logits a row has, one a token. All heads have the same number. */
 static int specdec__heads_output_rows(const specdec__model *m) { return m->id_count ? m->id_count : m->vocab_size; }
 
-/* Takes the buffers for levels of at most `most` rows from an arena. */
+/* Takes the buffers of a level of at most `most` rows from an arena. */
 static void specdec__heads_init(specdec__heads *h, const specdec__model *model, const specdec__context *target,
                                 int threads, int most, specdec__arena *arena)
 {
@@ -60,13 +61,13 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
         h->ones[i] = 1;
 }
 
-/* Floats of a row of a level's input. */
+/* Returns how many floats an input row of a level has. */
 static int specdec__heads_input_width(const specdec__model *m, int level)
 {
     return level && m->speculator->chained ? m->feed_forward : m->embedding;
 }
 
-/* A thread's part of turning products into a level's states. */
+/* Computes one thread's part of a level's states from the products with the head's matrices. */
 static void specdec__heads_compute_states(specdec__heads *h, int thread)
 {
     const specdec__context *c = &h->context;
@@ -93,7 +94,7 @@ static void specdec__heads_compute_states(specdec__heads *h, int thread)
     }
 }
 
-/* A thread's part of a level: products, states, logits. */
+/* Computes one thread's part of a level: products, states and logits. */
 static void specdec__heads_worker(void *argument, int thread)
 {
     specdec__heads *h = (specdec__heads *)argument;
@@ -123,8 +124,8 @@ static void specdec__heads_worker(void *argument, int thread)
 
 SPECDEC__FOR_SPEED
 
-/* Runs head number `level` on n rows of h->input behind tokens[n]: writes states to h->inner, logits to h->logits. The
-   input of level 0 is normalised first where the file says so. */
+/* Runs the head number `level` on the n rows of h->input, behind tokens[n]. States go to h->inner, logits to h->logits.
+   Where the file says so, the input of level 0 is normalised first. */
 static specdec_result specdec__heads_run_level(specdec__heads *h, int level, const int32_t *tokens, int n,
                                                specdec_error *error)
 {

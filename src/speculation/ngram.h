@@ -11,136 +11,150 @@
 #include "recycle.h"
 
 SPECDEC__FOR_SIZE
-#define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
-#define SPECDEC__NGRAM_CHILDREN       16  /* continuations of a node, or of a context, at most */
-#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations of all contexts of a node together, at most */
-#define SPECDEC__NGRAM_SCANNED_RUNS        128 /* distinct continuations of a context that are compared, newest first */
-/* The index of the first of the two sources that are recycled rows; before it: the row of the root, contexts. */
-#define SPECDEC__NGRAM_FIRST_ROW_SOURCE (SPECDEC__NGRAM_CONTEXT_MAX + 1)
+#define SPECDEC__NGRAM_MAX_CONTEXT 8   /* tokens of a context that continuations are counted for, at most */
+#define SPECDEC__NGRAM_CHILDREN       16  /* continuations of a node of the tree, or of a context, at most */
+#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations in a list, those of all contexts of a path together, at
+                                                most */
+#define SPECDEC__NGRAM_SCANNED_RUNS        128 /* different continuations of a context that are compared, newest first,
+                                                  at most */
+/* Sources of continuations are numbered: 0: recycled tokens in the root's place; 1 to SPECDEC__NGRAM_MAX_CONTEXT:
+   contexts by their length; this index and the next one: recycled tokens behind contexts of one token, and of more. */
+#define SPECDEC__NGRAM_FIRST_ROW_SOURCE (SPECDEC__NGRAM_MAX_CONTEXT + 1)
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_FIRST_ROW_SOURCE + 2)
-#define SPECDEC__NGRAM_EVIDENCE_KINDS    6   /* kinds of evidence in a source */
-#define SPECDEC__NGRAM_EVIDENCE_LATER       5   /* the kind of evidence: longer contexts have other continuations */
-#define SPECDEC__NGRAM_STREAK_CLASSES     3     /* classes of streaks, by length: 0, 1 to 3, 4 or more tokens */
-#define SPECDEC__NGRAM_MOST_TRIALS      60.0f /* trials of a source that count, at most; older ones lose weight */
-#define SPECDEC__NGRAM_END_MARK        (-1) /* stands in the history in place of a token: the end of a sequence */
+#define SPECDEC__NGRAM_EVIDENCE_KINDS    6   /* kinds of evidence by which the trust in a source is counted */
+#define SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT       5   /* the kind of evidence in which longer contexts have other
+                                                   continuations */
+#define SPECDEC__NGRAM_STREAK_CLASSES     3     /* classes of streaks (tokens in a row that were the most probable
+                                                   ones): 0, 1 to 3, 4 or more tokens */
+#define SPECDEC__NGRAM_MAX_COUNTED_USES      60.0f /* uses of a source that its trust counts, at most; older ones lose
+                                                 weight */
+#define SPECDEC__NGRAM_END_MARK        (-1) /* stands in the history in place of a token: a sequence ends here */
 
-/* A run of tokens that occurs in sequences. parent, suffix, child, sibling and next_in_bucket are
-   indices of runs; -1: none. Run 0 is empty. */
+/* A run: an n-gram, that is 0 to context + 1 tokens in a row that occur in sequences. parent, suffix, child, sibling
+   and next_in_bucket are indices of runs; -1: none. Run 0 is empty. */
 typedef struct specdec__ngram_run {
-    int32_t token;  /* its last token */
-    int32_t parent; /* the run without its last token */
-    int32_t suffix; /* the run without its first token */
-    int32_t depth;  /* its number of tokens */
-    int32_t count;  /* occurrences; a run that has lost all of them stays until those made after it are gone */
-    int32_t total;  /* occurrences that have a token after them */
-    int32_t kinds;  /* different tokens after them */
-    int32_t child;  /* the newest run that is one token longer */
-    int32_t sibling; /* the next older run of the same parent */
-    int32_t next_in_bucket; /* the next run in the same bucket of the hash table */
+    int32_t token;  /* the run's last token */
+    int32_t parent; /* index of the run without its last token */
+    int32_t suffix; /* index of the run without its first token */
+    int32_t depth;  /* number of tokens of the run */
+    int32_t count;  /* occurrences of the run; a run that has lost all of them stays until the runs made after it are
+                       gone */
+    int32_t total;  /* occurrences of the run that have a token after them */
+    int32_t kinds;  /* number of different tokens after them */
+    int32_t child;  /* index of the newest run that is one token longer than this one */
+    int32_t sibling; /* index of the next older run of the same parent */
+    int32_t next_in_bucket; /* index of the next run in the same bucket of the hash table */
 } specdec__ngram_run;
 
-/* A node that may be added to the tree (an offer). */
-typedef struct specdec__ngram_offer {
-    float probability; /* of the path from the root */
-    int32_t token, parent, depth; /* its token, the parent's node in the tree, its level (root: 0) */
-    int32_t run;    /* the longest run at the path's end that can be continued; in the heap: the parent's */
-    int32_t streak; /* tokens at the path's end that were each the most probable one */
-    int32_t order; /* a serial number; of equal probabilities the lower one comes first */
-} specdec__ngram_offer;
+/* A draft token that may be added to the tree of continuations. */
+typedef struct specdec__ngram_candidate {
+    float probability; /* estimated probability that the path from the root to this token is accepted */
+    int32_t token, parent, depth; /* the token; its parent's node in the tree; its level (root: 0) */
+    int32_t run;    /* index of the longest run at the path's end that can be continued; in the heap: the parent's */
+    int32_t streak; /* number of tokens at the path's end that were each the most probable one */
+    int32_t order; /* serial number: of equal probabilities the lower number comes first */
+} specdec__ngram_candidate;
 
-/* How often a source of continuations was right, and how often it was asked. Sources: the target's row in the root's
-   place (0), contexts by their length, and rows behind contexts of one token, and of more. Counts are separate by
-   evidence: the context has one continuation, seen once, twice, or more often; several, of which one has at least half;
-   several others; longer contexts offer other tokens. And by streak: how many tokens before (0, 1 to 3, 4 or more) were
-   each the source list's most probable one. */
+/* Trust in a source of continuations: how often it had the token that came next, of how often it was used. Sources:
+   recycled tokens in the root's place (0), contexts by their length, and recycled tokens behind contexts of one token,
+   and of more. Trust is counted separately by evidence: the context has one continuation, seen once, twice, or more
+   often; several, of which one has at least half; several others; longer contexts have other tokens. And separately by
+   streak: how many tokens before (0, 1 to 3, 4 or more) were each the most probable one of the source's list. */
 typedef struct specdec__ngram_trust {
     float right, tried; /* how often the source had the next token; how often it was asked */
 } specdec__ngram_trust;
 
-/* A path behind which continuations are searched. */
-typedef struct specdec__ngram_place {
-    int32_t run; /* the longest run at the path's end that can be continued */
-    int streak;  /* tokens at the path's end that were each the most probable one */
+/* A path from the root of a tree of continuations, behind which further continuations are searched. */
+typedef struct specdec__ngram_path {
+    int32_t run; /* index of the longest run at the path's end that can be continued */
+    int streak;  /* number of tokens at the path's end that were each the most probable one */
     int root;    /* 1: the path is the root alone */
     int known;   /* number of tokens in tail */
     int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last tokens, newest first */
-} specdec__ngram_place;
+} specdec__ngram_path;
 
-/* A token in a list of continuations. share: its part of its stage, that is of the tokens of one source; the shares of
-   a stage add up to 1 if all its tokens are listed. probability: estimated, after the stages before. */
+/* A token in a list of continuations. share: its part of a stage, that is of the tokens of one source; the shares of a
+   stage add up to 1 if all its tokens are listed. probability: estimated, after the stages before. */
 typedef struct specdec__ngram_item {
-    int32_t token;
-    float share, probability;
+    int32_t token;             /* the token that may follow */
+    float share, probability;  /* the part of its stage that it makes up, 0 to 1; its estimated probability */
 } specdec__ngram_item;
 
-/* A list of the tokens that may follow a path, stage by stage. */
+/* A list of the tokens that may follow a path, in stages: the tokens of one source after those of another. */
 typedef struct specdec__ngram_list {
-    specdec__ngram_item items[SPECDEC__NGRAM_LIST_ITEMS];
+    specdec__ngram_item items[SPECDEC__NGRAM_LIST_ITEMS];  /* (count): the tokens, stage by stage */
     struct {
         specdec__ngram_trust *trust;
         int end; /* index of the item behind the stage */
     } stages[SPECDEC__NGRAM_SOURCES];
-    int count, stage_count; /* of items; of stages */
-    int streak; /* the index of the streak in the counts of trust */
+    int count, stage_count; /* number of items; number of stages */
+    int streak; /* index of the path's class of streaks, for the counts of trust */
 } specdec__ngram_list;
 
-/* What a tree of continuations is to be like. */
-typedef struct specdec__ngram_wish {
-    int n, d;      /* nodes and levels, at most */
-    float least;   /* probability of a node's path, which each node is above */
-    int coupled;   /* 1: the target chooses with noise, of the seed */
-    uint64_t seed; /* of the target's noise */
-} specdec__ngram_wish;
+/* The limits of a tree of continuations, and the noise by which the target chooses. */
+typedef struct specdec__ngram_tree_limits {
+    int n, d;      /* nodes and levels of the tree, at most */
+    float least;   /* each node's path is more probable than this */
+    int coupled;   /* 1: the target chooses its tokens with the noise of `seed` */
+    uint64_t seed; /* seed of the target's noise */
+} specdec__ngram_tree_limits;
 
-/* A live sequence in the index, which counts text[from .. length). An empty reader is free for another one. */
+/* The tokens of an open sequence that the index counts: text[from .. length). An empty reader is free for another
+   sequence. */
 typedef struct specdec__ngram_reader {
-    const int32_t *text; /* the caller's; tokens that the index counts must not change until they are removed */
-    int from, length; /* the index counts the tokens from `from` up to `length` */
-    int streak, streak_at; /* tokens in a row that were each the most probable one, at length streak_at */
-    int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run of the sequence's last k tokens */
+    const int32_t *text; /* (length): the sequence's tokens; those that the index counts must not change until they are
+                            removed from it */
+    int from, length; /* the index counts the sequence's tokens from index `from` up to `length` */
+    int streak, streak_at; /* tokens in a row that were each the most probable one; the length of the sequence at which
+                              they were counted */
+    int32_t active[SPECDEC__NGRAM_MAX_CONTEXT + 1]; /* [k]: index of the run of the sequence's last k tokens */
 } specdec__ngram_reader;
 
-/* How large an index is. */
+/* The sizes of an n-gram index. */
 typedef struct specdec__ngram_size {
-    int capacity;  /* runs: a token needs up to context + 1 of them, of 40 bytes and a bucket each */
-    int context;   /* tokens, 1 to SPECDEC__NGRAM_CONTEXT_MAX */
-    int max_nodes; /* of a tree */
-    int readers;   /* live sequences */
-    int history;   /* tokens of ended sequences, each with an end mark that counts as one; 0: none */
-    int recycled;  /* contexts whose most probable tokens by the target are stored; 0: none */
+    int capacity;  /* runs, at most: a token needs up to context + 1 of them, of 40 bytes and a bucket each */
+    int context;   /* tokens of the longest context, 1 to SPECDEC__NGRAM_MAX_CONTEXT */
+    int max_nodes; /* nodes of a tree of continuations, at most */
+    int readers;   /* open sequences, at most */
+    int history;   /* tokens of ended sequences that are kept, each sequence with an end mark that counts as a token; 0:
+                      none */
+    int recycled;  /* contexts whose most probable tokens by the target are stored, at most; 0: none */
 } specdec__ngram_size;
 
-/* The index. It counts how often each run occurs in the history and in the readers' sequences. With one sequence and no
-   history, runs are added and removed in stack order, so a rewind restores the former state. */
+/* The n-gram index. It counts how often each run occurs in the history and in the open sequences. With one sequence and
+   no history, runs are added and removed in stack order, so cutting the sequence restores the former index. */
 typedef struct specdec__ngram {
-    specdec__ngram_run *runs;       /* [size.capacity] */
-    int32_t *buckets;               /* [bucket_count], a power of two */
-    specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_CHILDREN], a heap */
-    specdec__ngram_reader *readers; /* [size.readers] */
-    int32_t *history;               /* [size.history], a ring: ended sequences, SPECDEC__NGRAM_END_MARK behind each */
-    int count;                      /* of runs */
-    int offer_count, offer_order;   /* offers in the heap; the serial number of the next one */
-    int oldest, history_count; /* of history: the index of the oldest token; the number of tokens */
-    uint32_t bucket_count;
-    specdec__ngram_size size;
-    specdec__recycling recycling;
+    specdec__ngram_run *runs;       /* [size.capacity]: all runs */
+    int32_t *buckets;               /* [bucket_count]: the hash table of runs: the first run of each bucket; -1: none */
+    specdec__ngram_candidate *candidates;   /* [size.max_nodes * SPECDEC__NGRAM_CHILDREN]: a heap of the draft tokens
+                                               that may be added to the tree */
+    specdec__ngram_reader *readers; /* [size.readers]: the open sequences */
+    int32_t *history;               /* [size.history]: a ring of the tokens of ended sequences, SPECDEC__NGRAM_END_MARK
+                                       behind each sequence */
+    int count;                      /* number of runs */
+    int candidate_count, candidate_order;   /* number of draft tokens in the heap; the serial number of the next one */
+    int oldest, history_count; /* index of the oldest token in the history; number of tokens in the history */
+    uint32_t bucket_count;     /* buckets of the hash table, a power of two */
+    specdec__ngram_size size;      /* the sizes that the index was made with */
+    specdec__recycle_table recycling;  /* the target's most probable tokens behind contexts */
+    /* the trust in each source, by streak and evidence */
     specdec__ngram_trust trust[SPECDEC__NGRAM_STREAK_CLASSES][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE_KINDS];
     specdec__ngram_reader rebuilder; /* counts the tokens of the history when the index is rebuilt */
 } specdec__ngram;
 
-/* Empties a reader; it will count the tokens of its sequence from index `from` on. */
+/* Empties a reader. It will count the tokens of its sequence from index `from` on. */
 static void specdec__ngram_start_reader(specdec__ngram_reader *reader, int from)
 {
     int k;
 
     reader->from = reader->length = from;
     reader->streak = reader->streak_at = 0;
-    for (k = 1; k <= SPECDEC__NGRAM_CONTEXT_MAX; k++)
+    for (k = 1; k <= SPECDEC__NGRAM_MAX_CONTEXT; k++)
         reader->active[k] = -1;
     reader->active[0] = 0;
 }
 
-/* Removes all runs from an index, except the empty one. */
+/* Removes all runs from an index, except the empty run. */
 static void specdec__ngram_clear_runs(specdec__ngram *index)
 {
     uint32_t i;
@@ -153,8 +167,8 @@ static void specdec__ngram_clear_runs(specdec__ngram *index)
     index->count = 1;
 }
 
-/* Sets the trust in all sources of continuations to a prior, weighted as a few trials. */
-static void specdec__ngram_set_priors(specdec__ngram *index)
+/* Sets the trust in all sources of continuations to a prior, which weighs as much as a few uses. */
+static void specdec__ngram_set_trust_priors(specdec__ngram *index)
 {
     static const float right[SPECDEC__NGRAM_EVIDENCE_KINDS] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
     static const float doubt[SPECDEC__NGRAM_STREAK_CLASSES] = {1, 0.5f, 0.25f};
@@ -164,7 +178,7 @@ static void specdec__ngram_set_priors(specdec__ngram *index)
         for (k = 0; k < SPECDEC__NGRAM_EVIDENCE_KINDS; k++) {
             float share = right[k] * (i == 1 ? 0.55f : i == 2 ? 0.75f : 1);
 
-            if (!i || (i >= SPECDEC__NGRAM_FIRST_ROW_SOURCE && k == SPECDEC__NGRAM_EVIDENCE_LATER))
+            if (!i || (i >= SPECDEC__NGRAM_FIRST_ROW_SOURCE && k == SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT))
                 share = 0.15f;
             else if (i >= SPECDEC__NGRAM_FIRST_ROW_SOURCE)
                 share = 0.4f;
@@ -175,18 +189,19 @@ static void specdec__ngram_set_priors(specdec__ngram *index)
         }
 }
 
-/* Takes the index's memory from an arena; where the arena only counts, nothing is set. */
+/* Takes the memory of an n-gram index from an arena and initialises the index; where the arena only counts bytes,
+   nothing is set. */
 static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__arena *arena,
                                              const specdec__ngram_size *size, specdec_error *error)
 {
     const int most = 1 << 28, context = size->context, max_nodes = size->max_nodes;
     int i;
 
-    if (context < 1 || context > SPECDEC__NGRAM_CONTEXT_MAX || max_nodes < 1 || max_nodes > SPECDEC_TREE_MAX_NODES)
+    if (context < 1 || context > SPECDEC__NGRAM_MAX_CONTEXT || max_nodes < 1 || max_nodes > SPECDEC_TREE_MAX_NODES)
         return specdec__fail(
             error, SPECDEC_ERROR_ARGUMENT,
             "an n-gram index of %d tokens of context for trees of %d nodes; allowed are 1 to %d and 1 to %d", context,
-            max_nodes, SPECDEC__NGRAM_CONTEXT_MAX, SPECDEC_TREE_MAX_NODES);
+            max_nodes, SPECDEC__NGRAM_MAX_CONTEXT, SPECDEC_TREE_MAX_NODES);
     if (size->readers < 1 || size->readers > most / (16 * (context + 1)) || size->capacity > most ||
         size->capacity < 16 * (context + 1) * size->readers || size->history < 0 || size->history > most)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an n-gram index of %d runs for %d texts and a history of "
@@ -199,11 +214,11 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     index->runs = (specdec__ngram_run *)specdec__arena_reserve(arena, (size_t)size->capacity, sizeof *index->runs,
                                                                SPECDEC__CACHE_LINE); /* zeroed one by one */
     index->buckets = SPECDEC__TAKE(arena, int32_t, index->bucket_count);
-    index->offers = SPECDEC__TAKE(arena, specdec__ngram_offer, (size_t)max_nodes * SPECDEC__NGRAM_CHILDREN);
+    index->candidates = SPECDEC__TAKE(arena, specdec__ngram_candidate, (size_t)max_nodes * SPECDEC__NGRAM_CHILDREN);
     index->readers = SPECDEC__TAKE(arena, specdec__ngram_reader, size->readers);
     index->history = SPECDEC__TAKE(arena, int32_t, size->history);
     specdec__recycle_lay_out(&index->recycling, arena, size->recycled);
-    specdec__ngram_set_priors(index);
+    specdec__ngram_set_trust_priors(index);
     if (arena->used == SIZE_MAX)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "no memory left for an n-gram index of %d runs",
                              size->capacity);
@@ -218,25 +233,25 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
 
 /* --- counting ----------------------------------------------------------------------------------------------------- */
 
-/* The bucket of the run that continues parent by token. */
-SPECDEC__INLINE int32_t *specdec__ngram_bucket(const specdec__ngram *index, int32_t parent, int32_t token)
+/* Returns the bucket of the hash table for the run that continues run `parent` by a token. */
+SPECDEC__INLINE int32_t *specdec__ngram_find_bucket(const specdec__ngram *index, int32_t parent, int32_t token)
 {
     uint64_t key = ((uint64_t)(uint32_t)parent << 32 | (uint32_t)token) * 0x9e3779b97f4a7c15u;
 
     return &index->buckets[(uint32_t)(key >> 32) & (index->bucket_count - 1)];
 }
 
-/* The index of the run that continues run `parent` by a token; -1: it is not in the index. */
+/* Returns the index of the run that continues run `parent` by a token; -1: the n-gram index has no such run. */
 static int32_t specdec__ngram_find_run(const specdec__ngram *index, int32_t parent, int32_t token)
 {
-    int32_t run = *specdec__ngram_bucket(index, parent, token);
+    int32_t run = *specdec__ngram_find_bucket(index, parent, token);
 
     while (run >= 0 && (index->runs[run].parent != parent || index->runs[run].token != token))
         run = index->runs[run].next_in_bucket;
     return run;
 }
 
-/* The index of the run text[from .. end); -1: it is not in the index. */
+/* Returns the index of the run text[from .. end); -1: the n-gram index has no such run. */
 static int32_t specdec__ngram_locate_run(const specdec__ngram *index, const int32_t *text, int from, int end)
 {
     int32_t run = 0;
@@ -246,11 +261,11 @@ static int32_t specdec__ngram_locate_run(const specdec__ngram *index, const int3
     return run;
 }
 
-/* Adds the run that continues run `parent` by a token; there must be room. suffix: the run without its first token.
-   Returns its index. */
+/* Adds the run that continues run `parent` by a token; there must be room for it. suffix: index of the run without its
+   first token. Returns the new run's index. */
 static int32_t specdec__ngram_add_run(specdec__ngram *index, int32_t parent, int32_t token, int32_t suffix)
 {
-    int32_t *bucket = specdec__ngram_bucket(index, parent, token), at = index->count++;
+    int32_t *bucket = specdec__ngram_find_bucket(index, parent, token), at = index->count++;
     specdec__ngram_run *run = &index->runs[at];
 
     memset(run, 0, sizeof *run);
@@ -266,21 +281,22 @@ static int32_t specdec__ngram_add_run(specdec__ngram *index, int32_t parent, int
     return at;
 }
 
-/* Removes the newest runs of an index, as far as they have no occurrences left. */
-static void specdec__ngram_pop_runs(specdec__ngram *index)
+/* Removes the newest runs of an n-gram index, as far as they have no occurrences left. */
+static void specdec__ngram_remove_uncounted_runs(specdec__ngram *index)
 {
     while (index->count > 1 && index->runs[index->count - 1].count <= 0) {
         const specdec__ngram_run *run = &index->runs[--index->count];
 
-        *specdec__ngram_bucket(index, run->parent, run->token) = run->next_in_bucket;
+        *specdec__ngram_find_bucket(index, run->parent, run->token) = run->next_in_bucket;
         index->runs[run->parent].child = run->sibling;
     }
 }
 
-/* Counts `token` as a continuation of a reader's sequence; there is room. O(context). */
+/* Counts `token` as the next token of a reader's sequence, in all runs that end with it. There is room for new runs.
+   O(context). */
 static void specdec__ngram_count_token(specdec__ngram *index, specdec__ngram_reader *reader, int32_t token)
 {
-    int32_t longer[SPECDEC__NGRAM_CONTEXT_MAX + 2], suffix = 0;
+    int32_t longer[SPECDEC__NGRAM_MAX_CONTEXT + 2], suffix = 0;
     int k, reached = 0;
 
     longer[0] = 0;
@@ -300,7 +316,7 @@ static void specdec__ngram_count_token(specdec__ngram *index, specdec__ngram_rea
     reader->length++;
 }
 
-/* Removes one occurrence of a run. A sequence that its caller has changed may have none. */
+/* Removes one occurrence of a run. The run may have none where a caller has changed the tokens of a sequence. */
 static void specdec__ngram_uncount_run(specdec__ngram *index, int32_t run)
 {
     specdec__ngram_run *parent;
@@ -313,19 +329,19 @@ static void specdec__ngram_uncount_run(specdec__ngram *index, int32_t run)
         parent->kinds--;
 }
 
-/* Removes the occurrences of the runs that end with the last token of a reader's sequence. */
-static void specdec__ngram_remove_last(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
+/* Removes the occurrences of all runs that end with the last token of a reader's sequence. */
+static void specdec__ngram_uncount_last_token(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
 {
     int end = reader->length--, k;
 
     for (k = 1; k <= index->size.context + 1 && end - k >= reader->from; k++)
         specdec__ngram_uncount_run(index, specdec__ngram_locate_run(index, text, end - k, end));
-    specdec__ngram_pop_runs(index);
+    specdec__ngram_remove_uncounted_runs(index);
 }
 
-/* Removes the occurrences of the runs that begin with the first token of text[count], which are all counted tokens of a
-   sequence, or the first context + 1 of them. */
-static void specdec__ngram_forget_first(specdec__ngram *index, const int32_t *text, int count)
+/* Removes the occurrences of all runs that begin with the first token of text[count]: all counted tokens of a sequence,
+   or the first context + 1 of them. */
+static void specdec__ngram_uncount_first_token(specdec__ngram *index, const int32_t *text, int count)
 {
     int32_t run = 0;
     int i;
@@ -334,18 +350,18 @@ static void specdec__ngram_forget_first(specdec__ngram *index, const int32_t *te
         run = specdec__ngram_find_run(index, run, text[i]);
         specdec__ngram_uncount_run(index, run);
     }
-    specdec__ngram_pop_runs(index);
+    specdec__ngram_remove_uncounted_runs(index);
 }
 
 /* --- bounded memory: the oldest is dropped ------------------------------------------------------------------------ */
 
-/* The token at a place of the history, counted from the oldest. */
-SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, int at)
+/* Returns the address of a token in the history; at: its index, counted from the oldest token. */
+SPECDEC__INLINE int32_t *specdec__ngram_history_token(const specdec__ngram *index, int at)
 {
     return &index->history[(index->oldest + at) % index->size.history];
 }
 
-/* Drops the oldest `count` tokens from the history; their runs must not be counted any more. */
+/* Drops the oldest `count` tokens from the history. Their runs must not be counted any more. */
 static void specdec__ngram_drop_history(specdec__ngram *index, int count)
 {
     if (count > 0)
@@ -353,29 +369,30 @@ static void specdec__ngram_drop_history(specdec__ngram *index, int count)
     index->history_count -= count;
 }
 
-/* Appends a token, or the end of a sequence, to the history; a full history drops its oldest. Counts no runs. */
+/* Appends a token, or the mark of a sequence's end, to the history, without counting runs. A full history drops its
+   oldest token. */
 static void specdec__ngram_append_history(specdec__ngram *index, int32_t token)
 {
-    int32_t first[SPECDEC__NGRAM_CONTEXT_MAX + 1];
+    int32_t first[SPECDEC__NGRAM_MAX_CONTEXT + 1];
     int n = 0;
 
     if (index->history_count == index->size.history) {
         for (; n <= index->size.context && n < index->history_count; n++)
-            if ((first[n] = *specdec__ngram_history_at(index, n)) == SPECDEC__NGRAM_END_MARK)
+            if ((first[n] = *specdec__ngram_history_token(index, n)) == SPECDEC__NGRAM_END_MARK)
                 break;
-        specdec__ngram_forget_first(index, first, n);
+        specdec__ngram_uncount_first_token(index, first, n);
         specdec__ngram_drop_history(index, 1);
     }
-    *specdec__ngram_history_at(index, index->history_count++) = token;
+    *specdec__ngram_history_token(index, index->history_count++) = token;
 }
 
-/* How many tokens have runs that fill half of the index, at most. */
+/* Returns how many tokens have runs that fill half of the n-gram index, at most. */
 static int specdec__ngram_token_budget(const specdec__ngram *index)
 {
     return index->size.capacity / (2 * (index->size.context + 1));
 }
 
-/* The most tokens that each reader may keep, so that all together keep at most `room`. */
+/* Returns the most tokens that each reader may keep, so that all readers together keep at most `room` tokens. */
 static int specdec__ngram_reader_budget(const specdec__ngram *index, int room)
 {
     int low = 0, high = room, i;
@@ -394,8 +411,8 @@ static int specdec__ngram_reader_budget(const specdec__ngram *index, int room)
     return low;
 }
 
-/* Counts the next token of the history, or begins its next sequence at an end mark. */
-static void specdec__ngram_replay_token(specdec__ngram *index, int32_t token)
+/* Counts the next token of the history, or, at the mark of a sequence's end, begins its next sequence. */
+static void specdec__ngram_count_history_token(specdec__ngram *index, int32_t token)
 {
     if (token == SPECDEC__NGRAM_END_MARK)
         specdec__ngram_start_reader(&index->rebuilder, 0);
@@ -403,10 +420,10 @@ static void specdec__ngram_replay_token(specdec__ngram *index, int32_t token)
         specdec__ngram_count_token(index, &index->rebuilder, token);
 }
 
-/* Makes room: counts the newest tokens of history and live sequences again, as many as fill at most half of the runs.
-   Half of these tokens, or as many as the live sequences leave, are of the history; live sequences share the rest, and
-   each keeps its newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a
-   token. */
+/* Makes room for runs: counts the newest tokens of the history and of open sequences anew, as many as fill at most half
+   of the runs. Half of these tokens, or as many as the open sequences leave, are of the history; open sequences share
+   the rest, and each keeps its newest tokens. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a
+   constant time a token. */
 static void specdec__ngram_rebuild_index(specdec__ngram *index)
 {
     const int budget = specdec__ngram_token_budget(index);
@@ -422,7 +439,7 @@ static void specdec__ngram_rebuild_index(specdec__ngram *index)
     specdec__ngram_clear_runs(index);
     specdec__ngram_start_reader(&index->rebuilder, 0);
     for (i = 0; i < kept; i++)
-        specdec__ngram_replay_token(index, *specdec__ngram_history_at(index, i));
+        specdec__ngram_count_history_token(index, *specdec__ngram_history_token(index, i));
     for (i = 0; i < index->size.readers; i++) {
         specdec__ngram_reader *reader = &index->readers[i];
         const int end = reader->length;
@@ -433,7 +450,7 @@ static void specdec__ngram_rebuild_index(specdec__ngram *index)
     }
 }
 
-/* Rebuilds the index if it has no room for one more token. */
+/* Rebuilds the n-gram index if it has no room for the runs of one more token. */
 SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
 {
     if (index->size.capacity - index->count <= index->size.context)
@@ -442,15 +459,15 @@ SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
 
 /* --- sequences ---------------------------------------------------------------------------------------------------- */
 
-/* Begins a sequence in an empty reader. Its first `shared` tokens were counted by another sequence, from which it was
-   forked, so only their last `context` tokens are used, as context. */
+/* Begins a sequence in an empty reader. Its first `shared` tokens were counted in another sequence, of which it is a
+   fork, so they are not counted again. */
 static void specdec__ngram_begin_sequence(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
 {
     specdec__ngram_start_reader(reader, specdec__max_int(shared - index->size.context, 0));
 }
 
-/* Counts the tokens text[reader->length .. length) of a reader's sequence. Where the index has no room, the oldest
-   tokens are dropped. */
+/* Counts the tokens text[reader->length .. length) of a reader's sequence. Where the n-gram index has no room, the
+   oldest tokens are dropped. */
 static void specdec__ngram_extend_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
                                            const int32_t *text, int length)
 {
@@ -462,7 +479,8 @@ static void specdec__ngram_extend_sequence(specdec__ngram *index, specdec__ngram
 }
 
 /* Cuts a reader's sequence to text[0 .. length), and removes the occurrences of the tokens behind it, which text still
-   holds. O(context ^ 2) a token. A cut before the first counted token counts the newest tokens again. */
+   holds. O(context ^ 2) a token. Where the cut is before the first counted token, the newest tokens are counted
+   anew. */
 static void specdec__ngram_rewind_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
                                            const int32_t *text, int length)
 {
@@ -471,7 +489,7 @@ static void specdec__ngram_rewind_sequence(specdec__ngram *index, specdec__ngram
     reader->text = text;
     length = specdec__max_int(length, 0);
     while (reader->length > specdec__max_int(length, reader->from))
-        specdec__ngram_remove_last(index, reader, text);
+        specdec__ngram_uncount_last_token(index, reader, text);
     if (length < reader->from) {
         specdec__ngram_start_reader(reader, specdec__max_int(length - specdec__ngram_token_budget(index), 0));
         specdec__ngram_extend_sequence(index, reader, text, length);
@@ -482,8 +500,8 @@ static void specdec__ngram_rewind_sequence(specdec__ngram *index, specdec__ngram
             length - k >= reader->from ? specdec__ngram_locate_run(index, text, length - k, length) : -1;
 }
 
-/* Ends a reader's sequence: the tokens that the index counts of it, or the newest of these, go into the history, and
-   the reader is empty. A sequence that is to leave nothing is rewound to 0 instead. O(context) a token. */
+/* Ends a reader's sequence: its counted tokens, or the newest of them, go into the history, and the reader is empty. A
+   sequence that is to leave nothing is cut to 0 tokens instead. O(context) a token. */
 static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
                                         const int32_t *text)
 {
@@ -491,7 +509,7 @@ static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_re
     int at;
 
     for (at = reader->from; length - at > room; at++)
-        specdec__ngram_forget_first(index, text + at, length - at);
+        specdec__ngram_uncount_first_token(index, text + at, length - at);
     if (at < length) {
         for (; at < length; at++)
             specdec__ngram_append_history(index, text[at]);
@@ -502,8 +520,8 @@ static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_re
 
 /* --- trees -------------------------------------------------------------------------------------------------------- */
 
-/* The longest suffix of a run that is short enough to be continued and has a continuation; 0 (the empty run): none has.
-   */
+/* Returns the longest suffix of a run that is short enough to be continued and has a continuation; 0 (the empty run):
+   there is none. */
 static int32_t specdec__ngram_continuable_suffix(const specdec__ngram *index, int32_t run)
 {
     while (run > 0 && (index->runs[run].depth > index->size.context || index->runs[run].total <= 0))
@@ -511,8 +529,9 @@ static int32_t specdec__ngram_continuable_suffix(const specdec__ngram *index, in
     return specdec__max_int(run, 0);
 }
 
-/* The longest run that can be continued once `token` has followed `run`; 0 (the empty run): no other can. */
-static int32_t specdec__ngram_step_run(const specdec__ngram *index, int32_t run, int32_t token)
+/* Returns the longest run that can be continued once `token` has followed run `run`; 0 (the empty run): there is
+   none. */
+static int32_t specdec__ngram_longest_run_after_token(const specdec__ngram *index, int32_t run, int32_t token)
 {
     int32_t next;
 
@@ -521,8 +540,8 @@ static int32_t specdec__ngram_step_run(const specdec__ngram *index, int32_t run,
     return specdec__ngram_continuable_suffix(index, next);
 }
 
-/* The index of a token in a list; -1: it is not listed. */
-static int specdec__ngram_find_item(const specdec__ngram_list *list, int32_t token)
+/* Returns the index of a token in a list of continuations; -1: it is not listed. */
+static int specdec__ngram_find_listed_token(const specdec__ngram_list *list, int32_t token)
 {
     int at = list->count - 1;
 
@@ -531,9 +550,9 @@ static int specdec__ngram_find_item(const specdec__ngram_list *list, int32_t tok
     return at;
 }
 
-/* Inserts a token into a list's newest stage, which begins at item `from`, unless an earlier stage has it. A stage
-   keeps its SPECDEC__NGRAM_CHILDREN tokens of the largest weights, the largest first. */
-static void specdec__ngram_insert_item(specdec__ngram_list *list, int from, int32_t token, float weight)
+/* Inserts a token into the newest stage of a list of continuations, which begins at item `from`, unless an earlier
+   stage has the token. A stage keeps its SPECDEC__NGRAM_CHILDREN tokens of the largest weights, the largest first. */
+static void specdec__ngram_insert_listed_token(specdec__ngram_list *list, int from, int32_t token, float weight)
 {
     int at = list->count;
 
@@ -550,8 +569,8 @@ static void specdec__ngram_insert_item(specdec__ngram_list *list, int from, int3
     list->items[at].share = weight;
 }
 
-/* Ends a list's newest stage, which begins at item `from`: weights become shares. sum: all weights of the stage, those
-   of tokens that are not listed included; trust: that in its source. */
+/* Ends the newest stage of a list of continuations, which begins at item `from`: its weights become shares. sum: the
+   weights of all tokens of the stage, listed or not; trust: the trust in the stage's source. */
 static void specdec__ngram_end_stage(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
 {
     int i;
@@ -564,8 +583,8 @@ static void specdec__ngram_end_stage(specdec__ngram_list *list, int from, float 
     list->stages[list->stage_count++].end = list->count;
 }
 
-/* Adds a stage to a list: the tokens that followed a run, without those that are listed already. */
-static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
+/* Adds a stage to a list of continuations: the tokens that followed a run, without those that are listed already. */
+static void specdec__ngram_list_run_continuations(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
 {
     const int from = list->count, depth = index->runs[run].depth;
     int32_t child = index->runs[run].child;
@@ -573,17 +592,17 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
 
     for (; child >= 0 && scanned < SPECDEC__NGRAM_SCANNED_RUNS; child = index->runs[child].sibling, scanned++) {
         const specdec__ngram_run *next = &index->runs[child];
-        const int known = specdec__ngram_find_item(list, next->token);
+        const int known = specdec__ngram_find_listed_token(list, next->token);
 
         if (next->count <= 0 || (known >= 0 && known < from))
             continue;
         total += next->count;
         kinds++;
         most = specdec__max_int(most, next->count);
-        specdec__ngram_insert_item(list, from, next->token, (float)next->count);
+        specdec__ngram_insert_listed_token(list, from, next->token, (float)next->count);
     }
     if (from)
-        evidence = SPECDEC__NGRAM_EVIDENCE_LATER;
+        evidence = SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT;
     else if (kinds == 1)
         evidence = specdec__min_int(total, 3) - 1;
     else
@@ -591,34 +610,34 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
     specdec__ngram_end_stage(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
 }
 
-/* Adds a stage to a list: the target's most probable tokens of a recycled row, without those that are listed already
-   and without the token `but`. */
-static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__recycled *row, int32_t but,
-                                    specdec__ngram_trust *trust)
+/* Adds a stage to a list of continuations: the target's most probable tokens of a recycled row, without those that are
+   listed already and without the token `but`. trust: the trust in this source. */
+static void specdec__ngram_list_recycled_tokens(specdec__ngram_list *list, const specdec__recycle_entry *row,
+                                                int32_t but, specdec__ngram_trust *trust)
 {
     const int from = list->count;
     float sum = 0;
     int i, known;
 
     for (i = 0; i < SPECDEC__RECYCLE_TOKENS && row->share[i]; i++) {
-        known = specdec__ngram_find_item(list, row->tokens[i]);
+        known = specdec__ngram_find_listed_token(list, row->tokens[i]);
         if (row->tokens[i] == but || (known >= 0 && known < from))
             continue;
         sum += (float)row->share[i];
-        specdec__ngram_insert_item(list, from, row->tokens[i], (float)row->share[i]);
+        specdec__ngram_insert_listed_token(list, from, row->tokens[i], (float)row->share[i]);
     }
-    specdec__ngram_end_stage(list, from, sum, trust + (from ? SPECDEC__NGRAM_EVIDENCE_LATER : 0));
+    specdec__ngram_end_stage(list, from, sum, trust + (from ? SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT : 0));
 }
 
-/* Lists the tokens that may follow a path, in stages: those behind the longest context, those that only the next
-   shorter context adds, and so on; the target's most probable tokens there; behind the root, those in the root's place
-   (LogitSpec, arXiv 2507.01449). Each stage gets a part of what the stages before have left, by how often it was right
-   so far. */
+/* Lists the tokens that may follow a path, in stages: those behind the longest context; those that only the next
+   shorter context adds, and so on; the target's most probable tokens behind the path's end, and, behind the root, those
+   in the root's place (LogitSpec, arXiv 2507.01449). Each stage gets a part of the probability that the stages before
+   have left, by the trust in its source. */
 static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ngram_list *list,
-                                              const specdec__ngram_place *place)
+                                              const specdec__ngram_path *place)
 {
-    const specdec__recycling *r = &index->recycling;
-    const specdec__recycled *row;
+    const specdec__recycle_table *r = &index->recycling;
+    const specdec__recycle_entry *row;
     int32_t run = place->run;
     int length, kinds = 0, from = 0, i, k;
     float left = 1;
@@ -627,17 +646,17 @@ static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ng
     list->streak = place->streak < 4 ? place->streak > 0 : 2;
     for (; run > 0; run = index->runs[run].suffix) {
         if (index->runs[run].total > 0 && index->runs[run].kinds != kinds)
-            specdec__ngram_list_run(index, list, run);
+            specdec__ngram_list_run_continuations(index, list, run);
         kinds = index->runs[run].total > 0 ? index->runs[run].kinds : kinds;
     }
     row = specdec__recycle_find_entry(r, place->tail, place->known, &length);
     if (row)
-        specdec__ngram_list_row(list, row, -1,
-                                index->trust[list->streak][SPECDEC__NGRAM_FIRST_ROW_SOURCE + (length > 1)]);
+        specdec__ngram_list_recycled_tokens(list, row, -1,
+                                            index->trust[list->streak][SPECDEC__NGRAM_FIRST_ROW_SOURCE + (length > 1)]);
     row = place->root && place->known > 1 ? specdec__recycle_find_entry(r, place->tail + 1, place->known - 1,
                                                                         &length) : NULL;
     if (row)
-        specdec__ngram_list_row(list, row, place->tail[0], index->trust[list->streak][0]);
+        specdec__ngram_list_recycled_tokens(list, row, place->tail[0], index->trust[list->streak][0]);
     for (k = 0; k < list->stage_count; k++) {
         const float right = list->stages[k].trust->right / list->stages[k].trust->tried;
 
@@ -648,22 +667,22 @@ static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ng
     }
 }
 
-/* Updates the trust in the sources of a path's continuations by the token that followed it. Returns 1 if that was the
-   most probable token, else 0. */
-static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
+/* Updates the trust in the sources of a path's continuations from the token that followed the path. Returns 1 if that
+   was the most probable token, else 0. */
+static int specdec__ngram_update_trust(specdec__ngram *index, const specdec__ngram_path *place, int32_t token)
 {
     specdec__ngram_list list;
     int k, at, best = 0, right = 0;
 
     specdec__ngram_list_continuations(index, &list, place);
-    at = specdec__ngram_find_item(&list, token);
+    at = specdec__ngram_find_listed_token(&list, token);
     for (k = 0; k < list.stage_count && !right; k++) {
         specdec__ngram_trust *trust = list.stages[k].trust;
 
         right = at >= 0 && at < list.stages[k].end;
         trust->tried += 1;
         trust->right += (float)right;
-        if (trust->tried > SPECDEC__NGRAM_MOST_TRIALS) {
+        if (trust->tried > SPECDEC__NGRAM_MAX_COUNTED_USES) {
             trust->tried *= 0.98f;
             trust->right *= 0.98f;
         }
@@ -673,10 +692,11 @@ static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngra
     return at >= 0 && at == best;
 }
 
-/* Raises the shares of tokens with much noise, where the target chooses with the same noise: a token's odds are
-   multiplied by the root of the factor that would be exact if the shares were the target's probabilities; tokens that
-   are not listed by the root of the usual factor. noise: the position's row of noise. */
-static void specdec__ngram_lift_shares(specdec__ngram_list *list, uint64_t noise)
+/* Raises the shares of tokens for which the target's noise is large, where the target chooses with the same noise. A
+   token's odds are multiplied by the root of the factor that would be exact if the shares were the target's
+   probabilities; those of tokens that are not listed, by the root of the usual factor. noise: the row of noise of the
+   position. */
+static void specdec__ngram_raise_shares_by_noise(specdec__ngram_list *list, uint64_t noise)
 {
     float rest = 1, sum;
     int i;
@@ -694,47 +714,47 @@ static void specdec__ngram_lift_shares(specdec__ngram_list *list, uint64_t noise
         list->items[i].probability /= sum;
 }
 
-/* Whether offer a comes before b: more probable, or as probable and older. */
-SPECDEC__INLINE int specdec__ngram_offer_before(specdec__ngram_offer a, specdec__ngram_offer b)
+/* Returns whether draft token a is added to the tree before b: it is more probable, or as probable and older. */
+SPECDEC__INLINE int specdec__ngram_candidate_before(specdec__ngram_candidate a, specdec__ngram_candidate b)
 {
     return a.probability > b.probability || (!(a.probability < b.probability) && a.order < b.order);
 }
 
-/* The order of the heap of offers, whose root is the best one. */
-#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_offer_before(b, a)
-SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_offer, void, SPECDEC__NGRAM_ORDER)
+/* The order of the heap of draft tokens, whose first item is the best one. */
+#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_candidate_before(b, a)
+SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_candidate, void, SPECDEC__NGRAM_ORDER)
 
-/* Adds an offer to the heap. */
-static void specdec__ngram_push_offer(specdec__ngram *index, specdec__ngram_offer offer)
+/* Adds a draft token to the heap of those that may be added to the tree. */
+static void specdec__ngram_push_candidate(specdec__ngram *index, specdec__ngram_candidate candidate)
 {
-    int at = index->offer_count++;
+    int at = index->candidate_count++;
 
-    offer.order = index->offer_order++;
-    for (; at > 0 && specdec__ngram_offer_before(offer, index->offers[(at - 1) / 2]); at = (at - 1) / 2)
-        index->offers[at] = index->offers[(at - 1) / 2];
-    index->offers[at] = offer;
+    candidate.order = index->candidate_order++;
+    for (; at > 0 && specdec__ngram_candidate_before(candidate, index->candidates[(at - 1) / 2]); at = (at - 1) / 2)
+        index->candidates[at] = index->candidates[(at - 1) / 2];
+    index->candidates[at] = candidate;
 }
 
-/* Removes the best offer from the heap. */
-static specdec__ngram_offer specdec__ngram_take_offer(specdec__ngram *index)
+/* Removes the best draft token from the heap, and returns it. */
+static specdec__ngram_candidate specdec__ngram_pop_best_candidate(specdec__ngram *index)
 {
-    specdec__ngram_offer best = index->offers[0];
+    specdec__ngram_candidate best = index->candidates[0];
 
-    index->offers[0] = index->offers[--index->offer_count];
-    specdec__ngram_sink(index->offers, NULL, index->offer_count, 0);
+    index->candidates[0] = index->candidates[--index->candidate_count];
+    specdec__ngram_sink(index->candidates, NULL, index->candidate_count, 0);
     return best;
 }
 
-/* Adds offers behind a node to the heap: the most probable tokens of a list, at most SPECDEC__NGRAM_CHILDREN, whose
-   paths are more probable than `least`. from: the offer that became the node. */
-static void specdec__ngram_push_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
-                                     specdec__ngram_list *list, float least)
+/* Adds the continuations of a node to the heap: the most probable tokens of a list, at most SPECDEC__NGRAM_CHILDREN,
+   whose paths are more probable than `least`. from: the draft token that became the node. */
+static void specdec__ngram_push_continuations(specdec__ngram *index, int node, const specdec__ngram_candidate *from,
+                                              specdec__ngram_list *list, float least)
 {
-    specdec__ngram_offer offer = *from;
+    specdec__ngram_candidate candidate = *from;
     int i, k, best;
 
-    offer.parent = node;
-    offer.depth = from->depth + 1;
+    candidate.parent = node;
+    candidate.depth = from->depth + 1;
     for (k = 0; k < list->count && k < SPECDEC__NGRAM_CHILDREN; k++) {
         specdec__ngram_item item;
 
@@ -743,20 +763,19 @@ static void specdec__ngram_push_list(specdec__ngram *index, int node, const spec
         item = list->items[best];
         list->items[best] = list->items[k];
         list->items[k] = item;
-        offer.token = item.token;
-        offer.probability = from->probability * item.probability;
-        offer.streak = k ? 0 : from->streak + 1;
-        if (!(offer.probability > least))
+        candidate.token = item.token;
+        candidate.probability = from->probability * item.probability;
+        candidate.streak = k ? 0 : from->streak + 1;
+        if (!(candidate.probability > least))
             return;
-        specdec__ngram_push_offer(index, offer);
+        specdec__ngram_push_candidate(index, candidate);
     }
 }
 
 /* Sets *place to the path that ends with a node of a tree, whose root is the last token of text[length]. The caller
-   sets run and streak. */
-static void specdec__ngram_set_place(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens,
-                                     int node,
-                                     const int32_t *text, int length)
+   sets the members run and streak. */
+static void specdec__ngram_set_path(specdec__ngram_path *place, const specdec_tree *tree, const int32_t *tokens,
+                                    int node, const int32_t *text, int length)
 {
     int n = 0;
 
@@ -768,7 +787,7 @@ static void specdec__ngram_set_place(specdec__ngram_place *place, const specdec_
     place->known = n;
 }
 
-/* The longest run that a reader's sequence ends with and that can be continued. */
+/* Returns the longest run that a reader's sequence ends with and that can be continued. */
 static int32_t specdec__ngram_longest_run(const specdec__ngram *index, const specdec__ngram_reader *reader)
 {
     int k = index->size.context;
@@ -778,18 +797,19 @@ static int32_t specdec__ngram_longest_run(const specdec__ngram *index, const spe
     return specdec__ngram_continuable_suffix(index, reader->active[k]);
 }
 
-/* Builds the tree of the most probable continuations of a reader's sequence: at most wish->n nodes, with the root (the
-   sequence's last token), and wish->d levels, all more probable than wish->least. tokens[n]: of the nodes, tokens[0]
-   being set by the caller; probability[n]: estimated, of the path from the root. SuffixDecoding (Oliaro et al. 2024,
-   arXiv 2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
+/* Builds the tree of the most probable continuations of a reader's sequence: at most wish->n nodes, the root (the
+   sequence's last token) included, and wish->d levels, all more probable than wish->least. tokens[n]: receives the
+   nodes' tokens; the caller sets tokens[0]. probability[n]: receives the estimated probabilities of the paths from the
+   root. SuffixDecoding (Oliaro et al. 2024, arXiv 2411.04975) with bounded contexts. O(n). Errors:
+   SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
 static specdec_result specdec__ngram_propose_tree(specdec__ngram *index, const specdec__ngram_reader *reader,
                                                   specdec_tree *tree, int32_t *tokens, float *probability,
-                                                  const specdec__ngram_wish *wish, specdec_error *error)
+                                                  const specdec__ngram_tree_limits *wish, specdec_error *error)
 {
     const int n = wish->n;
-    specdec__ngram_offer offer;
+    specdec__ngram_candidate candidate;
     specdec__ngram_list list;
-    specdec__ngram_place place;
+    specdec__ngram_path place;
 
     if (!tree || !tree->parents || !tree->ranks || !tokens || !probability || n < 1 || n > index->size.max_nodes ||
         wish->d < 1 || !(wish->least >= 0.0f))
@@ -798,32 +818,33 @@ static specdec_result specdec__ngram_propose_tree(specdec__ngram *index, const s
     if (n > tree->capacity)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the tree needs %d nodes, its arrays hold %d", n,
                              tree->capacity);
-    memset(&offer, 0, sizeof offer);
-    offer.run = specdec__ngram_longest_run(index, reader);
-    offer.probability = 1.0f;
-    offer.parent = -1;
-    offer.streak = reader->streak_at == reader->length ? reader->streak : 0;
-    index->offer_count = index->offer_order = 0;
-    for (tree->n = 0;; offer = specdec__ngram_take_offer(index)) {
+    memset(&candidate, 0, sizeof candidate);
+    candidate.run = specdec__ngram_longest_run(index, reader);
+    candidate.probability = 1.0f;
+    candidate.parent = -1;
+    candidate.streak = reader->streak_at == reader->length ? reader->streak : 0;
+    index->candidate_count = index->candidate_order = 0;
+    for (tree->n = 0;; candidate = specdec__ngram_pop_best_candidate(index)) {
         int node = tree->n++;
 
-        specdec__tree_put_node(tree, node, offer.parent, node ? specdec__tree_next_rank(tree, node, offer.parent) : 0);
-        probability[node] = offer.probability;
+        specdec__tree_put_node(tree, node, candidate.parent,
+                               node ? specdec__tree_next_rank(tree, node, candidate.parent) : 0);
+        probability[node] = candidate.probability;
         if (node > 0) {
-            tokens[node] = offer.token;
-            offer.run = specdec__ngram_step_run(index, offer.run, offer.token);
+            tokens[node] = candidate.token;
+            candidate.run = specdec__ngram_longest_run_after_token(index, candidate.run, candidate.token);
         }
-        if (offer.depth + 1 < wish->d && node + 1 < n) {
-            specdec__ngram_set_place(&place, tree, tokens, node, reader->text, reader->length);
-            place.run = offer.run;
-            place.streak = offer.streak;
+        if (candidate.depth + 1 < wish->d && node + 1 < n) {
+            specdec__ngram_set_path(&place, tree, tokens, node, reader->text, reader->length);
+            place.run = candidate.run;
+            place.streak = candidate.streak;
             specdec__ngram_list_continuations(index, &list, &place);
             if (wish->coupled)
-                specdec__ngram_lift_shares(&list, specdec__sample_noise_row(wish->seed,
-                                                                            (uint64_t)(reader->length + offer.depth)));
-            specdec__ngram_push_list(index, node, &offer, &list, wish->least);
+                specdec__ngram_raise_shares_by_noise(
+                    &list, specdec__sample_noise_row(wish->seed, (uint64_t)(reader->length + candidate.depth)));
+            specdec__ngram_push_continuations(index, node, &candidate, &list, wish->least);
         }
-        if (tree->n == n || index->offer_count == 0)
+        if (tree->n == n || index->candidate_count == 0)
             return SPECDEC_OK;
     }
 }

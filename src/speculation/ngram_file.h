@@ -9,17 +9,18 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__NGRAM_HEAD_BYTES  24 /* bytes before the tokens of a file */
-#define SPECDEC__NGRAM_ENTRY_BYTES 40 /* bytes of an entry of the table of likely tokens */
+#define SPECDEC__NGRAM_FILE_HEAD_BYTES  24 /* bytes of an n-gram file before its tokens */
+#define SPECDEC__NGRAM_FILE_ENTRY_BYTES 40 /* bytes of an entry of the table of most probable tokens in an n-gram
+                                              file */
 
-/* Where the parts of a file of n-grams are: the tokens, and the entries of the table of likely tokens. */
+/* Where the parts of an n-gram file lie: the tokens, and the entries of the table of most probable tokens. */
 typedef struct specdec__ngram_file {
-    const unsigned char *tokens, *entries; /* where the tokens and the entries begin */
+    const unsigned char *tokens, *entries; /* addresses at which the tokens and the entries begin */
     size_t count, entry_count; /* number of tokens; number of entries */
 } specdec__ngram_file;
 
-/* The number of entries in use of the table of likely tokens. */
-static size_t specdec__ngram_count_entries(const specdec__recycling *r)
+/* Returns how many entries of the table of most probable tokens are in use. */
+static size_t specdec__ngram_count_entries(const specdec__recycle_table *r)
 {
     size_t count = 0;
     uint32_t i;
@@ -29,7 +30,7 @@ static size_t specdec__ngram_count_entries(const specdec__recycling *r)
     return count;
 }
 
-/* The number of tokens and end marks in a file that specdec__ngram_save_file writes. */
+/* Returns how many tokens and end marks the file has that specdec__ngram_save_file writes. */
 static size_t specdec__ngram_count_file_tokens(const specdec__ngram *index)
 {
     size_t tokens = (size_t)index->history_count;
@@ -41,8 +42,7 @@ static size_t specdec__ngram_count_file_tokens(const specdec__ngram *index)
     return tokens;
 }
 
-/* Writes the tokens that the index counts of a live sequence, and an end mark, to `to`. Returns the address behind
-   them. */
+/* Writes the counted tokens of an open sequence, and an end mark, to `to`. Returns the address behind them. */
 static unsigned char *specdec__ngram_save_sequence(const specdec__ngram_reader *reader, unsigned char *to)
 {
     int i;
@@ -55,14 +55,14 @@ static unsigned char *specdec__ngram_save_sequence(const specdec__ngram_reader *
     return to + 4;
 }
 
-/* Writes the entries of the table of likely tokens to `to`. Returns the address behind them. */
-static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, unsigned char *to)
+/* Writes the entries of the table of most probable tokens to `to`. Returns the address behind them. */
+static unsigned char *specdec__ngram_save_table(const specdec__recycle_table *r, unsigned char *to)
 {
     uint32_t i;
     int k;
 
     for (i = 0; i < r->count; i++) {
-        const specdec__recycled *entry = &r->entries[i];
+        const specdec__recycle_entry *entry = &r->entries[i];
 
         if (!entry->share[0])
             continue;
@@ -71,7 +71,7 @@ static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, uns
             specdec__store_u16(to + 4 + 2 * k, entry->share[k]);
             specdec__store_u32(to + 4 + 2 * SPECDEC__RECYCLE_TOKENS + 4 * k, (uint32_t)entry->tokens[k]);
         }
-        to += SPECDEC__NGRAM_ENTRY_BYTES;
+        to += SPECDEC__NGRAM_FILE_ENTRY_BYTES;
     }
     return to;
 }
@@ -95,7 +95,7 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
     unsigned char *file = (unsigned char *)data, *to;
     int i;
 
-    *bytes = SPECDEC__NGRAM_HEAD_BYTES + 4 * count + 4 + SPECDEC__NGRAM_ENTRY_BYTES * entries + 8;
+    *bytes = SPECDEC__NGRAM_FILE_HEAD_BYTES + 4 * count + 4 + SPECDEC__NGRAM_FILE_ENTRY_BYTES * entries + 8;
     if (!data)
         return SPECDEC_OK;
     if (*bytes > room)
@@ -104,9 +104,9 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
     specdec__store_u32(file + 8, 2);
     specdec__store_u32(file + 12, (uint32_t)count);
     specdec__store_u64(file + 16, vocabulary);
-    to = file + SPECDEC__NGRAM_HEAD_BYTES;
+    to = file + SPECDEC__NGRAM_FILE_HEAD_BYTES;
     for (i = 0; i < index->history_count; i++, to += 4)
-        specdec__store_u32(to, (uint32_t)*specdec__ngram_history_at(index, i));
+        specdec__store_u32(to, (uint32_t)*specdec__ngram_history_token(index, i));
     for (i = 0; i < index->size.readers; i++)
         to = specdec__ngram_save_sequence(&index->readers[i], to);
     specdec__store_u32(to, (uint32_t)entries);
@@ -115,13 +115,13 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
     return SPECDEC_OK;
 }
 
-/* Finds the parts of a file of n-grams. Returns 0 when its size is not that of its parts, else 1. */
+/* Finds the parts of an n-gram file. Returns 0 if the file's size is not that of its parts, else 1. */
 static int specdec__ngram_find_file_parts(specdec__ngram_file *f, const unsigned char *data, size_t size)
 {
-    size_t left = size - SPECDEC__NGRAM_HEAD_BYTES - 8;
+    size_t left = size - SPECDEC__NGRAM_FILE_HEAD_BYTES - 8;
 
     f->count = specdec__load_u32(data + 12);
-    f->tokens = data + SPECDEC__NGRAM_HEAD_BYTES;
+    f->tokens = data + SPECDEC__NGRAM_FILE_HEAD_BYTES;
     f->entry_count = 0;
     if (f->count > left / 4)
         return 0;
@@ -133,11 +133,13 @@ static int specdec__ngram_find_file_parts(specdec__ngram_file *f, const unsigned
         return 0;
     f->entry_count = specdec__load_u32(f->entries);
     f->entries += 4;
-    return !((left - 4) % SPECDEC__NGRAM_ENTRY_BYTES) && (left - 4) / SPECDEC__NGRAM_ENTRY_BYTES == f->entry_count;
+    return !((left - 4) % SPECDEC__NGRAM_FILE_ENTRY_BYTES) &&
+           (left - 4) / SPECDEC__NGRAM_FILE_ENTRY_BYTES == f->entry_count;
 }
 
-/* Reads an entry of the table of likely tokens. Returns 0 when its shares or tokens cannot be, else 1. */
-static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned char *from, int tokens)
+/* Reads an entry of the table of most probable tokens. Returns 0 if its shares or tokens cannot be right, else 1.
+   tokens: size of the vocabulary. */
+static int specdec__ngram_load_entry(specdec__recycle_entry *entry, const unsigned char *from, int tokens)
 {
     int k;
 
@@ -153,15 +155,15 @@ static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned ch
     return 1;
 }
 
-/* Checks that data[size] is a file of specdec__ngram_save_file for this vocabulary, and finds its parts. tokens: the
-   size of the vocabulary. */
+/* Checks that data[size] is an n-gram file, as specdec__ngram_save_file writes it, for this vocabulary, and finds its
+   parts. tokens: size of the vocabulary. */
 static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const unsigned char *data, size_t size,
                                                 uint64_t vocabulary, int tokens, specdec_error *error)
 {
-    specdec__recycled entry;
+    specdec__recycle_entry entry;
     size_t i;
 
-    if (size < SPECDEC__NGRAM_HEAD_BYTES + 8 || memcmp(data, "SPECSEEN", 8) != 0)
+    if (size < SPECDEC__NGRAM_FILE_HEAD_BYTES + 8 || memcmp(data, "SPECSEEN", 8) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a file of what was seen");
     if (specdec__load_u32(data + 8) - 1 > 1)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "what was seen is of version %u (1 and 2 are read)",
@@ -178,22 +180,22 @@ static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const un
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "token %zu of what was seen is out of range", i);
     }
     for (i = 0; i < f->entry_count; i++)
-        if (!specdec__ngram_load_entry(&entry, f->entries + i * SPECDEC__NGRAM_ENTRY_BYTES, tokens))
+        if (!specdec__ngram_load_entry(&entry, f->entries + i * SPECDEC__NGRAM_FILE_ENTRY_BYTES, tokens))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "entry %zu of what was seen is out of range", i);
     return SPECDEC_OK;
 }
 
-/* Reads the sequences of a file of specdec__ngram_save_file into the history, as if they ended now; the oldest tokens
-   are dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary.
-   Every byte is checked before any counts. O(size). A file that is refused changes nothing. Errors:
-   SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT: this index has no
-   history. */
+/* Appends the sequences of an n-gram file (specdec__ngram_save_file) to the history, as if they ended now; the oldest
+   tokens are dropped where there is no room. Entries of most probable tokens are stored where the table has none.
+   tokens: size of the vocabulary. Every byte is checked before any is used, so a file that is refused changes nothing.
+   O(size). Errors: SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT:
+   this index has no history. */
 static specdec_result specdec__ngram_load_file(specdec__ngram *index, uint64_t vocabulary, int tokens,
                                                const void *data, size_t size, specdec_error *error)
 {
     const size_t room = (size_t)index->size.history;
     specdec__ngram_file f = {NULL, NULL, 0, 0};
-    specdec__recycled entry;
+    specdec__recycle_entry entry;
     specdec_result result = specdec__ngram_check_file(&f, (const unsigned char *)data, size, vocabulary, tokens, error);
     size_t i;
 
@@ -205,11 +207,11 @@ static specdec_result specdec__ngram_load_file(specdec__ngram *index, uint64_t v
         int32_t token = (int32_t)specdec__load_u32(f.tokens + i * 4);
 
         specdec__ngram_make_room(index);
-        specdec__ngram_replay_token(index, token);
+        specdec__ngram_count_history_token(index, token);
         specdec__ngram_append_history(index, token);
     }
     for (i = 0; i < f.entry_count && index->recycling.count; i++) {
-        specdec__ngram_load_entry(&entry, f.entries + i * SPECDEC__NGRAM_ENTRY_BYTES, tokens);
+        specdec__ngram_load_entry(&entry, f.entries + i * SPECDEC__NGRAM_FILE_ENTRY_BYTES, tokens);
         if (!specdec__recycle_entry_place(&index->recycling, entry.tag)->share[0])
             *specdec__recycle_entry_place(&index->recycling, entry.tag) = entry;
     }

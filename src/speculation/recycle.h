@@ -14,33 +14,34 @@
 #include "sample.h"
 
 SPECDEC__FOR_SIZE
-#define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
-#define SPECDEC__RECYCLE_TOKENS  6 /* most probable tokens that are stored of a row of logits */
+#define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of a context, at most */
+#define SPECDEC__RECYCLE_TOKENS  6 /* most probable tokens of a row of logits that are stored */
 
-/* An entry of the table: the most probable tokens behind a context. */
-typedef struct specdec__recycled {
-    uint32_t tag;                            /* a hash of the context; its lowest bits are the entry's index */
-    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* their probabilities, falling, of 32768 together; 0: no token */
-    int32_t tokens[SPECDEC__RECYCLE_TOKENS]; /* the most probable first */
-} specdec__recycled;
+/* An entry of the table of recycled tokens: the target's most probable tokens behind a context of one to three
+   tokens. */
+typedef struct specdec__recycle_entry {
+    uint32_t tag;                            /* hash of the context; its lowest bits are the entry's index */
+    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities of the tokens, falling, in parts of 32768; 0: no token */
+    int32_t tokens[SPECDEC__RECYCLE_TOKENS]; /* the tokens, the most probable first */
+} specdec__recycle_entry;
 
-/* The table of the most probable tokens behind contexts. */
-typedef struct specdec__recycling {
-    specdec__recycled *entries; /* [count] */
-    uint32_t count;             /* a power of two; 0: nothing is stored */
-} specdec__recycling;
+/* The table of recycled tokens: the target's most probable tokens behind contexts. */
+typedef struct specdec__recycle_table {
+    specdec__recycle_entry *entries; /* [count]: a hash table of contexts, with one place for each index */
+    uint32_t count;             /* number of entries, a power of two; 0: nothing is stored */
+} specdec__recycle_table;
 
-/* Takes a table of at least `entries` entries (0: none) from an arena. */
-static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *arena, int entries)
+/* Takes the memory of a table of at least `entries` entries (0: none) from an arena. */
+static void specdec__recycle_lay_out(specdec__recycle_table *r, specdec__arena *arena, int entries)
 {
     for (r->count = entries > 0; r->count && r->count < (uint32_t)entries; r->count *= 2)
         continue;
-    r->entries = SPECDEC__TAKE(arena, specdec__recycled, r->count);
+    r->entries = SPECDEC__TAKE(arena, specdec__recycle_entry, r->count);
     if (r->entries)
         memset(r->entries, 0, r->count * sizeof *r->entries);
 }
 
-/* The tag of a context of n tokens, tail[0] being its newest. */
+/* Returns the hash of a context of n tokens, tail[0] being its newest. */
 static uint32_t specdec__recycle_hash_context(const int32_t *tail, int n)
 {
     uint64_t hash = (uint64_t)n;
@@ -51,21 +52,21 @@ static uint32_t specdec__recycle_hash_context(const int32_t *tail, int n)
     return (uint32_t)(hash >> 32);
 }
 
-/* The only entry that a context of this tag can have in the table, which has at least one. */
-SPECDEC__INLINE specdec__recycled *specdec__recycle_entry_place(const specdec__recycling *r, uint32_t tag)
+/* Returns the only entry that a context with this hash can have in the table, which has at least one entry. */
+SPECDEC__INLINE specdec__recycle_entry *specdec__recycle_entry_place(const specdec__recycle_table *r, uint32_t tag)
 {
     return &r->entries[tag & (r->count - 1)];
 }
 
-/* The entry of the longest context in the table, of the `known` tokens of tail; NULL: there is none. *length: its
-   tokens. */
-static const specdec__recycled *specdec__recycle_find_entry(const specdec__recycling *r, const int32_t *tail, int known,
-                                                            int *length)
+/* Returns the entry of the longest context in the table that the `known` tokens of tail, newest first, end with; NULL:
+   there is none. *length becomes the number of its tokens. */
+static const specdec__recycle_entry *specdec__recycle_find_entry(const specdec__recycle_table *r, const int32_t *tail,
+                                                                 int known, int *length)
 {
     known = specdec__min_int(known, SPECDEC__RECYCLE_CONTEXT);
     for (*length = known; r->count && *length > 0; --*length) {
         const uint32_t tag = specdec__recycle_hash_context(tail, *length);
-        const specdec__recycled *entry = specdec__recycle_entry_place(r, tag);
+        const specdec__recycle_entry *entry = specdec__recycle_entry_place(r, tag);
 
         if (entry->tag == tag && entry->share[0])
             return entry;
@@ -73,15 +74,16 @@ static const specdec__recycled *specdec__recycle_find_entry(const specdec__recyc
     return NULL;
 }
 
-/* Stores the most probable tokens of a row of logits (vocab) behind tail (known tokens). Logits that were not computed
-   are -infinity or NaN. heat: the temperature; 0: greedy. */
-static void specdec__recycle_store_row(specdec__recycling *r, const int32_t *tail, int known,
-                                       const specdec__kernels *kernels, const float *logits, int vocab, float heat)
+/* Stores the target's most probable tokens of a row of logits (vocab) behind a context, tail (known tokens, newest
+   first). Logits that were not computed are -infinity or NaN. heat: the temperature; 0: greedy. */
+static void specdec__recycle_store_best_tokens(specdec__recycle_table *r, const int32_t *tail, int known,
+                                               const specdec__kernels *kernels, const float *logits, int vocab,
+                                               float heat)
 {
     specdec_candidate best[SPECDEC__RECYCLE_TOKENS];
     const float scale = heat > 0.05f ? 1 / heat : 1;
     float weight[SPECDEC__RECYCLE_TOKENS], sum = 0;
-    specdec__recycled kept;
+    specdec__recycle_entry kept;
     int i, held;
 
     memset(&kept, 0, sizeof kept);

@@ -17,53 +17,61 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which chunks are chosen again (docs/measured.md) */
+#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which the chunks of the small cache are chosen again
+                                             (docs/measured.md) */
 
-/* The part of a sequence that the small cache holds. */
-typedef struct specdec__retrieved {
-    specdec__view view;  /* first the chunks, then the sequence's tokens from index `from` on */
-    int from;            /* 0: the small cache holds nothing of the sequence */
-    int exact;           /* tokens from `from` on whose keys are copies; keys behind them were computed here */
-} specdec__retrieved;
+/* What the small cache holds of a sequence: some chunks of its keys and values, and its newest tokens. */
+typedef struct specdec__retrieved_sequence {
+    specdec__view view;  /* slots of the small cache: first those of the chunks, then those of the sequence's tokens
+                            from index `from` on */
+    int from;            /* index of the first token behind the chunks; 0: the small cache holds nothing of the
+                            sequence */
+    int exact;           /* tokens from index `from` on whose keys are copies of the target's; keys behind them were
+                            computed with the small cache */
+} specdec__retrieved_sequence;
 
-/* Small caches of a target, one for each sequence, and how their chunks are chosen. */
+/* The small caches of a target, one for each sequence, and how their chunks of keys are chosen. */
 typedef struct specdec__retrieval {
-    const specdec__context *target;
-    float *logits;              /* (nodes of a step, vocab) */
-    specdec__retrieved *sequences; /* (sequences): what the small cache holds of each */
-    int chunk, chunks;          /* tokens of a chunk; chunks of a sequence in the small cache */
-    int recent, most;           /* tokens behind the chunks in the small cache: at first, and at most */
-    float *scores;              /* (threads, 5, candidates): scores of chunks; their parts from four queries */
-    specdec_candidate *chosen;  /* (threads, chunks): the best chunks */
-    int few_dimensions;                    /* dimensions used for scores; 0: all, as keys are tiles */
-    specdec_candidate *largest; /* (threads, few): those dimensions */
-    int *path;                  /* (chunks * chunk, at least most): 0, 1, ...: a path of all nodes, in order */
-    int candidates;             /* chunks of a sequence, at most; a multiple of 16 */
+    const specdec__context *target;  /* the target's context */
+    float *logits;              /* (nodes of a step, vocab): logits of a step with the small cache */
+    specdec__retrieved_sequence *sequences; /* (sequences): what the small cache holds of each */
+    int chunk, chunks;          /* tokens of a chunk; chunks of a sequence that the small cache holds */
+    int recent, most;           /* tokens behind the chunks that the small cache holds: at first, and at most */
+    float *scores;              /* (threads, 5, candidates): scores of a sequence's chunks, then scratch for the parts
+                                   of four queries */
+    specdec_candidate *chosen;  /* (threads, chunks): the chunks with the highest scores */
+    int few_dimensions;                    /* dimensions of keys and queries that scores are computed from; 0: all, as
+                                              keys are stored in tiles */
+    specdec_candidate *largest; /* (threads, few_dimensions): the dimensions in which the queries are largest */
+    int *path;                  /* (chunks * chunk, at least most): 0, 1, 2, ...: a path of all nodes of a step, in
+                                   order */
+    int candidates;             /* chunks of a whole sequence, at most; a multiple of 16 */
     /* Computes the score of each chunk below `source_chunks` for a kv head, by the queries of row 0. */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                   int head, float *scores);
-    const specdec__view *whole; /* the current sequence in the target's cache */
-    const specdec__view *view;  /* the current sequence in the small cache */
-    int source_chunks;                  /* chunks of the current sequence from which some are chosen */
+    const specdec__view *whole; /* the current sequence's keys and values in the target's cache */
+    const specdec__view *view;  /* the current sequence's keys and values in the small cache */
+    int source_chunks;                  /* chunks of the current sequence that some are chosen from */
     int next_choice;                   /* position of the token before which chunks are chosen again */
-    specdec__context context;   /* the target's, but for the cache and the logits */
+    specdec__context context;   /* the target's context, with the small cache in place of the target's, and logits of
+                                   its own */
 } specdec__retrieval;
 
-/* Whether a sequence of `committed` tokens is long enough for chunks to be left out. */
+/* Returns whether a sequence of `committed` tokens is so long that the small cache leaves chunks out. */
 static int specdec__retrieve_is_long_enough(const specdec__retrieval *r, int committed)
 {
     return committed - r->recent >= 2 * r->chunks * r->chunk;
 }
 
-/* Drops what the small cache holds of a sequence. */
+/* Drops what the small cache holds of sequence `at`. */
 static void specdec__retrieve_drop_sequence(specdec__retrieval *r, int at)
 {
     specdec__view_truncate(&r->sequences[at].view, &r->context.kv, 0);
     r->sequences[at].from = 0;
 }
 
-/* Copies keys and values of a layer's kv head: tokens [from, from + count), at most 64, of the current sequence to the
-   small cache's tokens from `to` on. */
+/* Copies a layer's keys and values of a kv head from the target's cache to the small one: tokens [from, from + count),
+   at most 64, of the current sequence go to the small cache's tokens from `to` on. */
 static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int head, int from, int to, int count)
 {
     const specdec__kv *kv = &r->target->kv, *own = &r->context.kv;
@@ -83,17 +91,18 @@ static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int he
     }
 }
 
-/* How many of the `dim` dimensions of keys are used for scores; 0: all, as keys are tiles. */
-static int specdec__retrieve_few_dimensions(const specdec__retrieval *r, int dim)
+/* Returns from how many of a key's `dim` dimensions the scores of chunks are computed; 0: from all, as keys are stored
+   in tiles. */
+static int specdec__retrieve_count_few_dimensions(const specdec__retrieval *r, int dim)
 {
     return r->few_dimensions ? specdec__max_int(dim / 4, 16) : 0;
 }
 
-/* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their sizes, largest
-   first; of equals the earlier one. Scores of these alone find nearly the same keys (SparQ, Ribar et al. 2024,
-   arXiv 2312.04985) for a quarter of the reads. */
-static void specdec__retrieve_find_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread,
-                                              const specdec__layer *layer, int head)
+/* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their absolute values;
+   largest first, of equal ones the earlier. Scores computed from these alone find nearly the same keys (SparQ, Ribar et
+   al. 2024, arXiv 2312.04985) for a quarter of the memory traffic. */
+static void specdec__retrieve_find_largest_dimensions(const specdec__context *c, const specdec__retrieval *r,
+                                                      int thread, const specdec__layer *layer, int head)
 {
     const int group = layer->shape.heads / layer->shape.kv_heads, dim = specdec__context_kv_layer(c, layer)->dim;
     const float *queries = c->rotated + (size_t)head * (size_t)group * (size_t)dim;
@@ -104,25 +113,26 @@ static void specdec__retrieve_find_dimensions(const specdec__context *c, const s
     for (q = 0; q < group; q++)
         for (d = 0; d < dim; d++)
             sizes[d] += queries[q * dim + d] < 0 ? -queries[q * dim + d] : queries[q * dim + d];
-    specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_few_dimensions(r, dim),
+    specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_count_few_dimensions(r, dim),
                                 r->largest + (size_t)thread * (size_t)r->few_dimensions);
 }
 
-/* The running attention sums of up to four queries of row 0. */
-typedef struct specdec__attending {
-    specdec__scratch *scratch;
-    const specdec__layer *layer;
-    int few_dimensions;            /* dimensions */
-    const specdec_candidate *largest; /* (few): dimensions; their elements of the queries are scratch->queries */
-    float *chunks;      /* (4, candidates): the part of the sums that is a chunk's */
-    int query, count;   /* the first of the queries, and how many */
-    float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of weights */
-} specdec__attending;
+/* Running sums of the attention of up to four queries of row 0: in all, and of each chunk of keys. */
+typedef struct specdec__chunk_attention {
+    specdec__scratch *scratch;     /* the thread's buffers: queries and scores */
+    const specdec__layer *layer;   /* the layer whose keys are scored */
+    int few_dimensions;            /* number of dimensions that scores are computed from; 0: all */
+    const specdec_candidate *largest; /* (few_dimensions): these dimensions; scratch->queries has the queries' elements
+                                         in them */
+    float *chunks;      /* (4, candidates): the part of each query's sum that is a chunk's */
+    int query, count;   /* index of the first of the queries; number of queries */
+    float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of attention weights */
+} specdec__chunk_attention;
 
-/* Computes scratch->scores (count, 64): products of the queries with the keys of a page, in the few largest dimensions.
-   */
-static void specdec__retrieve_score_by_few(const specdec__context *c, const specdec__attending *t,
-                                           const unsigned char *keys)
+/* Computes scratch->scores (count, 64): the products of `count` queries with the 64 keys of a page, in the few largest
+   dimensions. */
+static void specdec__retrieve_score_by_few_dimensions(const specdec__context *c, const specdec__chunk_attention *t,
+                                                      const unsigned char *keys)
 {
     const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
     int i;
@@ -141,15 +151,16 @@ static void specdec__retrieve_score_by_few(const specdec__context *c, const spec
                            t->scratch->scores);
 }
 
-/* Adds the keys in a segment of the target's view to the attention sums. keys: of the page and head. */
-static void specdec__retrieve_add_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
+/* Adds the keys in a segment of the target's view to the running attention sums. keys: the keys of the segment's page
+   and kv head. */
+static void specdec__retrieve_add_segment(specdec__context *c, specdec__chunk_attention *t, const specdec__retrieval *r,
                                           const specdec__segment *a, const unsigned char *keys)
 {
     float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
     int q, k, at, end;
 
     if (t->few_dimensions)
-        specdec__retrieve_score_by_few(c, t, keys);
+        specdec__retrieve_score_by_few_dimensions(c, t, keys);
     else
         specdec__forward_compute_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim,
                                              SPECDEC__KEYS, specdec__forward_query_column(c, t->layer, 0, t->query),
@@ -169,9 +180,9 @@ static void specdec__retrieve_add_segment(specdec__context *c, specdec__attendin
     }
 }
 
-/* scores (candidates): the attention that each chunk gets from a kv head's queries in row 0, over the whole sequence,
-   in few dimensions or in all; behind them, scratch for four rows more. TriForce takes the product of queries and mean
-   keys, which chooses worse chunks (docs/measured.md). */
+/* Computes scores (candidates): the attention that each chunk of keys gets from a kv head's queries in row 0, over the
+   whole sequence, in few dimensions or in all. Behind the scores lies scratch for four rows more. TriForce takes the
+   product of queries and mean keys instead, which chooses worse chunks (docs/measured.md). */
 static void specdec__retrieve_score_chunks(specdec__context *c, const struct specdec__retrieval *r, int thread,
                                            const specdec__layer *layer, int head, float *scores)
 {
@@ -179,16 +190,16 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
     const int group = layer->shape.heads / layer->shape.kv_heads;
     const specdec__segments *s = &r->whole->span[SPECDEC__WHOLE];
     const size_t row = (size_t)r->candidates * sizeof *scores;
-    specdec__attending t;
+    specdec__chunk_attention t;
     int i, q;
 
     memset(scores, 0, row);
     t.scratch = &c->scratch[thread];
     t.layer = layer;
-    t.few_dimensions = specdec__retrieve_few_dimensions(r, keys->dim);
+    t.few_dimensions = specdec__retrieve_count_few_dimensions(r, keys->dim);
     t.largest = r->largest + (size_t)thread * (size_t)r->few_dimensions;
     t.chunks = scores + r->candidates;
-    specdec__retrieve_find_dimensions(c, r, thread, layer, head);
+    specdec__retrieve_find_largest_dimensions(c, r, thread, layer, head);
     for (t.query = head * group; t.query < (head + 1) * group; t.query += 4) {
         t.count = specdec__min_int(4, (head + 1) * group - t.query);
         memset(t.sums, 0, sizeof t.sums);
@@ -208,8 +219,8 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
     }
 }
 
-/* Chooses the first chunk, whose score becomes the highest, and the best of the others, best first; of equal ones the
-   earlier. */
+/* Chooses `kept` of `count` chunks: the first chunk of the sequence, whose score becomes the highest, and those with
+   the highest scores, best first; of equal scores the earlier chunk. */
 static void specdec__retrieve_choose_chunks(const specdec__kernels *kernels, float *scores, int count, int kept,
                                             specdec_candidate *chosen)
 {
@@ -217,9 +228,9 @@ static void specdec__retrieve_choose_chunks(const specdec__kernels *kernels, flo
     specdec__sample_best_tokens(kernels, scores, count, kept, chosen);
 }
 
-/* The context's recall: chooses the chunks of a layer, head by head, and copies them over the former ones. Layers that
-   share another layer's keys share its chunks. */
-static void specdec__retrieve_recall_layer(specdec__context *c, int thread, const specdec__layer *layer)
+/* The function `recall` of the context with the small cache: chooses the chunks of a layer, head by head, and copies
+   them over the former ones. Layers that share another layer's keys share its chunks. */
+static void specdec__retrieve_copy_chosen_chunks(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->before_attention_argument;
     float *scores = r->scores + 5 * (size_t)thread * (size_t)r->candidates;
@@ -236,7 +247,8 @@ static void specdec__retrieve_recall_layer(specdec__context *c, int thread, cons
         }
 }
 
-/* Takes small caches of `budget` tokens from an arena. */
+/* Takes the memory of small caches, of `budget` tokens each, from an arena. chunk: tokens of a chunk; nodes: of a step,
+   at most. */
 static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context *target,
                                    const specdec__kv_demand *whole, int budget, int chunk, int nodes,
                                    specdec__arena *arena)
@@ -262,7 +274,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     room.reserved_nodes = 2 * room.step_nodes + room.max_views * nodes;
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
     room.step_nodes += r->chunks * chunk;
-    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.max_views);
+    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved_sequence, room.max_views);
     for (i = 0; i < room.max_views; i++)
         specdec__context_init_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
     if (!specdec__kv_types[target->kv.type].has_codes)
@@ -277,8 +289,8 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
         r->path[i] = i;
 }
 
-/* Reserves slots for n tokens behind a view of the small cache, and makes them part of the view. Returns 0 if there is
-   no room, else 1. */
+/* Reserves slots for n tokens behind a sequence's view of the small cache, and makes them part of the view. Returns 0
+   if there is no room, else 1. */
 static int specdec__retrieve_reserve_tokens(specdec__retrieval *r, specdec__view *view, int n)
 {
     if (n && !specdec__view_reserve(view, &r->context.kv, n))
@@ -287,11 +299,11 @@ static int specdec__retrieve_reserve_tokens(specdec__retrieval *r, specdec__view
     return 1;
 }
 
-/* Prepares the small cache for a chain behind the committed tokens of a sequence: slots of chunks, which the next step
-   chooses, and exact copies of the tokens behind them. Returns 0 if there is no room. */
+/* Prepares the small cache for drafting a chain behind the committed tokens of sequence `at`: slots of chunks, which
+   the next step chooses, and exact copies of the keys behind them. Returns 0 if there is no room, else 1. */
 static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const specdec__view *whole)
 {
-    specdec__retrieved *t = &r->sequences[at];
+    specdec__retrieved_sequence *t = &r->sequences[at];
     const int kept = r->chunks * r->chunk, committed = whole->length;
     int layer, head, n, i, from;
 
@@ -321,8 +333,8 @@ static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const sp
     return 1;
 }
 
-/* The target's context, with the small cache, for a step behind the end of the small view. The step chooses chunks by
-   its first node, if the former ones were used for enough draft tokens. */
+/* Returns the context for a step of the target with the small cache, behind the end of its view. The step chooses
+   chunks by its first node if the former chunks were used for enough draft tokens. */
 static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
@@ -330,7 +342,7 @@ static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
 
     r->context = *r->target;
     r->context.kv = kv;
-    r->context.before_attention = stale ? specdec__retrieve_recall_layer : NULL;
+    r->context.before_attention = stale ? specdec__retrieve_copy_chosen_chunks : NULL;
     r->context.before_attention_argument = r;
     r->context.logits = r->logits;
     memset(r->context.taps, 0, sizeof r->context.taps);

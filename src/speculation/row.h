@@ -12,41 +12,45 @@
 #include "samplers.h"
 #include "constrained.h"
 
-#define SPECDEC__ROW_BLOCK_TOKENS    128  /* tokens that are passed over together; a multiple of 64 */
-#define SPECDEC__ROW_LEAST_TOKENS    4096 /* tokens of a row from which on blocks pay */
-#define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks that are searched for a top-p set, at most */
-#define SPECDEC__ROW_ROUNDS   4    /* draws from the whole row before the top-p set is listed */
-#define SPECDEC__ROW_ROUNDING 1e-6 /* sums whose difference is below this share of all may be equal: floats are added */
+#define SPECDEC__ROW_BLOCK_TOKENS    128  /* tokens of a block, which are passed over together if none of them can be
+                                             chosen; a multiple of 64 */
+#define SPECDEC__ROW_LEAST_TOKENS    4096 /* tokens of a row of logits, at least, for blocks to pay */
+#define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks of a row in which a top-p set is searched, at most */
+#define SPECDEC__ROW_NUCLEUS_DRAWS   4    /* draws from the whole row before the top-p set is listed */
+#define SPECDEC__ROW_SUM_TOLERANCE 1e-6 /* sums that differ by less than this part of the whole may be equal, as floats
+                                           are rounded */
 
-/* How target and draft choose tokens: sampling, constraint, and memory for candidates. */
+/* How the target and drafters choose tokens from logits: settings of sampling, the constraint, and memory for
+   candidates. */
 typedef struct specdec__chooser {
-    const specdec__kernels *kernels;
-    const specdec__vocab *vocab;
-    const specdec_sampling *sampling;
+    const specdec__kernels *kernels;   /* functions of the instruction set in use */
+    const specdec__vocab *vocab;       /* the target's vocabulary */
+    const specdec_sampling *sampling;  /* the settings of sampling */
     specdec_candidate *items; /* (vocab): memory for a list of candidates */
-    specdec__constrained *constrained; /* NULL: all tokens are allowed */
-    float surprise;           /* of mirostat, in bits: see specdec__sampler_input */
+    specdec__constrained *constrained; /* the sequence's constraint; NULL: all tokens are allowed */
+    float surprise;           /* mirostat's limit of a token's surprise, in bits: see specdec__sampler_input */
 } specdec__chooser;
 
-/* A row of logits from which tokens are sampled: as a list of candidates; or, where the samplers leave out nothing but
+/* A row of logits from which tokens are sampled: as a list of candidates, or, where the samplers leave out nothing but
    the tokens behind a top-p set, as the logits themselves. */
 typedef struct specdec__row {
-    const specdec__kernels *kernels;
-    const float *logits; /* (size), which samplers may have changed */
+    const specdec__kernels *kernels;  /* functions of the instruction set in use */
+    const float *logits; /* (size): the logits, which samplers may have changed */
     int size; /* logits of the row */
-    float highest;       /* of the logits */
-    float temperature;   /* 0: the row is a list: `candidates` */
-    float top_p;         /* top-p of the logits before the temperature; 0: off */
-    specdec_candidates candidates; /* the list, or memory for one */
+    float highest;       /* the largest of the logits */
+    float temperature;   /* temperature by which the logits are to be divided; 0: the row is a list, `candidates` */
+    float top_p;         /* top-p of the logits, before they are divided by the temperature; 0: off */
+    specdec_candidates candidates; /* the list of candidates, or memory for one */
 } specdec__row;
 
-/* A token's logit as lists have it: minus the row's largest logit. */
+/* Returns a token's logit minus the row's largest logit, as lists of candidates have it. */
 SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
 {
     return row->logits[token] - row->highest;
 }
 
-/* Writes the k blocks with the largest logits, as sorted candidates, to the front of `blocks` (one a block). */
+/* Writes the k blocks of a row with the largest logits, sorted as candidates, to the front of `blocks`, which has room
+   for all blocks of the row. */
 static void specdec__row_find_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
 {
     const int count = (row->size + SPECDEC__ROW_BLOCK_TOKENS - 1) / SPECDEC__ROW_BLOCK_TOKENS;
@@ -62,8 +66,8 @@ static void specdec__row_find_blocks(const specdec__row *row, specdec_candidate 
     specdec__sample_select_first(NULL, blocks, count, k);
 }
 
-/* Appends the tokens of the block that begins with token `from`, whose logits are at least `least`, to `count` items.
-   Returns the new count. */
+/* Appends the tokens of the block that begins with token `from`, as far as their logits are at least `least`, to a list
+   of `count` items. Returns the new count. */
 static int specdec__row_collect_block(const specdec__row *row, int from, float least, specdec_candidate *items,
                                       int count)
 {
@@ -81,9 +85,9 @@ static int specdec__row_collect_block(const specdec__row *row, int from, float l
     return count;
 }
 
-/* Makes a list of at least k tokens that includes the k best: all tokens whose logits are at least the k-th best of the
-   k blocks with the largest logits. Returns how many; 0: a full list is as fast. The list of blocks lies at the end of
-   the first half of items, which no token reaches. */
+/* Makes a list of at least k tokens that includes the row's k best: all tokens whose logits are at least the k-th
+   largest among the largest logits of blocks. Returns how many tokens; 0: listing the whole row is as fast. The list of
+   blocks lies at the end of the first half of the row's list, which no token reaches. */
 static int specdec__row_list_best_blocks(const specdec__row *row, int k)
 {
     specdec_candidate *items = row->candidates.items, *blocks;
@@ -96,15 +100,15 @@ static int specdec__row_list_best_blocks(const specdec__row *row, int k)
     blocks = items + row->size / 2 - count;
     specdec__row_find_blocks(row, blocks, k);
     least = blocks[k - 1].logit;
-    if (!(least >= -SPECDEC__SAMPLE_LARGEST))
+    if (!(least >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
         return 0;
     for (i = 0; i < k; i++)
         found = specdec__row_collect_block(row, blocks[i].token, least, items, found);
     return found;
 }
 
-/* Makes the list that the first sampler of a chain would leave, without a list of the whole row. Returns how many; 0:
-   the whole list is needed. */
+/* Makes the list of candidates that the first sampler of a chain would leave, without listing the whole row. Returns
+   how many candidates; 0: the whole row has to be listed. */
 static int specdec__row_run_first_sampler(const specdec__row *row, const specdec_sampling *s, int sampler)
 {
     const float least = sampler == SPECDEC_SAMPLER_MIN_P ? specdec__log(s->min_p) : 0.0f;
@@ -127,8 +131,8 @@ static int specdec__row_run_first_sampler(const specdec__row *row, const specdec
     return from < row->size ? 0 : count;
 }
 
-/* Prepares a row of logits (size) for sampling. chooser->items (vocabulary): memory of the list; recent (recent_count):
-   the sequence before the row. */
+/* Prepares a row of logits (size) for sampling: applies biases and samplers. chooser->items (vocabulary): memory for
+   the list; recent (recent_count): the tokens of the sequence before the row. */
 static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser, const float *logits, int size,
                               const int32_t *recent, int recent_count)
 {
@@ -149,16 +153,16 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
     row->size = size;
     row->candidates.items = chooser->items;
     if (specdec__sample_alters_logits(s)) {
-        first = specdec__sampler_alter_row(&in, logits, chooser->items, chain, length);
-        row->logits = specdec__sampler_row(chooser->items, size);
+        first = specdec__sampler_alter_logits(&in, logits, chooser->items, chain, length);
+        row->logits = specdec__sampler_logits_row(chooser->items, size);
     }
     row->highest = row->kernels->largest(row->logits, size);
     next += first;
     length -= first;
     heated = length && next[length - 1] == SPECDEC_SAMPLER_TEMPERATURE && !(s->temperature_range > 0.0f);
-    if (!(s->temperature > 1e-6f) || !(row->highest >= -SPECDEC__SAMPLE_LARGEST) ||
-        !(row->highest <= SPECDEC__SAMPLE_LARGEST)) {
-        specdec__sample_list_row(&row->candidates, &in, logits);
+    if (!(s->temperature > 1e-6f) || !(row->highest >= -SPECDEC__SAMPLE_LARGEST_FLOAT) ||
+        !(row->highest <= SPECDEC__SAMPLE_LARGEST_FLOAT)) {
+        specdec__sample_apply_samplers(&row->candidates, &in, logits);
         return;
     }
     if (length == heated || (length == 1 + heated && next[0] == SPECDEC_SAMPLER_TOP_P)) {
@@ -169,21 +173,21 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
     if ((count = specdec__row_run_first_sampler(row, s, next[0])) > 0)
         row->candidates.count = specdec__sampler_run_chain(&in, next + 1, length - 1, chooser->items, count);
     else
-        specdec__sample_list_row(&row->candidates, &in, logits);
+        specdec__sample_apply_samplers(&row->candidates, &in, logits);
 }
 
 /* --- top-p ------------------------------------------------------------------------------------------------------- */
 
-/* Sums of e^(logit - best): of all tokens, and of those that come before one. */
-typedef struct specdec__row_mass {
-    double all, before; /* of all tokens; of those before one */
-} specdec__row_mass;
+/* Sums of the weights e^(logit - largest logit) of a row. */
+typedef struct specdec__row_weight_sums {
+    double all, before; /* sum over all tokens; sum over the tokens that come before a certain one */
+} specdec__row_weight_sums;
 
-/* Sums e^(logit - best) over all tokens of a row, and over those that come before `limit`. */
-static specdec__row_mass specdec__row_sum_weights(const specdec__row *row, specdec_candidate limit)
+/* Sums the weights e^(logit - largest logit) over all tokens of a row, and over those that come before `limit`. */
+static specdec__row_weight_sums specdec__row_sum_weights(const specdec__row *row, specdec_candidate limit)
 {
     double lanes[32] = {0};
-    specdec__row_mass mass = {0, 0};
+    specdec__row_weight_sums mass = {0, 0};
     /* lower tokens count with the same logit, too: all above the next lower float; -0 is not one */
     const uint32_t bits = specdec__bits_from_float(limit.logit < 0.0f ? limit.logit : -0.0f);
     int i;
@@ -197,20 +201,20 @@ static specdec__row_mass specdec__row_sum_weights(const specdec__row *row, specd
     return mass;
 }
 
-/* Whether two sums differ by no more than rounding errors. */
+/* Returns whether two sums differ by no more than rounding errors. all: the sum of the whole row. */
 SPECDEC__INLINE int specdec__row_sums_equal(double sum, double wanted, double all)
 {
-    return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
+    return sum - wanted < SPECDEC__ROW_SUM_TOLERANCE * all && wanted - sum < SPECDEC__ROW_SUM_TOLERANCE * all;
 }
 
-/* Makes a list of the row's top-p set from the best blocks. Returns how many candidates; 0: the set has tokens of other
-   blocks, or rounding decides. */
-static int specdec__row_list_nucleus_few(const specdec__row *row)
+/* Makes a list of the row's top-p set from the blocks with the largest logits. Returns how many candidates; 0: the set
+   has tokens of other blocks, or rounding decides whether it has. */
+static int specdec__row_list_top_p_set_from_best_blocks(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
     const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS_BLOCKS, row->size / SPECDEC__ROW_BLOCK_TOKENS / 8);
     const int count = specdec__row_list_best_blocks(row, most);
-    specdec__row_mass mass;
+    specdec__row_weight_sums mass;
     double wanted, reached = 0;
     int i, kept;
 
@@ -223,7 +227,7 @@ static int specdec__row_list_nucleus_few(const specdec__row *row)
     wanted = (double)row->top_p * mass.all;
     if (mass.before < wanted || specdec__row_sums_equal(mass.before, wanted, mass.all))
         return 0;
-    kept = specdec__sampler_keep_share(items, count, NULL, wanted, 0);
+    kept = specdec__sampler_keep_probability_share(items, count, NULL, wanted, 0);
     for (i = 0; i < kept - 1; i++)
         reached += (double)specdec__exp(items[i].logit);
     return specdec__row_sums_equal(reached, wanted, mass.all) ||
@@ -231,17 +235,17 @@ static int specdec__row_list_nucleus_few(const specdec__row *row)
                ? 0 : kept;
 }
 
-/* Makes a list of the row's top-p set, logits divided by the temperature. */
-static void specdec__row_list_nucleus(specdec__row *row)
+/* Makes a list of the row's top-p set, with logits divided by the temperature. */
+static void specdec__row_list_top_p_set(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
-    float *all = specdec__sampler_row(items, row->size);
-    int i, count = specdec__row_list_nucleus_few(row);
+    float *all = specdec__sampler_logits_row(items, row->size);
+    int i, count = specdec__row_list_top_p_set_from_best_blocks(row);
 
     if (!count) {
         for (i = 0; row->logits != all && i < row->size; i++)
             all[i] = specdec__sample_clean_logit(row->logits[i]);
-        count = specdec__sampler_list_row(items, row->size);
+        count = specdec__sampler_row_to_list(items, row->size);
         count = specdec__sampler_keep_top_p(items, count, row->top_p);
     }
     for (i = 0; i < count; i++)
@@ -251,9 +255,9 @@ static void specdec__row_list_nucleus(specdec__row *row)
     row->temperature = 0;
 }
 
-/* Writes the k best tokens with noise, as by specdec_sample_top, of the row or of the tokens before `limit`, to `best`.
-   Groups of tokens that the largest possible noise, or their own, cannot lift to the k best are skipped. Returns how
-   many. */
+/* Writes the k best tokens with noise, as specdec_sample_top finds them, to `best`: of the whole row, or of the tokens
+   before `limit`. Blocks of tokens that the largest possible noise, or their own noise, cannot lift to the k best are
+   skipped. Returns how many it writes. */
 static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
                                     specdec_candidate *best)
 {
@@ -270,26 +274,26 @@ static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row,
 
             candidate.token = i;
             candidate.logit = specdec__row_logit(row, i);
-            if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST) ||
+            if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT) ||
                 (limit && !specdec__sample_comes_before(candidate, *limit)))
                 continue;
             candidate.logit = candidate.logit / row->temperature;
-            held = specdec__sample_try_candidate(best, held, k, candidate, noise_row);
+            held = specdec__sample_insert_with_noise(best, held, k, candidate, noise_row);
         }
     }
     return held;
 }
 
-/* As specdec__row_search_best, from a top-p set. A token chosen from the whole row is the result if it is in the set,
-   that is if the tokens before it hold less than top_p; otherwise the tokens from it on are left out, and the search is
-   repeated. Returns how many; 0: a list is needed. */
+/* Writes the k best tokens with noise of a row's top-p set to `best`. A token chosen from the whole row is one of them
+   if it is in the set, that is if the tokens before it hold less than top_p. Otherwise the tokens from it on are left
+   out, and the search is repeated. Returns how many it writes; 0: a list of candidates is needed. */
 static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
 {
     specdec_candidate limit = {0, 0}, worst = {0, 0};
     int round, i, held;
 
-    for (round = 0; round < SPECDEC__ROW_ROUNDS; round++, limit = worst) {
-        specdec__row_mass mass;
+    for (round = 0; round < SPECDEC__ROW_NUCLEUS_DRAWS; round++, limit = worst) {
+        specdec__row_weight_sums mass;
         double wanted;
 
         held = specdec__row_search_best(row, noise_row, round ? &limit : NULL, k, best);
@@ -312,7 +316,8 @@ static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_ro
     return 0;
 }
 
-/* Writes the k best tokens of a row with noise, as by specdec_sample_top, to `best`. Returns how many. */
+/* Writes the k best tokens of a row with noise, as specdec_sample_top finds them, to `best`. Returns how many it
+   writes. */
 static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
 {
     const uint64_t noise_row = specdec__sample_noise_row(seed, position);
@@ -324,22 +329,23 @@ static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t p
         (held = specdec__row_best_of_top_p(row, noise_row, k, best)) > 0)
         return held;
     if (row->temperature > 0)
-        specdec__row_list_nucleus(row);
+        specdec__row_list_top_p_set(row);
     return specdec_sample_top(&row->candidates, seed, position, k, best);
 }
 
-/* Writes the distribution of specdec_sample_distribution, not normalised, to p (size). */
+/* Writes the probabilities of a row's tokens, as specdec_sample_distribution does, but not normalised, to p (size). */
 static void specdec__row_write_weights(specdec__row *row, float *p)
 {
     if (row->temperature > 0 && row->top_p > 0)
-        specdec__row_list_nucleus(row);
+        specdec__row_list_top_p_set(row);
     if (row->temperature > 0)
         row->kernels->token_weights(row->logits, row->size, row->highest, row->temperature, p);
     else
         specdec_sample_distribution(&row->candidates, row->size, p, NULL);
 }
 
-/* The surprise (-log2 of the probability) of a token of the row's list, in bits; 0: it is not in the list. */
+/* Returns the surprise of a token, -log2 of its probability in the row's list of candidates, in bits; 0: it is not in
+   the list. */
 static float specdec__row_token_surprise(const specdec__row *row, int32_t token)
 {
     const specdec_candidates *list = &row->candidates;

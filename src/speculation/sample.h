@@ -8,9 +8,9 @@
 #include "../base/op.h"
 #include "../kernel/kernel.h"
 
-#define SPECDEC__SAMPLE_LARGEST 3.40282347e38f /* the largest float */
+#define SPECDEC__SAMPLE_LARGEST_FLOAT 3.40282347e38f /* the largest float */
 
-/* Members of specdec_sampling that files and messages hold as words of 32 bits: X(member, words). */
+/* Members of specdec_sampling that files and messages of a cluster hold as words of 32 bits: X(member, words). */
 #define SPECDEC__SAMPLE_MEMBERS(X) \
     X(frequency_penalty, 1) X(presence_penalty, 1) X(dry_multiplier, 1) X(dry_base, 1) X(dry_allowed_length, 1) \
     X(dry_window, 1) X(dry_breakers, 4) X(top_n_sigma, 1) X(typical_p, 1) X(xtc_probability, 1) X(xtc_threshold, 1) \
@@ -21,8 +21,8 @@ enum { SPECDEC__SAMPLE_WORDS = SPECDEC__SAMPLE_MEMBERS(SPECDEC__SAMPLE_MEMBER) }
 
 SPECDEC__FOR_SIZE
 
-/* Copies the listed members of *s to word[SPECDEC__SAMPLE_WORDS], or back (loads 1). Strings become little-endian
-   words, so that their bytes are the same on all machines. */
+/* Copies the listed members of *s to word[SPECDEC__SAMPLE_WORDS], or, loads 1, from there to *s. Strings become
+   little-endian words, so that their bytes are the same on all machines. */
 static SPECDEC__UNUSED void specdec__sample_convert_words(specdec_sampling *s, uint32_t *word, int loads)
 {
     static const struct {
@@ -51,7 +51,8 @@ static SPECDEC__UNUSED void specdec__sample_convert_words(specdec_sampling *s, u
 
 SPECDEC__FOR_SPEED
 
-/* The part of the noise that depends on seed and position only; the same for all tokens of a row. */
+/* Returns the part of the noise that depends on seed and position only: it is the same for all tokens of a row of
+   logits. */
 SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
 {
     uint64_t key = specdec__mix_bits(seed + 0x9e3779b97f4a7c15u);
@@ -59,14 +60,15 @@ SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t posit
     return specdec__mix_bits(key ^ specdec__mix_bits(position * 0xd1342543de82ef95u + 0x632be59bd9b4e019u));
 }
 
-/* 32 random bits, a function of (seed, position, token) that is the same on all machines. Token ids are below 2^31;
-   uniform numbers use the ids above. */
-static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position, uint32_t token)
+/* Returns 32 random bits, a function of (seed, position, token) that is the same on all machines. Token ids are below
+   2^31; uniform random numbers use the ids above. */
+static SPECDEC__UNUSED uint32_t specdec__noise_bits(uint64_t seed, uint64_t position, uint32_t token)
 {
     return (uint32_t)(specdec__noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
 }
 
-/* -log(-log(u)) with u = (bits + 1) / (2^32 + 1): in [-3.1, SPECDEC__NOISE_MAXIMUM]. Works on 1 - u near 1. */
+/* Turns 32 random bits into Gumbel noise: -log(-log(u)) with u = (bits + 1) / (2^32 + 1), in [-3.1,
+   SPECDEC__NOISE_MAXIMUM]. Near u = 1 it is computed from 1 - u. */
 static float specdec__sample_gumbel_of_bits(uint32_t bits)
 {
     const float unit = 2.32830644e-10f; /* 2^-32 */
@@ -91,14 +93,14 @@ double specdec_uniform_next(specdec_uniform *source)
     return ((double)(bits >> 12) + 0.5) * (1.0 / 4503599627370496.0); /* 2^52 */
 }
 
-/* Whether candidate a comes before b: the higher logit first, then the lower token. */
+/* Returns whether candidate a comes before b: the higher logit comes first, of equal logits the lower token. */
 SPECDEC__INLINE int specdec__sample_comes_before(specdec_candidate a, specdec_candidate b)
 {
     return a.logit > b.logit || (!(a.logit < b.logit) && a.token < b.token);
 }
 
-/* Whether candidate a comes before b: as specdec__sample_comes_before, or, with a center, the logit nearer to it first.
-   */
+/* Returns whether candidate a comes before b: as specdec__sample_comes_before, or, with a center, the logit nearer to
+   it comes first. */
 SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidate a, specdec_candidate b)
 {
     float from_a, from_b;
@@ -112,8 +114,8 @@ SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidat
 
 SPECDEC__HEAP(specdec__sample_sink, specdec_candidate, float, specdec__sample_nearer)
 
-/* Brings the first k of items (count) by specdec__sample_nearer to the front, sorted; 0 < k <= count. O(count) for
-   small k. */
+/* Moves the first k of items (count), in the order of specdec__sample_nearer, to the front, sorted; 0 < k <= count.
+   O(count) for small k. */
 static void specdec__sample_select_first(const float *center, specdec_candidate *items, int count, int k)
 {
     specdec_candidate moving;
@@ -137,15 +139,16 @@ static void specdec__sample_select_first(const float *center, specdec_candidate 
     }
 }
 
-/* A logit that can be compared: NaN becomes -infinity, +infinity the largest float. */
+/* Returns a logit that can be compared: NaN becomes -infinity, +infinity the largest float. */
 SPECDEC__INLINE float specdec__sample_clean_logit(float logit)
 {
-    if (!(logit >= -SPECDEC__SAMPLE_LARGEST))
+    if (!(logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
         return specdec__float_from_bits(0xff800000u);
-    return logit > SPECDEC__SAMPLE_LARGEST ? SPECDEC__SAMPLE_LARGEST : logit;
+    return logit > SPECDEC__SAMPLE_LARGEST_FLOAT ? SPECDEC__SAMPLE_LARGEST_FLOAT : logit;
 }
 
-/* Inserts a candidate into the sorted list best[held], of which the k best are kept. Returns the new count. */
+/* Inserts a candidate into the sorted list best[held], of which the k best candidates are kept. Returns the new number
+   of candidates. */
 static int specdec__sample_insert_best(specdec_candidate *best, int held, int k, specdec_candidate candidate)
 {
     int at = held < k ? held : k - 1;
@@ -158,18 +161,18 @@ static int specdec__sample_insert_best(specdec_candidate *best, int held, int k,
     return held < k ? held + 1 : held;
 }
 
-/* The most Gumbel noise that numbers beginning with these random bits can give: ln 2 (rounded up to 710/1024, so that
-   the product is exact) for each leading 1 bit, and once more. */
+/* Returns the largest Gumbel noise that 32 random bits which begin with these bits can give: ln 2 (rounded up to
+   710/1024, so that the product is exact) for each leading 1 bit, and once more. */
 SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
 {
     return (float)((__builtin_clz(~bits | 1u) + 1) * 710) * 0.0009765625f;
 }
 
-/* Adds Gumbel noise to a candidate and puts it into best[held], the list of the k best. row: the position's row of
-   noise. A candidate is passed over only when no noise, or none that its leading random bits allow, could lift it to
-   the k-th best: so the result is exact. Returns how many are held. */
-static int specdec__sample_try_candidate(specdec_candidate *best, int held, int k, specdec_candidate candidate,
-                                         uint64_t row)
+/* Adds Gumbel noise to a candidate's logit and puts the candidate into best[held], the list of the k best. row: the
+   position's row of noise. A candidate is passed over only where no noise, or none that its leading random bits allow,
+   could lift it to the k best: so the result is exact. Returns the new number of candidates in the list. */
+static int specdec__sample_insert_with_noise(specdec_candidate *best, int held, int k, specdec_candidate candidate,
+                                             uint64_t row)
 {
     float worst = held == k ? best[k - 1].logit : specdec__float_from_bits(0xff800000u);
     uint32_t bits;
@@ -192,14 +195,15 @@ int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint
     if (!candidates || !candidates->items || !best || k < 1)
         return 0;
     for (i = 0; i < candidates->count && !candidates->greedy; i++)
-        held = specdec__sample_try_candidate(best, held, k, candidates->items[i], row);
+        held = specdec__sample_insert_with_noise(best, held, k, candidates->items[i], row);
     for (i = 0; i < candidates->count && candidates->greedy; i++)
         if (held < k || candidates->items[i].logit >= best[k - 1].logit)
             held = specdec__sample_insert_best(best, held, k, candidates->items[i]);
     return held;
 }
 
-/* The token that (seed, position) chooses among candidates; the best one if they are greedy. */
+/* Returns the token that the noise of (seed, position) chooses among candidates; the best candidate if they are
+   greedy. */
 static SPECDEC__UNUSED int32_t specdec__sample_choose_token(const specdec_candidates *candidates, uint64_t seed,
                                                             uint64_t position)
 {
@@ -211,8 +215,8 @@ static SPECDEC__UNUSED int32_t specdec__sample_choose_token(const specdec_candid
 }
 
 /* Writes the k best tokens of a row of logits (vocab) to `best`, best first, without memory for a list: as samplers at
-   temperature 0 without penalties, but logits are not shifted. Groups of tokens that cannot be among them are skipped.
-   Returns how many. */
+   temperature 0 without penalties, but logits are not shifted. Blocks of tokens that cannot be among the best are
+   skipped. Returns how many it writes. */
 static SPECDEC__UNUSED int specdec__sample_best_tokens(const specdec__kernels *kernels, const float *logits, int vocab,
                                                        int k, specdec_candidate *best)
 {

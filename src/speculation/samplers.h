@@ -13,26 +13,30 @@
 #include "../text/decode.h"
 #include "sample.h"
 
-#define SPECDEC__SAMPLE_PENALTY_WINDOW   64   /* tokens of repetition_window when the caller leaves it 0 */
-#define SPECDEC__SAMPLE_SORTED_FIRST  64   /* candidates sorted first for a top-p set; then 8 times more, and so on */
-#define SPECDEC__SAMPLE_DRY_LONGEST   1024 /* DRY: tokens of a repetition that are counted, at most */
-#define SPECDEC__SAMPLE_XTC_DECISION 0x7fffffffu /* XTC's index among the uniform numbers of a position */
-#define SPECDEC__SAMPLER_CHAIN_LENGTH   16   /* samplers of a chain, at most */
+#define SPECDEC__SAMPLE_PENALTY_WINDOW   64   /* tokens that penalties look back on when the caller leaves
+                                                 repetition_window 0 */
+#define SPECDEC__SAMPLE_SORTED_FIRST  64   /* candidates that are sorted first for a top-p set; then 8 times as many,
+                                              and so on */
+#define SPECDEC__SAMPLE_DRY_MAX_TOKENS   1024 /* DRY: tokens of a repetition that raise the penalty, at most */
+#define SPECDEC__SAMPLE_XTC_NUMBER_INDEX 0x7fffffffu /* index of XTC's random number among the uniform numbers of a
+                                                    position */
+#define SPECDEC__SAMPLER_CHAIN_LENGTH   16   /* samplers that a sampler chain has, at most */
 #define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* mirostat's index in specdec__samplers */
 
-/* The arguments of samplers, besides the candidates. */
+/* The arguments of a sampler, besides the candidates or logits. */
 typedef struct specdec__sampler_input {
-    const specdec_sampling *sampling;
-    const specdec__vocab *vocab; /* for the characters of tokens, which end repetitions; NULL: none end them */
+    const specdec_sampling *sampling;  /* the settings of sampling */
+    const specdec__vocab *vocab; /* the vocabulary, for DRY: some characters in tokens end repetitions; NULL: none do */
     int size;                    /* logits of a row: tokens of the vocabulary */
-    const int32_t *recent;       /* (recent_count): the sequence before the row */
-    int recent_count;
-    float surprise;              /* mirostat: bits of surprise that a kept token has, at most; 0: as at the beginning */
+    const int32_t *recent;       /* (recent_count): the tokens of the sequence before the row */
+    int recent_count;            /* number of these tokens */
+    float surprise;              /* mirostat: bits of surprise that a kept token has, at most; 0: the limit at an
+                                    answer's begin */
 } specdec__sampler_input;
 
 SPECDEC__FOR_SIZE
 
-/* The value of a setting, or `otherwise` (its default) where it is not above 0. */
+/* Returns the value of a setting, or `otherwise`, its default, if the setting is not above 0. */
 SPECDEC__INLINE float specdec__sampler_or_default(float value, float otherwise)
 {
     return value > 0.0f ? value : otherwise;
@@ -40,7 +44,7 @@ SPECDEC__INLINE float specdec__sampler_or_default(float value, float otherwise)
 
 /* --- samplers that change a row (size) of logits ----------------------------------------------------------------- */
 
-/* Whether the settings switch repetition, frequency or presence penalties on. */
+/* Returns whether the settings switch repetition, frequency or presence penalties on. */
 static int specdec__sampler_penalties_on(const specdec_sampling *s)
 {
     return (s->repetition_penalty > 0.0f && (s->repetition_penalty < 1.0f || s->repetition_penalty > 1.0f)) ||
@@ -48,7 +52,7 @@ static int specdec__sampler_penalties_on(const specdec_sampling *s)
            s->presence_penalty > 0.0f;
 }
 
-/* A token's logit after the penalties for `times` occurrences of it in the window. */
+/* Returns a token's logit after the penalties for `times` occurrences of the token in the window. */
 static float specdec__sampler_penalise_logit(const specdec_sampling *s, float logit, int32_t times)
 {
     const float penalty = specdec__sampler_or_default(s->repetition_penalty, 1.0f);
@@ -58,8 +62,8 @@ static float specdec__sampler_penalise_logit(const specdec_sampling *s, float lo
     return taken < 0.0f || taken > 0.0f ? specdec__sample_clean_logit(logit - taken) : logit;
 }
 
-/* Subtracts repetition, frequency and presence penalties from the row's logits of tokens in the window. marks (size):
-   counters of tokens, scratch. */
+/* Subtracts repetition, frequency and presence penalties from the logits, in a row (size), of tokens that occur in the
+   window. marks (size): scratch for counting tokens. */
 static void specdec__sampler_alter_by_penalties(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const int window = in->sampling->repetition_window ? in->sampling->repetition_window
@@ -84,10 +88,10 @@ static void specdec__sampler_alter_by_penalties(const specdec__sampler_input *in
         }
 }
 
-/* Whether the settings switch DRY on. */
+/* Returns whether the settings switch DRY on. */
 static int specdec__sampler_dry_on(const specdec_sampling *s) { return s->dry_multiplier > 0.0f; }
 
-/* Whether a token has one of the characters that end a repetition. */
+/* DRY: returns whether a token has one of the characters that end a repetition. */
 static int specdec__sampler_breaks_repetition(const specdec__sampler_input *in, int32_t token)
 {
     const char *breakers = in->sampling->dry_breakers[0] ? in->sampling->dry_breakers : "\n:\"*";
@@ -107,19 +111,20 @@ static int specdec__sampler_breaks_repetition(const specdec__sampler_input *in, 
     return 0;
 }
 
-/* DRY: tokens of the longest repetition whose penalty is finite. allowed: tokens of a repetition without penalty. */
-static int specdec__sampler_dry_longest(const specdec_sampling *s, int allowed)
+/* DRY: returns the number of tokens of the longest repetition whose penalty is a finite float. allowed: tokens of a
+   repetition without penalty. */
+static int specdec__sampler_dry_max_length(const specdec_sampling *s, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or_default(s->dry_base, 1.75f));
     const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f;
 
-    return most > 0.0f && most < (float)(SPECDEC__SAMPLE_DRY_LONGEST - 1)
-               ? specdec__min_int(allowed, SPECDEC__SAMPLE_DRY_LONGEST) + 1 + (int)most
-               : specdec__max_int(allowed, SPECDEC__SAMPLE_DRY_LONGEST);
+    return most > 0.0f && most < (float)(SPECDEC__SAMPLE_DRY_MAX_TOKENS - 1)
+               ? specdec__min_int(allowed, SPECDEC__SAMPLE_DRY_MAX_TOKENS) + 1 + (int)most
+               : specdec__max_int(allowed, SPECDEC__SAMPLE_DRY_MAX_TOKENS);
 }
 
-/* DRY: what is subtracted from the logit of a token that would lengthen a repetition of `length` tokens. allowed:
-   tokens of a repetition without penalty. */
+/* DRY: returns what is subtracted from the logit of a token that would lengthen a repetition of `length` tokens.
+   allowed: tokens of a repetition without penalty. */
 static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length, int allowed)
 {
     const float grows = specdec__log(specdec__sampler_or_default(s->dry_base, 1.75f));
@@ -128,15 +133,15 @@ static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length,
     return s->dry_multiplier * specdec__exp(grows * (most > 0.0f && over > most ? most : over));
 }
 
-/* DRY (https://github.com/oobabooga/text-generation-webui/pull/5677): subtracts penalties from tokens that would
-   lengthen a repetition. marks (size): scratch. */
+/* DRY (https://github.com/oobabooga/text-generation-webui/pull/5677): subtracts penalties from the logits, in a row
+   (size), of tokens that would lengthen a repetition. marks (size): scratch. */
 static void specdec__sampler_alter_by_dry(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const specdec_sampling *s = in->sampling;
     const int count = s->dry_window ? specdec__min_int(s->dry_window, in->recent_count) : in->recent_count;
     const int allowed = s->dry_allowed_length ? s->dry_allowed_length : 2;
     const int32_t *last = in->recent + in->recent_count - 1; /* last[-i]: the i-th from the end */
-    int most = specdec__min_int(count, specdec__sampler_dry_longest(s, allowed)), back, length, i;
+    int most = specdec__min_int(count, specdec__sampler_dry_max_length(s, allowed)), back, length, i;
 
     for (i = 0; i < most; i++)
         if (specdec__sampler_breaks_repetition(in, last[-i]))
@@ -177,13 +182,13 @@ static int specdec__sampler_xtc_on(const specdec_sampling *s) { return s->xtc_pr
 static int specdec__sampler_mirostat_on(const specdec_sampling *s) { return s->mirostat_tau > 0.0f; }
 SPECDEC__FOR_SPEED
 
-/* Whether the temperature is not 1. */
+/* Returns whether the settings give a temperature that is not 1, or a range of temperatures. */
 static int specdec__sampler_temperature_on(const specdec_sampling *s)
 {
     return s->temperature < 1.0f || s->temperature > 1.0f || s->temperature_range > 0.0f;
 }
 
-/* The highest logit of items (count). */
+/* Returns the highest logit of items (count). */
 static float specdec__sampler_best_logit(const specdec_candidate *items, int count)
 {
     float best = items[0].logit;
@@ -194,8 +199,8 @@ static float specdec__sampler_best_logit(const specdec_candidate *items, int cou
     return best;
 }
 
-/* The sum of e^(logit - best) over items (count). *mean: the mean of logit - best under the distribution of these
-   weights. */
+/* Returns the sum of e^(logit - best) over items (count). *mean becomes the mean of logit - best under the distribution
+   of these weights. */
 static double specdec__sampler_sum_weights(const specdec_candidate *items, int count, float best, double *mean)
 {
     double total = 0.0, sum = 0.0;
@@ -211,8 +216,9 @@ static double specdec__sampler_sum_weights(const specdec_candidate *items, int c
     return total;
 }
 
-/* Keeps the candidates whose logit is at least the best logit plus `least` (which is below 0). Returns how many. */
-static int specdec__sampler_keep_above(specdec_candidate *items, int count, float least)
+/* Keeps the candidates whose logits are at least the best logit plus `least`, which is below 0. Returns how many are
+   left. */
+static int specdec__sampler_keep_logits_above(specdec_candidate *items, int count, float least)
 {
     const float best = specdec__sampler_best_logit(items, count);
     int i, kept = 0;
@@ -223,10 +229,10 @@ static int specdec__sampler_keep_above(specdec_candidate *items, int count, floa
     return kept;
 }
 
-/* Keeps the first candidates, by distance of their logits from *center or (center NULL) by logit, until their sum of
-   e^(logit - best) reaches `wanted` (more 1: exceeds it), and leaves them sorted. Returns how many. */
-static int specdec__sampler_keep_share(specdec_candidate *items, int count, const float *center, double wanted,
-                                       int more)
+/* Keeps the first candidates, sorted by the distance of their logits from *center or (center NULL) by logit, until
+   their sum of e^(logit - best) reaches `wanted` (more 1: exceeds it). Returns how many are left. */
+static int specdec__sampler_keep_probability_share(specdec_candidate *items, int count, const float *center,
+                                                   double wanted, int more)
 {
     const float best = specdec__sampler_best_logit(items, count);
     int i = 0, ready = specdec__min_int(SPECDEC__SAMPLE_SORTED_FIRST, count);
@@ -246,8 +252,8 @@ static int specdec__sampler_keep_share(specdec_candidate *items, int count, cons
     }
 }
 
-/* Top-n-sigma: keeps the candidates whose logit is within n standard deviations of the best logit: Tang et al. 2024,
-   arXiv 2411.07641. */
+/* Top-n-sigma: keeps the candidates whose logits are within n standard deviations of the best logit: Tang et al. 2024,
+   arXiv 2411.07641. Returns how many are left. */
 static int specdec__sampler_top_n_sigma(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best_logit(items, count);
@@ -273,7 +279,7 @@ static int specdec__sampler_top_n_sigma(const specdec__sampler_input *in, specde
     return kept;
 }
 
-/* Top-k: keeps the top_k candidates of the highest logits. */
+/* Top-k: keeps the top_k candidates of the highest logits. Returns how many are left. */
 static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     if (in->sampling->top_k >= count)
@@ -282,8 +288,8 @@ static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_cand
     return in->sampling->top_k;
 }
 
-/* Keeps the candidates of typical surprise: Meister et al. 2022, arXiv 2202.00666. With the mean m of x = log p, -x is
-   nearest to the entropy where x is nearest to m. */
+/* Locally typical sampling: keeps the candidates of typical surprise: Meister et al. 2022, arXiv 2202.00666. With the
+   mean m of x = log p, -x is nearest to the entropy where x is nearest to m. Returns how many are left. */
 static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best_logit(items, count);
@@ -291,11 +297,11 @@ static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_ca
     const double total = specdec__sampler_sum_weights(items, count, best, &mean);
     const float center = (float)(mean + (double)best);
 
-    return specdec__sampler_keep_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
+    return specdec__sampler_keep_probability_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
 }
 
 /* Top-p: keeps the most probable candidates until their probabilities add up to top_p: Holtzman et al. 2019, arXiv
-   1904.09751. Returns how many. */
+   1904.09751. Returns how many are left. */
 static int specdec__sampler_keep_top_p(specdec_candidate *items, int count, float top_p)
 {
     const float best = specdec__sampler_best_logit(items, count);
@@ -304,23 +310,24 @@ static int specdec__sampler_keep_top_p(specdec_candidate *items, int count, floa
 
     for (i = 0; i < count; i++)
         total += (double)specdec__exp(items[i].logit - best);
-    return specdec__sampler_keep_share(items, count, NULL, total * (double)top_p, 0);
+    return specdec__sampler_keep_probability_share(items, count, NULL, total * (double)top_p, 0);
 }
 
-/* Top-p, with the share of the settings. */
+/* Top-p, with the top_p of the settings. Returns how many candidates are left. */
 static int specdec__sampler_top_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     return specdec__sampler_keep_top_p(items, count, in->sampling->top_p);
 }
 
-/* Keeps the candidates of at least min_p times the best one's probability: Nguyen et al. 2024, arXiv 2407.01082. */
+/* Min-p: keeps the candidates of at least min_p times the best candidate's probability: Nguyen et al. 2024, arXiv
+   2407.01082. Returns how many are left. */
 static int specdec__sampler_min_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    return specdec__sampler_keep_above(items, count, specdec__log(in->sampling->min_p));
+    return specdec__sampler_keep_logits_above(items, count, specdec__log(in->sampling->min_p));
 }
 
 /* XTC (https://github.com/oobabooga/text-generation-webui/pull/6335): with some probability removes all candidates
-   above the threshold except the least probable of them. */
+   above the threshold except the least probable of them. Returns how many are left. */
 static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const double threshold = (double)specdec__sampler_or_default(in->sampling->xtc_threshold, 0.1f);
@@ -331,7 +338,7 @@ static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candid
 
     chance.seed = in->sampling->seed;
     chance.position = (uint64_t)in->recent_count;
-    chance.decision = SPECDEC__SAMPLE_XTC_DECISION;
+    chance.decision = SPECDEC__SAMPLE_XTC_NUMBER_INDEX;
     if (threshold > 0.5 || specdec_uniform_next(&chance) > (double)in->sampling->xtc_probability)
         return count;
     total = specdec__sampler_sum_weights(items, count, best, &mean);
@@ -351,8 +358,8 @@ static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candid
     return kept;
 }
 
-/* The temperature of a list of candidates; where the settings give a range, it depends on the list's entropy: Zhang et
-   al. 2024, arXiv 2403.14541. */
+/* Returns the temperature for a list of candidates. Where the settings give a range, it depends on the list's entropy:
+   Zhang et al. 2024, arXiv 2403.14541. */
 static float specdec__sampler_get_temperature(const specdec_sampling *s, const specdec_candidate *items, int count)
 {
     const float low = s->temperature > s->temperature_range ? s->temperature - s->temperature_range : 0.0f;
@@ -372,7 +379,7 @@ static float specdec__sampler_get_temperature(const specdec_sampling *s, const s
                                                                          1.0f) * specdec__log(share));
 }
 
-/* Divides all logits by the temperature; at 0 keeps the best candidate alone. */
+/* Divides all logits by the temperature; at temperature 0 keeps the best candidate alone. Returns how many are left. */
 static int specdec__sampler_temperature(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     float heat;
@@ -391,7 +398,7 @@ static int specdec__sampler_temperature(const specdec__sampler_input *in, specde
 }
 
 /* Mirostat 2 (Basu et al. 2020, arXiv 2007.14966): keeps the best candidate, and those whose surprise is within the
-   limit. */
+   limit. Returns how many are left. */
 static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     const float best = specdec__sampler_best_logit(items, count);
@@ -401,16 +408,16 @@ static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_c
 
     least = specdec__log_double(specdec__sampler_sum_weights(items, count, best, &mean)) - most * 0.69314718055994531;
     if (least < 0.0)
-        return specdec__sampler_keep_above(items, count, (float)least);
+        return specdec__sampler_keep_logits_above(items, count, (float)least);
     specdec__sample_select_first(NULL, items, count, 1);
     return 1;
 }
 
 /* --- the table, and lists of it ---------------------------------------------------------------------------------- */
 
-/* The samplers, in the order of specdec_sampler. */
+/* The table of samplers, in the order of specdec_sampler. */
 static const struct specdec__sampler {
-    int (*is_on)(const specdec_sampling *s); /* whether the settings switch it on */
+    int (*is_on)(const specdec_sampling *s); /* returns whether the settings switch the sampler on */
     /* Either it keeps some of a list of candidates and returns how many, or it alters a row (size) of logits; marks
        (size): scratch. The other function is NULL. */
     int (*keep_candidates)(const specdec__sampler_input *in, specdec_candidate *items, int count);
@@ -449,7 +456,7 @@ static int specdec__sampler_write_chain(const specdec_sampling *s, unsigned char
     return count;
 }
 
-/* Whether biases, or the first sampler of the chain, change logits of a row before candidates are left out. */
+/* Returns whether biases, or the first sampler of the chain, change logits of a row before candidates are left out. */
 static int specdec__sample_alters_logits(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
@@ -457,8 +464,8 @@ static int specdec__sample_alters_logits(const specdec_sampling *s)
     return s->bias_count > 0 || (specdec__sampler_write_chain(s, chain) && specdec__samplers[chain[0]].alter_row);
 }
 
-/* Whether a sampler of the chain leaves out candidates, or the temperature depends on them: then a constraint has to be
-   applied before the samplers. */
+/* Returns whether a sampler of the chain leaves out candidates, or the temperature depends on them: then a constraint
+   has to be applied before the samplers. */
 static int specdec__sample_drops_candidates(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
@@ -472,7 +479,7 @@ static int specdec__sample_drops_candidates(const specdec_sampling *s)
 
 /* --- settings ---------------------------------------------------------------------------------------------------- */
 
-/* Checks the biases of settings: their count, and that each is a number. */
+/* Checks the biases of settings: their number, and that each bias is a number. */
 static specdec_result specdec__sample_check_biases(const specdec_sampling *sampling, specdec_error *error)
 {
     int i;
@@ -487,7 +494,7 @@ static specdec_result specdec__sample_check_biases(const specdec_sampling *sampl
     return SPECDEC_OK;
 }
 
-/* Returns an error for a list of samplers with an unknown one, or with one twice. */
+/* Returns an error if a list of samplers has an unknown sampler, or the same sampler twice. */
 static specdec_result specdec__sample_check_samplers(const specdec_sampling *s, specdec_error *error)
 {
     int i, j;
@@ -545,20 +552,20 @@ SPECDEC__FOR_SPEED
 
 /* --- a list of candidates in place of a row ---------------------------------------------------------------------- */
 
-/* A row of floats in the second half of items (size). A list that is written from the first item on never overwrites a
-   float before it was used. The first half has memory for `size` integers. */
-SPECDEC__INLINE float *specdec__sampler_row(specdec_candidate *items, int size)
+/* Returns a row of floats in the second half of items (size). A list that is written from the first item on never
+   overwrites a float before it was used. The first half has memory for `size` integers. */
+SPECDEC__INLINE float *specdec__sampler_logits_row(specdec_candidate *items, int size)
 {
     return (float *)(void *)items + size;
 }
 
-/* Copies a row of logits to specdec__sampler_row, adds biases, and applies the samplers at the beginning of
-   chain[length] that change rows. Returns how many samplers these are. */
-static int specdec__sampler_alter_row(const specdec__sampler_input *in, const float *logits, specdec_candidate *items,
-                                      const unsigned char *chain, int length)
+/* Copies a row of logits to specdec__sampler_logits_row, adds biases, and applies the samplers at the beginning of
+   chain[length] that change logits. Returns how many samplers it has applied. */
+static int specdec__sampler_alter_logits(const specdec__sampler_input *in, const float *logits,
+                                         specdec_candidate *items, const unsigned char *chain, int length)
 {
     const specdec_sampling *s = in->sampling;
-    float *row = specdec__sampler_row(items, in->size);
+    float *row = specdec__sampler_logits_row(items, in->size);
     int i;
 
     for (i = 0; i < in->size; i++)
@@ -574,11 +581,11 @@ static int specdec__sampler_alter_row(const specdec__sampler_input *in, const fl
     return i;
 }
 
-/* Turns specdec__sampler_row into a list of candidates, without tokens of probability 0, shifted so that the best logit
-   is 0. Returns how many candidates, >= 1. */
-static int specdec__sampler_list_row(specdec_candidate *items, int size)
+/* Turns the row at specdec__sampler_logits_row into a list of candidates, without tokens of probability 0, shifted so
+   that the best logit is 0. Returns how many candidates, at least 1. */
+static int specdec__sampler_row_to_list(specdec_candidate *items, int size)
 {
-    const float *row = specdec__sampler_row(items, size);
+    const float *row = specdec__sampler_logits_row(items, size);
     float best = specdec__float_from_bits(0xff800000u);
     int i, count = 0;
 
@@ -587,7 +594,7 @@ static int specdec__sampler_list_row(specdec_candidate *items, int size)
     for (i = 0; i < size; i++) {
         float logit = row[i] - best;
 
-        if (logit >= -SPECDEC__SAMPLE_LARGEST) {
+        if (logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT) {
             items[count].token = i;
             items[count++].logit = logit;
         }
@@ -603,11 +610,11 @@ static int specdec__sampler_list_row(specdec_candidate *items, int size)
 #define SPECDEC__SAMPLER_TOKENS(key, a, b) ((a).token < (b).token)
 SPECDEC__HEAP(specdec__sampler_sink, specdec_candidate, void, SPECDEC__SAMPLER_TOKENS)
 
-/* Turns a list of candidates into specdec__sampler_row again, for samplers that change rows behind others that leave
-   out candidates. */
-static void specdec__sampler_unlist_row(specdec_candidate *items, int count, int size)
+/* Turns a list of candidates into the row at specdec__sampler_logits_row again, for samplers that change logits and
+   come behind samplers that leave out candidates. */
+static void specdec__sampler_list_to_row(specdec_candidate *items, int count, int size)
 {
-    float *row = specdec__sampler_row(items, size);
+    float *row = specdec__sampler_logits_row(items, size);
     int i, token = size - 1;
 
     for (i = count / 2 - 1; i >= 0; i--)
@@ -630,7 +637,7 @@ static void specdec__sampler_unlist_row(specdec_candidate *items, int count, int
 }
 
 /* Applies the samplers chain[length], one after the other, to items (count). Returns how many candidates are left; the
-   best has logit 0. */
+   best of them has logit 0. */
 static int specdec__sampler_run_chain(const specdec__sampler_input *in, const unsigned char *chain, int length,
                                       specdec_candidate *items, int count)
 {
@@ -644,9 +651,9 @@ static int specdec__sampler_run_chain(const specdec__sampler_input *in, const un
             count = sampler->keep_candidates(in, items, count);
             continue;
         }
-        specdec__sampler_unlist_row(items, count, in->size);
-        sampler->alter_row(in, specdec__sampler_row(items, in->size), (int32_t *)(void *)items);
-        count = specdec__sampler_list_row(items, in->size);
+        specdec__sampler_list_to_row(items, count, in->size);
+        sampler->alter_row(in, specdec__sampler_logits_row(items, in->size), (int32_t *)(void *)items);
+        count = specdec__sampler_row_to_list(items, in->size);
     }
     best = specdec__sampler_best_logit(items, count);
     for (i = 0; best < 0.0f && i < count; i++)
@@ -654,15 +661,16 @@ static int specdec__sampler_run_chain(const specdec__sampler_input *in, const un
     return count;
 }
 
-/* Turns a row of logits into the candidates that all samplers of the settings leave. */
-static void specdec__sample_list_row(specdec_candidates *out, const specdec__sampler_input *in, const float *logits)
+/* Turns a row of logits into the list of candidates that all samplers of the settings leave. */
+static void specdec__sample_apply_samplers(specdec_candidates *out, const specdec__sampler_input *in,
+                                           const float *logits)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
     const int length = specdec__sampler_write_chain(in->sampling, chain);
-    const int first = specdec__sampler_alter_row(in, logits, out->items, chain, length);
+    const int first = specdec__sampler_alter_logits(in, logits, out->items, chain, length);
 
     out->greedy = !(in->sampling->temperature > 0.0f);
-    out->count = specdec__sampler_list_row(out->items, in->size);
+    out->count = specdec__sampler_row_to_list(out->items, in->size);
     out->count = specdec__sampler_run_chain(in, chain + first, length - first, out->items, out->count);
 }
 
@@ -683,6 +691,6 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
     in.size = vocab;
     in.recent = recent;
     in.recent_count = recent_count;
-    specdec__sample_list_row(out, &in, logits);
+    specdec__sample_apply_samplers(out, &in, logits);
     return SPECDEC_OK;
 }

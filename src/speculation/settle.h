@@ -108,7 +108,7 @@ static void specdec__settle_compute_found(specdec__settling *w, int from)
 /* Whether a token may be found: it is allowed, and was not found before. */
 SPECDEC__INLINE int specdec__settle_may_find(const specdec__settling *w, int32_t token)
 {
-    return w->row[token] >= -SPECDEC__SAMPLE_LARGEST &&
+    return w->row[token] >= -SPECDEC__SAMPLE_LARGEST_FLOAT &&
            (!w->allowed || (w->allowed[token / 32] >> token % 32 & 1));
 }
 
@@ -138,7 +138,7 @@ SPECDEC__INLINE int specdec__settle_group_end(const specdec__settling *w, int gr
    there is any. */
 static int specdec__settle_find_leaders(specdec__settling *w, int leaders)
 {
-    float least = -SPECDEC__SAMPLE_LARGEST;
+    float least = -SPECDEC__SAMPLE_LARGEST_FLOAT;
     specdec_candidate candidate;
     int group = 0, end;
 
@@ -179,7 +179,7 @@ static float specdec__settle_lowest_bound(const specdec__settling *w, const spec
             held = specdec__sample_insert_best(best, held, k, w->found[i]);
     }
     if (held < k)
-        return -SPECDEC__SAMPLE_LARGEST;
+        return -SPECDEC__SAMPLE_LARGEST_FLOAT;
     return best[k - 1].logit - (largest * need->factor + need->reach) * 4.8e-7f;
 }
 
@@ -235,7 +235,7 @@ static int specdec__settle_find_by_noise(specdec__settling *w, float heat, uint6
         candidate = w->found[i];
         candidate.logit = candidate.logit - highest;
         candidate.logit = candidate.logit / heat;
-        held = specdec__sample_try_candidate(&best, held, 1, candidate, noise);
+        held = specdec__sample_insert_with_noise(&best, held, 1, candidate, noise);
     }
     for (i = 0; i < w->vocab; i = end) {
         i += w->context->kernels->count_unreachable(w->row + i, w->vocab - i, highest, 1.0f / heat, best.logit, noise,
@@ -248,9 +248,8 @@ static int specdec__settle_find_by_noise(specdec__settling *w, float heat, uint6
             candidate.logit = w->row[i] - highest;
             candidate.logit = candidate.logit / heat;
             lifted.token = w->vocab; /* so that a token with as much noise as the best one takes its place, too */
-            if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST) || !specdec__sample_try_candidate(&lifted, 1, 1, candidate,
-                                                                                           noise) ||
-                lifted.token != i)
+            if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST_FLOAT) ||
+                !specdec__sample_insert_with_noise(&lifted, 1, 1, candidate, noise) || lifted.token != i)
                 continue;
             if (w->count == w->most)
                 return 0;

@@ -19,38 +19,45 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SHORT_LEAST_ROWS 8192     /* rows that are copied by default, at least */
-#define SPECDEC__SHORT_ROWS_DIVISOR 12       /* rows that are copied by default: all divided by this, if that is more */
-#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock passes over a row that is wanted often, at most */
-#define SPECDEC__SHORT_TRIAL_TREES 256      /* trees between two that use the other matrix, to time it */
-#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed acceptance of a token of a drafter with all rows */
-#define SPECDEC__SHORT_DECAY 0.998   /* at each decoded token, the counts of older ones are multiplied by this */
+#define SPECDEC__SHORT_LEAST_ROWS 8192     /* default number of copied rows of the output matrix, at least */
+#define SPECDEC__SHORT_ROWS_DIVISOR 12       /* default number of copied rows: all rows of the output matrix divided by
+                                                this, if that is more */
+#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock passes over a copied row that is wanted often, at
+                                               most */
+#define SPECDEC__SHORT_TRIAL_TREES 256      /* trees between two that are drafted with the other matrix, to time it */
+#define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed probability that a draft token is accepted when all rows are used */
+#define SPECDEC__SHORT_DECAY 0.998   /* factor of the counts of older tokens at each decoded token */
 
-/* A short vocabulary: copies of some rows of a drafter's output matrix, which rows these are, and what both matrices
-   cost. */
-typedef struct specdec__short {
-    const specdec__matrix *full_matrix; /* (tokens, columns): the output matrix, all rows */
-    specdec__matrix matrix;      /* (rows, columns): copies of some rows of `full`, in tiles */
-    unsigned char *tiles;        /* of `matrix`: 16 rows each, interleaved */
-    unsigned char *side_by_side; /* (16 rows): scratch: a tile's rows as in the file */
+/* A short vocabulary of a drafter: copies of some rows of its output matrix, which tokens these rows belong to, and
+   what a level costs with the copies and with the whole matrix. */
+typedef struct specdec__short_vocabulary {
+    const specdec__matrix *full_matrix; /* (tokens, columns): the output matrix with all rows */
+    specdec__matrix matrix;      /* (rows, columns): the copied rows, in tiles */
+    unsigned char *tiles;        /* memory of `matrix`: tiles of 16 rows, interleaved */
+    unsigned char *side_by_side; /* (16 rows): scratch: the rows of a tile as they lie in the file */
     int32_t *ids;                /* (rows): the token of each copied row */
-    int32_t *row_of_token;                /* (tokens): the copied row of each token; -1: it has none */
-    unsigned char *passes_left;        /* (rows): how often the clock still passes over a row before it takes it */
-    unsigned char *stale_tiles;        /* (tiles of 16 rows): 1: its rows have to be copied again */
-    int32_t *noted_tokens;            /* (sequences): tokens of each whose rows were wanted already */
-    int clock_hand;                    /* the copied row that the clock looks at next; it falls */
-    int in_use;                      /* 1: the current tree is drafted with `matrix`; 0: with `full` */
-    int tree_count;                   /* number of trees that were begun */
-    int always_in_use;                  /* 1: all trees are drafted with `matrix`: the caller asked for it */
+    int32_t *row_of_token;                /* (tokens): index of each token's copied row; -1: it has none */
+    unsigned char *passes_left;        /* (rows): how often the clock still passes over each copied row before it
+                                          replaces the row */
+    unsigned char *stale_tiles;        /* (tiles of 16 rows): 1: the tile's rows have to be copied again */
+    int32_t *noted_tokens;            /* (sequences): number of tokens of each sequence whose rows were wanted
+                                         already */
+    int clock_hand;                    /* index of the copied row that the clock looks at next; it falls */
+    int in_use;                      /* 1: the current tree is drafted with the copied rows; 0: with the whole matrix */
+    int tree_count;                   /* number of draft trees that were begun */
+    int always_in_use;                  /* 1: all trees are drafted with the copied rows, as the caller has asked for
+                                           it */
     double rest_bytes;                 /* bytes of weights that a level reads besides the output matrix */
-    double seconds[2];           /* mean of a level with `full` [0], with `matrix` [1]; 0: not measured */
-    double mean_levels;               /* mean number of levels of a tree */
-    double written_tokens, missed_tokens; /* decoded tokens, and those without a copied row; older ones weigh less */
-} specdec__short;
+    double seconds[2];           /* mean seconds of a level with the whole matrix [0], with the copied rows [1]; 0: not
+                                    measured */
+    double mean_levels;               /* mean number of levels of a draft tree */
+    double written_tokens, missed_tokens; /* decoded tokens; those of them without a copied row; older ones weigh
+                                             less */
+} specdec__short_vocabulary;
 
-/* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the caller's
-   number, 0: as many as pay, -1: none; level: bytes of weights of a level. */
-static int specdec__short_count_rows(const specdec__matrix *full, int wanted, size_t level)
+/* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the number
+   that the caller asks for (0: as many as pay, -1: none); level: bytes of weights that a level reads. */
+static int specdec__short_vocabulary_count_rows(const specdec__matrix *full, int wanted, size_t level)
 {
     const int usual = specdec__max_int(SPECDEC__SHORT_LEAST_ROWS, full->rows / SPECDEC__SHORT_ROWS_DIVISOR);
     const int rows = specdec__round_up(wanted > 0 ? specdec__min_int(wanted, full->rows) : usual, SPECDEC__TILE_ROWS);
@@ -61,8 +68,9 @@ static int specdec__short_count_rows(const specdec__matrix *full, int wanted, si
     return rows;
 }
 
-/* Gives copied row `row` to a token; worth: its initial count of passes. Returns the token that had the row. */
-static int32_t specdec__short_put_token(specdec__short *s, int row, int32_t token, int worth)
+/* Gives copied row `row` to a token. worth: how often the clock passes over the row at first. Returns the token that
+   had the row. */
+static int32_t specdec__short_vocabulary_set_row_token(specdec__short_vocabulary *s, int row, int32_t token, int worth)
 {
     const int32_t before = s->ids[row];
 
@@ -74,20 +82,20 @@ static int32_t specdec__short_put_token(specdec__short *s, int row, int32_t toke
     return before;
 }
 
-/* Whether a token ends an answer. */
-static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
+/* Returns whether a token ends an answer. */
+static int specdec__short_vocabulary_is_end(const specdec__vocab *vocab, int32_t token)
 {
     int i = 0;
 
-    while (i < vocab->end_count && vocab->ends[i] != token)
+    while (i < vocab->end_token_count && vocab->end_tokens[i] != token)
         i++;
-    return i < vocab->end_count;
+    return i < vocab->end_token_count;
 }
 
 /* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences, from an arena. level: bytes of
-   weights of a level with all rows. */
-static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
-                                const specdec__vocab *vocab, specdec__arena *arena)
+   weights that a level reads with all rows. */
+static void specdec__short_vocabulary_init(specdec__short_vocabulary *s, const specdec__matrix *full, int rows,
+                                           int texts, size_t level, const specdec__vocab *vocab, specdec__arena *arena)
 {
     const size_t tile_bytes = specdec__matrix_tile_bytes(full), bytes = full->row_bytes * (size_t)full->rows;
     int i;
@@ -116,13 +124,13 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
     }
     for (i = rows; s->noted_tokens && i < full->rows && i < (int)vocab->count; i++)
         if (s->clock_hand > rows / 2 &&
-            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_is_end(vocab, i)))
-            specdec__short_put_token(s, s->clock_hand--, i, SPECDEC__SHORT_MOST_PASSES);
+            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_vocabulary_is_end(vocab, i)))
+            specdec__short_vocabulary_set_row_token(s, s->clock_hand--, i, SPECDEC__SHORT_MOST_PASSES);
 }
 
 /* Notes that a token has occurred in a sequence, and gives it a copied row if it has none. Returns the token that lost
-   its row; -1: none did. */
-static int32_t specdec__short_note_token(specdec__short *s, int32_t token)
+   its row; -1: no token did. */
+static int32_t specdec__short_vocabulary_note_token(specdec__short_vocabulary *s, int32_t token)
 {
     const int row = s->row_of_token[token];
 
@@ -132,13 +140,13 @@ static int32_t specdec__short_note_token(specdec__short *s, int32_t token)
     }
     for (; s->passes_left[s->clock_hand]; s->clock_hand = s->clock_hand ? s->clock_hand - 1 : s->matrix.rows - 1)
         s->passes_left[s->clock_hand]--;
-    return specdec__short_put_token(s, s->clock_hand, token, 1);
+    return specdec__short_vocabulary_set_row_token(s, s->clock_hand, token, 1);
 }
 
-/* Notes the new tokens of sequence `at`, up to text[count]; those below `vocab` can have rows. whole (vocab): a row of
-   logits, in which tokens that lost their rows become -infinity. */
-static void specdec__short_count_text(specdec__short *s, int at, const int32_t *text, int count, int vocab,
-                                      float *whole)
+/* Notes the new tokens of sequence `at`, up to text[count]. Tokens from id `vocab` on get no rows. whole (vocab): a row
+   of logits, in which tokens that lose their rows become -infinity. */
+static void specdec__short_vocabulary_note_sequence(specdec__short_vocabulary *s, int at, const int32_t *text,
+                                                    int count, int vocab, float *whole)
 {
     int i = specdec__min_int(s->noted_tokens[at], count);
     const int writes = i && count - i <= SPECDEC_TREE_MAX_DEPTH; /* else it is a prompt */
@@ -152,15 +160,15 @@ static void specdec__short_count_text(specdec__short *s, int at, const int32_t *
             s->written_tokens = SPECDEC__SHORT_DECAY * s->written_tokens + 1;
             s->missed_tokens = SPECDEC__SHORT_DECAY * s->missed_tokens + (s->row_of_token[text[i]] < 0);
         }
-        lost = specdec__short_note_token(s, text[i]);
+        lost = specdec__short_vocabulary_note_token(s, text[i]);
         if (lost >= 0 && lost < vocab)
             whole[lost] = specdec__float_from_bits(0xff800000u);
     }
     s->noted_tokens[at] = count;
 }
 
-/* Copies the rows of all stale tiles from the file into the tiles. */
-static void specdec__short_copy_rows(specdec__short *s)
+/* Copies the rows of all tiles that are marked in stale_tiles from the file's matrix into these tiles. */
+static void specdec__short_vocabulary_copy_rows(specdec__short_vocabulary *s)
 {
     const specdec__matrix *m = &s->matrix;
     const size_t tile_bytes = specdec__matrix_tile_bytes(m), blocks = (size_t)m->columns / m->type->block;
@@ -178,9 +186,9 @@ static void specdec__short_copy_rows(specdec__short *s)
     }
 }
 
-/* Seconds of a level with the copied rows (on 1) or with the whole matrix (on 0): measured, or in proportion to bytes.
-   */
-static double specdec__short_level_seconds(const specdec__short *s, int on)
+/* Returns the seconds of a level with the copied rows (on 1) or with the whole matrix (on 0): measured, or in
+   proportion to bytes. */
+static double specdec__short_vocabulary_level_seconds(const specdec__short_vocabulary *s, int on)
 {
     const double row = (double)s->full_matrix->row_bytes;
     const double bytes[2] = {s->rest_bytes + row * s->full_matrix->rows, s->rest_bytes + row * s->matrix.rows};
@@ -188,9 +196,10 @@ static double specdec__short_level_seconds(const specdec__short *s, int on)
     return s->seconds[on] > 0 ? s->seconds[on] : s->seconds[!on] * bytes[on] / bytes[!on];
 }
 
-/* The expected tokens a second of a step with a drafted tree. level: seconds of a level; share: of all tokens, those
-   that have copied rows; step: seconds of the target's step. */
-static double specdec__short_token_rate(const specdec__short *s, double level, double share, double step)
+/* Returns the expected tokens a second of a step with a draft tree. level: seconds of a level; share: the part of all
+   tokens that have copied rows; step: seconds of the target's step. */
+static double specdec__short_vocabulary_token_rate(const specdec__short_vocabulary *s, double level, double share,
+                                                   double step)
 {
     const double depth = s->mean_levels > 1 ? s->mean_levels : 1;
     double tokens = 1, path = 1, i;
@@ -200,8 +209,9 @@ static double specdec__short_token_rate(const specdec__short *s, double level, d
     return tokens / (step + depth * level);
 }
 
-/* Chooses whether the next tree is drafted with the copied rows. step: seconds of the target's step; 0: unknown. */
-static void specdec__short_choose_matrix(specdec__short *s, double step)
+/* Chooses whether the next tree is drafted with the copied rows or with the whole matrix. step: seconds of the target's
+   step; 0: unknown. */
+static void specdec__short_vocabulary_choose_matrix(specdec__short_vocabulary *s, double step)
 {
     const double share = s->written_tokens > 0 ? 1 - s->missed_tokens / s->written_tokens : 1;
     int on = 1;
@@ -209,15 +219,15 @@ static void specdec__short_choose_matrix(specdec__short *s, double step)
     if (s->always_in_use)
         return;
     if (s->seconds[0] > 0 || s->seconds[1] > 0)
-        on = specdec__short_token_rate(s, specdec__short_level_seconds(s, 1), share, step) >=
-             specdec__short_token_rate(s, specdec__short_level_seconds(s, 0), 1, step);
+        on = specdec__short_vocabulary_token_rate(s, specdec__short_vocabulary_level_seconds(s, 1), share, step) >=
+             specdec__short_vocabulary_token_rate(s, specdec__short_vocabulary_level_seconds(s, 0), 1, step);
     if (++s->tree_count % SPECDEC__SHORT_TRIAL_TREES == 8) /* so that both are known */
         on = !on;
     s->in_use = on;
 }
 
 /* Adds the measured seconds of a level to the mean of the matrix in use. */
-static void specdec__short_add_time(specdec__short *s, double seconds)
+static void specdec__short_vocabulary_add_time(specdec__short_vocabulary *s, double seconds)
 {
     double *mean = &s->seconds[s->in_use];
 

@@ -8,29 +8,31 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__MAX_TREE  64       /* nodes of the engine's trees */
-#define SPECDEC__GROWN_CHILDREN    8        /* children that a node gets while a tree grows, at most */
+#define SPECDEC__MAX_TREE_NODES  64       /* nodes of a token tree of the engine, at most */
+#define SPECDEC__GROWN_CHILDREN    8        /* children that a node of a growing tree gets, at most */
 #define SPECDEC__TREE_NO_SCORE (-1e300) /* the score (expected tokens a step) of a tree that does not exist */
-#define SPECDEC__TREE_SCORE_TIE  1e-12    /* the relative difference up to which two rates count as equal */
+#define SPECDEC__TREE_SCORE_TIE  1e-12    /* relative difference of two rates of trees up to which they count as
+                                             equal */
 
-/* Writes node i of a tree: a child of `parent` of rank `rank`, one more than its last sibling's. Parents come first,
-   siblings in order of rank. */
+/* Writes node i of a token tree: the child of `parent` whose rank is `rank`, one more than its last sibling's. Parents
+   come before children, siblings in order of rank. */
 SPECDEC__INLINE void specdec__tree_put_node(specdec_tree *tree, int i, int parent, int rank)
 {
     tree->parents[i] = parent;
     tree->ranks[i] = rank;
 }
 
-/* The first child of a node at or behind place i, or n where there is none. All children of a node, in order of rank:
-   for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) */
-SPECDEC__INLINE int specdec__tree_child(const specdec_tree *tree, int node, int i)
+/* Returns the first child of a node at or behind index i of the tree, or n where there is none. The children of a node
+   come in order of rank: a loop over them begins at i = node + 1 and goes on at one more than each child's index. */
+SPECDEC__INLINE int specdec__tree_next_child(const specdec_tree *tree, int node, int i)
 {
     while (i < tree->n && tree->parents[i] != node)
         i++;
     return i;
 }
 
-/* The rank of a child of parent that comes right behind the first i nodes: one more than its last sibling's. */
+/* Returns the rank of a child of `parent` that comes right behind the first i nodes: one more than its last
+   sibling's. */
 SPECDEC__INLINE int specdec__tree_next_rank(const specdec_tree *tree, int i, int parent)
 {
     int sibling = i - 1;
@@ -40,8 +42,8 @@ SPECDEC__INLINE int specdec__tree_next_rank(const specdec_tree *tree, int i, int
     return sibling > 0 ? tree->ranks[sibling] + 1 : 1;
 }
 
-/* Checks that there is room for n nodes, and sets tree->n; when there is not, too: SPECDEC_ERROR_BUFFER and the needed
-   count. */
+/* Checks that the arrays of a tree have room for n nodes, and sets tree->n in any case. Without room:
+   SPECDEC_ERROR_BUFFER; tree->n is the needed number. */
 static specdec_result specdec__tree_reserve(specdec_tree *tree, size_t n, specdec_error *error)
 {
     if (!tree || !tree->parents || !tree->ranks)
@@ -137,7 +139,8 @@ specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, specdec_error
     return SPECDEC_OK;
 }
 
-/* Is p[width] an acceptance vector? */
+/* Returns an error unless p[width] is an acceptance vector: probabilities, of children by rank, that add up to at most
+   1. */
 static specdec_result specdec__tree_check_acceptance(const double *p, int width, specdec_error *error)
 {
     double sum = 0.0;
@@ -179,20 +182,21 @@ specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const
     return SPECDEC_OK;
 }
 
-/* The tables of the dynamic programme that finds the best tree. A row has a place for every subtree size, 0..n; a score
-   is the expected number of tokens a step. */
+/* The tables of the dynamic programme that finds the best tree. A row has a place for every number of nodes of a
+   subtree, 0..n; a score is the expected number of tokens a step. */
 typedef struct specdec__tree_tables {
     const double *p; /* (width): the acceptance vector */
     int width, n, d; /* children of a node, nodes and levels of a tree, at most */
     size_t stride;   /* places of a row: n + 1 */
-    double *best;    /* [d + 1][stride]: the best score of a tree with m nodes and at most l levels */
-    double *rows;    /* [width + 1][stride]: for one l: the same, with exactly b children of the root */
-    double *weights; /* [stride]: what a b-th child with a subtree of j nodes adds */
-    int32_t *sizes;  /* [n]: nodes below and including each node of the tree being written */
+    double *best;    /* [d + 1][stride]: [l][m]: the best score of a tree with m nodes and at most l levels */
+    double *rows;    /* [width + 1][stride]: [b][m]: for one number of levels, the same with exactly b children of the
+                        root */
+    double *weights; /* [stride]: [j]: what a child with a subtree of j nodes adds to the score */
+    int32_t *sizes;  /* [n]: number of nodes of the subtree of each node of the tree being written */
 } specdec__tree_tables;
 
-/* Takes the tables from an arena. */
-static specdec_result specdec__tree_lay_out(specdec__tree_tables *tables, specdec__arena *arena)
+/* Takes the memory of the tables from an arena. */
+static specdec_result specdec__tree_lay_out_tables(specdec__tree_tables *tables, specdec__arena *arena)
 {
     tables->stride = (size_t)tables->n + 1;
     tables->best = SPECDEC__TAKE(arena, double, ((size_t)tables->d + 1) * tables->stride);
@@ -214,12 +218,12 @@ size_t specdec_tree_memory(int n, int d, int width)
     tables.n = n;
     tables.d = d;
     tables.width = width;
-    specdec__tree_lay_out(&tables, &arena);
+    specdec__tree_lay_out_tables(&tables, &arena);
     return arena.used + sizeof(double) - 1;
 }
 
-/* Fills weights[j], j >= 1: p times below[j], the best score of a subtree of j nodes. Returns the largest such j for
-   which a tree exists, at most `most`. */
+/* Computes weights[j], j >= 1: p times below[j], the best score of a subtree of j nodes. Returns the largest j, at most
+   `most`, for which such a subtree exists. */
 static int specdec__tree_weigh_subtrees(double *weights, const double *below, double p, int most)
 {
     int j;
@@ -229,7 +233,8 @@ static int specdec__tree_weigh_subtrees(double *weights, const double *below, do
     return j - 1;
 }
 
-/* Fills rows[b][m] for m <= most, where the children's subtrees score below[]:
+/* Computes rows[b][m], the best scores with exactly b children, for m <= most, where the children's subtrees score
+   below[]:
    T[m][l][b] = max_y T[y][l][b-1] + p_b * best[m-y][l-1] (Chen et al. 2024, arXiv 2402.12374, section 4.1). */
 static void specdec__tree_fill_child_scores(const specdec__tree_tables *tables, const double *below, int most)
 {
@@ -259,7 +264,7 @@ static void specdec__tree_fill_child_scores(const specdec__tree_tables *tables, 
     }
 }
 
-/* Fills best[l][m] for every l <= d and m <= n. */
+/* Computes best[l][m], the best score of a tree with at most l levels and m nodes, for every l <= d and m <= n. */
 static void specdec__tree_fill_scores(const specdec__tree_tables *tables)
 {
     int b, l, m;
@@ -280,7 +285,7 @@ static void specdec__tree_fill_scores(const specdec__tree_tables *tables)
     }
 }
 
-/* Checks the arguments of a search for the best tree, lays out the tables in memory and fills them. */
+/* Checks the arguments of a search for the best tree, takes the tables from `memory` (bytes) and computes them. */
 static specdec_result specdec__tree_solve_tables(specdec__tree_tables *tables, const double *p, int width, int n, int d,
                                                  void *memory, size_t bytes, specdec_error *error)
 {
@@ -304,14 +309,14 @@ static specdec_result specdec__tree_solve_tables(specdec__tree_tables *tables, c
     arena.base = (unsigned char *)memory + skip;
     arena.size = bytes - skip;
     arena.used = 0;
-    if (specdec__tree_lay_out(tables, &arena))
+    if (specdec__tree_lay_out_tables(tables, &arena))
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the best tree needs %zu bytes of memory", needed);
     specdec__tree_fill_scores(tables);
     return SPECDEC_OK;
 }
 
-/* Splits the m nodes of a subtree between its root and the root's children, by the rows of its level. Writes the sizes
-   of the children's subtrees, in order of rank, and returns how many there are. */
+/* Splits the m nodes of a subtree between its root and the subtrees of the root's children, by the rows of its level.
+   Writes the numbers of nodes of these subtrees to `sizes`, in order of rank, and returns how many there are. */
 static int specdec__tree_split_nodes(const specdec__tree_tables *tables, const double *below, int m, int32_t *sizes)
 {
     int b = 0, k, y, children;
@@ -337,7 +342,7 @@ static int specdec__tree_split_nodes(const specdec__tree_tables *tables, const d
     return children;
 }
 
-/* Writes one best tree, level by level, from filled tables. */
+/* Writes one best tree to *tree, level by level, from the computed tables. */
 static void specdec__tree_write_best(const specdec__tree_tables *tables, specdec_tree *tree)
 {
     int from = 0, end = 1, next = 1, l, i, k, most;
@@ -401,11 +406,8 @@ specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n
     return SPECDEC_OK;
 }
 
-/* Whether a cost is a number that a rate can be divided by. */
-SPECDEC__INLINE int specdec__tree_is_cost(double cost)
-{
-    return cost > 0.0 && cost <= 1e30;
-}
+/* Returns whether a cost is a number that expected tokens can be divided by. */
+SPECDEC__INLINE int specdec__tree_is_valid_cost(double cost) { return cost > 0.0 && cost <= 1e30; }
 
 specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, const double *grid, int n, int d,
                                    const int32_t *widths, const double *times, int count, double draft_time,
@@ -420,7 +422,7 @@ specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, 
     if (!(draft_time >= 0.0 && draft_time <= 1e30))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the time of a draft pass must be 0 or more");
     for (i = 0; i < count; i++) {
-        if (widths[i] < 1 || widths[i] > n || !specdec__tree_is_cost(times[i]))
+        if (widths[i] < 1 || widths[i] > n || !specdec__tree_is_valid_cost(times[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                                  "width %d must be within 1 and %d and its time positive", (int)widths[i], n);
         for (l = 1; l <= d; l++) {
@@ -440,7 +442,7 @@ specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, 
     return SPECDEC_OK;
 }
 
-/* Does candidate a come before b: more probable, or as probable and earlier? */
+/* Returns whether draft token a comes before b: it is more probable, or as probable and earlier. */
 SPECDEC__INLINE int specdec__tree_candidate_before(const float *probability, int32_t a, int32_t b)
 {
     return probability[a] > probability[b] || (!(probability[a] < probability[b]) && a < b);
@@ -448,11 +450,11 @@ SPECDEC__INLINE int specdec__tree_candidate_before(const float *probability, int
 
 SPECDEC__HEAP(specdec__tree_sink, int32_t, float, specdec__tree_candidate_before)
 
-/* Candidates in the order of their indices. */
+/* The order of draft tokens by their indices. */
 #define SPECDEC__TREE_ORDER(key, a, b) ((a) < (b))
 SPECDEC__HEAP(specdec__tree_sink_index, int32_t, void, SPECDEC__TREE_ORDER)
 
-/* Sorts candidates by index: children come behind their parents again. */
+/* Sorts draft tokens by index, so that children come behind their parents again. */
 static void specdec__tree_sort_candidates(int32_t *kept, int count)
 {
     int i;
@@ -468,7 +470,7 @@ static void specdec__tree_sort_candidates(int32_t *kept, int count)
     }
 }
 
-/* The index of a candidate in the sorted list kept[count]. */
+/* Returns the index of a draft token in the sorted list kept[count]. */
 static int specdec__tree_find_candidate(const int32_t *kept, int count, int32_t candidate)
 {
     int low = 0, high = count - 1;
@@ -484,7 +486,7 @@ static int specdec__tree_find_candidate(const int32_t *kept, int count, int32_t 
     return low;
 }
 
-/* Are these candidates a tree whose probabilities do not rise from parent to child? */
+/* Returns an error unless these draft tokens are a tree whose probabilities do not rise from parent to child. */
 static specdec_result specdec__tree_check_candidates(const int32_t *parents, const float *probability, int count,
                                                      specdec_error *error)
 {
@@ -540,14 +542,14 @@ specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_
     return SPECDEC_OK;
 }
 
-/* A tree of the default family, which is a table of good trees for typical machines and acceptances. children: the
-   number of children of each node, level by level, as a digit in base 36; nodes behind its end have none. */
+/* A tree of the default family, a table of good trees for typical machines and acceptances. children: the number of
+   children of each node, level by level, as a digit in base 36; nodes behind its end have none. */
 typedef struct specdec__tree_default {
-    unsigned char n, d; /* nodes and levels */
-    const char *children;
+    unsigned char n, d; /* number of nodes; number of levels */
+    const char *children;  /* a digit a node: its number of children */
 } specdec__tree_default;
 
-#define SPECDEC__TREE_DEFAULT_NODES 64 /* no tree of the family has more */
+#define SPECDEC__TREE_DEFAULT_NODES 64 /* nodes of a tree of the default family, at most */
 
 static const specdec__tree_default specdec__tree_defaults[] = {
     /* BEGIN GENERATED TREES */
@@ -620,8 +622,8 @@ static const specdec__tree_default specdec__tree_defaults[] = {
 
 SPECDEC__FOR_SPEED
 
-/* Reads how many children the next node has, from a row's digits, and moves on to the next digit. */
-SPECDEC__INLINE int specdec__tree_read_digit(const char **at)
+/* Reads from the digits of a default tree how many children the next node has, and moves *at to the next digit. */
+SPECDEC__INLINE int specdec__tree_read_child_count(const char **at)
 {
     char digit = **at;
 
@@ -631,7 +633,7 @@ SPECDEC__INLINE int specdec__tree_read_digit(const char **at)
     return digit <= '9' ? digit - '0' : digit - 'a' + 10;
 }
 
-/* The expected tokens a step of a tree of the default family, by the acceptance vector p[width]. */
+/* Returns the expected tokens a step of a tree of the default family, by the acceptance vector p[width]. */
 static double specdec__tree_score_default(const specdec__tree_default *shape, const double *p, int width)
 {
     double f[SPECDEC__TREE_DEFAULT_NODES], score = 0.0;
@@ -640,7 +642,7 @@ static double specdec__tree_score_default(const specdec__tree_default *shape, co
 
     f[0] = 1.0;
     for (i = 0; i < shape->n; i++) {
-        int children = specdec__tree_read_digit(&at);
+        int children = specdec__tree_read_child_count(&at);
 
         score += f[i];
         for (k = 0; k < children && next < shape->n; k++)
@@ -649,7 +651,7 @@ static double specdec__tree_score_default(const specdec__tree_default *shape, co
     return score;
 }
 
-/* Writes a tree of the default family as parents and ranks. */
+/* Writes a tree of the default family to *tree, as parents and ranks. */
 static void specdec__tree_write_default(const specdec__tree_default *shape, specdec_tree *tree)
 {
     const char *at = shape->children;
@@ -657,23 +659,24 @@ static void specdec__tree_write_default(const specdec__tree_default *shape, spec
 
     specdec__tree_put_node(tree, 0, -1, 0);
     for (i = 0; i < shape->n; i++) {
-        int children = specdec__tree_read_digit(&at);
+        int children = specdec__tree_read_child_count(&at);
 
         for (k = 0; k < children && next < shape->n; k++)
             specdec__tree_put_node(tree, next++, i, k + 1);
     }
 }
 
-/* The step for which a tree of the default family is picked. */
+/* What a step costs, by the size of its tree: the data by which a tree of the default family is picked. */
 typedef struct specdec__tree_step {
-    const double *times; /* (n + 1): seconds of a step, by its nodes; the first is not used */
+    const double *times; /* (n + 1): seconds of a step by the number of its nodes; the first is not used */
     int n, levels;       /* nodes and levels of the tree, at most */
-    int undrafted;       /* levels that take no draft pass: 0, or 1: the root */
-    double draft_time;   /* seconds of the draft pass of a level */
-    double others;       /* expected tokens of the step besides those of the tree */
+    int undrafted;       /* levels that take no draft pass: 0; or 1: the root */
+    double draft_time;   /* seconds of the draft pass of one level */
+    double others;       /* expected tokens of the step besides those of this tree */
 } specdec__tree_step;
 
-/* As specdec_tree_pick, for a step that also has nodes of other trees. */
+/* Picks the tree of the default family with the most tokens a second, as specdec_tree_pick does, for a step that may
+   also have nodes of other trees. */
 static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width,
                                          const specdec__tree_step *step, specdec_error *error)
 {
@@ -691,7 +694,7 @@ static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, 
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "picking a tree needs the times of steps of 1 to n nodes and of a draft pass");
     for (i = 1; i <= (size_t)n; i++)
-        if (!specdec__tree_is_cost(times[i]))
+        if (!specdec__tree_is_valid_cost(times[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the time of a step of %d nodes is not positive",
                                  (int)i);
     highest = (1.0 + step->others) / times[1];

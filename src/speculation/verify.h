@@ -9,7 +9,8 @@
 #include "tree.h"
 
 SPECDEC__FOR_SIZE
-/* Sets a verdict: child: index of the accepted child, -1: none is; token: the next token. */
+/* Writes a verdict on a node's children: child: index of the accepted child, -1: none is accepted; token: the next
+   token. */
 static void specdec__verify_set_verdict(specdec_verdict *verdict, int child, int32_t token)
 {
     verdict->child = child;
@@ -29,22 +30,23 @@ void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int
 }
 
 #if SPECDEC__VERIFIERS
-/* What is left of target P and draft Q after some children were rejected. Nothing is ever written back: the residual of
-   token x is max(P[x] - draft_share * Q[x] - uniform_share, 0), since max(max(a - b, 0) - c, 0) = max(a - b - c, 0) for
-   b, c >= 0. */
+/* What is left of the target's distribution P and the draft's distribution Q after some children were rejected. Neither
+   is ever overwritten: the residual of token x is max(P[x] - draft_share * Q[x] - uniform_share, 0), since max(max(a -
+   b, 0) - c, 0) = max(a - b - c, 0) for b, c >= 0. */
 typedef struct specdec__verify_state {
-    specdec__add_residuals_function *residuals;
-    const specdec_choice *choice;
-    float share_high, share_low; /* their sum is draft_share: products with a float are then exact in double */
-    double draft_share; /* how often Q was subtracted from P, as a factor */
-    double uniform_share; /* what uniform draws have subtracted from each token */
-    double target_total; /* sum of the residuals */
-    double draft_total;  /* sum of the draft's weights that are left */
-    int excluded;        /* children before this one are used up, if the draft draws without replacement */
-    int uniform_from;    /* children from here on are uniform draws, Q being used up; INT32_MAX: none */
+    specdec__add_residuals_function *residuals;  /* adds up residuals; of the instruction set in use */
+    const specdec_choice *choice;  /* P, Q, the node's children and the random numbers */
+    float share_high, share_low; /* draft_share as a sum of two numbers, so that products with a float are exact in
+                                    double */
+    double draft_share; /* factor with which Q has been subtracted from P so far */
+    double uniform_share; /* what rejected uniform draws have subtracted from each token's probability */
+    double target_total; /* sum of the residuals of all tokens */
+    double draft_total;  /* sum of the draft's weights of the tokens that are left */
+    int excluded;        /* children before this one are used up, where the draft draws without replacement */
+    int uniform_from;    /* children from this one on are uniform draws, as Q is used up; INT32_MAX: none is */
 } specdec__verify_state;
 
-/* The residual of one token, unnormalised. */
+/* Returns the residual of one token, which is not normalised. */
 SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *state, int token)
 {
     double q = state->choice->draft ? (double)state->choice->draft[token] : 0.0;
@@ -55,13 +57,13 @@ SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *sta
     return rest > 0.0 ? rest : 0.0;
 }
 
-/* Whether rejecting child i uses up a token: whether the draft could have drawn it. */
+/* Returns whether rejecting child i uses up its token, that is whether the draft could have drawn it. */
 SPECDEC__INLINE int specdec__verify_uses_up_token(const specdec__verify_state *state, int i)
 {
     return i >= state->uniform_from || state->choice->draft[state->choice->children[i]] > 0.0f;
 }
 
-/* The smallest used-up token that is not below `from`; the size of the vocabulary when there is none. */
+/* Returns the smallest used-up token that is not below `from`; the size of the vocabulary if there is none. */
 static int specdec__verify_next_used_token(const specdec__verify_state *state, int from)
 {
     int i, next = state->choice->vocab;
@@ -75,52 +77,54 @@ static int specdec__verify_next_used_token(const specdec__verify_state *state, i
     return next;
 }
 
-#define SPECDEC__VERIFY_LANES 16 /* partial sums: token t belongs to sum t % 16 */
-#define SPECDEC__VERIFY_RUN_TOKENS 512  /* tokens that are summed before the sum is compared */
+#define SPECDEC__VERIFY_PARTIAL_SUMS 16 /* partial sums over the vocabulary: token t belongs to sum t % 16 */
+#define SPECDEC__VERIFY_SUMMED_TOKENS 512  /* tokens whose residuals are added before their sum is compared */
 
-/* Adds the residuals and the draft's weights of tokens [from, to) to partial sums. Without a draft its share is 0 and
-   the target's probabilities stand in for the draft's; the weights are not used then. */
-static void specdec__verify_add_to_lanes(const specdec__verify_state *state, int from, int to, double *residuals,
-                                         double *weights)
+/* Adds the residuals and the draft's weights of tokens [from, to) to their partial sums. Without a draft its share is 0
+   and the target's probabilities stand in for the draft's; the weights are not used then. */
+static void specdec__verify_add_partial_sums(const specdec__verify_state *state, int from, int to, double *residuals,
+                                             double *weights)
 {
     const float *target = state->choice->target, *draft = state->choice->draft ? state->choice->draft : target;
 
-    for (; from < to && (from % SPECDEC__VERIFY_LANES || to - from < SPECDEC__VERIFY_LANES); from++) {
-        residuals[from % SPECDEC__VERIFY_LANES] += specdec__verify_residual(state, from);
-        weights[from % SPECDEC__VERIFY_LANES] += (double)draft[from];
+    for (; from < to && (from % SPECDEC__VERIFY_PARTIAL_SUMS || to - from < SPECDEC__VERIFY_PARTIAL_SUMS); from++) {
+        residuals[from % SPECDEC__VERIFY_PARTIAL_SUMS] += specdec__verify_residual(state, from);
+        weights[from % SPECDEC__VERIFY_PARTIAL_SUMS] += (double)draft[from];
     }
     if (from < to)
         state->residuals(target + from, draft + from, to - from, (double)state->share_high, (double)state->share_low,
                          state->uniform_share, residuals, weights);
 }
 
-/* The sum of the partial sums, in order. */
-static double specdec__verify_sum_lanes(const double *lanes)
+/* Returns the sum of the partial sums, added in order. */
+static double specdec__verify_total_partial_sums(const double *lanes)
 {
     double total = 0.0;
     int i;
 
-    for (i = 0; i < SPECDEC__VERIFY_LANES; i++)
+    for (i = 0; i < SPECDEC__VERIFY_PARTIAL_SUMS; i++)
         total += lanes[i];
     return total;
 }
 
-/* Computes target_total and draft_total: the residuals and the draft's weights of all tokens that are left. */
+/* Computes target_total and draft_total: the sums of the residuals and of the draft's weights of all tokens that are
+   left. */
 static void specdec__verify_sum_residuals(specdec__verify_state *state)
 {
-    double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0};
+    double residuals[SPECDEC__VERIFY_PARTIAL_SUMS] = {0}, weights[SPECDEC__VERIFY_PARTIAL_SUMS] = {0};
     int from, end, left = 0;
 
     for (from = 0; from < state->choice->vocab; from = end + 1) {
         end = specdec__verify_next_used_token(state, from);
         left += end - from;
-        specdec__verify_add_to_lanes(state, from, end, residuals, weights);
+        specdec__verify_add_partial_sums(state, from, end, residuals, weights);
     }
-    state->target_total = specdec__verify_sum_lanes(residuals);
-    state->draft_total = state->uniform_from < INT32_MAX ? (double)left : specdec__verify_sum_lanes(weights);
+    state->target_total = specdec__verify_total_partial_sums(residuals);
+    state->draft_total = state->uniform_from < INT32_MAX ? (double)left : specdec__verify_total_partial_sums(weights);
 }
 
-/* Draws a token with a probability in proportion to its residual. uniform: a random number in (0, 1). */
+/* Draws a token with a probability in proportion to its residual, and returns it. uniform: a random number in (0,
+   1). */
 static int32_t specdec__verify_draw_token(const specdec__verify_state *state, double uniform)
 {
     double wanted = uniform * state->target_total, reached = 0.0;
@@ -128,16 +132,16 @@ static int32_t specdec__verify_draw_token(const specdec__verify_state *state, do
     int32_t last = 0;
 
     for (from = 0; from < state->choice->vocab; from = end) {
-        double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0}, run;
+        double residuals[SPECDEC__VERIFY_PARTIAL_SUMS] = {0}, weights[SPECDEC__VERIFY_PARTIAL_SUMS] = {0}, run;
         int used = specdec__verify_next_used_token(state, from);
 
         if (used == from) {
             end = from + 1;
             continue;
         }
-        end = specdec__min_int(used, from + SPECDEC__VERIFY_RUN_TOKENS);
-        specdec__verify_add_to_lanes(state, from, end, residuals, weights);
-        run = specdec__verify_sum_lanes(residuals);
+        end = specdec__min_int(used, from + SPECDEC__VERIFY_SUMMED_TOKENS);
+        specdec__verify_add_partial_sums(state, from, end, residuals, weights);
+        run = specdec__verify_total_partial_sums(residuals);
         if (run > 0.0 && (reached + run > wanted || end >= state->choice->vocab)) {
             double within = reached;
 
@@ -159,7 +163,7 @@ static int32_t specdec__verify_draw_token(const specdec__verify_state *state, do
     return last;
 }
 
-/* Begins a choice, or begins it again, with the whole of target P and draft Q. */
+/* Begins the verification of a node's children, or begins it again, with the whole of target P and draft Q. */
 static void specdec__verify_start_choice(specdec__verify_state *state, specdec__add_residuals_function *residuals,
                                          const specdec_choice *choice)
 {
@@ -182,7 +186,7 @@ static void specdec__verify_subtract_draft(specdec__verify_state *state)
     state->share_low = (float)(state->draft_share - (double)state->share_high);
 }
 
-/* No child is accepted: the bonus token comes from the residual, or from P when nothing is left of that. */
+/* Draws the bonus token, as no child is accepted: from the residual, or from P if nothing is left of that. */
 static void specdec__verify_draw_bonus(specdec__verify_state *state, specdec_verdict *verdict)
 {
     if (!(state->target_total > 0.0))
@@ -191,7 +195,8 @@ static void specdec__verify_draw_bonus(specdec__verify_state *state, specdec_ver
     verdict->token = specdec__verify_draw_token(state, specdec_uniform_next(state->choice->random));
 }
 
-/* Whether a child is accepted, which has probability min(1, R[x] / D[x]), where D[x] = weight / draft_total. */
+/* Returns whether a child is accepted, with probability min(1, R[x] / D[x]), where R is the residual and D[x] = weight
+   / draft_total. */
 static int specdec__verify_accepts_child(const specdec__verify_state *state, int32_t token, double weight)
 {
     double uniform = specdec_uniform_next(state->choice->random);
@@ -199,8 +204,8 @@ static int specdec__verify_accepts_child(const specdec__verify_state *state, int
     return uniform * weight * state->target_total < specdec__verify_residual(state, token) * state->draft_total;
 }
 
-/* Sequoia's rule for children drawn without replacement: Chen et al. 2024, arXiv 2402.12374, algorithm 1. Children that
-   the draft could not have drawn are passed over. */
+/* Verifies a node's children by Sequoia's rule, for children drawn without replacement: Chen et al. 2024, arXiv
+   2402.12374, algorithm 1. Children that the draft could not have drawn are passed over. */
 static void specdec__verify_sequoia(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                     specdec_verdict *verdict)
 {
@@ -229,7 +234,8 @@ static void specdec__verify_sequoia(specdec__add_residuals_function *residuals, 
     specdec__verify_draw_bonus(&state, verdict);
 }
 
-/* SpecInfer's rule for children drawn with replacement: Miao et al. 2024, arXiv 2305.09781. */
+/* Verifies a node's children by SpecInfer's rule, for children drawn with replacement: Miao et al. 2024, arXiv
+   2305.09781. */
 static void specdec__verify_specinfer(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                       specdec_verdict *verdict)
 {
@@ -253,7 +259,7 @@ static void specdec__verify_specinfer(specdec__add_residuals_function *residuals
     specdec__verify_draw_bonus(&state, verdict);
 }
 
-/* One minus the probability that none of k draws is accepted, each being accepted with probability beta. */
+/* Returns one minus the probability that none of k draws is accepted, each being accepted with probability beta. */
 static double specdec__verify_any_accepted(double beta, int k)
 {
     double none = 1.0;
@@ -264,8 +270,8 @@ static double specdec__verify_any_accepted(double beta, int k)
     return 1.0 - none;
 }
 
-/* The probability that k-sequential selection with divisor rho accepts a given draw. */
-static double specdec__verify_spectr_beta(const specdec__verify_state *state, double rho)
+/* Returns the probability that SpecTr's k-sequential selection with divisor rho accepts a given draw. */
+static double specdec__verify_spectr_acceptance(const specdec__verify_state *state, double rho)
 {
     double sum = 0.0;
     int token;
@@ -279,15 +285,16 @@ static double specdec__verify_spectr_beta(const specdec__verify_state *state, do
     return sum > 1.0 ? 1.0 : sum;
 }
 
-/* The least rho in [1, k] for which the residual is a distribution, from above: every larger one is lossless, too. */
-static double specdec__verify_spectr_rho(const specdec__verify_state *state, int k)
+/* Returns the least divisor rho in [1, k] of SpecTr for which the residual is a distribution, from above: every larger
+   one is lossless, too. */
+static double specdec__verify_spectr_divisor(const specdec__verify_state *state, int k)
 {
     double low = 1.0, high = k;
     int i;
 
     for (i = 0; i < 30 && high - low > 1e-9; i++) {
         double rho = 0.5 * low + 0.5 * high;
-        double beta = specdec__verify_spectr_beta(state, rho);
+        double beta = specdec__verify_spectr_acceptance(state, rho);
 
         if (specdec__verify_any_accepted(beta, k) > rho * beta)
             low = rho;
@@ -297,8 +304,8 @@ static double specdec__verify_spectr_rho(const specdec__verify_state *state, int
     return high;
 }
 
-/* Draws a token from SpecTr's residual P - min(Q, P/rho) * share, all normalised. */
-static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, double rho, double share)
+/* Draws a token from SpecTr's residual P - min(Q, P/rho) * share, all of them normalised, and returns it. */
+static int32_t specdec__verify_spectr_draw_token(const specdec__verify_state *state, double rho, double share)
 {
     double total = 0.0, wanted = 2.0; /* the first pass sums, the second stops at the wanted place */
     int pass, token;
@@ -327,7 +334,8 @@ static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, d
     return total > 0.0 ? last : specdec__verify_draw_token(state, specdec_uniform_next(state->choice->random));
 }
 
-/* SpecTr's k-sequential selection, for children drawn with replacement: Sun et al. 2023, arXiv 2310.15141. */
+/* Verifies a node's children by SpecTr's k-sequential selection, for children drawn with replacement: Sun et al. 2023,
+   arXiv 2310.15141. */
 static void specdec__verify_spectr(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                    specdec_verdict *verdict)
 {
@@ -340,7 +348,7 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
         specdec__verify_draw_bonus(&state, verdict);
         return;
     }
-    rho = specdec__verify_spectr_rho(&state, choice->child_count);
+    rho = specdec__verify_spectr_divisor(&state, choice->child_count);
     for (i = 0; i < choice->child_count; i++) {
         int32_t token = choice->children[i];
         double p = (double)choice->target[token] * state.draft_total;
@@ -351,13 +359,14 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
             return;
         }
     }
-    beta = specdec__verify_spectr_beta(&state, rho);
+    beta = specdec__verify_spectr_acceptance(&state, rho);
     verdict->child = -1;
-    verdict->token = specdec__verify_spectr_draw(
+    verdict->token = specdec__verify_spectr_draw_token(
         &state, rho, beta > 0.0 ? specdec__verify_any_accepted(beta, choice->child_count) / beta : 0.0);
 }
 
-/* Top-k: the target draws its token for itself; a child that equals that token is accepted. */
+/* Verifies a node's children by the top-k rule: the target draws its token by itself; a child that equals that token is
+   accepted. */
 static void specdec__verify_top_k(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                   specdec_verdict *verdict)
 {
@@ -376,7 +385,8 @@ static void specdec__verify_top_k(specdec__add_residuals_function *residuals, co
 #define SPECDEC__VERIFIER(name) NULL /* left out */
 #endif
 
-/* Greedy: a child that equals the target's most probable token (of equals the lowest) is accepted. */
+/* Verifies a node's children greedily: a child that equals the target's most probable token (of equals the lowest) is
+   accepted. */
 static void specdec__verify_greedy(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                    specdec_verdict *verdict)
 {
@@ -389,8 +399,9 @@ static void specdec__verify_greedy(specdec__add_residuals_function *residuals, c
     specdec_verify_match(verdict, choice->children, choice->child_count, best);
 }
 
-/* A row for each rule of acceptance, in the order of specdec_rule. */
+/* The table of rules of verification, in the order of specdec_rule. */
 static const struct specdec__verify_rule {
+    /* verifies a node's children by the rule; NULL: by specdec_verify_match, or left out of this build */
     void (*verify)(specdec__add_residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
     int needs_draft, needs_random; /* 1: it needs the draft's distribution; random numbers */
 } specdec__verify_rules[SPECDEC_RULE_COUNT] = {
@@ -402,7 +413,7 @@ static const struct specdec__verify_rule {
     {specdec__verify_greedy, 0, 0},    /* SPECDEC_RULE_GREEDY */
 };
 
-/* Counts the weights that are not numbers of at least 0 (bad) and those above 0 (positive). */
+/* Counts the weights that are not numbers of at least 0, in *bad, and those above 0, in *positive. */
 SPECDEC__VECTORISE static void specdec__verify_count_weights(const float *weights, int vocab, int *bad, int *positive)
 {
     int token, no_weights = 0, above = 0;
@@ -465,13 +476,15 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
     return result;
 }
 
-/* Gathers the children of a node that hold a token: their nodes and tokens, in order of rank. Returns how many. */
+/* Gathers the children of a node that hold a token: their nodes and tokens, in order of rank. Returns how many there
+   are. */
 static int specdec__verify_gather_children(const specdec_tree *tree, const int32_t *tokens, int node, int32_t *nodes,
                                            int32_t *children)
 {
     int i, count = 0;
 
-    for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
+    for (i = specdec__tree_next_child(tree, node, node + 1); i < tree->n;
+         i = specdec__tree_next_child(tree, node, i + 1)) {
         if (tokens[i] >= 0) {
             nodes[count] = i;
             children[count++] = tokens[i];

@@ -8,7 +8,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Forms of tool calls: how the name and the arguments of a call are written. */
+/* Forms of tool calls: how a family of models writes the name and the arguments of a call. */
 enum {
     SPECDEC__CALLS_JSON,    /* a JSON object with name and arguments, or a list of such objects */
     SPECDEC__CALLS_NAMED,   /* the name, then the arguments as a JSON object */
@@ -18,7 +18,7 @@ enum {
     SPECDEC__CALLS_CHANNEL  /* messages with headers (gpt-oss's Harmony format) */
 };
 
-/* Flags of a row of specdec__call_table. */
+/* Flags of a row of specdec__call_table: variants of a form of tool calls. */
 enum {
     SPECDEC__CALLS_KEYED = 1, /* JSON: {NAME: arguments} */
     SPECDEC__CALLS_BARE = 2,  /* JSON: no mark; the answer begins with an object that is a call */
@@ -26,32 +26,36 @@ enum {
     SPECDEC__CALLS_LINES = 8  /* the value of an argument may stand between line ends */
 };
 
-/* Texts of a row of specdec__call_table. */
-#define SPECDEC__CALL_SECTION(text) SPECDEC__ROW_TEXT("s", text) /* in front of all calls */
-#define SPECDEC__CALL_MARK(text) SPECDEC__ROW_TEXT("m", text)    /* in front of each call */
-#define SPECDEC__CALL_ID(text) SPECDEC__ROW_TEXT("i", text)      /* between a call's identifier and its name */
-#define SPECDEC__CALL_MIDDLE(text) SPECDEC__ROW_TEXT("n", text)  /* between name and arguments; "": space or "<" */
-#define SPECDEC__CALL_CLOSE(text) SPECDEC__ROW_TEXT("c", text)   /* behind a call */
-#define SPECDEC__CALL_END(text) SPECDEC__ROW_TEXT("e", text)     /* behind all calls */
-#define SPECDEC__CALL_KEY_BEGIN(text) SPECDEC__ROW_TEXT("k", text) /* around an argument's name */
-#define SPECDEC__CALL_KEY_END(text) SPECDEC__ROW_TEXT("K", text)
-#define SPECDEC__CALL_VALUE_BEGIN(text) SPECDEC__ROW_TEXT("v", text) /* around an argument's value */
-#define SPECDEC__CALL_VALUE_END(text) SPECDEC__ROW_TEXT("V", text)
-#define SPECDEC__CALL_BEGIN(text) SPECDEC__ROW_TEXT("b", text)   /* for writing a call: in front of its name; */
-#define SPECDEC__CALL_BEHIND(text) SPECDEC__ROW_TEXT("w", text)  /* between name and arguments; */
-#define SPECDEC__CALL_FINISH(text) SPECDEC__ROW_TEXT("f", text)  /* behind the arguments */
+/* Texts of a row of specdec__call_table: marks around calls and around their parts. A row lists those that the model
+   writes. */
+#define SPECDEC__CALL_SECTION_BEGIN(text) SPECDEC__ROW_TEXT("s", text) /* in front of all calls of an answer */
+#define SPECDEC__CALL_SECTION_END(text) SPECDEC__ROW_TEXT("e", text)   /* behind all calls of an answer */
+#define SPECDEC__CALL_BEGIN(text) SPECDEC__ROW_TEXT("m", text)         /* in front of each call */
+#define SPECDEC__CALL_END(text) SPECDEC__ROW_TEXT("c", text)           /* behind each call */
+#define SPECDEC__CALL_ID_END(text) SPECDEC__ROW_TEXT("i", text)   /* between a call's identifier and the tool's name */
+#define SPECDEC__CALL_NAME_END(text) SPECDEC__ROW_TEXT("n", text) /* between the tool's name and the arguments; "":
+                                                                     white space or "<" */
+#define SPECDEC__CALL_KEY_BEGIN(text) SPECDEC__ROW_TEXT("k", text) /* in front of an argument's name */
+#define SPECDEC__CALL_KEY_END(text) SPECDEC__ROW_TEXT("K", text)   /* behind an argument's name */
+#define SPECDEC__CALL_VALUE_BEGIN(text) SPECDEC__ROW_TEXT("v", text) /* in front of an argument's value */
+#define SPECDEC__CALL_VALUE_END(text) SPECDEC__ROW_TEXT("V", text)   /* behind an argument's value */
+/* Where the engine writes a call: in front of the tool's name; between name and arguments; behind the arguments. */
+#define SPECDEC__CALL_WRITTEN_BEGIN(text) SPECDEC__ROW_TEXT("b", text)
+#define SPECDEC__CALL_WRITTEN_MIDDLE(text) SPECDEC__ROW_TEXT("w", text)
+#define SPECDEC__CALL_WRITTEN_END(text) SPECDEC__ROW_TEXT("f", text)
 
 /* How a family of models writes tool calls. */
 typedef struct specdec__calls {
-    const char *name;
-    int form, flags; /* SPECDEC__CALLS_... */
-    const char *texts; /* the marks that the family writes: SPECDEC__CALL_... */
+    const char *name;  /* name of this way of writing calls, such as "hermes" */
+    int form, flags;   /* SPECDEC__CALLS_JSON to _CHANNEL; bits SPECDEC__CALLS_KEYED to _LINES */
+    const char *texts; /* the marks of the family: SPECDEC__CALL_SECTION_BEGIN and so on */
 } specdec__calls;
 
 /* How a family of models writes thoughts (reasoning): between two marks. */
 typedef struct specdec__thoughts {
-    const char *name, *open, *close;
-    const char *content_marks[4]; /* marks around the content of the answer, which are dropped */
+    const char *name;             /* name of this way of writing thoughts, such as "think" */
+    const char *open, *close;     /* marks in front of a thought and behind it */
+    const char *content_marks[4]; /* marks around the content of the answer; the splitter leaves them out */
 } specdec__thoughts;
 
 /* DeepSeek's tokens around calls, with a full-width bar, U+FF5C, and a lower block, U+2581. */
@@ -66,113 +70,121 @@ typedef struct specdec__thoughts {
 #define SPECDEC__DSML "<" SPECDEC__BAR "DSML" SPECDEC__BAR
 #define SPECDEC__DSML_END "</" SPECDEC__BAR "DSML" SPECDEC__BAR
 
-/* Tool calls of all families. A chat template gets the first row that parses the call that the template writes. */
+/* How all families of models write tool calls. A chat template gets the first row whose marks parse the tool call that
+   the template writes. */
 static const specdec__calls specdec__call_table[] = {
     {"hermes", SPECDEC__CALLS_JSON, 0,
-     SPECDEC__CALL_MARK("<tool_call>") SPECDEC__CALL_CLOSE("</tool_call>")
-     SPECDEC__CALL_BEGIN("<tool_call>\n{\"name\": \"") SPECDEC__CALL_BEHIND("\", \"arguments\": ")
-     SPECDEC__CALL_FINISH("}\n</tool_call>")},
+     SPECDEC__CALL_BEGIN("<tool_call>") SPECDEC__CALL_END("</tool_call>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<tool_call>\n{\"name\": \"") SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ")
+     SPECDEC__CALL_WRITTEN_END("}\n</tool_call>")},
     {"mistral", SPECDEC__CALLS_NAMED, 0,
-     SPECDEC__CALL_MARK("[TOOL_CALLS]") SPECDEC__CALL_MIDDLE("[ARGS]") SPECDEC__CALL_BEGIN("[TOOL_CALLS]")
-     SPECDEC__CALL_BEHIND("[ARGS]") SPECDEC__CALL_FINISH("")},
+     SPECDEC__CALL_BEGIN("[TOOL_CALLS]") SPECDEC__CALL_NAME_END("[ARGS]") SPECDEC__CALL_WRITTEN_BEGIN("[TOOL_CALLS]")
+     SPECDEC__CALL_WRITTEN_MIDDLE("[ARGS]") SPECDEC__CALL_WRITTEN_END("")},
     {"mistral-list", SPECDEC__CALLS_JSON, 0,
-     SPECDEC__CALL_MARK("[TOOL_CALLS]") SPECDEC__CALL_BEGIN("[TOOL_CALLS][{\"name\": \"")
-     SPECDEC__CALL_BEHIND("\", \"arguments\": ") SPECDEC__CALL_FINISH("}]")},
+     SPECDEC__CALL_BEGIN("[TOOL_CALLS]") SPECDEC__CALL_WRITTEN_BEGIN("[TOOL_CALLS][{\"name\": \"")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ") SPECDEC__CALL_WRITTEN_END("}]")},
     {"deepseek-r1", SPECDEC__CALLS_NAMED, 0,
-     SPECDEC__CALL_SECTION(SPECDEC__DEEPSEEK_CALLS_BEGIN)
-     SPECDEC__CALL_MARK(SPECDEC__DEEPSEEK_CALL_BEGIN "function" SPECDEC__DEEPSEEK_CALL_SEP)
-     SPECDEC__CALL_MIDDLE("\n```json\n") SPECDEC__CALL_CLOSE("```" SPECDEC__DEEPSEEK_CALL_END)
-     SPECDEC__CALL_END(SPECDEC__DEEPSEEK_CALLS_END)
-     SPECDEC__CALL_BEGIN(SPECDEC__DEEPSEEK_CALLS_BEGIN SPECDEC__DEEPSEEK_CALL_BEGIN "function"
-        SPECDEC__DEEPSEEK_CALL_SEP) SPECDEC__CALL_BEHIND("\n```json\n")
-     SPECDEC__CALL_FINISH("\n```" SPECDEC__DEEPSEEK_CALL_END SPECDEC__DEEPSEEK_CALLS_END)},
+     SPECDEC__CALL_SECTION_BEGIN(SPECDEC__DEEPSEEK_CALLS_BEGIN)
+     SPECDEC__CALL_BEGIN(SPECDEC__DEEPSEEK_CALL_BEGIN "function" SPECDEC__DEEPSEEK_CALL_SEP)
+     SPECDEC__CALL_NAME_END("\n```json\n") SPECDEC__CALL_END("```" SPECDEC__DEEPSEEK_CALL_END)
+     SPECDEC__CALL_SECTION_END(SPECDEC__DEEPSEEK_CALLS_END)
+     SPECDEC__CALL_WRITTEN_BEGIN(SPECDEC__DEEPSEEK_CALLS_BEGIN SPECDEC__DEEPSEEK_CALL_BEGIN "function"
+        SPECDEC__DEEPSEEK_CALL_SEP) SPECDEC__CALL_WRITTEN_MIDDLE("\n```json\n")
+     SPECDEC__CALL_WRITTEN_END("\n```" SPECDEC__DEEPSEEK_CALL_END SPECDEC__DEEPSEEK_CALLS_END)},
     {"deepseek-v3", SPECDEC__CALLS_NAMED, 0,
-     SPECDEC__CALL_SECTION(SPECDEC__DEEPSEEK_CALLS_BEGIN) SPECDEC__CALL_MARK(SPECDEC__DEEPSEEK_CALL_BEGIN)
-     SPECDEC__CALL_MIDDLE(SPECDEC__DEEPSEEK_CALL_SEP) SPECDEC__CALL_CLOSE(SPECDEC__DEEPSEEK_CALL_END)
-     SPECDEC__CALL_END(SPECDEC__DEEPSEEK_CALLS_END)
-     SPECDEC__CALL_BEGIN(SPECDEC__DEEPSEEK_CALLS_BEGIN SPECDEC__DEEPSEEK_CALL_BEGIN)
-     SPECDEC__CALL_BEHIND(SPECDEC__DEEPSEEK_CALL_SEP)
-     SPECDEC__CALL_FINISH(SPECDEC__DEEPSEEK_CALL_END SPECDEC__DEEPSEEK_CALLS_END)},
+     SPECDEC__CALL_SECTION_BEGIN(SPECDEC__DEEPSEEK_CALLS_BEGIN) SPECDEC__CALL_BEGIN(SPECDEC__DEEPSEEK_CALL_BEGIN)
+     SPECDEC__CALL_NAME_END(SPECDEC__DEEPSEEK_CALL_SEP) SPECDEC__CALL_END(SPECDEC__DEEPSEEK_CALL_END)
+     SPECDEC__CALL_SECTION_END(SPECDEC__DEEPSEEK_CALLS_END)
+     SPECDEC__CALL_WRITTEN_BEGIN(SPECDEC__DEEPSEEK_CALLS_BEGIN SPECDEC__DEEPSEEK_CALL_BEGIN)
+     SPECDEC__CALL_WRITTEN_MIDDLE(SPECDEC__DEEPSEEK_CALL_SEP)
+     SPECDEC__CALL_WRITTEN_END(SPECDEC__DEEPSEEK_CALL_END SPECDEC__DEEPSEEK_CALLS_END)},
     {"deepseek-v4", SPECDEC__CALLS_PAIRS, 0,
-     SPECDEC__CALL_SECTION(SPECDEC__DSML "tool_calls>") SPECDEC__CALL_MARK(SPECDEC__DSML "invoke name=\"")
-     SPECDEC__CALL_MIDDLE("\">") SPECDEC__CALL_CLOSE(SPECDEC__DSML_END "invoke>")
-     SPECDEC__CALL_END(SPECDEC__DSML_END "tool_calls>") SPECDEC__CALL_KEY_BEGIN(SPECDEC__DSML "parameter name=\"")
-     SPECDEC__CALL_KEY_END(">") SPECDEC__CALL_VALUE_END(SPECDEC__DSML_END "parameter>")
-     SPECDEC__CALL_BEGIN(SPECDEC__DSML "tool_calls>\n" SPECDEC__DSML "invoke name=\"") SPECDEC__CALL_BEHIND("\">\n")},
+     SPECDEC__CALL_SECTION_BEGIN(SPECDEC__DSML "tool_calls>") SPECDEC__CALL_BEGIN(SPECDEC__DSML "invoke name=\"")
+     SPECDEC__CALL_NAME_END("\">") SPECDEC__CALL_END(SPECDEC__DSML_END "invoke>")
+     SPECDEC__CALL_SECTION_END(SPECDEC__DSML_END "tool_calls>")
+     SPECDEC__CALL_KEY_BEGIN(SPECDEC__DSML "parameter name=\"") SPECDEC__CALL_KEY_END(">")
+     SPECDEC__CALL_VALUE_END(SPECDEC__DSML_END "parameter>")
+     SPECDEC__CALL_WRITTEN_BEGIN(SPECDEC__DSML "tool_calls>\n" SPECDEC__DSML "invoke name=\"")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\">\n")},
     {"kimi", SPECDEC__CALLS_NAMED, SPECDEC__CALLS_PATH,
-     SPECDEC__CALL_SECTION("<|tool_calls_section_begin|>") SPECDEC__CALL_MARK("<|tool_call_begin|>")
-     SPECDEC__CALL_MIDDLE("<|tool_call_argument_begin|>") SPECDEC__CALL_CLOSE("<|tool_call_end|>")
-     SPECDEC__CALL_END("<|tool_calls_section_end|>")
-     SPECDEC__CALL_BEGIN("<|tool_calls_section_begin|><|tool_call_begin|>functions.")
-     SPECDEC__CALL_BEHIND(":0<|tool_call_argument_begin|>")
-     SPECDEC__CALL_FINISH("<|tool_call_end|><|tool_calls_section_end|>")},
+     SPECDEC__CALL_SECTION_BEGIN("<|tool_calls_section_begin|>") SPECDEC__CALL_BEGIN("<|tool_call_begin|>")
+     SPECDEC__CALL_NAME_END("<|tool_call_argument_begin|>") SPECDEC__CALL_END("<|tool_call_end|>")
+     SPECDEC__CALL_SECTION_END("<|tool_calls_section_end|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tool_calls_section_begin|><|tool_call_begin|>functions.")
+     SPECDEC__CALL_WRITTEN_MIDDLE(":0<|tool_call_argument_begin|>")
+     SPECDEC__CALL_WRITTEN_END("<|tool_call_end|><|tool_calls_section_end|>")},
     {"solar", SPECDEC__CALLS_NAMED, 0,
-     SPECDEC__CALL_SECTION("<|tool_calls|>") SPECDEC__CALL_MARK("<|tool_call:begin|>")
-     SPECDEC__CALL_ID("<|tool_call:name|>") SPECDEC__CALL_MIDDLE("<|tool_call:args|>")
-     SPECDEC__CALL_CLOSE("<|tool_call:end|>") SPECDEC__CALL_END("<|calls|>")
-     SPECDEC__CALL_BEGIN("<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>")
-     SPECDEC__CALL_BEHIND("<|tool_call:args|>") SPECDEC__CALL_FINISH("<|tool_call:end|><|calls|>")},
+     SPECDEC__CALL_SECTION_BEGIN("<|tool_calls|>") SPECDEC__CALL_BEGIN("<|tool_call:begin|>")
+     SPECDEC__CALL_ID_END("<|tool_call:name|>") SPECDEC__CALL_NAME_END("<|tool_call:args|>")
+     SPECDEC__CALL_END("<|tool_call:end|>") SPECDEC__CALL_SECTION_END("<|calls|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>")
+     SPECDEC__CALL_WRITTEN_MIDDLE("<|tool_call:args|>") SPECDEC__CALL_WRITTEN_END("<|tool_call:end|><|calls|>")},
     {"gpt-oss", SPECDEC__CALLS_CHANNEL, 0,
-     SPECDEC__CALL_MARK("<|start|>") SPECDEC__CALL_MIDDLE("<|message|>") SPECDEC__CALL_CLOSE("<|call|>")
-     SPECDEC__CALL_END("<|end|>") SPECDEC__CALL_BEGIN("<|channel|>commentary to=functions.")
-     SPECDEC__CALL_BEHIND(" <|constrain|>json<|message|>") SPECDEC__CALL_FINISH("<|call|>")},
+     SPECDEC__CALL_BEGIN("<|start|>") SPECDEC__CALL_NAME_END("<|message|>") SPECDEC__CALL_END("<|call|>")
+     SPECDEC__CALL_SECTION_END("<|end|>") SPECDEC__CALL_WRITTEN_BEGIN("<|channel|>commentary to=functions.")
+     SPECDEC__CALL_WRITTEN_MIDDLE(" <|constrain|>json<|message|>") SPECDEC__CALL_WRITTEN_END("<|call|>")},
     {"gemma4", SPECDEC__CALLS_BRACES, 0,
-     SPECDEC__CALL_MARK("<|tool_call>call:") SPECDEC__CALL_MIDDLE("{") SPECDEC__CALL_CLOSE("<tool_call|>")
-     SPECDEC__CALL_VALUE_BEGIN("<|\"|>") SPECDEC__CALL_VALUE_END("<|\"|>") SPECDEC__CALL_BEGIN("<|tool_call>call:")
-     SPECDEC__CALL_BEHIND("{") SPECDEC__CALL_FINISH("}<tool_call|>")},
+     SPECDEC__CALL_BEGIN("<|tool_call>call:") SPECDEC__CALL_NAME_END("{") SPECDEC__CALL_END("<tool_call|>")
+     SPECDEC__CALL_VALUE_BEGIN("<|\"|>") SPECDEC__CALL_VALUE_END("<|\"|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tool_call>call:") SPECDEC__CALL_WRITTEN_MIDDLE("{")
+     SPECDEC__CALL_WRITTEN_END("}<tool_call|>")},
     {"lfm2", SPECDEC__CALLS_PYTHON, 0,
-     SPECDEC__CALL_MARK("<|tool_call_start|>") SPECDEC__CALL_MIDDLE("(") SPECDEC__CALL_CLOSE("<|tool_call_end|>")
-     SPECDEC__CALL_BEGIN("<|tool_call_start|>[") SPECDEC__CALL_BEHIND("(") SPECDEC__CALL_FINISH(")]<|tool_call_end|>")},
+     SPECDEC__CALL_BEGIN("<|tool_call_start|>") SPECDEC__CALL_NAME_END("(") SPECDEC__CALL_END("<|tool_call_end|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tool_call_start|>[") SPECDEC__CALL_WRITTEN_MIDDLE("(")
+     SPECDEC__CALL_WRITTEN_END(")]<|tool_call_end|>")},
     {"granite", SPECDEC__CALLS_JSON, 0,
-     SPECDEC__CALL_MARK("<|tool_call|>") SPECDEC__CALL_CLOSE("<|/tool_call|>")
-     SPECDEC__CALL_BEGIN("<|tool_call|>[{\"name\": \"") SPECDEC__CALL_BEHIND("\", \"arguments\": ")
-     SPECDEC__CALL_FINISH("}]")},
+     SPECDEC__CALL_BEGIN("<|tool_call|>") SPECDEC__CALL_END("<|/tool_call|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tool_call|>[{\"name\": \"") SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ")
+     SPECDEC__CALL_WRITTEN_END("}]")},
     {"nemotron", SPECDEC__CALLS_JSON, 0,
-     SPECDEC__CALL_MARK("<TOOLCALL>") SPECDEC__CALL_CLOSE("</TOOLCALL>") SPECDEC__CALL_BEGIN("<TOOLCALL>[{\"name\": \"")
-     SPECDEC__CALL_BEHIND("\", \"arguments\": ") SPECDEC__CALL_FINISH("}]</TOOLCALL>")},
+     SPECDEC__CALL_BEGIN("<TOOLCALL>") SPECDEC__CALL_END("</TOOLCALL>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<TOOLCALL>[{\"name\": \"") SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ")
+     SPECDEC__CALL_WRITTEN_END("}]</TOOLCALL>")},
     {"tool-calls", SPECDEC__CALLS_JSON, 0,
-     SPECDEC__CALL_MARK("<tool_calls>") SPECDEC__CALL_CLOSE("</tool_calls>")
-     SPECDEC__CALL_BEGIN("<tool_calls>[{\"name\": \"") SPECDEC__CALL_BEHIND("\", \"arguments\": ")
-     SPECDEC__CALL_FINISH("}]</tool_calls>")},
+     SPECDEC__CALL_BEGIN("<tool_calls>") SPECDEC__CALL_END("</tool_calls>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<tool_calls>[{\"name\": \"") SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ")
+     SPECDEC__CALL_WRITTEN_END("}]</tool_calls>")},
     {"command-r", SPECDEC__CALLS_JSON, 0,
-     SPECDEC__CALL_MARK("<|START_ACTION|>") SPECDEC__CALL_CLOSE("<|END_ACTION|>")
-     SPECDEC__CALL_BEGIN("<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"")
-     SPECDEC__CALL_BEHIND("\", \"parameters\": ") SPECDEC__CALL_FINISH("}\n]<|END_ACTION|>")},
+     SPECDEC__CALL_BEGIN("<|START_ACTION|>") SPECDEC__CALL_END("<|END_ACTION|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|START_ACTION|>[\n {\"tool_call_id\": \"0\", \"tool_name\": \"")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\", \"parameters\": ") SPECDEC__CALL_WRITTEN_END("}\n]<|END_ACTION|>")},
     {"apertus", SPECDEC__CALLS_JSON, SPECDEC__CALLS_KEYED,
-     SPECDEC__CALL_MARK("<|tools_prefix|>") SPECDEC__CALL_CLOSE("<|tools_suffix|>")
-     SPECDEC__CALL_BEGIN("<|tools_prefix|>[{\"") SPECDEC__CALL_BEHIND("\": ")
-     SPECDEC__CALL_FINISH("}]<|tools_suffix|>")},
+     SPECDEC__CALL_BEGIN("<|tools_prefix|>") SPECDEC__CALL_END("<|tools_suffix|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tools_prefix|>[{\"") SPECDEC__CALL_WRITTEN_MIDDLE("\": ")
+     SPECDEC__CALL_WRITTEN_END("}]<|tools_suffix|>")},
     {"gigachat", SPECDEC__CALLS_JSON, 0,
-     SPECDEC__CALL_MARK("function call<|role_sep|>")
-     SPECDEC__CALL_BEGIN("<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"")
-     SPECDEC__CALL_BEHIND("\", \"arguments\": ") SPECDEC__CALL_FINISH("}")},
+     SPECDEC__CALL_BEGIN("function call<|role_sep|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ") SPECDEC__CALL_WRITTEN_END("}")},
     {"glm", SPECDEC__CALLS_PAIRS, 0,
-     SPECDEC__CALL_MARK("<tool_call>") SPECDEC__CALL_MIDDLE("") SPECDEC__CALL_CLOSE("</tool_call>")
+     SPECDEC__CALL_BEGIN("<tool_call>") SPECDEC__CALL_NAME_END("") SPECDEC__CALL_END("</tool_call>")
      SPECDEC__CALL_KEY_BEGIN("<arg_key>") SPECDEC__CALL_KEY_END("</arg_key>") SPECDEC__CALL_VALUE_BEGIN("<arg_value>")
-     SPECDEC__CALL_VALUE_END("</arg_value>") SPECDEC__CALL_BEGIN("<tool_call>") SPECDEC__CALL_BEHIND("\n")},
+     SPECDEC__CALL_VALUE_END("</arg_value>") SPECDEC__CALL_WRITTEN_BEGIN("<tool_call>")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\n")},
     {"seed", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES,
-     SPECDEC__CALL_SECTION("<seed:tool_call>") SPECDEC__CALL_MARK("<function=") SPECDEC__CALL_MIDDLE(">")
-     SPECDEC__CALL_CLOSE("</function>") SPECDEC__CALL_END("</seed:tool_call>") SPECDEC__CALL_KEY_BEGIN("<parameter=")
-     SPECDEC__CALL_KEY_END(">") SPECDEC__CALL_VALUE_END("</parameter>")
-     SPECDEC__CALL_BEGIN("<seed:tool_call>\n<function=") SPECDEC__CALL_BEHIND(">\n")},
+     SPECDEC__CALL_SECTION_BEGIN("<seed:tool_call>") SPECDEC__CALL_BEGIN("<function=") SPECDEC__CALL_NAME_END(">")
+     SPECDEC__CALL_END("</function>") SPECDEC__CALL_SECTION_END("</seed:tool_call>")
+     SPECDEC__CALL_KEY_BEGIN("<parameter=") SPECDEC__CALL_KEY_END(">") SPECDEC__CALL_VALUE_END("</parameter>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<seed:tool_call>\n<function=") SPECDEC__CALL_WRITTEN_MIDDLE(">\n")},
     {"qwen-coder", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES,
-     SPECDEC__CALL_SECTION("<tool_call>") SPECDEC__CALL_MARK("<function=") SPECDEC__CALL_MIDDLE(">")
-     SPECDEC__CALL_CLOSE("</function>") SPECDEC__CALL_END("</tool_call>") SPECDEC__CALL_KEY_BEGIN("<parameter=")
-     SPECDEC__CALL_KEY_END(">") SPECDEC__CALL_VALUE_END("</parameter>") SPECDEC__CALL_BEGIN("<tool_call>\n<function=")
-     SPECDEC__CALL_BEHIND(">\n")},
+     SPECDEC__CALL_SECTION_BEGIN("<tool_call>") SPECDEC__CALL_BEGIN("<function=") SPECDEC__CALL_NAME_END(">")
+     SPECDEC__CALL_END("</function>") SPECDEC__CALL_SECTION_END("</tool_call>") SPECDEC__CALL_KEY_BEGIN("<parameter=")
+     SPECDEC__CALL_KEY_END(">") SPECDEC__CALL_VALUE_END("</parameter>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<tool_call>\n<function=") SPECDEC__CALL_WRITTEN_MIDDLE(">\n")},
     {"minimax", SPECDEC__CALLS_PAIRS, 0,
-     SPECDEC__CALL_SECTION("<minimax:tool_call>") SPECDEC__CALL_MARK("<invoke name=\"") SPECDEC__CALL_MIDDLE("\">")
-     SPECDEC__CALL_CLOSE("</invoke>") SPECDEC__CALL_END("</minimax:tool_call>")
+     SPECDEC__CALL_SECTION_BEGIN("<minimax:tool_call>") SPECDEC__CALL_BEGIN("<invoke name=\"")
+     SPECDEC__CALL_NAME_END("\">") SPECDEC__CALL_END("</invoke>") SPECDEC__CALL_SECTION_END("</minimax:tool_call>")
      SPECDEC__CALL_KEY_BEGIN("<parameter name=\"") SPECDEC__CALL_KEY_END("\">") SPECDEC__CALL_VALUE_END("</parameter>")
-     SPECDEC__CALL_BEGIN("<minimax:tool_call>\n<invoke name=\"") SPECDEC__CALL_BEHIND("\">\n")},
+     SPECDEC__CALL_WRITTEN_BEGIN("<minimax:tool_call>\n<invoke name=\"") SPECDEC__CALL_WRITTEN_MIDDLE("\">\n")},
     {"functionary", SPECDEC__CALLS_NAMED, 0,
-     SPECDEC__CALL_MARK("<function=") SPECDEC__CALL_MIDDLE(">") SPECDEC__CALL_CLOSE("</function>")
-     SPECDEC__CALL_BEGIN("<function=") SPECDEC__CALL_BEHIND(">") SPECDEC__CALL_FINISH("</function>")},
+     SPECDEC__CALL_BEGIN("<function=") SPECDEC__CALL_NAME_END(">") SPECDEC__CALL_END("</function>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<function=") SPECDEC__CALL_WRITTEN_MIDDLE(">")
+     SPECDEC__CALL_WRITTEN_END("</function>")},
     {"llama3", SPECDEC__CALLS_JSON, SPECDEC__CALLS_BARE,
-     SPECDEC__CALL_MARK("<|python_tag|>") SPECDEC__CALL_BEGIN("{\"name\": \"")
-     SPECDEC__CALL_BEHIND("\", \"parameters\": ") SPECDEC__CALL_FINISH("}")}};
+     SPECDEC__CALL_BEGIN("<|python_tag|>") SPECDEC__CALL_WRITTEN_BEGIN("{\"name\": \"")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\", \"parameters\": ") SPECDEC__CALL_WRITTEN_END("}")}};
 
-/* Thoughts of all families. */
+/* How all families of models write thoughts (reasoning). */
 static const specdec__thoughts specdec__thought_table[] = {
     {"think", "<think>", "</think>", {NULL}},
     {"mistral", "[THINK]", "[/THINK]", {NULL}},
@@ -186,10 +198,10 @@ static const specdec__thoughts specdec__thought_table[] = {
     {"apriel", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", {"[END FINAL RESPONSE]"}},
     {"gpt-oss", "<|channel|>analysis<|message|>", "<|end|>", {NULL}}};
 
-/* A text of a row: SPECDEC__CALL_TEXT(row, MARK). NULL: the mark is not written. */
+/* A text of a row: SPECDEC__CALL_TEXT(row, BEGIN). NULL: the mark is not written. */
 #define SPECDEC__CALL_TEXT(row, NAME) specdec__row_text((row)->texts, SPECDEC__ROW_COLUMN(SPECDEC__CALL_##NAME), 0)
 
-/* The row of tool calls with a name; NULL: there is none. */
+/* Returns the row of specdec__call_table with a name; NULL: no row has it. */
 static const specdec__calls *specdec__answer_find_calls(const char *name)
 {
     size_t i;
@@ -200,7 +212,7 @@ static const specdec__calls *specdec__answer_find_calls(const char *name)
     return NULL;
 }
 
-/* The row of thoughts with a name; NULL: there is none. */
+/* Returns the row of specdec__thought_table with a name; NULL: no row has it. */
 static const specdec__thoughts *specdec__answer_find_thoughts(const char *name)
 {
     size_t i;

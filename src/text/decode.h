@@ -9,8 +9,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* Converts a token's text to the bytes that it stands for: the inverse of specdec__text_spell_byte. Returns their
-   number; out may be NULL. */
+/* Converts a token's text to the bytes that it stands for: the inverse of specdec__text_spell_byte. Returns the number
+   of bytes; out may be NULL. model: SPECDEC__VOCAB_SPM to _BPE_OF_CHARACTERS. */
 static size_t specdec__text_token_to_bytes(int model, specdec__bytes text, unsigned char *out)
 {
     size_t at = 0, count = 0;
@@ -37,9 +37,9 @@ static size_t specdec__text_token_to_bytes(int model, specdec__bytes text, unsig
     return count;
 }
 
-/* The bytes that a token stands for. Unknown and control tokens have none unless show_special is set. *needed: their
-   number, at most v->longest; if it is above size, out is untouched (BUFFER). Error: ARGUMENT for an id outside the
-   vocabulary. */
+/* Writes the bytes that a token stands for to out[size]. Unknown and control tokens have none unless show_special is
+   set. *needed: number of these bytes, at most v->longest_bytes; if it is above size, out is untouched (BUFFER). Error:
+   ARGUMENT for an id outside the vocabulary. */
 static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab *v, int32_t id, int show_special,
                                                            unsigned char *out, size_t size, size_t *needed,
                                                            specdec_error *error)
@@ -53,7 +53,7 @@ static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab 
                              v->count);
     text = specdec__vocab_token_text(v, (uint32_t)id);
     type = specdec__vocab_token_type(v, (uint32_t)id);
-    byte = type == SPECDEC__TOKEN_BYTE ? specdec__vocab_byte_of_text(text) : -1;
+    byte = type == SPECDEC__TOKEN_BYTE ? specdec__vocab_byte_of_hex_text(text) : -1;
     if (specdec__vocab_type_is_special(type))
         *needed = type == SPECDEC__TOKEN_USER_DEFINED || show_special ? text.size : 0;
     else
@@ -73,18 +73,17 @@ static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab 
     return SPECDEC_OK;
 }
 
-/* Decodes tokens to text in whole UTF-8 characters: an incomplete character is held back until the next token. */
-typedef struct specdec__text_stream {
-    unsigned char held[3]; /* first bytes of an incomplete character */
-    int held_count;
-    int drop_space;        /* 1: the next plain token begins a text, so that the space that SPM put in front is
-                              dropped */
-    int show_special; /* 1: control tokens are written as they are spelled */
-} specdec__text_stream;
+/* A decoder of tokens to text in whole UTF-8 characters: an incomplete character is held back until the next token. */
+typedef struct specdec__text_decoder {
+    unsigned char held[3]; /* (held_count) first bytes of an incomplete character, held back */
+    int held_count;        /* number of bytes that are held back, 0 to 3 */
+    int drop_space;        /* 1: the next plain token begins a text: the space that SPM put in front of it is dropped */
+    int show_special;      /* 1: control tokens are written as they are spelled */
+} specdec__text_decoder;
 
-/* Begins a decoded text. previous: the token in front of the first one; -1: none. */
-static SPECDEC__UNUSED void specdec__text_stream_begin(specdec__text_stream *stream, const specdec__vocab *v,
-                                                       int32_t previous, int show_special)
+/* Initialises a decoder for a text. previous: the token in front of the first one to be decoded; -1: none. */
+static SPECDEC__UNUSED void specdec__text_decoder_begin(specdec__text_decoder *stream, const specdec__vocab *v,
+                                                        int32_t previous, int show_special)
 {
     memset(stream, 0, sizeof *stream);
     stream->show_special = show_special;
@@ -92,7 +91,7 @@ static SPECDEC__UNUSED void specdec__text_stream_begin(specdec__text_stream *str
                          specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)previous));
 }
 
-/* The number of bytes at the end of a text that may be the beginning of an incomplete character, 0 to 3. */
+/* Returns the number of bytes at the end of a text that may be the beginning of an incomplete character, 0 to 3. */
 static size_t specdec__text_incomplete_bytes(const unsigned char *text, size_t length)
 {
     size_t back;
@@ -103,11 +102,12 @@ static size_t specdec__text_incomplete_bytes(const unsigned char *text, size_t l
     return 0;
 }
 
-/* Decodes a token. *written bytes go to out, for which v->longest + 3 bytes of room are always enough. Bytes that
-   cannot become valid UTF-8 are written as they are. Errors as specdec__token_bytes; a failed call changes nothing. */
-static SPECDEC__UNUSED specdec_result specdec__text_stream_push(specdec__text_stream *stream, const specdec__vocab *v,
-                                                                int32_t id, unsigned char *out, size_t size,
-                                                                size_t *written, specdec_error *error)
+/* Decodes a token: writes *written bytes of text to out, for which v->longest_bytes + 3 bytes of room are always
+   enough. Bytes that cannot become valid UTF-8 are written as they are. Errors as specdec__token_bytes; a failed call
+   changes nothing. */
+static SPECDEC__UNUSED specdec_result specdec__text_decoder_push(specdec__text_decoder *stream, const specdec__vocab *v,
+                                                                 int32_t id, unsigned char *out, size_t size,
+                                                                 size_t *written, specdec_error *error)
 {
     size_t held = (size_t)stream->held_count, count, incomplete;
     specdec_result result;
@@ -133,8 +133,8 @@ static SPECDEC__UNUSED specdec_result specdec__text_stream_push(specdec__text_st
     return SPECDEC_OK;
 }
 
-/* Writes the bytes that are still held back, at most 3. Returns their number. */
-static SPECDEC__UNUSED size_t specdec__text_stream_end(specdec__text_stream *stream, unsigned char out[3])
+/* Writes the bytes that the decoder still holds back, at most 3, to out. Returns their number. */
+static SPECDEC__UNUSED size_t specdec__text_decoder_end(specdec__text_decoder *stream, unsigned char out[3])
 {
     size_t count = (size_t)stream->held_count;
 

@@ -8,7 +8,7 @@
 
 SPECDEC__FOR_SIZE
 
-enum { SPECDEC__JSON_DEPTH = 128 }; /* most arrays and objects within each other */
+enum { SPECDEC__JSON_DEPTH = 128 }; /* most arrays and objects of a JSON text within each other */
 
 /* Kinds of JSON values. */
 enum {
@@ -20,23 +20,23 @@ enum {
    object by its members, each a name (a string) and a value. `next` is the index of the first node behind all these. */
 typedef struct specdec__json_node {
     uint32_t from, to; /* byte offsets of the value's text, a string's quotes included */
-    uint32_t next;
+    uint32_t next;     /* index of the first node behind this value and all values in it */
     uint32_t count;    /* items of an array; members of an object */
-    uint8_t kind; /* SPECDEC__JSON_... */
-    uint8_t escaped;   /* string: it has escapes; number: it has a fraction or an exponent */
+    uint8_t kind;      /* SPECDEC__JSON_NULL to _OBJECT */
+    uint8_t escaped;   /* 1: a string with escapes, or a number with a fraction or an exponent */
 } specdec__json_node;
 
 /* A JSON text and its nodes; node 0 is the whole value. */
 typedef struct specdec__json {
-    const unsigned char *text;
-    size_t size;
-    specdec__json_node *nodes; /* (room) NULL: nodes are only counted */
+    const unsigned char *text; /* (size) bytes of the JSON text */
+    size_t size;               /* bytes of text */
+    specdec__json_node *nodes; /* (room) nodes in the order of the text; NULL: nodes are only counted */
     size_t room, count;        /* nodes that there is room for; nodes of the text, which may be more */
     const char *failed;        /* why the text is not JSON; NULL: it is */
     size_t error_at;           /* byte offset of the error */
 } specdec__json;
 
-/* Stores an error and its byte offset. Returns 0. */
+/* Stores why a JSON text is invalid and the byte offset of the error, for the first error only. Returns 0. */
 static int specdec__json_fail(specdec__json *j, size_t at, const char *why)
 {
     j->failed = why;
@@ -44,7 +44,7 @@ static int specdec__json_fail(specdec__json *j, size_t at, const char *why)
     return 0;
 }
 
-/* The value of four hexadecimal digits; -1: a digit is missing. */
+/* Returns the number that the four hexadecimal digits at `at` spell; -1: they are not all there. */
 static int32_t specdec__json_read_hex4(const unsigned char *at, const unsigned char *end)
 {
     int32_t code = 0;
@@ -65,7 +65,7 @@ static int32_t specdec__json_read_hex4(const unsigned char *at, const unsigned c
     return code;
 }
 
-/* Writes a character as UTF-8. Returns its bytes, 1 to 4. */
+/* Writes a code point as UTF-8 to out. Returns the number of bytes, 1 to 4. */
 static size_t specdec__json_encode_utf8(uint32_t code, unsigned char out[4])
 {
     const size_t size = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
@@ -77,8 +77,9 @@ static size_t specdec__json_encode_utf8(uint32_t code, unsigned char out[4])
     return size;
 }
 
-/* Reads the next character between the quotes of a string: its UTF-8 bytes go to out, and *at moves behind it. Returns
-   their number; 0: a control character, invalid UTF-8, an invalid escape or half a surrogate pair. *at < end. */
+/* Reads the next character between the quotes of a JSON string: its UTF-8 bytes go to out, and *at moves behind it.
+   Returns their number; 0: a control character, invalid UTF-8, an invalid escape or half a surrogate pair. *at <
+   end. */
 static size_t specdec__json_read_character(const unsigned char **at, const unsigned char *end, unsigned char out[4])
 {
     static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
@@ -120,7 +121,7 @@ static size_t specdec__json_read_character(const unsigned char **at, const unsig
 
 /* ---- Parsing. */
 
-/* The offset of the first byte from `at` on that is not white space. */
+/* Returns the offset of the first byte from `at` on that is not white space. */
 static size_t specdec__json_skip_space(const specdec__json *j, size_t at)
 {
     while (at < j->size && (j->text[at] == ' ' || j->text[at] == '\t' || j->text[at] == '\r' || j->text[at] == '\n'))
@@ -128,7 +129,8 @@ static size_t specdec__json_skip_space(const specdec__json *j, size_t at)
     return at;
 }
 
-/* Parses a string, from its opening to its closing quote. Returns 0 when the string is invalid. */
+/* Parses the JSON string at byte `at`, from its opening to its closing quote, into *node. Returns 0 when it is
+   invalid. */
 static int specdec__json_parse_string(specdec__json *j, size_t at, specdec__json_node *node)
 {
     const unsigned char *c = j->text + at + 1, *const end = j->text + j->size;
@@ -150,7 +152,7 @@ static int specdec__json_parse_string(specdec__json *j, size_t at, specdec__json
     return 1;
 }
 
-/* The offset of the first byte from `at` on that is no digit. */
+/* Returns the offset of the first byte from `at` on that is no digit. */
 static size_t specdec__json_skip_digits(const specdec__json *j, size_t at)
 {
     while (at < j->size && j->text[at] >= '0' && j->text[at] <= '9')
@@ -158,7 +160,8 @@ static size_t specdec__json_skip_digits(const specdec__json *j, size_t at)
     return at;
 }
 
-/* Parses a number: -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? */
+/* Parses the JSON number at byte `at`, -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)?, into *node. Returns 0
+   when it is invalid. */
 static int specdec__json_parse_number(specdec__json *j, size_t at, specdec__json_node *node)
 {
     const size_t from = at + (j->text[at] == '-');
@@ -186,7 +189,8 @@ static int specdec__json_parse_number(specdec__json *j, size_t at, specdec__json
     return 1;
 }
 
-/* Parses the value at a byte: a whole string, number or word, but only the bracket of an array or object. */
+/* Parses the JSON value at byte `at` into *node: a whole string, number or word, but only the opening bracket of an
+   array or object. Returns 0 when it is invalid. */
 static int specdec__json_parse_value(specdec__json *j, size_t at, specdec__json_node *node)
 {
     static const char *const words[] = {"null", "false", "true"};
@@ -218,11 +222,11 @@ static int specdec__json_parse_value(specdec__json *j, size_t at, specdec__json_
 
 /* An array or object whose closing bracket has not been parsed yet. */
 typedef struct specdec__json_open {
-    uint32_t node, count; /* its node; items or members so far */
-    int object; /* 1: an object, 0: an array */
+    uint32_t node, count; /* index of its node; items or members so far */
+    int object;           /* 1: an object, 0: an array */
 } specdec__json_open;
 
-/* Counts a node, and stores it while there is room. */
+/* Counts a node of a JSON text, and stores it while there is room. */
 static void specdec__json_store_node(specdec__json *j, const specdec__json_node *node)
 {
     if (j->count < j->room) {
@@ -232,8 +236,8 @@ static void specdec__json_store_node(specdec__json *j, const specdec__json_node 
     j->count++;
 }
 
-/* Closes the arrays and objects that end at a byte, and reads the comma behind them, or the end of the text. open[0] is
-   the text itself. Returns the offset behind them. */
+/* Closes the arrays and objects that end at byte `at`, and reads the comma behind them, or the end of the text. open[0]
+   is the text itself, *depth the index of the innermost open one. Returns the offset behind what was read. */
 static size_t specdec__json_close_brackets(specdec__json *j, size_t at, specdec__json_open *open, int *depth)
 {
     for (;;) {
@@ -261,7 +265,7 @@ static size_t specdec__json_close_brackets(specdec__json *j, size_t at, specdec_
     }
 }
 
-/* Parses the name of a member and its colon. Returns the offset of the value. */
+/* Parses the name of an object's member and the colon behind it. Returns the offset of the member's value. */
 static size_t specdec__json_parse_name(specdec__json *j, size_t at)
 {
     specdec__json_node name;
@@ -327,7 +331,7 @@ static SPECDEC__UNUSED int specdec__json_parse(specdec__json *j)
 
 /* ---- Reading values. */
 
-/* The text of a value; a string's with its quotes and escapes. */
+/* Returns the bytes of a value as the JSON text spells it; a string's with its quotes and escapes. */
 static SPECDEC__UNUSED specdec__bytes specdec__json_raw_text(const specdec__json *j, size_t node)
 {
     specdec__bytes out;
@@ -337,8 +341,8 @@ static SPECDEC__UNUSED specdec__bytes specdec__json_raw_text(const specdec__json
     return out;
 }
 
-/* The value of a string: as many of its bytes as fit are written to out[room], without a terminating zero. Returns the
-   number of all its bytes. */
+/* Writes the value of a JSON string, escapes decoded, to out[room], as many of its bytes as fit, without a terminating
+   zero. Returns the number of all its bytes. */
 static SPECDEC__UNUSED size_t specdec__json_string_value(const specdec__json *j, size_t node, char *out, size_t room)
 {
     const specdec__bytes raw = specdec__json_raw_text(j, node);
@@ -358,7 +362,7 @@ static SPECDEC__UNUSED size_t specdec__json_string_value(const specdec__json *j,
     return size;
 }
 
-/* Is a node a string whose value is `text`? */
+/* Is a node a JSON string whose value is text[size]? */
 static SPECDEC__UNUSED int specdec__json_string_equals(const specdec__json *j, size_t node, const char *text,
                                                        size_t size)
 {
@@ -381,8 +385,8 @@ static SPECDEC__UNUSED int specdec__json_string_equals(const specdec__json *j, s
     return !size;
 }
 
-/* The value of an object's member, the last one where the name occurs twice, as in Python. 0: there is none, or the
-   node is no object. */
+/* Returns the node of the value of an object's member, the last one where the name occurs twice, as in Python; 0: there
+   is none, or the node `object` is no object. */
 static SPECDEC__UNUSED size_t specdec__json_find_member(const specdec__json *j, size_t object, const char *name)
 {
     const size_t size = strlen(name);
@@ -399,8 +403,8 @@ static SPECDEC__UNUSED size_t specdec__json_find_member(const specdec__json *j, 
     return found;
 }
 
-/* Reads a number as digits * 10^exponent, where digits is an integer. Returns whether that is exact: only 19 digits
-   fit, and the exponent stays within 9,999. */
+/* Reads a JSON number as *digits * 10^*exponent, where *digits is an integer without sign. Returns whether that is
+   exact: only 19 digits fit, and the exponent stays within 9,999. */
 static int specdec__json_read_decimal(specdec__bytes raw, uint64_t *digits, int *exponent)
 {
     size_t i = raw.data[0] == '-';
@@ -432,7 +436,8 @@ static int specdec__json_read_decimal(specdec__bytes raw, uint64_t *digits, int 
     return exact;
 }
 
-/* Reads a number whose value is an integer ("1e3" and "2.0", too). Returns 0 when it is not, or does not fit. */
+/* Reads the JSON number at a node whose value is an integer ("1e3" and "2.0", too) into *out. Returns 0 when it is
+   none, or does not fit. */
 static SPECDEC__UNUSED int specdec__json_read_integer(const specdec__json *j, size_t node, int64_t *out)
 {
     const int negative = j->text[j->nodes[node].from] == '-';
@@ -453,8 +458,9 @@ static SPECDEC__UNUSED int specdec__json_read_integer(const specdec__json *j, si
     return 1;
 }
 
-/* Reads a number as a double. Returns whether the double is the nearest one: guaranteed for at most 15 digits and
-   powers of ten up to 22 (W. Clinger, 1990); others may be off by a few units in the last place. */
+/* Reads the JSON number at a node as a double into *out. Returns whether the double is the nearest one: guaranteed for
+   at most 15 digits and powers of ten up to 22 (W. Clinger, 1990); others may be off by a few units in the last
+   place. */
 static SPECDEC__UNUSED int specdec__json_read_double(const specdec__json *j, size_t node, double *out)
 {
     static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,

@@ -13,13 +13,14 @@
 
 SPECDEC__FOR_SIZE
 
-/* The arrays of a vocabulary in the file, checked, before indexes are built from them. */
+/* The arrays of a vocabulary in the GGUF file, checked, before indexes are built from them. */
 typedef struct specdec__vocab_source {
-    specdec__gguf_value tokens, scores, types, merges;
+    specdec__gguf_value tokens, scores; /* tokenizer.ggml.tokens, tokenizer.ggml.scores */
+    specdec__gguf_value types, merges;  /* tokenizer.ggml.token_type, tokenizer.ggml.merges */
 } specdec__vocab_source;
 
-/* Reads a token id of the vocabulary, or -1. *out keeps its default when the key is absent; a default beyond the
-   vocabulary becomes -1. */
+/* Reads the token id under a key of the GGUF file, or -1, into *out, which keeps its default when the key is absent; a
+   default beyond the vocabulary becomes -1. Errors: FORMAT. */
 static specdec_result specdec__vocab_read_id(const specdec__vocab *v, const specdec__gguf *gguf, const char *key,
                                              int32_t *out, specdec_error *error)
 {
@@ -29,15 +30,16 @@ static specdec_result specdec__vocab_read_id(const specdec__vocab *v, const spec
     if (result)
         return result;
     if (id == UINT32_MAX)
-        id = -1; /* some converters write "none" so */
+        id = -1; /* some converters write "no token" as 2^32 - 1 */
     if (id < -1 || id >= (int64_t)v->count)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is not a token of this vocabulary of %u", key, v->count);
     *out = (int32_t)id;
     return SPECDEC_OK;
 }
 
-/* Reads tokenizer.ggml.model, and sets the defaults of that tokenizer. */
-static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+/* Reads tokenizer.ggml.model into v->model, and sets that tokenizer's defaults of special tokens and flags. */
+static specdec_result specdec__vocab_read_tokenizer_model(specdec__vocab *v, const specdec__gguf *gguf,
+                                                          specdec_error *error)
 {
     specdec__bytes model;
     specdec_result result = specdec__gguf_get_string(gguf, "tokenizer.ggml.model", &model, error);
@@ -47,7 +49,7 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
     if (!model.data)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", "tokenizer.ggml.model");
     v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
-    memset(v->gap, 0xff, sizeof v->gap); /* -1 */
+    memset(v->fim, 0xff, sizeof v->fim); /* -1 */
 #if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
     if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -73,7 +75,7 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
     return SPECDEC_OK;
 }
 
-/* The text of a token by a walk over all texts before it, as long as there is no index. */
+/* Returns the text of token `id` by a walk over the texts of all tokens before it, as long as there is no index. */
 static specdec__bytes specdec__vocab_find_text(const specdec__vocab *v, uint32_t id)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
@@ -83,7 +85,8 @@ static specdec__bytes specdec__vocab_find_text(const specdec__vocab *v, uint32_t
     return specdec__cursor_string(&c);
 }
 
-/* The pre-tokenizer of a vocabulary, recognised by its number of merges and one of its tokens; NULL: unknown. */
+/* Returns the name of a vocabulary's pre-tokenizer, recognised by the number of merges and the text of one token; NULL:
+   unknown. */
 static const char *specdec__vocab_recognise_pre_tokenizer(const specdec__vocab *v, uint64_t merges)
 {
     size_t i;
@@ -96,8 +99,8 @@ static const char *specdec__vocab_recognise_pre_tokenizer(const specdec__vocab *
     return NULL;
 }
 
-/* Reads tokenizer.ggml.pre. Older converters left it out, or wrote "default": then the pre-tokenizer is recognised from
-   the vocabulary, or GPT-2's is used, with a note for the log. */
+/* Reads tokenizer.ggml.pre, the name of the pre-tokenizer, into v->pre_tokenizer. Older converters left it out, or
+   wrote "default": then it is recognised from the vocabulary, or GPT-2's is used, with a note for the log. */
 static specdec_result specdec__vocab_read_pre_tokenizer(specdec__vocab *v, const specdec__gguf *gguf,
                                                         specdec_error *error)
 {
@@ -130,15 +133,15 @@ static specdec_result specdec__vocab_read_pre_tokenizer(specdec__vocab *v, const
                              (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
                              *specdec__pre_tokenizer_similar_name(words) ? "; near: " : "",
                              specdec__pre_tokenizer_similar_name(words));
-    if (v->model == SPECDEC__VOCAB_BPE && v->pre_tokenizer->first_word == specdec__text_word_line)
+    if (v->model == SPECDEC__VOCAB_BPE && v->pre_tokenizer->first_word == specdec__text_word_gemma4)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %s, of a byte-level BPE",
                              v->pre_tokenizer->name);
     v->add_bos = v->pre_tokenizer->add_bos != 0;
     return SPECDEC_OK;
 }
 
-/* Is the model Phi-3? Its own tokenizer drops white space behind special tokens. The GGUF file does not say so; only
-   the model's name ("Phi3", "phi-3-mini", "Phi 3.5") tells. */
+/* Is the model of the file Phi-3? Its own tokenizer drops white space behind special tokens. The GGUF file does not say
+   so; only the model's name ("Phi3", "phi-3-mini", "Phi 3.5") tells. */
 static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
 {
     specdec__bytes name;
@@ -156,36 +159,36 @@ static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
     return 0;
 }
 
-/* Does this special token absorb the white space behind it? */
+/* Does tokenizing drop the white space behind the special token with this text? */
 static int specdec__vocab_token_strips_space(const specdec__vocab *v, specdec__bytes text)
 {
     return v->strips_space && !specdec__bytes_are(text, "<unk>") && !specdec__bytes_are(text, "<s>") &&
            !specdec__bytes_are(text, "<|endoftext|>");
 }
 
-/* The offset of a fill-in-the-middle token's id in specdec__vocab. */
-#define SPECDEC__VOCAB_GAP_AT(name) (offsetof(specdec__vocab, gap) + SPECDEC__GAP_##name * sizeof(int32_t))
+/* The byte offset of a fill-in-the-middle token's id in specdec__vocab. */
+#define SPECDEC__VOCAB_FIM_OFFSET(name) (offsetof(specdec__vocab, fim) + SPECDEC__FIM_##name * sizeof(int32_t))
 
-/* GGUF keys of special tokens and flags, and the offsets of their values in specdec__vocab. */
+/* GGUF keys of special tokens' ids and of flags, and the byte offsets of their values in specdec__vocab. */
 static const struct {
-    const char *key;
-    unsigned short at; /* offset in specdec__vocab */
-    unsigned char is_flag;
+    const char *key;       /* key of the GGUF file */
+    unsigned short at;     /* byte offset of the value in specdec__vocab */
+    unsigned char is_flag; /* 1: the value is 0 or 1; 0: it is a token's id */
 } specdec__vocab_id_table[] = {
     {"tokenizer.ggml.bos_token_id", offsetof(specdec__vocab, bos), 0},
     {"tokenizer.ggml.eos_token_id", offsetof(specdec__vocab, eos), 0},
     {"tokenizer.ggml.eot_token_id", offsetof(specdec__vocab, eot), 0},
     {"tokenizer.ggml.eom_token_id", offsetof(specdec__vocab, eom), 0},
     {"tokenizer.ggml.unknown_token_id", offsetof(specdec__vocab, unknown), 0},
-    {"tokenizer.ggml.prefix_token_id", SPECDEC__VOCAB_GAP_AT(PREFIX), 0},
-    {"tokenizer.ggml.suffix_token_id", SPECDEC__VOCAB_GAP_AT(SUFFIX), 0},
-    {"tokenizer.ggml.middle_token_id", SPECDEC__VOCAB_GAP_AT(MIDDLE), 0},
-    {"tokenizer.ggml.fim_pre_token_id", SPECDEC__VOCAB_GAP_AT(PREFIX), 0},
-    {"tokenizer.ggml.fim_suf_token_id", SPECDEC__VOCAB_GAP_AT(SUFFIX), 0},
-    {"tokenizer.ggml.fim_mid_token_id", SPECDEC__VOCAB_GAP_AT(MIDDLE), 0},
-    {"tokenizer.ggml.fim_pad_token_id", SPECDEC__VOCAB_GAP_AT(PAD), 0},
-    {"tokenizer.ggml.fim_rep_token_id", SPECDEC__VOCAB_GAP_AT(REPOSITORY), 0},
-    {"tokenizer.ggml.fim_sep_token_id", SPECDEC__VOCAB_GAP_AT(FILE), 0},
+    {"tokenizer.ggml.prefix_token_id", SPECDEC__VOCAB_FIM_OFFSET(PREFIX), 0},
+    {"tokenizer.ggml.suffix_token_id", SPECDEC__VOCAB_FIM_OFFSET(SUFFIX), 0},
+    {"tokenizer.ggml.middle_token_id", SPECDEC__VOCAB_FIM_OFFSET(MIDDLE), 0},
+    {"tokenizer.ggml.fim_pre_token_id", SPECDEC__VOCAB_FIM_OFFSET(PREFIX), 0},
+    {"tokenizer.ggml.fim_suf_token_id", SPECDEC__VOCAB_FIM_OFFSET(SUFFIX), 0},
+    {"tokenizer.ggml.fim_mid_token_id", SPECDEC__VOCAB_FIM_OFFSET(MIDDLE), 0},
+    {"tokenizer.ggml.fim_pad_token_id", SPECDEC__VOCAB_FIM_OFFSET(PAD), 0},
+    {"tokenizer.ggml.fim_rep_token_id", SPECDEC__VOCAB_FIM_OFFSET(REPOSITORY), 0},
+    {"tokenizer.ggml.fim_sep_token_id", SPECDEC__VOCAB_FIM_OFFSET(FILE), 0},
     {"tokenizer.ggml.add_bos_token", offsetof(specdec__vocab, add_bos), 1},
     {"tokenizer.ggml.add_eos_token", offsetof(specdec__vocab, add_eos), 1},
     {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
@@ -215,7 +218,7 @@ static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__
     return SPECDEC_OK;
 }
 
-/* Fails, as an array of the file has too few items for the tokens. */
+/* Returns the error FORMAT: the array under a key of the GGUF file has too few items for the vocabulary's tokens. */
 static specdec_result specdec__vocab_fail_array_count(const char *key, uint64_t items, uint32_t tokens,
                                                       specdec_error *error)
 {
@@ -223,7 +226,8 @@ static specdec_result specdec__vocab_fail_array_count(const char *key, uint64_t 
                          tokens);
 }
 
-/* Reads the arrays of scores (SPM), types and merges (BPE), and checks their presence, types and lengths. */
+/* Reads a vocabulary's arrays of scores (SPM), token types and merges (BPE) from the GGUF file, and checks their
+   presence, types and lengths. */
 static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specdec__gguf *gguf,
                                                  specdec__vocab_source *source, specdec_error *error)
 {
@@ -257,7 +261,7 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
     return SPECDEC_OK;
 }
 
-/* Does a text have U+2581 (a space in SPM) behind any other character? */
+/* Does a token's text have U+2581 (a space in SPM) behind any other character? */
 static int specdec__vocab_has_inner_space(specdec__bytes text)
 {
     size_t i;
@@ -274,43 +278,45 @@ static int specdec__vocab_has_inner_space(specdec__bytes text)
     return 0;
 }
 
-/* The byte that a token stands for alone; -1: none. Byte-level BPE spells it as one character, others as <0x41>. */
-static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes text)
+/* Returns the single byte that a token with this text stands for; -1: it stands for more or less than one. Byte-level
+   BPE spells it as one character, other tokenizers as <0x41>. */
+static int specdec__vocab_single_byte_of_text(const specdec__vocab *v, specdec__bytes text)
 {
     specdec__text_character c;
 
     if (!SPECDEC__VOCAB_IS_BYTES(v->model))
-        return specdec__vocab_byte_of_text(text);
+        return specdec__vocab_byte_of_hex_text(text);
     c = specdec__text_character_at(text.data, text.size, 0);
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
 }
 
-/* Walks over all token texts twice, and sets the fields of v that need no index. The first walk finds tokens on which
-   the types of other tokens depend. */
+/* Walks over the texts of all tokens twice, and sets the fields of v that need no index: marks_present, longest_bytes,
+   no_merge_crosses_space, special_count. The first walk finds tokens on which the types of other tokens depend. */
 static void specdec__vocab_scan_texts(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
-        const struct specdec__vocab_marked *row = specdec__vocab_find_mark(specdec__cursor_string(&c));
+        const struct specdec__vocab_known_text *row = specdec__vocab_find_known_text(specdec__cursor_string(&c));
 
-        v->marks_present |= row ? row->has : 0;
+        v->marks_present |= row ? row->presence : 0;
     }
     c = specdec__cursor_at_start(v->texts, v->texts_size);
     v->no_merge_crosses_space = 1;
     for (id = 0; id < v->count; id++) {
         specdec__bytes text = specdec__cursor_string(&c);
 
-        if (text.size > v->longest)
-            v->longest = (uint32_t)text.size;
+        if (text.size > v->longest_bytes)
+            v->longest_bytes = (uint32_t)text.size;
         if (specdec__vocab_has_inner_space(text))
             v->no_merge_crosses_space = 0;
         v->special_count += text.size && specdec__vocab_type_is_special(specdec__vocab_type_of_text(v, id, text));
     }
 }
 
-/* The mask (size - 1) of a hash table that is at most three quarters full. */
+/* Returns the mask (size - 1) of a hash table of a power of two of entries that `count` items fill to three quarters at
+   most. */
 static uint32_t specdec__vocab_table_mask(uint32_t count)
 {
     uint32_t size = 16;
@@ -320,12 +326,12 @@ static uint32_t specdec__vocab_table_mask(uint32_t count)
     return size - 1;
 }
 
-/* Reserves the memory of all indexes. */
-static specdec_result specdec__vocab_take_indexes(specdec__vocab *v, specdec__arena *arena, specdec_error *error)
+/* Takes the memory of a vocabulary's indexes (text offsets, hash tables, lists of tokens) from an arena. */
+static specdec_result specdec__vocab_reserve_indexes(specdec__vocab *v, specdec__arena *arena, specdec_error *error)
 {
     v->token_table_mask = specdec__vocab_table_mask(v->count);
     v->byte_token = SPECDEC__TAKE(arena, int32_t, 256);
-    v->ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__VOCAB_MAX_ENDS);
+    v->end_tokens = SPECDEC__TAKE(arena, int32_t, SPECDEC__VOCAB_MAX_END_TOKENS);
     v->text_offset = SPECDEC__TAKE(arena, uint32_t, v->count);
     v->token_table = SPECDEC__TAKE(arena, uint32_t, v->token_table_mask + 1);
     v->specials = SPECDEC__TAKE(arena, uint32_t, v->special_count);
@@ -339,9 +345,9 @@ static specdec_result specdec__vocab_take_indexes(specdec__vocab *v, specdec__ar
     return SPECDEC_OK;
 }
 
-/* Fills byte_token, text_offset, the hash table of plain tokens (the first of equal texts wins) and the list of special
-   tokens, unsorted. Unknown, control and byte tokens are not in the hash table, as plain text never yields them.
-   Returns 0 when too many hashes collide. */
+/* Fills in byte_token, text_offset, the hash table of plain tokens (the first of equal texts wins) and the list of
+   special tokens, unsorted. Unknown, control and byte tokens are not in the hash table, as plain text never yields
+   them. Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_tokens(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
@@ -355,23 +361,23 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
         v->text_offset[id] = (uint32_t)c.offset;
         text = specdec__cursor_string(&c);
         type = specdec__vocab_type_of_text(v, id, text);
-        byte = specdec__vocab_single_byte(v, text);
+        byte = specdec__vocab_single_byte_of_text(v, text);
         if (byte >= 0 && v->byte_token[byte] < 0)
             v->byte_token[byte] = (int32_t)id;
         if (text.size && specdec__vocab_type_is_special(type))
             v->specials[specials++] = id;
         if (!text.size || type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL ||
             (type == SPECDEC__TOKEN_BYTE && !SPECDEC__VOCAB_IS_BYTES(v->model)) ||
-            specdec__vocab_find_file_text(v, text, NULL) >= 0)
+            specdec__vocab_find_token_by_file_text(v, text, NULL) >= 0)
             continue;
-        if (!specdec__vocab_table_put(v->token_table, v->token_table_mask,
-                                      specdec__vocab_hash_end(specdec__vocab_hash_bytes(0, text)), id + 1))
+        if (!specdec__vocab_store_in_hash_table(v->token_table, v->token_table_mask,
+                                                specdec__vocab_hash_finish(specdec__vocab_hash_bytes(0, text)), id + 1))
             return 0;
     }
     return 1;
 }
 
-/* Sorts special tokens by their texts' length, longest first, then by id (Shell's sort). */
+/* Sorts the list of special tokens by the length of their texts, longest first, then by id (Shell's sort). */
 static void specdec__vocab_sort_specials(specdec__vocab *v)
 {
     uint32_t gap, i;
@@ -393,36 +399,37 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
         }
 }
 
-/* Adds an end-of-text token, unless its text shows that it does not end texts. */
-static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
+/* Adds a token to the list of end-of-text tokens, unless its text shows that it does not end texts. */
+static void specdec__vocab_add_end_token(specdec__vocab *v, int32_t id)
 {
-    const struct specdec__vocab_marked *row =
-        id < 0 ? NULL : specdec__vocab_find_mark(specdec__vocab_token_text(v, (uint32_t)id));
+    const struct specdec__vocab_known_text *row = id < 0 ? NULL
+                                                         : specdec__vocab_find_known_text(
+                                                               specdec__vocab_token_text(v, (uint32_t)id));
 
-    if (id < 0 || specdec__vocab_token_ends_text(v, id) || v->end_count == SPECDEC__VOCAB_MAX_ENDS ||
+    if (id < 0 || specdec__vocab_is_end_token(v, id) || v->end_token_count == SPECDEC__VOCAB_MAX_END_TOKENS ||
         (row && (row->kind == SPECDEC__MARK_TURN || row->kind == SPECDEC__MARK_CLOSES) &&
-         !specdec__vocab_text_ends_texts(v, specdec__vocab_token_text(v, (uint32_t)id))))
+         !specdec__vocab_text_is_end_token(v, specdec__vocab_token_text(v, (uint32_t)id))))
         return;
-    v->ends[v->end_count++] = id;
+    v->end_tokens[v->end_token_count++] = id;
 }
 
-/* Finds the end-of-text tokens: those that the file names, and well-known ones. */
-static void specdec__vocab_find_ends(specdec__vocab *v)
+/* Lists the end-of-text tokens of a vocabulary: those that the file names, and well-known ones. */
+static void specdec__vocab_find_end_tokens(specdec__vocab *v)
 {
     uint32_t i;
 
-    specdec__vocab_add_end(v, v->eos);
-    specdec__vocab_add_end(v, v->eot);
-    specdec__vocab_add_end(v, v->eom);
-    for (i = SPECDEC__GAP_PAD; i < SPECDEC__GAP_COUNT; i++)
-        specdec__vocab_add_end(v, v->gap[i]);
+    specdec__vocab_add_end_token(v, v->eos);
+    specdec__vocab_add_end_token(v, v->eot);
+    specdec__vocab_add_end_token(v, v->eom);
+    for (i = SPECDEC__FIM_PAD; i < SPECDEC__FIM_COUNT; i++)
+        specdec__vocab_add_end_token(v, v->fim[i]);
     for (i = 0; i < v->special_count; i++)
-        if (specdec__vocab_text_ends_texts(v, specdec__vocab_token_text(v, v->specials[i])))
-            specdec__vocab_add_end(v, (int32_t)v->specials[i]);
+        if (specdec__vocab_text_is_end_token(v, specdec__vocab_token_text(v, v->specials[i])))
+            specdec__vocab_add_end_token(v, (int32_t)v->specials[i]);
 }
 
-/* Indexes the merges, each "left right", in order of rank. A merge with a text that is no token is skipped; of equal
-   merges the first counts. Returns 0 when too many hashes collide. */
+/* Fills in the hash table of merges, each "left right" in the GGUF file, in order of rank. A merge with a text that is
+   no token is skipped; of equal merges the first counts. Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
 {
     specdec__cursor c = specdec__cursor_at_start(merges->items, merges->bytes);
@@ -440,17 +447,17 @@ static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_va
             left.size = (size_t)(space - text.data);
             right.data = space + 1;
             right.size = text.size - left.size - 1;
-            a = specdec__vocab_find_file_text(v, left, NULL);
-            b = specdec__vocab_find_file_text(v, right, NULL);
+            a = specdec__vocab_find_token_by_file_text(v, left, NULL);
+            b = specdec__vocab_find_token_by_file_text(v, right, NULL);
         }
         pair[0] = pair[1] = v->count;
-        if (a < 0 || b < 0 || specdec__vocab_find_file_text(v, left, &right) < 0 ||
+        if (a < 0 || b < 0 || specdec__vocab_find_token_by_file_text(v, left, &right) < 0 ||
             specdec__vocab_merge_rank(v, (uint32_t)a, (uint32_t)b) != SPECDEC__TEXT_NONE)
             continue;
         pair[0] = (uint32_t)a;
         pair[1] = (uint32_t)b;
-        if (!specdec__vocab_table_put(v->merge_table, v->merge_table_mask, specdec__vocab_pair_hash(pair[0], pair[1]),
-                                      rank + 1))
+        if (!specdec__vocab_store_in_hash_table(v->merge_table, v->merge_table_mask,
+                                                specdec__vocab_pair_hash(pair[0], pair[1]), rank + 1))
             return 0;
     }
     return 1;
@@ -467,7 +474,7 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
 
     memset(v, 0, sizeof *v);
     memset(&source, 0, sizeof source);
-    result = specdec__vocab_read_kind(v, gguf, error);
+    result = specdec__vocab_read_tokenizer_model(v, gguf, error);
     if (!result)
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.tokens", SPECDEC_GGUF_STRING, &source.tokens, error);
     if (result)
@@ -488,18 +495,18 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     if (result)
         return result;
     specdec__vocab_scan_texts(v);
-    result = specdec__vocab_take_indexes(v, arena, error);
+    result = specdec__vocab_reserve_indexes(v, arena, error);
     if (result || !arena->base)
         return result;
     if (!specdec__vocab_index_tokens(v) ||
         (SPECDEC__VOCAB_IS_BPE(v->model) && !specdec__vocab_index_merges(v, &source.merges)))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the tokens of this vocabulary are made to collide");
     specdec__vocab_sort_specials(v);
-    specdec__vocab_find_ends(v);
+    specdec__vocab_find_end_tokens(v);
     return SPECDEC_OK;
 }
 
-/* Logs the properties of a vocabulary that its file does not state. */
+/* Logs what was assumed about a vocabulary because its file does not state it. */
 static SPECDEC__UNUSED void specdec__vocab_log_assumptions(const specdec__vocab *v, const specdec_hooks *hooks)
 {
     if (v->pre_tokenizer && v->pre_tokenizer_source < 0)
@@ -509,7 +516,7 @@ static SPECDEC__UNUSED void specdec__vocab_log_assumptions(const specdec__vocab 
         specdec__log_line(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->pre_tokenizer->name);
 }
 
-/* Results of comparing two vocabularies. */
+/* Results of specdec__vocab_compare, which compares two vocabularies. */
 enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };
 
 /* Does a token with this text only pad the vocabulary to a round size? */
@@ -559,8 +566,9 @@ static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const
     return a->count == b->count ? SPECDEC__VOCAB_SAME : SPECDEC__VOCAB_PADDED;
 }
 
-/* Bytes of the first stretch of a text (length > 0) across whose end no merge can reach. */
-static size_t specdec__text_stretch_bytes(const specdec__vocab *v, const unsigned char *text, size_t length)
+/* Returns the number of bytes of the first stretch of a text (length > 0), across whose end no merge of two symbols can
+   reach. */
+static size_t specdec__text_first_stretch_bytes(const specdec__vocab *v, const unsigned char *text, size_t length)
 {
     size_t at = 0;
     int was_space = 1;

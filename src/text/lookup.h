@@ -9,21 +9,21 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__VOCAB_PROBES_MOST 4096 /* entries probed from the place of a hash on, at most */
+#define SPECDEC__VOCAB_PROBES_MOST 4096 /* entries of a hash table that a search may probe */
 
-/* Adds a byte to a hash. */
+/* Returns a hash after one more byte (FNV-1a). */
 SPECDEC__INLINE uint32_t specdec__vocab_hash_byte(uint32_t hash, unsigned char byte)
 {
     return (hash ^ byte) * 16777619u;
 }
 
-/* Mixes the bits of a hash after its last byte. */
-SPECDEC__INLINE uint32_t specdec__vocab_hash_end(uint32_t hash)
+/* Returns a hash with its bits mixed, after its last byte was added. */
+SPECDEC__INLINE uint32_t specdec__vocab_hash_finish(uint32_t hash)
 {
     return (hash ^ hash >> 15) * 0x2c1b3c6du ^ hash >> 13;
 }
 
-/* Adds bytes to a hash. */
+/* Returns a hash after the bytes of `part`. */
 static uint32_t specdec__vocab_hash_bytes(uint32_t hash, specdec__bytes part)
 {
     size_t i;
@@ -33,8 +33,10 @@ static uint32_t specdec__vocab_hash_bytes(uint32_t hash, specdec__bytes part)
     return hash;
 }
 
-/* The id of the token whose text in the file is a, or a followed by b (if not NULL); -1: there is none. */
-static int32_t specdec__vocab_find_file_text(const specdec__vocab *v, specdec__bytes a, const specdec__bytes *b)
+/* Returns the id of the token whose text, as the file spells it, is a, or a followed by b (if not NULL); -1: there is
+   none. */
+static int32_t specdec__vocab_find_token_by_file_text(const specdec__vocab *v, specdec__bytes a,
+                                                      const specdec__bytes *b)
 {
     uint32_t hash = specdec__vocab_hash_bytes(0, a), entry;
     size_t size = a.size + (b ? b->size : 0);
@@ -42,7 +44,7 @@ static int32_t specdec__vocab_find_file_text(const specdec__vocab *v, specdec__b
 
     if (b)
         hash = specdec__vocab_hash_bytes(hash, *b);
-    hash = specdec__vocab_hash_end(hash);
+    hash = specdec__vocab_hash_finish(hash);
     for (i = 0; i < SPECDEC__VOCAB_PROBES_MOST && (entry = v->token_table[hash & v->token_table_mask]) != 0;
          i++, hash++) {
         specdec__bytes text = specdec__vocab_token_text(v, entry - 1);
@@ -54,20 +56,21 @@ static int32_t specdec__vocab_find_file_text(const specdec__vocab *v, specdec__b
     return -1;
 }
 
-/* A stretch of plain text; prefix 1: byte 0 is an added space that is not in the text. */
+/* A stretch: plain text that is tokenized at once, perhaps with a space in front that is not in the text. */
 typedef struct specdec__text_stretch {
-    const unsigned char *text;
-    size_t length; /* bytes, the prefix included */
-    size_t prefix; /* 1: byte 0 is an added space; else 0 */
+    const unsigned char *text; /* bytes of the stretch, without the added space */
+    size_t length;             /* bytes of the stretch, the added space included */
+    size_t prefix;             /* 1: byte 0 is an added space; else 0 */
 } specdec__text_stretch;
 
-/* A byte of a stretch, as plain text. */
+/* Returns byte `at` of a stretch of plain text. */
 SPECDEC__INLINE unsigned char specdec__text_stretch_byte(const specdec__text_stretch *run, size_t at)
 {
     return at < run->prefix ? (unsigned char)' ' : run->text[at - run->prefix];
 }
 
-/* Are the bytes [from, from + length) of a stretch, spelled as token texts are, equal to a token's text? */
+/* Are the bytes [from, from + length) of a stretch of plain text, spelled as the vocabulary spells token texts, equal
+   to a token's text? */
 static int specdec__text_stretch_equals(const specdec__text_stretch *run, size_t from, size_t length, int model,
                                         specdec__bytes text)
 {
@@ -84,15 +87,16 @@ static int specdec__text_stretch_equals(const specdec__text_stretch *run, size_t
     return at == text.size;
 }
 
-/* The id of the token that spells the bytes [from, from + length) of a stretch; -1: there is none. */
-static int32_t specdec__vocab_find_stretch(const specdec__vocab *v, const specdec__text_stretch *run, size_t from,
-                                           size_t length)
+/* Returns the id of the token that spells the bytes [from, from + length) of a stretch of plain text; -1: there is
+   none. */
+static int32_t specdec__vocab_find_token_of_stretch(const specdec__vocab *v, const specdec__text_stretch *run,
+                                                    size_t from, size_t length)
 {
     unsigned char spelled[3];
     uint32_t hash = 0, entry;
     size_t i;
 
-    if (length > v->longest)
+    if (length > v->longest_bytes)
         return -1;
     for (i = from; i < from + length; i++) {
         size_t j, size = specdec__text_spell_byte(v->model, specdec__text_stretch_byte(run, i), spelled);
@@ -100,7 +104,7 @@ static int32_t specdec__vocab_find_stretch(const specdec__vocab *v, const specde
         for (j = 0; j < size; j++)
             hash = specdec__vocab_hash_byte(hash, spelled[j]);
     }
-    hash = specdec__vocab_hash_end(hash);
+    hash = specdec__vocab_hash_finish(hash);
     for (i = 0; i < SPECDEC__VOCAB_PROBES_MOST && (entry = v->token_table[hash & v->token_table_mask]) != 0;
          i++, hash++)
         if (specdec__text_stretch_equals(run, from, length, v->model, specdec__vocab_token_text(v, entry - 1)))
@@ -108,13 +112,13 @@ static int32_t specdec__vocab_find_stretch(const specdec__vocab *v, const specde
     return -1;
 }
 
-/* The hash of a pair of token ids. */
+/* Returns the hash of a pair of token ids. */
 SPECDEC__INLINE uint32_t specdec__vocab_pair_hash(uint32_t left, uint32_t right)
 {
-    return specdec__vocab_hash_end(left * 0x9e3779b1u ^ right * 0x85ebca77u ^ right >> 9);
+    return specdec__vocab_hash_finish(left * 0x9e3779b1u ^ right * 0x85ebca77u ^ right >> 9);
 }
 
-/* The rank of the merge of two tokens, lower is earlier; SPECDEC__TEXT_NONE: there is no such merge. */
+/* Returns the rank of the BPE merge of two tokens, lower is earlier; SPECDEC__TEXT_NONE: there is no such merge. */
 static uint32_t specdec__vocab_merge_rank(const specdec__vocab *v, uint32_t left, uint32_t right)
 {
     uint32_t hash = specdec__vocab_pair_hash(left, right), entry;
@@ -127,9 +131,9 @@ static uint32_t specdec__vocab_merge_rank(const specdec__vocab *v, uint32_t left
     return SPECDEC__TEXT_NONE;
 }
 
-/* Enters an entry into a hash table with linear probing. Returns 0 when it would be SPECDEC__VOCAB_PROBES_MOST places
-   from its hash: then a hostile file has made hashes collide, and building the table would take quadratic time. */
-static int specdec__vocab_table_put(uint32_t *slots, uint32_t mask, uint32_t hash, uint32_t entry)
+/* Stores an entry in a hash table with linear probing. Returns 0 when it would be SPECDEC__VOCAB_PROBES_MOST entries
+   away from its hash: then a hostile file has made hashes collide, and building the table would take quadratic time. */
+static int specdec__vocab_store_in_hash_table(uint32_t *slots, uint32_t mask, uint32_t hash, uint32_t entry)
 {
     int i;
 

@@ -1,6 +1,5 @@
 /* =====================================================================================================================
- * >>text/splitter: answers taken apart: content, thoughts, calls of tools. A machine that takes one byte after the
- *     other.
+ * >>text/splitter: answers of a model split into content, thoughts and tool calls, byte by byte.
  * ================================================================================================================== */
 
 #pragma once
@@ -10,36 +9,38 @@
 
 SPECDEC__FOR_SIZE
 
-/* States of a splitter. */
+/* States of a splitter: what the next byte of the answer belongs to. */
 enum {
-    SPECDEC__ANSWER_TEXT,     /* content, or a thought (flag ANSWER_INSIDE) */
+    SPECDEC__ANSWER_TEXT,     /* content, or a thought (flag ANSWER_IN_THOUGHT) */
     SPECDEC__ANSWER_BETWEEN,  /* in front of a call, between calls, or behind one */
-    SPECDEC__ANSWER_OBJECT,   /* a JSON object with name and arguments */
-    SPECDEC__ANSWER_NAME, SPECDEC__ANSWER_ARGUMENTS,
-    SPECDEC__ANSWER_PAIRS, SPECDEC__ANSWER_KEY, SPECDEC__ANSWER_VALUE_BEGIN, SPECDEC__ANSWER_VALUE,
+    SPECDEC__ANSWER_OBJECT,   /* a JSON object with name and arguments of a call */
+    SPECDEC__ANSWER_NAME, SPECDEC__ANSWER_ARGUMENTS, /* the name of a call; its arguments, which are JSON */
+    SPECDEC__ANSWER_PAIRS,    /* in front of an argument that is written as name and value between marks */
+    SPECDEC__ANSWER_KEY, SPECDEC__ANSWER_VALUE_BEGIN, SPECDEC__ANSWER_VALUE, /* its name; up to its value; its value */
     SPECDEC__ANSWER_LITERAL,  /* arguments in a syntax other than JSON */
-    SPECDEC__ANSWER_HEADER, SPECDEC__ANSWER_BODY /* of a message (gpt-oss's Harmony format) */
+    SPECDEC__ANSWER_HEADER, SPECDEC__ANSWER_BODY /* header and text of a message (gpt-oss's Harmony format) */
 };
 
-/* Flags of a splitter. */
+/* Flags of a splitter. Emitting: appending to the parts that specdec__answer_next_part returns. */
 enum {
-    SPECDEC__ANSWER_INSIDE = 1,   /* inside a thought */
-    SPECDEC__ANSWER_SKIP = 2,     /* white space is dropped until another byte comes */
-    SPECDEC__ANSWER_START = 4,    /* only white space has come so far */
-    SPECDEC__ANSWER_STRING = 8,   /* inside a string */
-    SPECDEC__ANSWER_ESCAPE = 16,  /* inside a string, behind a backslash */
-    SPECDEC__ANSWER_QUOTED = 32,  /* the arguments are spelled inside a JSON string */
-    SPECDEC__ANSWER_BEGUN = 64,   /* the value has begun */
-    SPECDEC__ANSWER_COMMA = 128,  /* a comma must be written before the next item */
-    SPECDEC__ANSWER_CALLING = 256,/* the message (Harmony) is a call */
-    SPECDEC__ANSWER_MEMBER = 512  /* the name of a member comes next, or is being read */
+    SPECDEC__ANSWER_IN_THOUGHT = 1,   /* inside a thought */
+    SPECDEC__ANSWER_SKIP_SPACE = 2,     /* white space is dropped until another byte comes */
+    SPECDEC__ANSWER_ONLY_SPACE = 4,    /* only white space has come so far */
+    SPECDEC__ANSWER_IN_STRING = 8,   /* inside a string */
+    SPECDEC__ANSWER_AFTER_BACKSLASH = 16,  /* inside a string, behind a backslash */
+    SPECDEC__ANSWER_QUOTED_ARGUMENTS = 32,  /* the arguments are spelled inside a JSON string */
+    SPECDEC__ANSWER_VALUE_BEGUN = 64,   /* the value has begun */
+    SPECDEC__ANSWER_NEEDS_COMMA = 128,  /* a comma must be written before the next item */
+    SPECDEC__ANSWER_MESSAGE_IS_CALL = 256,/* the message (Harmony) is a call */
+    SPECDEC__ANSWER_MEMBER_NAME = 512  /* the name of a member comes next, or is being read */
 };
 
-/* Words of an argument's kind: 64 bits of a hash of the names of tool and argument, then 1: string, 2: other JSON, 0:
-   unknown. Most bytes of an argument's name. */
-enum { SPECDEC__KIND_WORDS = 3, SPECDEC__ANSWER_KEY_MOST = 96 };
+/* 32-bit words of a stored argument's kind: 2 of a hash of the names of tool and argument, then the kind: 1: string, 2:
+   other JSON, 0: unknown. Most bytes of an argument's name. */
+enum { SPECDEC__ARGUMENT_KIND_WORDS = 3, SPECDEC__ANSWER_ARGUMENT_NAME_MOST = 96 };
 
-/* Most bytes of a noted name or value; room for bytes and for parts that are handed out. */
+/* Most bytes of a name or value that is collected in `note`; room for bytes and for parts that are emitted and not
+   returned yet. */
 enum {
     SPECDEC__ANSWER_NOTE_MOST = 160,
     SPECDEC__ANSWER_OUT_BYTES = 1200,
@@ -47,7 +48,7 @@ enum {
 };
 
 /* Does the mark around an argument's name tell whether its value is a string, as DeepSeek's does? */
-static int specdec__answer_mark_tells_kind(const specdec__calls *row)
+static int specdec__answer_mark_tells_argument_kind(const specdec__calls *row)
 {
     const char *begin = SPECDEC__CALL_TEXT(row, KEY_BEGIN);
     const size_t size = begin ? strlen(begin) : 0;
@@ -55,19 +56,20 @@ static int specdec__answer_mark_tells_kind(const specdec__calls *row)
     return size && begin[size - 1] == '"' && SPECDEC__CALL_TEXT(row, KEY_END)[0] != '"';
 }
 
-/* The hash of an argument, from the hash of its tool's name and the argument's name. */
+/* Returns the hash of a tool's argument, from the hash of the tool's name and the argument's name. */
 static uint64_t specdec__answer_argument_hash(uint64_t tool, const unsigned char *name, size_t size)
 {
     return specdec__hash(specdec__hash(tool, (const unsigned char *)"\1", 1), name, size);
 }
 
-/* The row of specdec__call_table by which a splitter reads calls. */
+/* Returns the row of specdec__call_table by which a splitter reads tool calls; NULL: it reads none. */
 static const specdec__calls *specdec__answer_calls_row(const specdec_splitter *s)
 {
     return (const specdec__calls *)s->calls;
 }
 
-/* Begins an answer. inside: 1: the prompt has already opened a thought. */
+/* Initialises a splitter for an answer that is written with these marks of calls and thoughts. inside = 1: the prompt
+   has already opened a thought. */
 static SPECDEC__UNUSED void specdec__answer_begin_splitter(specdec_splitter *s, const specdec__calls *calls,
                                                            const specdec__thoughts *thoughts, int inside)
 {
@@ -76,10 +78,11 @@ static SPECDEC__UNUSED void specdec__answer_begin_splitter(specdec_splitter *s, 
     s->thoughts = thoughts;
     s->call = -1;
     s->state = calls && calls->form == SPECDEC__CALLS_CHANNEL ? SPECDEC__ANSWER_HEADER : SPECDEC__ANSWER_TEXT;
-    s->flags = inside ? SPECDEC__ANSWER_INSIDE | SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_START;
+    s->flags = inside ? SPECDEC__ANSWER_IN_THOUGHT | SPECDEC__ANSWER_SKIP_SPACE : SPECDEC__ANSWER_ONLY_SPACE;
 }
 
-/* Appends bytes to the parts that are to be handed out; a new part begins where the kind or the call changes. */
+/* Appends bytes to the parts that specdec__answer_next_part returns; a new part begins where the kind or the call
+   changes. kind: SPECDEC_PART_... */
 static void specdec__answer_emit_bytes(specdec_splitter *s, int kind, const char *bytes, size_t count)
 {
     const int call = kind >= SPECDEC_PART_NAME ? s->call : -1;
@@ -99,7 +102,7 @@ static void specdec__answer_emit_bytes(specdec_splitter *s, int kind, const char
     s->ends[s->queued - 1] = s->out;
 }
 
-/* Appends a terminated string to the parts. */
+/* Emits a terminated string as a part, or the end of one. kind: SPECDEC_PART_... */
 static void specdec__answer_emit_string(specdec_splitter *s, int kind, const char *text)
 {
     specdec__answer_emit_bytes(s, kind, text, strlen(text));
@@ -108,7 +111,7 @@ static void specdec__answer_emit_string(specdec_splitter *s, int kind, const cha
 /* Is a byte white space? */
 static int specdec__answer_is_space(int c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-/* Appends a byte of a string value to the arguments, escaped as in a JSON string. */
+/* Emits a byte of a string value as a part of the arguments, escaped as in a JSON string. */
 static void specdec__answer_emit_escaped(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f", hex[] = "0123456789abcdef";
@@ -132,8 +135,8 @@ static void specdec__answer_emit_escaped(specdec_splitter *s, int c)
    longest mark they fit into `hold`. */
 enum { SPECDEC__ANSWER_SPACES_MOST = 47 };
 
-/* Compares the held bytes with a mark, behind white space if `spaces`. 2: the mark is complete; 1: it may become
-   complete; 0: it does not match. */
+/* Compares the held bytes with a mark, behind white space if `spaces`. Returns 2: the mark is complete; 1: it may
+   become complete; 0: it does not match. */
 static int specdec__answer_match_mark(const specdec_splitter *s, const char *mark, int spaces)
 {
     int skip = 0, size;
@@ -149,7 +152,8 @@ static int specdec__answer_match_mark(const specdec_splitter *s, const char *mar
     return s->held - skip == size && memcmp(s->hold + skip, mark, (size_t)size) == 0 ? 2 : 0;
 }
 
-/* Finds a mark in the held bytes: its number; -1: a mark may become complete; -2: none matches. */
+/* Finds which of `count` marks the held bytes are. Returns its index; -1: a mark may become complete; -2: none
+   matches. */
 static int specdec__answer_match_marks(const specdec_splitter *s, const char *const *marks, int count, int spaces)
 {
     int i, found = -2;
@@ -165,8 +169,8 @@ static int specdec__answer_match_marks(const specdec_splitter *s, const char *co
     return found;
 }
 
-/* Removes the first held byte and returns it. */
-static int specdec__answer_shift_byte(specdec_splitter *s)
+/* Removes the first of the bytes that the splitter holds back and returns it. */
+static int specdec__answer_remove_first_held_byte(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
@@ -174,8 +178,8 @@ static int specdec__answer_shift_byte(specdec_splitter *s)
     return c;
 }
 
-/* Adds a byte to the noted name or value. Returns 0 when there is no room for it. */
-static int specdec__answer_note_byte(specdec_splitter *s, int c)
+/* Appends a byte to the name or value that is collected in `note`. Returns 0 when there is no room for it. */
+static int specdec__answer_collect_byte(specdec_splitter *s, int c)
 {
     if (s->noted == SPECDEC__ANSWER_NOTE_MOST)
         return 0;
@@ -185,15 +189,15 @@ static int specdec__answer_note_byte(specdec_splitter *s, int c)
 
 /* ---- Beginning and ending calls. */
 
-/* Enters a state of the splitter, with nothing held or noted. */
+/* Enters a state of the splitter (SPECDEC__ANSWER_TEXT ...), with nothing held back or collected. */
 static void specdec__answer_enter_state(specdec_splitter *s, int state)
 {
     s->state = state;
     s->held = s->noted = s->depth = s->phase = 0;
-    s->flags &= SPECDEC__ANSWER_INSIDE;
+    s->flags &= SPECDEC__ANSWER_IN_THOUGHT;
 }
 
-/* Begins a tool call of the answer. */
+/* Begins a tool call of the answer, and enters the splitter's state `state`. */
 static void specdec__answer_begin_call(specdec_splitter *s, int state)
 {
     specdec__answer_enter_state(s, state);
@@ -201,15 +205,15 @@ static void specdec__answer_begin_call(specdec_splitter *s, int state)
     s->call = s->calls_begun++;
 }
 
-/* Records where the constraint of a call begins: behind the mark (how is 1), or with the object of a call without mark
-   (how is 2 + the number of its beginning). */
+/* Records where the constraint of a call begins: behind the mark (how = 1), or with the object of a call without mark
+   (how = 2 + the index of its beginning). */
 static void specdec__answer_mark_constraint_start(specdec_splitter *s, int how)
 {
     s->started = how;
     s->since = 0;
 }
 
-/* Ends a tool call of the answer. */
+/* Ends a tool call of the answer; text or another call follows. */
 static void specdec__answer_end_call(specdec_splitter *s)
 {
     s->started = 0;
@@ -217,7 +221,7 @@ static void specdec__answer_end_call(specdec_splitter *s)
     specdec__answer_enter_state(s, SPECDEC__ANSWER_BETWEEN);
 }
 
-/* Hands out the name of the call that was noted; arguments follow. */
+/* Emits the name of the call that was collected; arguments follow. */
 static void specdec__answer_emit_name(specdec_splitter *s)
 {
     static const char path[] = "functions.";
@@ -247,57 +251,56 @@ static void specdec__answer_emit_name(specdec_splitter *s)
         return;
     specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "{");
     s->stack = 1;
-    s->flags = SPECDEC__ANSWER_MEMBER;
+    s->flags = SPECDEC__ANSWER_MEMBER_NAME;
 }
 
 /* ---- Calls and arguments as JSON. */
 
-/* Hands out a byte of arguments that are JSON; depth: open brackets. Returns 1 when the arguments end with this
-   byte. */
+/* Emits a byte of arguments that are JSON, and counts open brackets in s->depth. Returns 1 when the arguments end with
+   this byte. */
 static int specdec__answer_read_json_byte(specdec_splitter *s, int c)
 {
     const char byte = (char)c;
 
-    if (!(s->flags & SPECDEC__ANSWER_STRING) && specdec__answer_is_space(c) && !s->depth)
+    if (!(s->flags & SPECDEC__ANSWER_IN_STRING) && specdec__answer_is_space(c) && !s->depth)
         return 0;
     specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
-    s->flags |= SPECDEC__ANSWER_BEGUN;
-    if (s->flags & SPECDEC__ANSWER_ESCAPE) {
-        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
-    } else if (s->flags & SPECDEC__ANSWER_STRING) {
-        s->flags ^= c == '\\' ? SPECDEC__ANSWER_ESCAPE : c == '"' ? SPECDEC__ANSWER_STRING : 0;
+    s->flags |= SPECDEC__ANSWER_VALUE_BEGUN;
+    if (s->flags & SPECDEC__ANSWER_AFTER_BACKSLASH) {
+        s->flags &= ~SPECDEC__ANSWER_AFTER_BACKSLASH;
+    } else if (s->flags & SPECDEC__ANSWER_IN_STRING) {
+        s->flags ^= c == '\\' ? SPECDEC__ANSWER_AFTER_BACKSLASH : c == '"' ? SPECDEC__ANSWER_IN_STRING : 0;
     } else {
-        s->flags |= c == '"' ? SPECDEC__ANSWER_STRING : 0;
+        s->flags |= c == '"' ? SPECDEC__ANSWER_IN_STRING : 0;
         s->depth += (c == '{' || c == '[') - (c == '}' || c == ']');
     }
-    return !s->depth && !(s->flags & SPECDEC__ANSWER_STRING) && (c == '}' || c == ']' || c == '"');
+    return !s->depth && !(s->flags & SPECDEC__ANSWER_IN_STRING) && (c == '}' || c == ']' || c == '"');
 }
 
-/* Hands out a byte of arguments that are spelled inside a JSON string, unescaped. Returns 1 at the end of the
-   string. */
+/* Emits a byte of arguments that are spelled inside a JSON string, unescaped. Returns 1 at the end of the string. */
 static int specdec__answer_read_quoted_byte(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
     const char *known;
     char byte = (char)c;
 
-    if (s->flags & SPECDEC__ANSWER_ESCAPE) {
+    if (s->flags & SPECDEC__ANSWER_AFTER_BACKSLASH) {
         known = strchr(names, c);
         byte = known && c ? meant[known - names] : byte;
         if (c == 'u')
             specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\\");
-        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+        s->flags &= ~SPECDEC__ANSWER_AFTER_BACKSLASH;
     } else if (c == '\\' || c == '"') {
-        s->flags |= c == '\\' ? SPECDEC__ANSWER_ESCAPE : 0;
+        s->flags |= c == '\\' ? SPECDEC__ANSWER_AFTER_BACKSLASH : 0;
         return c == '"';
     }
     specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
     return 0;
 }
 
-/* The role of a call's member by its noted name: 1: name of the call, 2: arguments, 3: an object with both, 0:
-   ignored. */
-static int specdec__answer_member_role(const specdec_splitter *s)
+/* Returns the role of a call's member by its name, which was collected: 1: name of the call, 2: arguments, 3: an object
+   with both, 0: ignored. */
+static int specdec__answer_call_member_role(const specdec_splitter *s)
 {
     static const struct { const char *name; int role; } members[] = {
         {"name", 1}, {"tool_name", 1}, {"function", 3}, {"arguments", 2}, {"parameters", 2}, {"args", 2}};
@@ -311,46 +314,47 @@ static int specdec__answer_member_role(const specdec_splitter *s)
     return 0;
 }
 
-/* Reads a byte of a member's value (phase is 3 + role of the member). Returns 1 when the byte is behind the value. */
+/* Reads a byte of the value of a member of a call (s->phase is 3 + the member's role). Returns 1 when the byte is
+   behind the value. */
 static int specdec__answer_read_member_byte(specdec_splitter *s, int c)
 {
-    const int role = s->phase - 3, string = s->flags & SPECDEC__ANSWER_STRING;
+    const int role = s->phase - 3, string = s->flags & SPECDEC__ANSWER_IN_STRING;
     const char byte = (char)c;
 
-    if (s->flags & SPECDEC__ANSWER_QUOTED) {
+    if (s->flags & SPECDEC__ANSWER_QUOTED_ARGUMENTS) {
         if (specdec__answer_read_quoted_byte(s, c)) {
-            s->flags &= ~SPECDEC__ANSWER_QUOTED;
+            s->flags &= ~SPECDEC__ANSWER_QUOTED_ARGUMENTS;
             s->phase = 3;
         }
         return 0;
     }
     if (!string && !s->depth && (c == ',' || c == '}'))
         return 1;
-    if (role == 2 && !(s->flags & SPECDEC__ANSWER_BEGUN) && c == '"') {
-        s->flags |= SPECDEC__ANSWER_QUOTED | SPECDEC__ANSWER_BEGUN;
+    if (role == 2 && !(s->flags & SPECDEC__ANSWER_VALUE_BEGUN) && c == '"') {
+        s->flags |= SPECDEC__ANSWER_QUOTED_ARGUMENTS | SPECDEC__ANSWER_VALUE_BEGUN;
     } else if (role == 2) {
         specdec__answer_read_json_byte(s, c);
-    } else if (s->flags & SPECDEC__ANSWER_ESCAPE) {
-        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+    } else if (s->flags & SPECDEC__ANSWER_AFTER_BACKSLASH) {
+        s->flags &= ~SPECDEC__ANSWER_AFTER_BACKSLASH;
         if (role == 1 || role == 3)
             specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, &byte, 1);
     } else if (string) {
-        s->flags ^= c == '\\' ? SPECDEC__ANSWER_ESCAPE : c == '"' ? SPECDEC__ANSWER_STRING : 0;
+        s->flags ^= c == '\\' ? SPECDEC__ANSWER_AFTER_BACKSLASH : c == '"' ? SPECDEC__ANSWER_IN_STRING : 0;
         if ((role == 1 || role == 3) && c != '"' && c != '\\')
             specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, &byte, 1);
     } else {
-        s->flags |= c == '"' ? SPECDEC__ANSWER_STRING : 0;
+        s->flags |= c == '"' ? SPECDEC__ANSWER_IN_STRING : 0;
         s->depth += (c == '{' || c == '[') - (c == '}' || c == ']');
     }
     return 0;
 }
 
-/* Reads a byte of a JSON object that is a call. phase: 0: in front of a member, 1: in its name, 2: behind the name, 3 +
-   role: in its value. */
+/* Reads a byte of a JSON object that is a call. s->phase: 0: in front of a member, 1: in its name, 2: behind the name,
+   3 + role of the member: in its value. */
 static void specdec__answer_read_object_byte(specdec_splitter *s, int c)
 {
     if (s->phase >= 3) {
-        if (s->phase == 6 && c == '{' && !s->depth && !(s->flags & SPECDEC__ANSWER_STRING)) {
+        if (s->phase == 6 && c == '{' && !s->depth && !(s->flags & SPECDEC__ANSWER_IN_STRING)) {
             s->phase = 0; /* the nested object that holds name and arguments */
             s->stack++;
             return;
@@ -360,19 +364,19 @@ static void specdec__answer_read_object_byte(specdec_splitter *s, int c)
         s->phase = 0;
         s->flags = 0;
     }
-    if (s->phase == 1 && s->flags & SPECDEC__ANSWER_ESCAPE) {
+    if (s->phase == 1 && s->flags & SPECDEC__ANSWER_AFTER_BACKSLASH) {
         s->flags = 0;
-        specdec__answer_note_byte(s, c);
+        specdec__answer_collect_byte(s, c);
     } else if (s->phase == 1 && c == '"') {
         s->phase = 2;
         if (specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_KEYED)
             specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
     } else if (s->phase == 1) {
-        s->flags = c == '\\' ? SPECDEC__ANSWER_ESCAPE : 0;
+        s->flags = c == '\\' ? SPECDEC__ANSWER_AFTER_BACKSLASH : 0;
         if (c != '\\')
-            specdec__answer_note_byte(s, c);
+            specdec__answer_collect_byte(s, c);
     } else if (s->phase == 2 && c == ':') {
-        s->phase = 3 + specdec__answer_member_role(s);
+        s->phase = 3 + specdec__answer_call_member_role(s);
         s->depth = 0;
     } else if (s->phase == 0 && c == '"') {
         s->phase = 1;
@@ -387,17 +391,17 @@ static void specdec__answer_read_object_byte(specdec_splitter *s, int c)
 
 /* ---- Calls whose arguments are names and values between marks. */
 
-/* Notes whether a byte of JSON begins or ends a string. */
-static void specdec__answer_track_string(specdec_splitter *s, int c)
+/* Updates the flags IN_STRING and AFTER_BACKSLASH by a byte of JSON. */
+static void specdec__answer_update_string_flags(specdec_splitter *s, int c)
 {
-    if (s->flags & SPECDEC__ANSWER_ESCAPE)
-        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
-    else if (c == '"' || (c == '\\' && s->flags & SPECDEC__ANSWER_STRING))
-        s->flags ^= c == '"' ? SPECDEC__ANSWER_STRING : SPECDEC__ANSWER_ESCAPE;
+    if (s->flags & SPECDEC__ANSWER_AFTER_BACKSLASH)
+        s->flags &= ~SPECDEC__ANSWER_AFTER_BACKSLASH;
+    else if (c == '"' || (c == '\\' && s->flags & SPECDEC__ANSWER_IN_STRING))
+        s->flags ^= c == '"' ? SPECDEC__ANSWER_IN_STRING : SPECDEC__ANSWER_AFTER_BACKSLASH;
 }
 
-/* Is the noted value JSON, but not a string? */
-static int specdec__answer_note_is_json(const specdec_splitter *s)
+/* Is the collected value JSON, but not a string? */
+static int specdec__answer_collected_is_json(const specdec_splitter *s)
 {
     specdec__json_node node;
     specdec__json j;
@@ -410,8 +414,8 @@ static int specdec__answer_note_is_json(const specdec_splitter *s)
     return specdec__json_parse(&j) && node.kind != SPECDEC__JSON_STRING;
 }
 
-/* The kind of the argument whose name was noted, as the constraint of calls knows it: 1: string, 2: other JSON, 0:
-   unknown. */
+/* Returns the kind of the argument whose name was collected, as the constraint of calls has stored it: 1: string, 2:
+   other JSON, 0: unknown. size: bytes of the name. */
 static int specdec__answer_argument_kind(const specdec_splitter *s, int size)
 {
     int tries, i;
@@ -420,7 +424,7 @@ static int specdec__answer_argument_kind(const specdec_splitter *s, int size)
         const uint64_t hash = specdec__answer_argument_hash(s->tool, (const unsigned char *)s->note, (size_t)size);
 
         for (i = 0; i < s->kind_count; i++) {
-            const uint32_t *known = s->kinds_known + (size_t)i * SPECDEC__KIND_WORDS;
+            const uint32_t *known = s->kinds_known + (size_t)i * SPECDEC__ARGUMENT_KIND_WORDS;
 
             if (known[0] == (uint32_t)hash && known[1] == (uint32_t)(hash >> 32))
                 return (int)known[2];
@@ -429,7 +433,7 @@ static int specdec__answer_argument_kind(const specdec_splitter *s, int size)
     return 0;
 }
 
-/* Hands out the noted name of an argument. In DeepSeek's form, text behind a quotation mark tells whether its value is
+/* Emits the collected name of an argument. In DeepSeek's form, text behind a quotation mark tells whether its value is
    a string. */
 static void specdec__answer_emit_argument_name(specdec_splitter *s)
 {
@@ -439,21 +443,21 @@ static void specdec__answer_emit_argument_name(specdec_splitter *s)
     const int kind = specdec__answer_argument_kind(s, size);
     int i;
 
-    specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, s->flags & SPECDEC__ANSWER_COMMA ? ", \"" : "\"");
+    specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, s->flags & SPECDEC__ANSWER_NEEDS_COMMA ? ", \"" : "\"");
     for (i = 0; i < size; i++)
         specdec__answer_emit_escaped(s, (unsigned char)s->note[i]);
     specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\": ");
     specdec__answer_enter_state(s, SPECDEC__CALL_TEXT(specdec__answer_calls_row(s), VALUE_BEGIN)
                                        ? SPECDEC__ANSWER_VALUE_BEGIN
                                                                              : SPECDEC__ANSWER_VALUE);
-    s->flags = SPECDEC__ANSWER_COMMA;
+    s->flags = SPECDEC__ANSWER_NEEDS_COMMA;
     s->phase = !quote ? kind : json ? 2 : 1;
     if (s->phase == 1)
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
 }
 
-/* Can the noted bytes only be the beginning of an object, a list or a long number? */
-static int specdec__answer_note_begins_json(const specdec_splitter *s)
+/* Can the collected bytes only be the beginning of an object, a list or a long number? */
+static int specdec__answer_collected_begins_json(const specdec_splitter *s)
 {
     int from = 0, i;
 
@@ -464,14 +468,15 @@ static int specdec__answer_note_begins_json(const specdec_splitter *s)
     return from < s->noted && (s->note[from] == '{' || s->note[from] == '[' || i == s->noted);
 }
 
-/* Reads a byte of an argument's value. phase: 0: its kind is still unknown, 1: string, 2: other JSON. */
+/* Reads a byte of an argument's value between marks. s->phase: 0: its kind is still unknown, 1: string, 2: other
+   JSON. */
 static void specdec__answer_read_value_byte(specdec_splitter *s, int c)
 {
     const char byte = (char)c;
     int i;
 
-    if (!(s->flags & SPECDEC__ANSWER_BEGUN)) {
-        s->flags |= SPECDEC__ANSWER_BEGUN;
+    if (!(s->flags & SPECDEC__ANSWER_VALUE_BEGUN)) {
+        s->flags |= SPECDEC__ANSWER_VALUE_BEGUN;
         if (c == '\n' && specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_LINES)
             return;
     }
@@ -479,10 +484,10 @@ static void specdec__answer_read_value_byte(specdec_splitter *s, int c)
         const int room = s->noted < 64;
 
         if (room)
-            specdec__answer_note_byte(s, c);
-        if (room && (!s->kind_count || (c != '{' && c != '[') || !specdec__answer_note_begins_json(s)))
+            specdec__answer_collect_byte(s, c);
+        if (room && (!s->kind_count || (c != '{' && c != '[') || !specdec__answer_collected_begins_json(s)))
             return;
-        s->phase = specdec__answer_note_begins_json(s) ? 2 : 1;
+        s->phase = specdec__answer_collected_begins_json(s) ? 2 : 1;
         if (s->phase == 1)
             specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
         for (i = 0; i < s->noted; i++)
@@ -495,15 +500,15 @@ static void specdec__answer_read_value_byte(specdec_splitter *s, int c)
         return;
     }
     specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
-    specdec__answer_track_string(s, c);
+    specdec__answer_update_string_flags(s, c);
 }
 
-/* Ends an argument's value; one of unknown kind is JSON if it parses as JSON, else a string. */
+/* Ends an argument's value between marks; one of unknown kind is JSON if it parses as JSON, else a string. */
 static void specdec__answer_end_value(specdec_splitter *s)
 {
     int i;
 
-    if (s->phase == 0 && specdec__answer_note_is_json(s)) {
+    if (s->phase == 0 && specdec__answer_collected_is_json(s)) {
         specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
     } else if (s->phase == 0) {
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
@@ -514,40 +519,40 @@ static void specdec__answer_end_value(specdec_splitter *s)
     if (s->phase == 1)
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
     specdec__answer_enter_state(s, SPECDEC__ANSWER_PAIRS);
-    s->flags = SPECDEC__ANSWER_COMMA;
+    s->flags = SPECDEC__ANSWER_NEEDS_COMMA;
 }
 
-/* ---- Values in Python's and Gemma's syntax. stack: a bit for each open bracket, 1: a dict. */
+/* ---- Values in Python's and Gemma's syntax. s->stack: a bit for each open bracket, 1: a dict. */
 
-/* Hands out the comma in front of an item or member, if one must be written. */
+/* Emits the comma in front of an item or member, if one must be written. */
 static void specdec__answer_emit_comma(specdec_splitter *s)
 {
-    if (s->flags & SPECDEC__ANSWER_COMMA)
+    if (s->flags & SPECDEC__ANSWER_NEEDS_COMMA)
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, ", ");
-    s->flags &= ~SPECDEC__ANSWER_COMMA;
+    s->flags &= ~SPECDEC__ANSWER_NEEDS_COMMA;
 }
 
-/* Hands out a noted word, which has ended: a member's name, a number, or a constant such as True. */
-static void specdec__answer_emit_word(specdec_splitter *s)
+/* Emits a collected word, which has ended: a member's name, a number, or a constant such as True. */
+static void specdec__answer_emit_literal_word(specdec_splitter *s)
 {
     static const char *const words[] = {"True", "true", "False", "false", "None", "null"};
     int i;
 
-    if (s->flags & SPECDEC__ANSWER_BEGUN) { /* the last part of a long number */
+    if (s->flags & SPECDEC__ANSWER_VALUE_BEGUN) { /* the last part of a long number */
         specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
-        s->flags &= ~SPECDEC__ANSWER_BEGUN;
+        s->flags &= ~SPECDEC__ANSWER_VALUE_BEGUN;
         s->noted = 0;
     }
     if (!s->noted)
         return;
     specdec__answer_emit_comma(s);
-    for (i = 0; i < 6 && !(s->flags & SPECDEC__ANSWER_MEMBER); i += 2)
+    for (i = 0; i < 6 && !(s->flags & SPECDEC__ANSWER_MEMBER_NAME); i += 2)
         if (strlen(words[i]) == (size_t)s->noted && memcmp(words[i], s->note, (size_t)s->noted) == 0) {
             specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, words[i + 1]);
             s->noted = 0;
             return;
         }
-    if (!(s->flags & SPECDEC__ANSWER_MEMBER) && specdec__answer_note_is_json(s)) {
+    if (!(s->flags & SPECDEC__ANSWER_MEMBER_NAME) && specdec__answer_collected_is_json(s)) {
         specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
     } else {
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
@@ -558,29 +563,29 @@ static void specdec__answer_emit_word(specdec_splitter *s)
     s->noted = 0;
 }
 
-/* Reads a byte inside a string between quotation marks; phase: the quotation mark. */
+/* Reads a byte inside a string between quotation marks; s->phase: the quotation mark. */
 static void specdec__answer_read_string_byte(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
     const char *known = c ? strchr(names, c) : NULL;
 
-    if (s->flags & SPECDEC__ANSWER_ESCAPE) {
-        s->flags &= ~SPECDEC__ANSWER_ESCAPE;
+    if (s->flags & SPECDEC__ANSWER_AFTER_BACKSLASH) {
+        s->flags &= ~SPECDEC__ANSWER_AFTER_BACKSLASH;
         if (c == 'u' || c == 'x')
             specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, c == 'u' ? "\\u" : "\\u00");
         else
             specdec__answer_emit_escaped(s, known ? meant[known - names] : c);
     } else if (c == '\\') {
-        s->flags |= SPECDEC__ANSWER_ESCAPE;
+        s->flags |= SPECDEC__ANSWER_AFTER_BACKSLASH;
     } else if (c == s->phase) {
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
-        s->flags &= ~SPECDEC__ANSWER_STRING;
+        s->flags &= ~SPECDEC__ANSWER_IN_STRING;
     } else {
         specdec__answer_emit_escaped(s, c);
     }
 }
 
-/* Reads an opening (open = 1) or closing bracket. */
+/* Reads an opening (open = 1) or closing bracket of arguments in Python's or Gemma's syntax. dict = 1: of a dict. */
 static void specdec__answer_read_bracket(specdec_splitter *s, int open, int dict)
 {
     if (open) {
@@ -588,10 +593,10 @@ static void specdec__answer_read_bracket(specdec_splitter *s, int open, int dict
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, dict ? "{" : "[");
         s->depth += s->depth < 30;
         s->stack = (s->stack & ~(1u << s->depth)) | (dict ? 1u << s->depth : 0);
-        s->flags = dict ? s->flags | SPECDEC__ANSWER_MEMBER : s->flags & ~SPECDEC__ANSWER_MEMBER;
+        s->flags = dict ? s->flags | SPECDEC__ANSWER_MEMBER_NAME : s->flags & ~SPECDEC__ANSWER_MEMBER_NAME;
         return;
     }
-    s->flags &= ~SPECDEC__ANSWER_COMMA;
+    s->flags &= ~SPECDEC__ANSWER_NEEDS_COMMA;
     if (!s->depth) {
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "}");
         specdec__answer_end_call(s);
@@ -605,41 +610,42 @@ static void specdec__answer_read_bracket(specdec_splitter *s, int open, int dict
 static void specdec__answer_read_literal_byte(specdec_splitter *s, int c)
 {
     const int python = specdec__answer_calls_row(s)->form == SPECDEC__CALLS_PYTHON;
-    const int member = s->flags & SPECDEC__ANSWER_MEMBER;
+    const int member = s->flags & SPECDEC__ANSWER_MEMBER_NAME;
 
     if (python && (c == '"' || c == '\'')) {
         specdec__answer_emit_comma(s);
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
-        s->flags |= SPECDEC__ANSWER_STRING;
+        s->flags |= SPECDEC__ANSWER_IN_STRING;
         s->phase = c;
     } else if (member && (c == ':' || (c == '=' && !s->depth))) {
-        specdec__answer_emit_word(s);
+        specdec__answer_emit_literal_word(s);
         specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, ": ");
-        s->flags &= ~SPECDEC__ANSWER_MEMBER;
+        s->flags &= ~SPECDEC__ANSWER_MEMBER_NAME;
     } else if (c == ',') {
-        specdec__answer_emit_word(s);
-        s->flags |= SPECDEC__ANSWER_COMMA | (s->stack >> s->depth & 1 ? SPECDEC__ANSWER_MEMBER : 0);
+        specdec__answer_emit_literal_word(s);
+        s->flags |= SPECDEC__ANSWER_NEEDS_COMMA | (s->stack >> s->depth & 1 ? SPECDEC__ANSWER_MEMBER_NAME : 0);
     } else if (c == '[' || c == '{' || (c == '(' && python)) {
         specdec__answer_read_bracket(s, 1, c == '{');
     } else if (c == ']' || c == '}' || (c == ')' && python)) {
-        specdec__answer_emit_word(s);
+        specdec__answer_emit_literal_word(s);
         specdec__answer_read_bracket(s, 0, 0);
     } else if (!specdec__answer_is_space(c)) {
-        if (s->noted == SPECDEC__ANSWER_KEY_MOST && !member && /* a long number is handed out in parts */
-            (s->flags & SPECDEC__ANSWER_BEGUN || specdec__answer_note_begins_json(s))) {
+        if (s->noted == SPECDEC__ANSWER_ARGUMENT_NAME_MOST && !member && /* a long number is handed out in parts */
+            (s->flags & SPECDEC__ANSWER_VALUE_BEGUN || specdec__answer_collected_begins_json(s))) {
             specdec__answer_emit_comma(s);
             specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
-            s->flags |= SPECDEC__ANSWER_BEGUN;
+            s->flags |= SPECDEC__ANSWER_VALUE_BEGUN;
             s->noted = 0;
         }
-        specdec__answer_note_byte(s, c);
+        specdec__answer_collect_byte(s, c);
     }
 }
 
 /* ---- Messages with headers: gpt-oss's Harmony format. */
 
-/* The value behind a word of a message's header, up to a space or the next mark; NULL: the word is absent. */
-static const char *specdec__answer_header_value(const specdec_splitter *s, const char *word, int *size)
+/* Returns the value behind a word of a Harmony message's header, up to a space or the next mark, and its number of
+   bytes in *size; NULL: the word is absent. */
+static const char *specdec__answer_message_header_value(const specdec_splitter *s, const char *word, int *size)
 {
     const int length = (int)strlen(word);
     int i;
@@ -654,21 +660,21 @@ static const char *specdec__answer_header_value(const specdec_splitter *s, const
     return NULL;
 }
 
-/* Decides by its header what a message is: content, a thought or a call. */
-static void specdec__answer_end_header(specdec_splitter *s)
+/* Decides by the header of a Harmony message, which has ended, what the message is: content, a thought or a call. */
+static void specdec__answer_end_message_header(specdec_splitter *s)
 {
     int size = 0, channel_size = 0;
-    const char *to = specdec__answer_header_value(s, "to=functions.", &size);
-    const char *channel = specdec__answer_header_value(s, "<|channel|>", &channel_size);
+    const char *to = specdec__answer_message_header_value(s, "to=functions.", &size);
+    const char *channel = specdec__answer_message_header_value(s, "<|channel|>", &channel_size);
     const int thought = channel && channel_size == 8 && memcmp(channel, "analysis", 8) == 0;
 
     s->flags = 0;
     if (to) {
         s->call = s->calls_begun++;
         specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, to, (size_t)size);
-        s->flags = SPECDEC__ANSWER_CALLING;
+        s->flags = SPECDEC__ANSWER_MESSAGE_IS_CALL;
     } else if (thought) {
-        s->flags = SPECDEC__ANSWER_INSIDE;
+        s->flags = SPECDEC__ANSWER_IN_THOUGHT;
     }
     s->state = SPECDEC__ANSWER_BODY;
     s->held = s->noted = 0;
@@ -676,20 +682,21 @@ static void specdec__answer_end_header(specdec_splitter *s)
 
 /* ---- Reading bytes. */
 
-/* Hands out the bytes that were held back as text, as they turned out to be no mark. */
-static void specdec__answer_emit_held(specdec_splitter *s)
+/* Emits the bytes that were held back, as text: they turned out to be no mark. */
+static void specdec__answer_emit_held_bytes(specdec_splitter *s)
 {
-    const int c = specdec__answer_shift_byte(s);
+    const int c = specdec__answer_remove_first_held_byte(s);
     const char byte = (char)c;
 
-    if (specdec__answer_is_space(c) && s->flags & SPECDEC__ANSWER_SKIP)
+    if (specdec__answer_is_space(c) && s->flags & SPECDEC__ANSWER_SKIP_SPACE)
         return;
-    s->flags &= ~(specdec__answer_is_space(c) ? SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_SKIP | SPECDEC__ANSWER_START);
-    specdec__answer_emit_bytes(s, s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT : SPECDEC_PART_CONTENT,
+    s->flags &= ~(specdec__answer_is_space(c) ? SPECDEC__ANSWER_SKIP_SPACE
+                                              : SPECDEC__ANSWER_SKIP_SPACE | SPECDEC__ANSWER_ONLY_SPACE);
+    specdec__answer_emit_bytes(s, s->flags & SPECDEC__ANSWER_IN_THOUGHT ? SPECDEC_PART_THOUGHT : SPECDEC_PART_CONTENT,
                                &byte, 1);
 }
 
-/* Are all held bytes white space? It may stand in front of a mark. */
+/* Are all bytes that the splitter holds back white space, which may stand in front of a mark? */
 static int specdec__answer_holds_only_space(const specdec_splitter *s)
 {
     int i;
@@ -700,8 +707,8 @@ static int specdec__answer_holds_only_space(const specdec_splitter *s)
     return s->held > 0 && s->held <= SPECDEC__ANSWER_SPACES_MOST;
 }
 
-/* Enters the state behind a mark that begins a call or, if section = 1, all calls of the answer. */
-static void specdec__answer_handle_mark(specdec_splitter *s, int section)
+/* Enters the splitter's state behind a mark that begins a call or, if section = 1, all calls of the answer. */
+static void specdec__answer_enter_state_behind_mark(specdec_splitter *s, int section)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
 
@@ -716,17 +723,17 @@ static void specdec__answer_handle_mark(specdec_splitter *s, int section)
     s->flags = 0;
 }
 
-/* Beginnings of an answer that is a call without a mark. */
-static const char *const specdec__answer_bare_beginnings[] = {
+/* Beginnings of an answer that is a tool call without a mark. */
+static const char *const specdec__answer_unmarked_call_beginnings[] = {
     "{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
 
-/* Reads content or a thought, and looks for marks. */
+/* Reads content or a thought from the held bytes, and looks for marks in it. */
 static void specdec__answer_read_text(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
-    const int inside = s->flags & SPECDEC__ANSWER_INSIDE, bare = row && row->flags & SPECDEC__CALLS_BARE &&
-                                                                s->flags & SPECDEC__ANSWER_START;
+    const int inside = s->flags & SPECDEC__ANSWER_IN_THOUGHT,
+              bare = row && row->flags & SPECDEC__CALLS_BARE && s->flags & SPECDEC__ANSWER_ONLY_SPACE;
     const char *marks[11];
     char begun[40];
     int i, found;
@@ -739,24 +746,24 @@ static void specdec__answer_read_text(specdec_splitter *s)
             marks[4 + i] = thoughts->content_marks[i];
     }
     if (row && !inside) {
-        marks[2] = SPECDEC__CALL_TEXT(row, SECTION);
-        marks[3] = SPECDEC__CALL_TEXT(row, MARK);
+        marks[2] = SPECDEC__CALL_TEXT(row, SECTION_BEGIN);
+        marks[3] = SPECDEC__CALL_TEXT(row, BEGIN);
     }
     for (i = 0; bare && i < 3; i++)
-        marks[8 + i] = specdec__answer_bare_beginnings[i];
+        marks[8 + i] = specdec__answer_unmarked_call_beginnings[i];
     while (s->held) {
         found = specdec__answer_match_marks(s, marks, 11, 1);
         if (found == -1 || (found == -2 && specdec__answer_holds_only_space(s)))
             return;
         if (found == -2) {
-            specdec__answer_emit_held(s);
+            specdec__answer_emit_held_bytes(s);
             continue;
         }
         s->held = 0;
         if (found == 2 || found == 3) {
-            specdec__answer_handle_mark(s, found == 2);
+            specdec__answer_enter_state_behind_mark(s, found == 2);
         } else if (found < 2 || found < 8) {
-            s->flags = found ? SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_SKIP | SPECDEC__ANSWER_INSIDE;
+            s->flags = found ? SPECDEC__ANSWER_SKIP_SPACE : SPECDEC__ANSWER_SKIP_SPACE | SPECDEC__ANSWER_IN_THOUGHT;
         } else {
             memcpy(begun, marks[found], strlen(marks[found]) + 1);
             specdec__answer_begin_call(s, SPECDEC__ANSWER_OBJECT);
@@ -768,7 +775,8 @@ static void specdec__answer_read_text(specdec_splitter *s)
     }
 }
 
-/* Reads marks and separators in front of calls, between them and behind them; other text is content. */
+/* Reads marks and separators in front of calls, between them and behind them from the held bytes; other text is
+   content. */
 static void specdec__answer_read_between_calls(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
@@ -776,10 +784,10 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
     const char *marks[4];
     int found, c;
 
-    marks[0] = SPECDEC__CALL_TEXT(row, CLOSE);
-    marks[1] = SPECDEC__CALL_TEXT(row, END);
-    marks[2] = SPECDEC__CALL_TEXT(row, MARK);
-    marks[3] = SPECDEC__CALL_TEXT(row, SECTION);
+    marks[0] = SPECDEC__CALL_TEXT(row, END);
+    marks[1] = SPECDEC__CALL_TEXT(row, SECTION_END);
+    marks[2] = SPECDEC__CALL_TEXT(row, BEGIN);
+    marks[3] = SPECDEC__CALL_TEXT(row, SECTION_BEGIN);
     while (s->held && s->state == SPECDEC__ANSWER_BETWEEN) {
         c = (unsigned char)s->hold[0];
         found = specdec__answer_match_marks(s, marks, 4, 0);
@@ -788,15 +796,15 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
         if (found >= 0) {
             s->held = 0;
             if (found >= 2) {
-                specdec__answer_handle_mark(s, found == 3);
+                specdec__answer_enter_state_behind_mark(s, found == 3);
             } else if (found == 1 || !marks[1]) {
                 s->state = SPECDEC__ANSWER_TEXT;
-                s->flags = SPECDEC__ANSWER_SKIP;
+                s->flags = SPECDEC__ANSWER_SKIP_SPACE;
             }
             return;
         }
         if (specdec__answer_is_space(c) || (list && (c == ',' || c == '[' || c == ']' || c == ';'))) {
-            specdec__answer_shift_byte(s);
+            specdec__answer_remove_first_held_byte(s);
         } else if (row->form == SPECDEC__CALLS_JSON && c == '{') {
             if (!s->started) { /* the next object of a list */
                 specdec__answer_mark_constraint_start(s, 1);
@@ -810,18 +818,18 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
                 s->since = 1;
             }
             specdec__answer_begin_call(s, SPECDEC__ANSWER_NAME);
-            specdec__answer_note_byte(s, c);
+            specdec__answer_collect_byte(s, c);
         } else {
             s->state = SPECDEC__ANSWER_TEXT;
-            s->flags = SPECDEC__ANSWER_SKIP;
+            s->flags = SPECDEC__ANSWER_SKIP_SPACE;
             s->started = 0;
             specdec__answer_read_text(s);
         }
     }
 }
 
-/* Turns the text behind a mark back into content, as it names no known tool and nothing of the call was handed out. */
-static void specdec__answer_undo_call(specdec_splitter *s)
+/* Turns the text behind a mark back into content, as it names no known tool and nothing of the call was emitted. */
+static void specdec__answer_turn_call_into_text(specdec_splitter *s)
 {
     const int name = s->state == SPECDEC__ANSWER_NAME, object = s->state == SPECDEC__ANSWER_OBJECT && s->phase < 3;
 
@@ -837,19 +845,19 @@ static void specdec__answer_undo_call(specdec_splitter *s)
     specdec__answer_enter_state(s, SPECDEC__ANSWER_TEXT);
 }
 
-/* Reads the name of a call, up to its mark. */
+/* Reads the name of a call, up to the mark behind it, from the held bytes. */
 static void specdec__answer_read_name(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
     int found, c;
 
-    marks[0] = SPECDEC__CALL_TEXT(row, MIDDLE);
-    marks[1] = SPECDEC__CALL_TEXT(row, ID);
+    marks[0] = SPECDEC__CALL_TEXT(row, NAME_END);
+    marks[1] = SPECDEC__CALL_TEXT(row, ID_END);
     while (s->held && s->state == SPECDEC__ANSWER_NAME) {
         c = (unsigned char)s->hold[0];
         if (!s->noted && specdec__answer_is_space(c)) { /* white space in front of a name is dropped */
-            specdec__answer_shift_byte(s);
+            specdec__answer_remove_first_held_byte(s);
             continue;
         }
         if (!*marks[0] && s->noted && (specdec__answer_is_space(c) || c == '<')) {
@@ -864,12 +872,12 @@ static void specdec__answer_read_name(specdec_splitter *s)
         if (found == -1)
             return;
         if (found == 0 && !s->noted) {
-            specdec__answer_undo_call(s);
+            specdec__answer_turn_call_into_text(s);
         } else if (found == 0) {
             specdec__answer_emit_name(s);
         } else if (found == 1) {
             s->held = s->noted = 0;
-        } else if (!specdec__answer_note_byte(s, specdec__answer_shift_byte(s))) {
+        } else if (!specdec__answer_collect_byte(s, specdec__answer_remove_first_held_byte(s))) {
             const char last = (char)c;
 
             specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
@@ -879,8 +887,8 @@ static void specdec__answer_read_name(specdec_splitter *s)
     }
 }
 
-/* Reads names and values of arguments, and their marks. */
-static void specdec__answer_read_pairs(specdec_splitter *s)
+/* Reads names and values of arguments, and the marks around them, from the held bytes. */
+static void specdec__answer_read_argument_pairs(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
@@ -891,21 +899,21 @@ static void specdec__answer_read_pairs(specdec_splitter *s)
                : s->state == SPECDEC__ANSWER_KEY         ? SPECDEC__CALL_TEXT(row, KEY_END)
                : s->state == SPECDEC__ANSWER_VALUE_BEGIN ? SPECDEC__CALL_TEXT(row, VALUE_BEGIN)
                                                          : SPECDEC__CALL_TEXT(row, VALUE_END);
-    marks[1] = s->state == SPECDEC__ANSWER_PAIRS ? SPECDEC__CALL_TEXT(row, CLOSE) : NULL;
+    marks[1] = s->state == SPECDEC__ANSWER_PAIRS ? SPECDEC__CALL_TEXT(row, END) : NULL;
     if (s->state == SPECDEC__ANSWER_VALUE && row->flags & SPECDEC__CALLS_LINES) {
         line[0] = '\n';
         memcpy(line + 1, marks[0], strlen(marks[0]) + 1);
         marks[1] = line;
     }
     while (s->held) {
-        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_match_marks(s, marks, 2, space);
+        found = s->flags & SPECDEC__ANSWER_IN_STRING ? -2 : specdec__answer_match_marks(s, marks, 2, space);
         if (found == -1 || (space && found == -2 && specdec__answer_holds_only_space(s)))
             return;
         if (found == -2) {
-            const int c = specdec__answer_shift_byte(s);
+            const int c = specdec__answer_remove_first_held_byte(s);
 
             if (s->state == SPECDEC__ANSWER_KEY)
-                specdec__answer_note_byte(s, c);
+                specdec__answer_collect_byte(s, c);
             else if (s->state == SPECDEC__ANSWER_VALUE)
                 specdec__answer_read_value_byte(s, c);
             continue;
@@ -928,8 +936,8 @@ static void specdec__answer_read_pairs(specdec_splitter *s)
     }
 }
 
-/* Reads arguments in Python's or Gemma's syntax; Gemma's strings stand between marks. */
-static void specdec__answer_read_literals(specdec_splitter *s)
+/* Reads arguments in Python's or Gemma's syntax from the held bytes; Gemma's strings stand between marks. */
+static void specdec__answer_read_literal_arguments(specdec_splitter *s)
 {
     const char *quote = SPECDEC__CALL_TEXT(specdec__answer_calls_row(s), VALUE_BEGIN);
     int fits;
@@ -940,63 +948,65 @@ static void specdec__answer_read_literals(specdec_splitter *s)
             return;
         if (fits == 2) {
             s->held = 0;
-            if (!(s->flags & SPECDEC__ANSWER_STRING))
+            if (!(s->flags & SPECDEC__ANSWER_IN_STRING))
                 specdec__answer_emit_comma(s);
             specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
-            s->flags ^= SPECDEC__ANSWER_STRING;
+            s->flags ^= SPECDEC__ANSWER_IN_STRING;
             continue;
         }
-        if (s->flags & SPECDEC__ANSWER_STRING && quote)
-            specdec__answer_emit_escaped(s, specdec__answer_shift_byte(s));
-        else if (s->flags & SPECDEC__ANSWER_STRING)
-            specdec__answer_read_string_byte(s, specdec__answer_shift_byte(s));
+        if (s->flags & SPECDEC__ANSWER_IN_STRING && quote)
+            specdec__answer_emit_escaped(s, specdec__answer_remove_first_held_byte(s));
+        else if (s->flags & SPECDEC__ANSWER_IN_STRING)
+            specdec__answer_read_string_byte(s, specdec__answer_remove_first_held_byte(s));
         else
-            specdec__answer_read_literal_byte(s, specdec__answer_shift_byte(s));
+            specdec__answer_read_literal_byte(s, specdec__answer_remove_first_held_byte(s));
     }
 }
 
-/* Reads arguments that are JSON. */
-static void specdec__answer_read_arguments(specdec_splitter *s)
+/* Reads arguments that are JSON from the held bytes. */
+static void specdec__answer_read_json_arguments(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
-    if (!(s->flags & SPECDEC__ANSWER_BEGUN) && !specdec__answer_is_space(c) && c != '{' && c != '[') {
+    if (!(s->flags & SPECDEC__ANSWER_VALUE_BEGUN) && !specdec__answer_is_space(c) && c != '{' && c != '[') {
         s->state = SPECDEC__ANSWER_BETWEEN; /* the call has no arguments */
         s->started = 0;
         specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
         specdec__answer_read_between_calls(s);
         return;
     }
-    if (specdec__answer_read_json_byte(s, specdec__answer_shift_byte(s)))
+    if (specdec__answer_read_json_byte(s, specdec__answer_remove_first_held_byte(s)))
         specdec__answer_end_call(s);
 }
 
-/* Reads headers and bodies of Harmony messages (gpt-oss). */
+/* Reads headers and texts of Harmony messages (gpt-oss) from the held bytes. */
 static void specdec__answer_read_messages(specdec_splitter *s)
 {
     static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
     int found;
 
     while (s->held) { /* constrained arguments are JSON, whose strings may contain marks */
-        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_match_marks(s, marks, 5, 0);
+        found = s->flags & SPECDEC__ANSWER_IN_STRING ? -2 : specdec__answer_match_marks(s, marks, 5, 0);
         if (found == -1)
             return;
         if (found == -2) {
             const char byte = s->hold[0];
-            const int c = specdec__answer_shift_byte(s);
+            const int c = specdec__answer_remove_first_held_byte(s);
 
             if (s->state == SPECDEC__ANSWER_BODY) {
-                if (s->flags & SPECDEC__ANSWER_CALLING && !(s->flags & SPECDEC__ANSWER_BEGUN)) {
+                if (s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL && !(s->flags & SPECDEC__ANSWER_VALUE_BEGUN)) {
                     if (specdec__answer_is_space(c))
                         continue; /* white space in front of arguments */
-                    s->flags |= SPECDEC__ANSWER_BEGUN;
+                    s->flags |= SPECDEC__ANSWER_VALUE_BEGUN;
                 }
-                specdec__answer_emit_bytes(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
-                                        : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
-                                                                            : SPECDEC_PART_CONTENT, &byte, 1);
-                if (s->kinds_known && s->flags & SPECDEC__ANSWER_CALLING)
-                    specdec__answer_track_string(s, c);
-            } else if (specdec__answer_note_byte(s, c)) {
+                specdec__answer_emit_bytes(s,
+                                           s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL ? SPECDEC_PART_ARGUMENTS
+                                           : s->flags & SPECDEC__ANSWER_IN_THOUGHT    ? SPECDEC_PART_THOUGHT
+                                                                                      : SPECDEC_PART_CONTENT,
+                                           &byte, 1);
+                if (s->kinds_known && s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL)
+                    specdec__answer_update_string_flags(s, c);
+            } else if (specdec__answer_collect_byte(s, c)) {
                 if (s->noted >= 13 && memcmp(s->note + s->noted - 13, "to=functions.", 13) == 0)
                     specdec__answer_mark_constraint_start(s, 1);
             } else {
@@ -1010,9 +1020,9 @@ static void specdec__answer_read_messages(specdec_splitter *s)
         }
         s->held = 0;
         if (!found && s->state == SPECDEC__ANSWER_HEADER) {
-            specdec__answer_end_header(s);
+            specdec__answer_end_message_header(s);
         } else if (found) {
-            if (s->state == SPECDEC__ANSWER_BODY && s->flags & SPECDEC__ANSWER_CALLING && found != 1)
+            if (s->state == SPECDEC__ANSWER_BODY && s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL && found != 1)
                 specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
             s->state = SPECDEC__ANSWER_HEADER;
             s->flags = s->noted = s->started = 0;
@@ -1020,34 +1030,36 @@ static void specdec__answer_read_messages(specdec_splitter *s)
     }
 }
 
-/* Processes the held bytes after a byte was added to them. */
-static void specdec__answer_read_held(specdec_splitter *s)
+/* Processes the bytes that the splitter holds back, after a byte was added to them. */
+static void specdec__answer_process_held_bytes(specdec_splitter *s)
 {
     switch (s->state) {
     case SPECDEC__ANSWER_TEXT: specdec__answer_read_text(s); break;
     case SPECDEC__ANSWER_BETWEEN: specdec__answer_read_between_calls(s); break;
-    case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_shift_byte(s)); break;
+    case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_remove_first_held_byte(s)); break;
     case SPECDEC__ANSWER_NAME: specdec__answer_read_name(s); break;
-    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_read_arguments(s); break;
-    case SPECDEC__ANSWER_LITERAL: specdec__answer_read_literals(s); break;
+    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_read_json_arguments(s); break;
+    case SPECDEC__ANSWER_LITERAL: specdec__answer_read_literal_arguments(s); break;
     case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_read_messages(s); break;
-    default: specdec__answer_read_pairs(s); break;
+    default: specdec__answer_read_argument_pairs(s); break;
     }
 }
 
-/* Ends the answer: held bytes become a part of the kind that they look like. */
+/* Ends the answer: the bytes that are held back become a part of the kind that they look like. */
 static void specdec__answer_finish_answer(specdec_splitter *s)
 {
     while (s->held && (s->state == SPECDEC__ANSWER_TEXT || s->state == SPECDEC__ANSWER_BODY)) {
         if (s->state == SPECDEC__ANSWER_TEXT) {
-            specdec__answer_emit_held(s);
+            specdec__answer_emit_held_bytes(s);
         } else {
             const char byte = s->hold[0];
 
-            specdec__answer_shift_byte(s);
-            specdec__answer_emit_bytes(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
-                                    : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
-                                                                        : SPECDEC_PART_CONTENT, &byte, 1);
+            specdec__answer_remove_first_held_byte(s);
+            specdec__answer_emit_bytes(s,
+                                       s->flags & SPECDEC__ANSWER_MESSAGE_IS_CALL ? SPECDEC_PART_ARGUMENTS
+                                       : s->flags & SPECDEC__ANSWER_IN_THOUGHT    ? SPECDEC_PART_THOUGHT
+                                                                                  : SPECDEC_PART_CONTENT,
+                                       &byte, 1);
         }
     }
     if (s->state == SPECDEC__ANSWER_NAME && s->noted)
@@ -1059,7 +1071,7 @@ static void specdec__answer_finish_answer(specdec_splitter *s)
 
 /* ---- Interface of the splitter. */
 
-/* Gives the splitter the next bytes of the answer; NULL: the answer has ended. */
+/* Gives the splitter the next `length` bytes of the answer; NULL: the answer has ended. */
 static SPECDEC__UNUSED void specdec__answer_push_bytes(specdec_splitter *s, const char *bytes, size_t length)
 {
     s->input = bytes;
@@ -1067,8 +1079,8 @@ static SPECDEC__UNUSED void specdec__answer_push_bytes(specdec_splitter *s, cons
     s->ended = !bytes;
 }
 
-/* Returns the next part. A step adds less than 1,000 bytes (a name or value, each byte as an escape) and few parts, so
-   that nothing overflows. */
+/* Writes the next part of the answer to *part. Returns 0 when there is none yet. Each step emits less than 1,000 bytes
+   (a name or value, each byte as an escape) and few parts, so that nothing overflows. */
 static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specdec_part *part)
 {
     int from;
@@ -1077,11 +1089,11 @@ static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specde
         s->taken = s->queued = s->out = 0;
         while (s->length && (s->out < 64 || (*s->input & 0xc0) == 0x80) && s->out < 128 && s->queued < 4) {
             if (s->held == (int)sizeof s->hold) /* longer than any mark */
-                specdec__answer_emit_held(s);
+                specdec__answer_emit_held_bytes(s);
             s->hold[s->held++] = *s->input++;
             s->length--;
             s->since++;
-            specdec__answer_read_held(s);
+            specdec__answer_process_held_bytes(s);
         }
         if (s->ended && !s->length && !s->queued) {
             s->ended = 0;
@@ -1099,7 +1111,7 @@ static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specde
 }
 
 /* Does the text of a control token occur in a mark? NULL: no. */
-static int specdec__answer_mark_shows_token(const char *mark, specdec__bytes token)
+static int specdec__answer_mark_contains_token(const char *mark, specdec__bytes token)
 {
     const size_t length = mark ? strlen(mark) : 0;
     size_t at;
@@ -1110,8 +1122,8 @@ static int specdec__answer_mark_shows_token(const char *mark, specdec__bytes tok
     return 0;
 }
 
-/* Does a control token occur in the marks that a splitter looks for, so that it must be shown? */
-static SPECDEC__UNUSED int specdec__answer_shows_token(const specdec_splitter *s, specdec__bytes token)
+/* Does the text of a control token occur in the marks that a splitter looks for, so that it must be shown? */
+static SPECDEC__UNUSED int specdec__answer_marks_contain_token(const specdec_splitter *s, specdec__bytes token)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
@@ -1121,20 +1133,20 @@ static SPECDEC__UNUSED int specdec__answer_shows_token(const specdec_splitter *s
     if (!token.size)
         return 0;
     for (text = row ? row->texts : ""; *text && !shows; text += strlen(text) + 1)
-        shows = specdec__answer_mark_shows_token(text + 1, token);
+        shows = specdec__answer_mark_contains_token(text + 1, token);
     if (row && row->form == SPECDEC__CALLS_CHANNEL)
-        shows |= specdec__answer_mark_shows_token("<|start|><|channel|><|return|>", token);
+        shows |= specdec__answer_mark_contains_token("<|start|><|channel|><|return|>", token);
     if (thoughts)
-        shows |= specdec__answer_mark_shows_token(thoughts->open, token) |
-                 specdec__answer_mark_shows_token(thoughts->close, token);
+        shows |= specdec__answer_mark_contains_token(thoughts->open, token) |
+                 specdec__answer_mark_contains_token(thoughts->close, token);
     for (i = 0; thoughts && i < (int)SPECDEC__COUNT(thoughts->content_marks); i++)
-        shows |= specdec__answer_mark_shows_token(thoughts->content_marks[i], token);
+        shows |= specdec__answer_mark_contains_token(thoughts->content_marks[i], token);
     return shows;
 }
 
-/* Does a prompt end inside a thought? */
-static SPECDEC__UNUSED int specdec__answer_prompt_ends_inside(const specdec__thoughts *thoughts, const char *text,
-                                                              size_t length)
+/* Does the text of a prompt end inside a thought? */
+static SPECDEC__UNUSED int specdec__answer_prompt_opens_thought(const specdec__thoughts *thoughts, const char *text,
+                                                                size_t length)
 {
     size_t size;
 

@@ -14,21 +14,21 @@ SPECDEC__FOR_SIZE
    of the stage before into matches and the text between matches ("isolated" in Hugging Face's tokenizers). A stage is a
    function that returns the bytes of its match at the beginning of a text (length > 0), 0: no match. */
 typedef size_t specdec__text_match_function(const unsigned char *text, size_t length);
-/* A stage of a pre-tokenizer. */
+/* A stage of a pre-tokenizer: one regular expression by which text is split. */
 typedef struct specdec__text_stage {
-    specdec__text_match_function *match; /* NULL: end of the list */
-    int kind; /* SPECDEC__STAGE_... */
+    specdec__text_match_function *match; /* matches the stage's regular expression; NULL: end of the list of stages */
+    int lookahead;                       /* SPECDEC__STAGE_PLAIN to _ENDS */
 } specdec__text_stage;
 
-/* How far a stage looks behind a match, so that a part of a text can be split without the rest. EXACT: one character;
-   PLAIN: white space and one character; FAR: also numbers; CASED: also letters; ENDS: as PLAIN, but white space that
-   does not match is never split. */
+/* Lookahead: how far a stage's regular expression looks behind a match, so that a part of a text can be split without
+   the rest. EXACT: one character; PLAIN: white space and one character; FAR: also numbers; CASED: also letters; ENDS:
+   as PLAIN, but white space that does not match is never split. */
 enum { SPECDEC__STAGE_PLAIN, SPECDEC__STAGE_EXACT, SPECDEC__STAGE_FAR, SPECDEC__STAGE_CASED, SPECDEC__STAGE_ENDS };
 
-/* Does a character belong to a class? */
+/* Does a character belong to a class of characters? */
 typedef int specdec__text_class_function(const specdec__text_character *c);
 
-/* The end of the run of characters of a class that begins at an offset. */
+/* Returns the offset behind the run of characters of a class that begins at offset `at` of a text. */
 static size_t specdec__text_class_run_end(const unsigned char *text, size_t length, size_t at,
                                           specdec__text_class_function *belongs)
 {
@@ -41,7 +41,7 @@ static size_t specdec__text_class_run_end(const unsigned char *text, size_t leng
     }
 }
 
-/* Matches \s?X+ for a class X. */
+/* Returns the number of bytes of \s?X+ at the beginning of a text, for a class X of characters; 0: no match. */
 static size_t specdec__text_match_spaced_run(const unsigned char *text, size_t length,
                                              specdec__text_class_function *belongs)
 {
@@ -52,9 +52,9 @@ static size_t specdec__text_match_spaced_run(const unsigned char *text, size_t l
     return end > from ? end : from ? specdec__text_class_run_end(text, length, 0, belongs) : 0;
 }
 
-/* Classes of characters; [regular expressions] define them. */
+/* Is a character in \p{L}? This and the next functions test classes; [regular expressions] define them. */
 static int specdec__text_is_letter(const specdec__text_character *c) { return c->kind == SPECDEC__TEXT_LETTER; }
-/* [\p{P}] */
+/* Is a character in [\p{P}]? */
 static int specdec__text_is_punctuation(const specdec__text_character *c)
 {
     return (c->properties & SPECDEC__TEXT_PUNCTUATION) != 0;
@@ -69,8 +69,8 @@ static int specdec__text_is_letter_or_mark(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_LETTER || c->properties & SPECDEC__TEXT_MARK;
 }
-/* [^\s\p{L}\p{M}\p{N}] */
-static int specdec__text_is_other_sign(const specdec__text_character *c)
+/* Is a character in [^\s\p{L}\p{M}\p{N}]? */
+static int specdec__text_is_no_letter_number_space(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_OTHER && !(c->properties & SPECDEC__TEXT_MARK);
 }
@@ -81,12 +81,12 @@ static int specdec__text_is_latin(const specdec__text_character *c)
 }
 /* Is a character in [\r\n]? */
 static int specdec__text_is_newline(const specdec__text_character *c) { return c->code == '\r' || c->code == '\n'; }
-/* [\p{P}$+<=>^~|`] */
+/* Is a character in [\p{P}$+<=>^~|`] (Falcon)? */
 static int specdec__text_is_falcon_sign(const specdec__text_character *c)
 {
     return specdec__text_is_punctuation(c) || (c->code < 128 && c->properties & SPECDEC__TEXT_SYMBOL);
 }
-/* A character that does not end a word in Poro's and Viking's expression. */
+/* Is a character one that does not end a word in the expression of Poro and Viking? */
 static int specdec__text_is_poro_letter(const specdec__text_character *c)
 {
     static const specdec__text_range marks[] = {{'!', '!'}, {'(', ')'}, {',', ','}, {'.', '.'}, {'?', '?'}, {'|', '|'},
@@ -94,18 +94,18 @@ static int specdec__text_is_poro_letter(const specdec__text_character *c)
 
     return c->kind != SPECDEC__TEXT_SPACE && !specdec__text_in_ranges(marks, SPECDEC__COUNT(marks), c->code);
 }
-/* Chinese characters and Japanese syllables (DeepSeek V3). */
+/* Is a character Chinese or a Japanese syllable, as DeepSeek V3 lists them? */
 static int specdec__text_is_east_asian(const specdec__text_character *c)
 {
     return (c->code >= 0x4E00 && c->code <= 0x9FA5) || (c->code >= 0x3040 && c->code <= 0x30FF);
 }
-/* Chinese, Japanese and Korean characters, and nearly all other Asian scripts (DeepSeek LLM). */
+/* Is a character Chinese, Japanese, Korean or of nearly any other Asian script, as DeepSeek LLM lists them? */
 static int specdec__text_is_asian(const specdec__text_character *c)
 {
     return (c->code >= 0x800 && c->code <= 0x9FA5) || (c->code >= 0xAC00 && c->code <= 0xD7FF);
 }
-/* Letters with upper or lower case, as DeepSeek LLM lists them. */
-static int specdec__text_is_llm_letter(const specdec__text_character *c)
+/* Is a character a letter with upper or lower case, as DeepSeek LLM lists them? */
+static int specdec__text_is_deepseek_llm_letter(const specdec__text_character *c)
 {
     static const specdec__text_range letters[] = {
     {0x41, 0x5a}, {0x61, 0x7a}, {0xb5, 0xb5}, {0xc0, 0xd6}, {0xd8, 0xf6}, {0xf8, 0x1ba}, {0x1bc, 0x1bf}, {0x1c4, 0x293},
@@ -125,8 +125,8 @@ static int specdec__text_is_llm_letter(const specdec__text_character *c)
 
     return specdec__text_in_ranges(letters, SPECDEC__COUNT(letters), c->code);
 }
-/* Punctuation and signs, as DeepSeek LLM lists them. */
-static int specdec__text_is_llm_sign(const specdec__text_character *c)
+/* Is a character punctuation or another sign, as DeepSeek LLM lists them? */
+static int specdec__text_is_deepseek_llm_sign(const specdec__text_character *c)
 {
     static const specdec__text_range signs[] = {{'!', '/'}, {':', '~'}, {0x2018, 0x201F}, {0x3000, 0x3002},
                                                 {0xFF01, 0xFF0F}, {0xFF1A, 0xFF5E}};
@@ -134,7 +134,8 @@ static int specdec__text_is_llm_sign(const specdec__text_character *c)
     return specdec__text_in_ranges(signs, SPECDEC__COUNT(signs), c->code);
 }
 
-/* Stages; the regular expressions are in the order of the functions below them. */
+/* Defines a stage's function, which returns the bytes of its match at the beginning of a text. The regular expressions
+   above the following lines are in the order of the functions. */
 #define SPECDEC__TEXT_STAGE(name, expression) \
     static size_t specdec__text_stage_##name(const unsigned char *text, size_t length) { return expression; }
 /* [\r\n]; \p{N}; \p{N}{1,3}; \p{N}+ */
@@ -145,10 +146,12 @@ SPECDEC__TEXT_STAGE(numbers, specdec__text_skip_kind(text, length, 0, SPECDEC__T
 /* \s?\p{L}+; \s?\p{P}+; [\p{P}$+<=>^~|`]+; \s?[letters]+; \s?[signs]+; \s+$ */
 SPECDEC__TEXT_STAGE(letters, specdec__text_match_spaced_run(text, length, specdec__text_is_letter))
 SPECDEC__TEXT_STAGE(punctuation, specdec__text_match_spaced_run(text, length, specdec__text_is_punctuation))
-SPECDEC__TEXT_STAGE(falcons, specdec__text_class_run_end(text, length, 0, specdec__text_is_falcon_sign))
-SPECDEC__TEXT_STAGE(llm_letters, specdec__text_match_spaced_run(text, length, specdec__text_is_llm_letter))
-SPECDEC__TEXT_STAGE(llm_signs, specdec__text_match_spaced_run(text, length, specdec__text_is_llm_sign))
-SPECDEC__TEXT_STAGE(trailing,
+SPECDEC__TEXT_STAGE(falcon_signs, specdec__text_class_run_end(text, length, 0, specdec__text_is_falcon_sign))
+SPECDEC__TEXT_STAGE(deepseek_llm_letters,
+                    specdec__text_match_spaced_run(text, length, specdec__text_is_deepseek_llm_letter))
+SPECDEC__TEXT_STAGE(deepseek_llm_signs,
+                    specdec__text_match_spaced_run(text, length, specdec__text_is_deepseek_llm_sign))
+SPECDEC__TEXT_STAGE(trailing_space,
                     specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length ? length : 0)
 /* [\u4E00-\u9FA5\u3040-\u30FF]+; [\u0800-\u9FA5\uAC00-\uD7FF]+ */
 SPECDEC__TEXT_STAGE(east_asian, specdec__text_class_run_end(text, length, 0, specdec__text_is_east_asian))
@@ -156,12 +159,12 @@ SPECDEC__TEXT_STAGE(asian, specdec__text_class_run_end(text, length, 0, specdec_
 /* Whole pre-tokenizers as stages: GPT-2's; Llama 3's with numbers of any length; GPT-4o's with numbers of 1 or 3
    digits. */
 SPECDEC__TEXT_STAGE(gpt2, specdec__text_word_gpt2(text, length, 0))
-SPECDEC__TEXT_STAGE(modern, specdec__text_word_modern(text, length, SIZE_MAX))
-SPECDEC__TEXT_STAGE(gpt4o_1, specdec__text_word_contracted(text, length, 1))
-SPECDEC__TEXT_STAGE(gpt4o_3, specdec__text_word_contracted(text, length, 3))
+SPECDEC__TEXT_STAGE(llama3, specdec__text_word_llama3(text, length, SIZE_MAX))
+SPECDEC__TEXT_STAGE(gpt4o_1, specdec__text_word_gpt4o(text, length, 1))
+SPECDEC__TEXT_STAGE(gpt4o_3, specdec__text_word_gpt4o(text, length, 3))
 
-/* [0-9]{3} */
-static size_t specdec__text_stage_triple(const unsigned char *text, size_t length)
+/* Matches [0-9]{3} at the beginning of a text. Returns the number of bytes; 0: no match. */
+static size_t specdec__text_stage_three_digits(const unsigned char *text, size_t length)
 {
     size_t at;
 
@@ -170,7 +173,8 @@ static size_t specdec__text_stage_triple(const unsigned char *text, size_t lengt
     return at == 3 ? 3 : 0;
 }
 
-/*  ?[^(\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+ (Poro, Viking). */
+/* Matches  ?[^(\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+ (Poro, Viking) at the beginning of a text. Returns
+   the number of bytes; 0: no match. */
 static size_t specdec__text_stage_poro(const unsigned char *text, size_t length)
 {
     const size_t from = text[0] == ' ',
@@ -179,7 +183,7 @@ static size_t specdec__text_stage_poro(const unsigned char *text, size_t length)
     return end > from ? end : 0;
 }
 
-/* Youtu's classes: Korean letters; signs of Chinese texts; Bopomofo. */
+/* Is a character a Korean letter, as Youtu lists them? */
 static int specdec__text_is_korean(const specdec__text_character *c)
 {
     return (c->code >= 0xAC00 && c->code <= 0xD7A3) || (c->code >= 0x3131 && c->code <= 0x318E);
@@ -192,13 +196,14 @@ static int specdec__text_is_youtu_sign(const specdec__text_character *c)
 
     return specdec__text_in_ranges(signs, SPECDEC__COUNT(signs), c->code);
 }
-/* Is a character Bopomofo? */
+/* Is a character Bopomofo, as Youtu lists it? */
 static int specdec__text_is_bopomofo(const specdec__text_character *c)
 {
     return c->code >= 0x3105 && c->code <= 0x312F;
 }
 
-/* Matches a run of Korean, Bopomofo, or Chinese and Japanese letters, or of signs of Chinese texts (Youtu). */
+/* Matches a run of Korean, Bopomofo, or Chinese and Japanese letters, or of signs of Chinese texts (Youtu). Returns the
+   number of bytes; 0: no match. */
 static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length)
 {
     static specdec__text_class_function *const classes[4] = {specdec__text_is_korean, specdec__text_is_youtu_sign,
@@ -210,9 +215,9 @@ static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length
     return end;
 }
 
-/* [!-/:-@[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
-   (DeepSeek V3). */
-static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
+/* Matches [!-/:-@[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+   (DeepSeek V3) at the beginning of a text. Returns the number of bytes; 0: no match. */
+static size_t specdec__text_stage_deepseek_v3(const unsigned char *text, size_t length)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
     const int bare = c.kind == SPECDEC__TEXT_LETTER || specdec__text_is_sign(&c) || specdec__text_is_newline(&c);
@@ -229,15 +234,16 @@ static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
     end = specdec__text_class_run_end(text, length, from, specdec__text_is_sign);
     if (end > from)
         return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
-    return specdec__text_word_spaces(text, length);
+    return specdec__text_word_of_white_space(text, length);
 }
 
-/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|
+/* Returns the number of bytes of the first word of a text by
+   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|
    \s+(?!\S)|\s+ (Qwen 3.5). */
 static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length, size_t digits)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
-    size_t from = specdec__text_before_letters(c), end = specdec__text_contraction(text, length, 1);
+    size_t from = specdec__text_letter_prefix_bytes(c), end = specdec__text_contraction_bytes(text, length, 1);
 
     if (end)
         return end;
@@ -248,17 +254,18 @@ static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length
     if (end)
         return end;
     from = text[0] == ' ';
-    end = specdec__text_class_run_end(text, length, from, specdec__text_is_other_sign);
+    end = specdec__text_class_run_end(text, length, from, specdec__text_is_no_letter_number_space);
     if (end > from)
         return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
-    return specdec__text_word_spaces(text, length);
+    return specdec__text_word_of_white_space(text, length);
 }
 
-/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+ (Seed):
+/* Returns the number of bytes of the first word of a text by
+   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+ (Seed):
    Qwen 2's expression, except that signs do not include line ends behind them. */
 static size_t specdec__text_word_seed(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_word_modern(text, length, digits);
+    size_t end = specdec__text_word_llama3(text, length, digits);
 
     while (end > 1 && specdec__text_character_at(text, length, text[0] == ' ').kind == SPECDEC__TEXT_OTHER &&
            (text[end - 1] == '\r' || text[end - 1] == '\n'))
@@ -266,8 +273,8 @@ static size_t specdec__text_word_seed(const unsigned char *text, size_t length, 
     return end;
 }
 
-/* [^\n]+|\n+ (Gemma 4). */
-static size_t specdec__text_word_line(const unsigned char *text, size_t length, size_t digits)
+/* Returns the number of bytes of the first word of a text by [^\n]+|\n+ (Gemma 4). */
+static size_t specdec__text_word_gemma4(const unsigned char *text, size_t length, size_t digits)
 {
     const unsigned char *end = (const unsigned char *)memchr(text, '\n', length);
     size_t at = 0;
@@ -280,10 +287,10 @@ static size_t specdec__text_word_line(const unsigned char *text, size_t length, 
     return at;
 }
 
-/* The number of digits in front of the groups of three that end a run of digits. A run of more than
-   SPECDEC__TEXT_LONGEST_NUMBER digits is grouped from its beginning. */
-#define SPECDEC__TEXT_LONGEST_NUMBER 192
-static size_t specdec__text_digits_before_threes(const unsigned char *text, size_t length, size_t *count)
+#define SPECDEC__TEXT_LONGEST_NUMBER 192 /* digits of a longer run are grouped from its beginning, not its end */
+
+/* Returns the number of digits in front of the groups of three that end a run of digits; *count: digits of the run. */
+static size_t specdec__text_digits_before_groups(const unsigned char *text, size_t length, size_t *count)
 {
     size_t at = 0, next;
 
@@ -295,10 +302,11 @@ static size_t specdec__text_digits_before_threes(const unsigned char *text, size
     return *count % 3;
 }
 
-/* \d{1,3}(?=(?:\d{3})*\b) (Tiny Aya): groups of three digits from the end of a number that no letter follows. */
-static size_t specdec__text_stage_threes(const unsigned char *text, size_t length)
+/* Matches \d{1,3}(?=(?:\d{3})*\b) (Tiny Aya) at the beginning of a text: groups of three digits from the end of a
+   number that no letter follows. Returns the number of bytes; 0: no match. */
+static size_t specdec__text_stage_tiny_aya_digits(const unsigned char *text, size_t length)
 {
-    size_t count, first = specdec__text_digits_before_threes(text, length, &count), end;
+    size_t count, first = specdec__text_digits_before_groups(text, length, &count), end;
     specdec__text_character c;
 
     if (!count)
@@ -310,18 +318,19 @@ static size_t specdec__text_stage_threes(const unsigned char *text, size_t lengt
     return specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
 }
 
-/* (?=(\d{3})+(?!\d)) behind \p{N}+ (SuperBPE): groups of three digits from the end, whatever follows. */
-static size_t specdec__text_stage_groups(const unsigned char *text, size_t length)
+/* Matches (?=(\d{3})+(?!\d)) behind \p{N}+ (SuperBPE): groups of three digits from the end of a number, whatever
+   follows. Returns the number of bytes; 0: no match. */
+static size_t specdec__text_stage_superbpe_digits(const unsigned char *text, size_t length)
 {
-    size_t count, first = specdec__text_digits_before_threes(text, length, &count);
+    size_t count, first = specdec__text_digits_before_groups(text, length, &count);
 
     return specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : count ? 3 : 0);
 }
 
-/* Bytes of the first piece of a text after a stage: its match, or the text in front of a match. *exact becomes 1 when
-   the piece ends there whatever follows the text. */
-static size_t specdec__text_stage_piece(const specdec__text_stage *stage, const unsigned char *text, size_t length,
-                                        int *exact)
+/* Returns the number of bytes of the first piece of a text after one stage: its match, or the text in front of a match.
+   *exact becomes 1 when the piece ends there whatever follows the text. */
+static size_t specdec__text_first_piece_of_stage(const specdec__text_stage *stage, const unsigned char *text,
+                                                 size_t length, int *exact)
 {
     size_t at = 0, size = 0, seen;
 
@@ -332,23 +341,24 @@ static size_t specdec__text_stage_piece(const specdec__text_stage *stage, const 
         if (size)
             break;
         c = specdec__text_character_at(text, length, at);
-        if (c.kind == SPECDEC__TEXT_SPACE && stage->kind == SPECDEC__STAGE_ENDS)
+        if (c.kind == SPECDEC__TEXT_SPACE && stage->lookahead == SPECDEC__STAGE_ENDS)
             at = specdec__text_skip_kind(text, length, at, SPECDEC__TEXT_SPACE, SIZE_MAX);
         else
             at += (size_t)c.size;
     }
-    if (!size || stage->kind == SPECDEC__STAGE_ENDS)
+    if (!size || stage->lookahead == SPECDEC__STAGE_ENDS)
         return at ? at : size;
-    seen = at + (stage->kind == SPECDEC__STAGE_FAR ? 4 * SPECDEC__TEXT_LONGEST_NUMBER + 4 : at ? 12 : size + 4);
-    if (seen <= length && (at || stage->kind == SPECDEC__STAGE_EXACT || stage->kind == SPECDEC__STAGE_FAR))
+    seen = at + (stage->lookahead == SPECDEC__STAGE_FAR ? 4 * SPECDEC__TEXT_LONGEST_NUMBER + 4 : at ? 12 : size + 4);
+    if (seen <= length && (at || stage->lookahead == SPECDEC__STAGE_EXACT || stage->lookahead == SPECDEC__STAGE_FAR))
         *exact = 1; /* three characters decide whether there is a match */
     return at ? at : size;
 }
 
-/* Bytes of the first word of a text (length > 0): its first piece after all stages. As a text may be long and its first
-   stage match nowhere, only a part of the text is split first, and a longer part if its end could matter: no expression
-   looks further than to the first character behind a word that is not white space (or number or letter: FAR, CASED). */
-static size_t specdec__text_word_staged(const specdec__text_stage *stages, const unsigned char *text, size_t length)
+/* Returns the number of bytes of the first word of a text (length > 0): its first piece after all stages. As a text may
+   be long and its first stage match nowhere, only a part of the text is split first, and a longer part if its end could
+   matter: no expression looks further than to the first character behind a word that is not white space (or number or
+   letter: FAR, CASED). */
+static size_t specdec__text_word_by_stages(const specdec__text_stage *stages, const unsigned char *text, size_t length)
 {
     size_t window, limit, end, at;
     int i, exact, reaches = 0, cased = 0;
@@ -356,9 +366,9 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
     for (window = 16;; window = specdec__size_multiply(window, 2)) {
         limit = window < length ? window : length;
         for (i = 0, exact = 0, end = limit; stages[i].match; i++) {
-            end = specdec__text_stage_piece(stages + i, text, end, &exact);
-            reaches |= stages[i].kind == SPECDEC__STAGE_FAR;
-            cased |= stages[i].kind == SPECDEC__STAGE_CASED;
+            end = specdec__text_first_piece_of_stage(stages + i, text, end, &exact);
+            reaches |= stages[i].lookahead == SPECDEC__STAGE_FAR;
+            cased |= stages[i].lookahead == SPECDEC__STAGE_CASED;
         }
         if (limit == length || exact)
             return end;
@@ -373,7 +383,8 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
     }
 }
 
-/* \p{Han}+, or GPT-4o's expression for other characters, without [/]* behind signs (Kimi K2). */
+/* Returns the number of bytes of the first word of a text by \p{Han}+, or GPT-4o's expression for other characters,
+   without [/]* behind signs (Kimi K2). */
 static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, size_t digits)
 {
     size_t end = specdec__text_class_run_end(text, length, 0, specdec__text_is_han);
@@ -381,45 +392,47 @@ static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, 
     if (end)
         return end;
     end = specdec__text_cased_word(text, length, 1);
-    return end ? end + specdec__text_contraction(text + end, length - end, 1)
-               : specdec__text_word_rest(text, length, digits, 0);
+    return end ? end + specdec__text_contraction_bytes(text + end, length - end, 1)
+               : specdec__text_word_without_letters(text, length, digits, 0);
 }
 
-/* Lists of stages of pre-tokenizers. */
+/* A row of a list of stages. The lists below belong to pre-tokenizers of several stages. */
 #define SPECDEC__STAGE(name, kind) {specdec__text_stage_##name, SPECDEC__STAGE_##kind}
 static const specdec__text_stage specdec__text_deepseek_llm[] = {
-    SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(llm_letters, EXACT), SPECDEC__STAGE(llm_signs, EXACT),
-    SPECDEC__STAGE(trailing, ENDS), SPECDEC__STAGE(asian, EXACT), SPECDEC__STAGE(numbers, EXACT), {NULL, 0}};
+    SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(deepseek_llm_letters, EXACT),
+    SPECDEC__STAGE(deepseek_llm_signs, EXACT), SPECDEC__STAGE(trailing_space, ENDS), SPECDEC__STAGE(asian, EXACT),
+    SPECDEC__STAGE(numbers, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_deepseek_coder[] = {
     SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(letters, EXACT), SPECDEC__STAGE(punctuation, EXACT),
     SPECDEC__STAGE(asian, EXACT), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_deepseek_v3[] = {
-    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(east_asian, EXACT), SPECDEC__STAGE(v3, PLAIN), {NULL, 0}};
+    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(east_asian, EXACT), SPECDEC__STAGE(deepseek_v3, PLAIN), {NULL, 0}};
 static const specdec__text_stage specdec__text_falcon[] = {
-    SPECDEC__STAGE(falcons, EXACT), SPECDEC__STAGE(gpt2, PLAIN), SPECDEC__STAGE(triple, EXACT), {NULL, 0}};
+    SPECDEC__STAGE(falcon_signs, EXACT), SPECDEC__STAGE(gpt2, PLAIN), SPECDEC__STAGE(three_digits, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_minicpm5[] = {
-    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(modern, PLAIN), {NULL, 0}};
+    SPECDEC__STAGE(numbers3, EXACT), SPECDEC__STAGE(llama3, PLAIN), {NULL, 0}};
 static const specdec__text_stage specdec__text_youtu[] = {
     SPECDEC__STAGE(youtu, EXACT), SPECDEC__STAGE(gpt4o_1, CASED), {NULL, 0}};
 static const specdec__text_stage specdec__text_tiny_aya[] = {
-    SPECDEC__STAGE(threes, FAR), SPECDEC__STAGE(gpt4o_3, CASED), {NULL, 0}};
+    SPECDEC__STAGE(tiny_aya_digits, FAR), SPECDEC__STAGE(gpt4o_3, CASED), {NULL, 0}};
 static const specdec__text_stage specdec__text_superbpe[] = {
-    SPECDEC__STAGE(numbers, EXACT), SPECDEC__STAGE(groups, FAR), {NULL, 0}};
+    SPECDEC__STAGE(numbers, EXACT), SPECDEC__STAGE(superbpe_digits, FAR), {NULL, 0}};
 static const specdec__text_stage specdec__text_poro[] = {SPECDEC__STAGE(poro, EXACT), {NULL, 0}};
 static const specdec__text_stage specdec__text_viking[] = {
     SPECDEC__STAGE(poro, EXACT), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
 
-/* Which words become one token without merges when the vocabulary has them: none, all, words of line ends. */
+/* Which words become one token without merging when the vocabulary has them as tokens: none, all, or those of line
+   ends. */
 enum { SPECDEC__WORDS_MERGED, SPECDEC__WORDS_WHOLE, SPECDEC__WORDS_LINE_ENDS };
 
 /* A pre-tokenizer: how BPE splits text into words, by the value of tokenizer.ggml.pre. */
 typedef struct specdec__pre_tokenizer {
-    const char *name;
-    specdec__text_word_function *first_word;
-    size_t digits; /* most digits of a number in one word */
-    int whole_words;   /* SPECDEC__WORDS_...: words that skip merging */
-    int add_bos;       /* default of add_bos_token; 2: overrides the file */
-    const specdec__text_stage *stages; /* not NULL: split by stages instead of word() */
+    const char *name;                        /* value of tokenizer.ggml.pre */
+    specdec__text_word_function *first_word; /* returns the bytes of a text's first word; NULL: see stages */
+    size_t digits;                           /* most digits of a number in one word */
+    int whole_words;                         /* SPECDEC__WORDS_...: words that skip merging */
+    int add_bos;                             /* default of add_bos_token; 2: overrides the file */
+    const specdec__text_stage *stages;       /* list of stages that split text instead of first_word; NULL: none */
 } specdec__pre_tokenizer;
 
 /* All pre-tokenizers. Models of some names: "smaug-bpe" SmolLM3; "dbrx" Phi-4, Granite 4, OLMo 2; "refact" Granite 3;
@@ -430,23 +443,23 @@ static const specdec__pre_tokenizer specdec__pre_tokenizers[] = {
     {"exaone4", specdec__text_word_gpt2, 0, 0, 0, NULL},
     {"a.x-4.0", specdec__text_word_gpt2, 0, 0, 0, NULL},
     {"trillion", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"llama-bpe", specdec__text_word_modern, 3, 1, 1, NULL},
-    {"llama3", specdec__text_word_modern, 3, 1, 1, NULL},
-    {"llama-v3", specdec__text_word_modern, 3, 1, 1, NULL},
-    {"falcon3", specdec__text_word_modern, 3, 1, 1, NULL},
-    {"pixtral", specdec__text_word_modern, 3, 1, 1, NULL},
-    {"midm-2.0", specdec__text_word_modern, 3, 1, 1, NULL},
-    {"smaug-bpe", specdec__text_word_modern, 3, 0, 0, NULL},
-    {"dbrx", specdec__text_word_modern, 3, 0, 0, NULL},
-    {"glm4", specdec__text_word_modern, 3, 0, 0, NULL},
-    {"chatglm-bpe", specdec__text_word_modern, 3, 0, 0, NULL},
-    {"qwen2", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"deepseek-r1-qwen", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"megrez", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"gpt-4o", specdec__text_word_contracted, 3, 0, 0, NULL},
-    {"llama4", specdec__text_word_contracted, 3, 0, 0, NULL},
-    {"kanana2", specdec__text_word_contracted, 3, 0, 0, NULL},
-    {"tekken", specdec__text_word_cased, 1, 1, 1, NULL},
+    {"llama-bpe", specdec__text_word_llama3, 3, 1, 1, NULL},
+    {"llama3", specdec__text_word_llama3, 3, 1, 1, NULL},
+    {"llama-v3", specdec__text_word_llama3, 3, 1, 1, NULL},
+    {"falcon3", specdec__text_word_llama3, 3, 1, 1, NULL},
+    {"pixtral", specdec__text_word_llama3, 3, 1, 1, NULL},
+    {"midm-2.0", specdec__text_word_llama3, 3, 1, 1, NULL},
+    {"smaug-bpe", specdec__text_word_llama3, 3, 0, 0, NULL},
+    {"dbrx", specdec__text_word_llama3, 3, 0, 0, NULL},
+    {"glm4", specdec__text_word_llama3, 3, 0, 0, NULL},
+    {"chatglm-bpe", specdec__text_word_llama3, 3, 0, 0, NULL},
+    {"qwen2", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"deepseek-r1-qwen", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"megrez", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"gpt-4o", specdec__text_word_gpt4o, 3, 0, 0, NULL},
+    {"llama4", specdec__text_word_gpt4o, 3, 0, 0, NULL},
+    {"kanana2", specdec__text_word_gpt4o, 3, 0, 0, NULL},
+    {"tekken", specdec__text_word_tekken, 1, 1, 1, NULL},
     {"smollm", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
     {"starcoder", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
     {"exaone", specdec__text_word_gpt2_digits, 1, 0, 0, NULL},
@@ -461,22 +474,22 @@ static const specdec__pre_tokenizer specdec__pre_tokenizers[] = {
     {"mellum", specdec__text_word_gpt2, 0, 0, 0, NULL},
     {"gigachat", specdec__text_word_gpt2, 0, 0, 0, NULL},
     {"granite-docling", specdec__text_word_gpt2, 0, 0, 0, NULL},
-    {"lfm2", specdec__text_word_modern, 3, 1, 1, NULL},
-    {"falcon-h1", specdec__text_word_modern, 3, 1, 1, NULL},
-    {"hunyuan", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"solar-open", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"stablelm2", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"grok-2", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"kormo", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"bailingmoe", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"bailingmoe2", specdec__text_word_modern, 1, 0, 0, NULL},
-    {"llada-moe", specdec__text_word_modern, 1, 0, 0, NULL},
+    {"lfm2", specdec__text_word_llama3, 3, 1, 1, NULL},
+    {"falcon-h1", specdec__text_word_llama3, 3, 1, 1, NULL},
+    {"hunyuan", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"solar-open", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"stablelm2", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"grok-2", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"kormo", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"bailingmoe", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"bailingmoe2", specdec__text_word_llama3, 1, 0, 0, NULL},
+    {"llada-moe", specdec__text_word_llama3, 1, 0, 0, NULL},
     {"qwen35", specdec__text_word_qwen35, 1, 0, 0, NULL},
     {"seed-coder", specdec__text_word_seed, 1, 0, 0, NULL},
-    {"minimax-m2", specdec__text_word_contracted, 3, 0, 0, NULL},
-    {"talkie", specdec__text_word_contracted, 3, 0, 0, NULL},
+    {"minimax-m2", specdec__text_word_gpt4o, 3, 0, 0, NULL},
+    {"talkie", specdec__text_word_gpt4o, 3, 0, 0, NULL},
     {"kimi-k2", specdec__text_word_kimi, 3, 0, 0, NULL},
-    {"gemma4", specdec__text_word_line, 0, SPECDEC__WORDS_LINE_ENDS, 2, NULL},
+    {"gemma4", specdec__text_word_gemma4, 0, SPECDEC__WORDS_LINE_ENDS, 2, NULL},
     {"deepseek-llm", NULL, 0, 0, 0, specdec__text_deepseek_llm},
     {"deepseek-coder", NULL, 0, 0, 0, specdec__text_deepseek_coder},
     {"deepseek-v3", NULL, 0, 0, 0, specdec__text_deepseek_v3},
@@ -499,7 +512,7 @@ static const specdec__pre_tokenizer specdec__pre_tokenizers[] = {
    (or, where no file was at hand, by a special token). Some of these pre-tokenizers are not supported: files are then
    refused with their name. */
 static const struct {
-    uint32_t merges, id; /* number of merges; id of the token */
+    uint32_t merges, id;      /* number of merges; id of the token */
     const char *text, *words; /* text of the token; name of the pre-tokenizer */
 } specdec__known_vocabularies[] = {{280147, 100000, "IClient", "llama-bpe"},
                                    {151387, 10000, "\xc4\xa0rise", "qwen2"},
@@ -515,15 +528,15 @@ static const struct {
                                    {318088, 151329, "<|endoftext|>", "glm4"},
                                    {31757, 10000, "IGN", "deepseek-coder"}};
 
-/* Bytes of the first word of a text (length > 0). */
+/* Returns the number of bytes of the first word of a text (length > 0) by a pre-tokenizer. */
 static size_t specdec__pre_tokenizer_first_word(const specdec__pre_tokenizer *words, const unsigned char *text,
                                                 size_t length)
 {
-    return words->stages ? specdec__text_word_staged(words->stages, text, length)
+    return words->stages ? specdec__text_word_by_stages(words->stages, text, length)
                          : words->first_word(text, length, words->digits);
 }
 
-/* The pre-tokenizer with a name; NULL: there is none. */
+/* Returns the row of specdec__pre_tokenizers with a name; NULL: no row has it. */
 static const specdec__pre_tokenizer *specdec__pre_tokenizer_find(specdec__bytes name)
 {
     size_t i;
@@ -534,7 +547,8 @@ static const specdec__pre_tokenizer *specdec__pre_tokenizer_find(specdec__bytes 
     return NULL;
 }
 
-/* The most similar known name, for an error, if at most a third of its letters differ; "": no name is similar. */
+/* Returns the known pre-tokenizer's name that is most similar to a name, for an error text, if at most a third of its
+   letters differ; "": no name is similar. */
 static SPECDEC__UNUSED const char *specdec__pre_tokenizer_similar_name(specdec__bytes name)
 {
     size_t i, least = specdec__name_max_distance(name);

@@ -7,26 +7,25 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__STOP_MAX_BYTES 256 /* bytes of a stop string */
+#define SPECDEC__STOP_MAX_BYTES 256 /* bytes of a stop string, at most */
 
 /* Bytes for copies of all stop strings, each with a terminating zero. */
 #define SPECDEC__STOP_COPY_BYTES (SPECDEC_STOP_BYTES + SPECDEC_STOP_STRINGS)
 
-/* Searches for stop strings in bytes that arrive in pieces; all zeros: the initial state. The bytes held back always
+/* A search for stop strings in text that arrives in pieces; all zeros: the initial state. The bytes held back always
    are the beginning of a stop string, so that its number and their count describe them. */
 typedef struct specdec__stop_scan {
     int count;                                    /* number of stop strings */
     int held_string;                              /* number of the stop string whose beginning is held back */
     size_t held;                                  /* bytes held back */
     int stopped;                                  /* 1 + the number of the stop string that was found; 0: none */
-    size_t taken_bytes;                           /* bytes taken from the beginning of the found stop string on; 0:
-                                                     none, or already cut off */
-    size_t bytes;                                 /* bytes of all stop strings */
-    specdec__bytes strings[SPECDEC_STOP_STRINGS]; /* (count) in the caller's memory, or copied */
+    size_t taken_bytes;                           /* bytes received from the beginning of the found stop string on */
+    size_t bytes;                                 /* bytes of all stop strings together */
+    specdec__bytes strings[SPECDEC_STOP_STRINGS]; /* (count) the stop strings, in the caller's memory or copied */
 } specdec__stop_scan;
 
-/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty or too long, or there are too many
-   strings or bytes of strings. */
+/* Adds a stop string, which must stay in memory, to a search. Error: ARGUMENT when it is empty or too long, or there
+   are too many strings or bytes of strings. */
 static SPECDEC__UNUSED specdec_result specdec__stop_add_string(specdec__stop_scan *scan, const char *string,
                                                                size_t length, specdec_error *error)
 {
@@ -58,9 +57,9 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy_strings(specdec
         memcpy(out, copies, at);
 }
 
-/* Do the held bytes, followed by `next`, end with the first `length` bytes of a string? */
-static int specdec__stop_matches(const specdec__stop_scan *scan, specdec__bytes string, size_t length,
-                                 unsigned char next)
+/* Do the bytes that are held back, followed by the byte `next`, end with the first `length` bytes of a stop string? */
+static int specdec__stop_held_bytes_match(const specdec__stop_scan *scan, specdec__bytes string, size_t length,
+                                          unsigned char next)
 {
     if (string.data[length - 1] != next)
         return 0;
@@ -68,7 +67,8 @@ static int specdec__stop_matches(const specdec__stop_scan *scan, specdec__bytes 
            memcmp(string.data, scan->strings[scan->held_string].data + scan->held - (length - 1), length - 1) == 0;
 }
 
-/* Takes a byte. Returns how many bytes, of the held ones and this one, cannot be part of a stop string. */
+/* Takes the next byte of the text. Returns how many bytes, of those held back and this one, cannot be part of a stop
+   string. */
 static size_t specdec__stop_read_byte(specdec__stop_scan *scan, unsigned char next)
 {
     size_t longest = 0, all = scan->held + 1, length;
@@ -77,14 +77,15 @@ static size_t specdec__stop_read_byte(specdec__stop_scan *scan, unsigned char ne
     for (i = 0; i < scan->count; i++) {
         specdec__bytes string = scan->strings[i];
 
-        if (string.size > all || !specdec__stop_matches(scan, string, string.size, next) || string.size <= longest)
+        if (string.size > all || !specdec__stop_held_bytes_match(scan, string, string.size, next) ||
+            string.size <= longest)
             continue;
         longest = string.size;
         scan->stopped = i + 1;
     }
     for (i = 0; i < scan->count && !scan->stopped; i++)
         for (length = all < scan->strings[i].size ? all : scan->strings[i].size - 1; length > longest; length--)
-            if (specdec__stop_matches(scan, scan->strings[i], length, next)) {
+            if (specdec__stop_held_bytes_match(scan, scan->strings[i], length, next)) {
                 longest = length;
                 of = i;
             }
@@ -98,9 +99,9 @@ static size_t specdec__stop_read_byte(specdec__stop_scan *scan, unsigned char ne
     return length;
 }
 
-/* Takes bytes and writes those that surely lie in front of any stop string to out: *written bytes, also from earlier
-   calls. size is at least length + SPECDEC__STOP_MAX_BYTES (BUFFER). After a stop string, scan->stopped is set, and
-   nothing more is written. out and bytes must not overlap. */
+/* Takes the next `length` bytes of the text, and writes those that surely lie in front of any stop string to out:
+   *written bytes, also from earlier calls. size, the room in out, is at least length + SPECDEC__STOP_MAX_BYTES (else
+   BUFFER). After a stop string, scan->stopped is set, and nothing more is written. out and bytes must not overlap. */
 static SPECDEC__UNUSED specdec_result specdec__stop_push_bytes(specdec__stop_scan *scan, const unsigned char *bytes,
                                                                size_t length, unsigned char *out, size_t size,
                                                                size_t *written, specdec_error *error)
@@ -127,8 +128,8 @@ static SPECDEC__UNUSED specdec_result specdec__stop_push_bytes(specdec__stop_sca
     return SPECDEC_OK;
 }
 
-/* Writes the held bytes when the text ends without a stop string. out: SPECDEC__STOP_MAX_BYTES of room. Returns their
-   number. */
+/* Writes the bytes that are held back to out, which has room for SPECDEC__STOP_MAX_BYTES, as the text ends without a
+   stop string. Returns their number. */
 static SPECDEC__UNUSED size_t specdec__stop_end_text(specdec__stop_scan *scan, unsigned char *out)
 {
     size_t count = scan->held;

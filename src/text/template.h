@@ -1,6 +1,5 @@
 /* =====================================================================================================================
- * >>text/template: what a chat template computes with: values, strings that know which of their bytes come from
- *     messages, and how values are compared and written.
+ * >>text/template: the values of chat templates, and strings whose bytes are marked where they come from messages.
  * ================================================================================================================== */
 
 #pragma once
@@ -14,7 +13,7 @@ SPECDEC__FOR_SIZE
    immutable sandbox. A template is compiled into instructions, which are then run, in memory of the caller; both each
    time, as they take less time than decoding a token. Only the compiler recurses, to a fixed depth. */
 
-/* Kinds of values. */
+/* Kinds of a template's values. */
 enum {
     SPECDEC__TEMPLATE_UNDEFINED, SPECDEC__TEMPLATE_NONE, SPECDEC__TEMPLATE_BOOL, SPECDEC__TEMPLATE_INTEGER,
     SPECDEC__TEMPLATE_DOUBLE,
@@ -22,9 +21,9 @@ enum {
     SPECDEC__TEMPLATE_LIST,     /* (size) values */
     SPECDEC__TEMPLATE_TUPLE,
     SPECDEC__TEMPLATE_VIEW,     /* keys, values or items of a dict */
-    SPECDEC__TEMPLATE_ITERATOR, /* result of a filter: values that can be iterated once */
+    SPECDEC__TEMPLATE_ITERATOR, /* result of a filter: values over which a loop can run once */
     SPECDEC__TEMPLATE_DICT,     /* (size) names, each followed by a value */
-    SPECDEC__TEMPLATE_SPACE,    /* a namespace; its attributes are bindings */
+    SPECDEC__TEMPLATE_NAMESPACE,    /* a namespace; its attributes are bindings */
     SPECDEC__TEMPLATE_LOOP, SPECDEC__TEMPLATE_MACRO,
     SPECDEC__TEMPLATE_FUNCTION, /* row of the table of functions */
     SPECDEC__TEMPLATE_METHOD,   /* (size) row of the table of methods; `at`: the value that it belongs to */
@@ -32,156 +31,156 @@ enum {
     SPECDEC__TEMPLATE_KEYWORD   /* the name of an argument, in front of its value */
 };
 
-/* Limits of a template. */
+/* Limits of a chat template. */
 enum {
-    SPECDEC__TEMPLATE_STACK = 192,       /* values on the stack of operands */
-    SPECDEC__TEMPLATE_FRAMES = 96,       /* loops, macros and captured blocks within each other, at run time */
-    SPECDEC__TEMPLATE_BLOCKS = 48,       /* blocks within each other in the text */
-    SPECDEC__TEMPLATE_DEPTH = 24,        /* brackets within each other in the text */
-    SPECDEC__TEMPLATE_NESTED = 48,       /* lists and dicts within each other that are written */
-    SPECDEC__TEMPLATE_LONGEST = 1 << 20, /* bytes of a template */
-    SPECDEC__TEMPLATE_STEPS = 4000000    /* work: instructions, and each 16 bytes that are compared or written */
+    SPECDEC__TEMPLATE_MAX_VALUES = 192,       /* values on the stack of operands */
+    SPECDEC__TEMPLATE_MAX_FRAMES = 96,       /* loops, macros and captured blocks within each other, at run time */
+    SPECDEC__TEMPLATE_MAX_BLOCKS = 48,       /* blocks within each other in the text */
+    SPECDEC__TEMPLATE_MAX_BRACKETS = 24,        /* brackets within each other in the text */
+    SPECDEC__TEMPLATE_MAX_NESTED = 48,       /* lists and dicts within each other that are written */
+    SPECDEC__TEMPLATE_MAX_BYTES = 1 << 20, /* bytes of a template */
+    SPECDEC__TEMPLATE_MAX_STEPS = 4000000    /* work: instructions, and each 16 bytes that are compared or written */
 };
 
 #define SPECDEC__TEMPLATE_NO_CLOCK INT64_MIN /* no clock: templates that use the date are refused */
 
 /* A value of a template: a number, string, list, dict, function, or another kind of SPECDEC__TEMPLATE_... */
 typedef struct specdec__template_value {
-    uint8_t kind; /* SPECDEC__TEMPLATE_... */
-    uint8_t safe;  /* a string from the filter `safe`: text appended to it is escaped */
-    uint16_t spare;
-    uint32_t size; /* bytes, items or members */
+    uint8_t kind;   /* SPECDEC__TEMPLATE_UNDEFINED to _KEYWORD */
+    uint8_t safe;   /* 1: a string from the filter `safe`: text appended to it is escaped */
+    uint16_t spare; /* unused */
+    uint32_t size;  /* bytes of a string; items of a list; members of a dict; see the kinds */
     union {
-        int64_t integer;
-        double real;
-        const void *data;
-    } as;
+        int64_t integer;  /* of an integer or bool */
+        double real;      /* of a double */
+        const void *data; /* of other kinds: bytes, values, or the object itself */
+    } as;                 /* the value as its kind stores it */
 } specdec__template_value;
 
 /* A variable of a scope, or an attribute of a namespace: a list of names and values. */
 typedef struct specdec__template_binding {
-    struct specdec__template_binding *next;
-    specdec__template_value name, value;
+    struct specdec__template_binding *next; /* the next one of the same scope or namespace; NULL: none */
+    specdec__template_value name, value;    /* a string; the value of the variable or attribute */
 } specdec__template_binding;
 
 /* A scope: variables of a loop's iteration, of a macro or of the template. Names are looked up in it, then in its
    parents. */
 typedef struct specdec__template_scope {
-    struct specdec__template_scope *parent;
-    specdec__template_binding *first_binding;
+    struct specdec__template_scope *parent;   /* the scope around this one; NULL: none */
+    specdec__template_binding *first_binding; /* list of the scope's variables; NULL: none */
 } specdec__template_scope;
 
 /* A loop over a list, with the variables of Jinja's `loop`. */
 typedef struct specdec__template_loop {
-    const specdec__template_value *items;
-    size_t index, count;                 /* number of the iteration, from 0; number of iterations */
-    size_t depth;                        /* always 1, as recursive loops are not supported */
-    specdec__template_value *kept_items; /* (kept_count) items that met the condition, in a loop that only filters */
-    size_t kept_count;
-    int completed;                        /* 1: an iteration was completed, so `else` is skipped */
+    const specdec__template_value *items; /* (count) items of the list */
+    size_t index, count;                  /* number of the iteration, from 0; number of iterations */
+    size_t depth;                         /* always 1, as recursive loops are not supported */
+    specdec__template_value *kept_items;  /* (kept_count) items that met the condition, in a loop that only filters */
+    size_t kept_count;                    /* items that met the condition so far */
+    int completed;                        /* 1: an iteration was completed, so the loop's `else` is skipped */
     int changed_called;                   /* 1: loop.changed was called */
-    specdec__template_value last_changed; /* the arguments of its last call */
+    specdec__template_value last_changed; /* the arguments of the last call of loop.changed */
 } specdec__template_loop;
 
-/* An instruction: operation, byte offset in the template (for errors), argument: a number, the length of a jump, or the
-   place of a constant in memory in units of 8 bytes. */
-typedef struct specdec__template_code {
-    uint32_t op : 8, source : 24;
-    int32_t argument;
-} specdec__template_code;
+/* An instruction of a compiled template. op: SPECDEC__TEMPLATE_TEXT to _HALT; source: byte offset in the template's
+   text (for errors); argument: a number, the length of a jump, or the place of a constant in memory, in units of 8
+   bytes. */
+typedef struct specdec__template_instruction {
+    uint32_t op : 8, source : 24; /* operation; byte offset in the template's text */
+    int32_t argument;             /* number, length of a jump, or place of a constant */
+} specdec__template_instruction;
 
 /* A name in the template's text; equal names are stored once (interned). */
 typedef struct specdec__template_name {
-    specdec__template_value value;
-    struct specdec__template_name *next;
+    specdec__template_value value;       /* the name as a string */
+    struct specdec__template_name *next; /* the next name of the same entry of the hash table; NULL: none */
 } specdec__template_name;
 
 /* A compiled macro: its parameters, and whether its body uses caller, varargs or kwargs. */
 typedef struct specdec__template_macro {
-    specdec__template_value name, parameters; /* a list of names */
-    int caller, varargs, kwargs; /* 1: the body uses these names */
+    specdec__template_value name, parameters; /* parameters: a list of names */
+    int caller, varargs, kwargs;              /* 1: the macro's body uses the name caller, varargs, kwargs */
 } specdec__template_macro;
 
 /* A macro as a value: its code, and the scope in which it was defined. */
 typedef struct specdec__template_closure {
-    const specdec__template_macro *macro;
-    specdec__template_scope *scope;
-    size_t entry; /* its first instruction */
+    const specdec__template_macro *macro; /* the compiled macro */
+    specdec__template_scope *scope;       /* the scope in which it was defined */
+    size_t entry;                         /* index of the macro's first instruction */
 } specdec__template_closure;
 
 /* A frame at run time: a loop, a macro, a captured block or a scope. */
 typedef struct specdec__template_frame {
-    int kind;                             /* 'f': for, 'm': macro, 'c': capture, 's': scope */
-    size_t return_code;                   /* 'm': index of the instruction to return to */
+    int kind;                             /* 'f': loop, 'm': macro, 'c': captured block, 's': scope */
+    size_t return_instruction;            /* of a macro: index of the instruction to return to */
     size_t memory_base;                   /* bytes of memory in use when the frame began */
     size_t memory_floor;                  /* bytes of memory in use with the frame's variables */
-    size_t output_base;                   /* 'm', 'c': bytes of output when the frame began */
+    size_t output_base;                   /* of a macro or captured block: bytes of output when the frame began */
     size_t stack_base;                    /* values on the stack when the frame began */
     specdec__template_scope *outer_scope; /* scope to return to */
-    specdec__template_loop *loop;
+    specdec__template_loop *loop;         /* of a loop: its list and iteration; else NULL */
 } specdec__template_frame;
 
 /* A block of the template's text that is being compiled, until its end tag (see text/template_parse). */
 typedef struct specdec__template_block {
-    int kind; /* the letter of its statement, such as 'i': if, 'f': for */
-    int32_t begin, middle;          /* indices of instructions */
-    int32_t end_jumps, break_jumps; /* heads of chains of jumps, each naming the one before; -1: empty */
-    size_t source;                  /* byte offset in the text */
-    specdec__template_macro *macro;
-    specdec__template_value name, attribute; /* of a macro or block; of a namespace */
+    int kind;                       /* the letter of its statement, such as 'i': if, 'f': for */
+    int32_t begin, middle;          /* indices of its first instruction, and of one within, such as that of `else` */
+    int32_t end_jumps, break_jumps; /* last jumps to its end, from `break`: each names the one before; -1: none */
+    size_t source;                  /* byte offset of the statement in the template's text */
+    specdec__template_macro *macro; /* the macro around the block; NULL: none */
+    specdec__template_value name, attribute; /* name of the macro or variable; attribute of a namespace that is set */
 } specdec__template_block;
 
 /* A token of Jinja within a tag {{ }} or {% %}. */
 typedef struct specdec__template_token {
-    int kind;       /* SPECDEC__TEMPLATE_TAG_END to _QUOTED, or an operator's characters */
-    size_t from, to; /* byte offsets in the text */
+    int kind;                      /* SPECDEC__TEMPLATE_TAG_END to _QUOTED, or an operator's characters */
+    size_t from, to;               /* byte offsets of its beginning and end in the template's text */
     specdec__template_value value; /* of a name or literal */
 } specdec__template_token;
 
-/* A template that is being compiled and run. Memory grows from both ends: values from the front, code and names from
-   the back. */
+/* A chat template that is being compiled and run. Its memory is taken from both ends: values from the front,
+   instructions and names from the back. */
 typedef struct specdec__template {
-    specdec__bytes text;
-    unsigned char *memory;        /* (size) values from the front, code and names from the back */
-    unsigned char *marks;         /* a bit for each byte of memory, 1: the byte comes from a message */
-    size_t size, used, limit;     /* bytes below `used` and from `limit` on are in use */
-    size_t kept_bytes, input_end; /* bytes below kept_bytes are not released after a statement; input_end: end of the
-                                     input values */
-    char *output;                 /* (output_room) the text that the template writes */
-    unsigned char *plain;         /* a bit for each byte of output, as in marks; NULL: not recorded */
-    size_t output_room, output_bytes;
-    size_t steps; /* work so far, at most SPECDEC__TEMPLATE_STEPS */
-    int64_t local_time;  /* local time, seconds since 1970 */
+    specdec__bytes text;              /* the template's text */
+    unsigned char *memory;            /* (size) values from the front, instructions and names from the back */
+    unsigned char *marks;             /* a bit for each byte of memory, 1: the byte comes from a message */
+    size_t size, used, limit;         /* bytes of memory: all; bytes below `used` and from `limit` on are in use */
+    size_t kept_bytes, input_end;     /* bytes of memory kept after each statement; bytes that hold the input values */
+    char *output;                     /* (output_room) the text that the template writes */
+    unsigned char *output_marks;      /* a bit for each byte of output, as in marks; NULL: not recorded */
+    size_t output_room, output_bytes; /* bytes that output has room for; bytes written so far */
+    size_t work;                      /* work so far, at most SPECDEC__TEMPLATE_MAX_STEPS */
+    int64_t local_time;               /* local time in seconds since 1970; SPECDEC__TEMPLATE_NO_CLOCK: none */
     /* the error that stopped compiling or running: */
-    const char *failed;     /* its text; NULL: none */
-    specdec__bytes culprit; /* the part of the template that caused it, or the text that the template raised */
-    size_t source;          /* byte offset of the instruction or tag in the text */
-    int line, column;
-    int raised, output_full; /* raised: by raise_exception; output_full: output has no room left */
+    const char *failed;      /* text of the error; NULL: none */
+    specdec__bytes culprit;  /* the part of the template that caused the error, or the text that the template raised */
+    size_t source;           /* byte offset of the failed instruction or tag in the template's text */
+    int line, column;        /* of the error in the template's text, from 1 */
+    int raised, output_full; /* 1: the template called raise_exception; 1: output has no room left */
     /* compiling and running: */
-    specdec__template_code *code;
-    size_t code_count;
-    size_t parsed;            /* bytes of the text that were parsed */
-    int tag, brackets, depth; /* kind of the current tag: '{' or '%'; open brackets; nesting of expressions */
-    int strip_behind;         /* white space to drop behind the tag: 0: none, 1: a line end, 2: all */
-    specdec__template_token token;
+    specdec__template_instruction *code; /* (code_count) the instructions of the compiled template */
+    size_t code_count;             /* number of instructions */
+    size_t parsed;                 /* bytes of the template's text that were parsed */
+    int tag, brackets, depth;      /* kind of the current tag: '{' or '%'; open brackets; nesting of expressions */
+    int strip_behind;              /* white space to drop behind the tag: 0: none, 1: a line end, 2: all */
+    specdec__template_token token; /* the current token of the tag */
     specdec__template_macro *macro;    /* the macro that is being compiled */
     specdec__template_name *names[64]; /* hash table of interned names */
-    int blocks, frames, values;        /* numbers of open blocks, of frames, of values on the stack */
-    specdec__template_scope *scope;    /* the innermost scope */
-    specdec__template_scope root;
-    specdec__template_block block[SPECDEC__TEMPLATE_BLOCKS];
-    specdec__template_frame frame[SPECDEC__TEMPLATE_FRAMES];
-    specdec__template_value stack[SPECDEC__TEMPLATE_STACK];
+    int open_blocks, frame_count, value_count; /* numbers of items in block, frame and stack */
+    specdec__template_scope *scope;            /* the innermost scope */
+    specdec__template_scope root;              /* the scope of the whole template */
+    specdec__template_block block[SPECDEC__TEMPLATE_MAX_BLOCKS]; /* (open_blocks) blocks that have no end tag yet */
+    specdec__template_frame frame[SPECDEC__TEMPLATE_MAX_FRAMES]; /* (frame_count) frames, the innermost one last */
+    specdec__template_value stack[SPECDEC__TEMPLATE_MAX_VALUES]; /* (value_count) operands of instructions */
 } specdec__template;
 
-/* Arguments of a call: positional ones, and pairs of a name and a value. */
+/* Arguments of a call in a template: positional ones, and named ones. */
 typedef struct specdec__template_call {
-    const specdec__template_value *positional, *named; /* named: pairs of a name and a value */
-    int positional_count, named_count;
+    const specdec__template_value *positional, *named; /* values; named: each behind its name */
+    int positional_count, named_count;                 /* numbers of positional and of named arguments */
 } specdec__template_call;
 
-/* A pointer and a size as specdec__bytes. */
+/* Returns `size` bytes at a pointer as specdec__bytes. */
 static specdec__bytes specdec__template_as_bytes(const void *at, size_t size)
 {
     specdec__bytes out;
@@ -193,7 +192,7 @@ static specdec__bytes specdec__template_as_bytes(const void *at, size_t size)
 
 /* ---- Making values. */
 
-/* A value of a kind that holds an integer. */
+/* Returns a template's value of a kind that holds an integer. */
 static specdec__template_value specdec__template_number_value(int kind, int64_t number)
 {
     specdec__template_value value;
@@ -204,31 +203,31 @@ static specdec__template_value specdec__template_number_value(int kind, int64_t 
     return value;
 }
 
-/* Jinja's undefined value. */
+/* Returns Jinja's undefined as a template's value. */
 static specdec__template_value specdec__template_undefined_value(void)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_UNDEFINED, 0);
 }
 
-/* Jinja's none. */
+/* Returns Jinja's none as a template's value. */
 static specdec__template_value specdec__template_none_value(void)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_NONE, 0);
 }
 
-/* true or false as a value. */
+/* Returns true (truth not 0) or false as a template's value. */
 static specdec__template_value specdec__template_bool_value(int truth)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_BOOL, truth != 0);
 }
 
-/* An integer as a value. */
+/* Returns an integer as a template's value. */
 static specdec__template_value specdec__template_integer_value(int64_t number)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_INTEGER, number);
 }
 
-/* A double as a value. */
+/* Returns a double as a template's value. */
 static specdec__template_value specdec__template_double_value(double number)
 {
     specdec__template_value value = specdec__template_number_value(SPECDEC__TEMPLATE_DOUBLE, 0);
@@ -237,7 +236,7 @@ static specdec__template_value specdec__template_double_value(double number)
     return value;
 }
 
-/* A value of a kind that points to `size` bytes or values. */
+/* Returns a template's value of a kind that points to `size` bytes or values, such as a string or list. */
 static specdec__template_value specdec__template_sized_value(int kind, const void *at, size_t size)
 {
     specdec__template_value value = specdec__template_number_value(kind, 0);
@@ -247,19 +246,19 @@ static specdec__template_value specdec__template_sized_value(int kind, const voi
     return value;
 }
 
-/* A terminated string as a value. */
+/* Returns a terminated string as a template's value. */
 static specdec__template_value specdec__template_string_value(const char *text)
 {
     return specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, text, strlen(text));
 }
 
-/* The bytes of a string value. */
+/* Returns the bytes of a string value. */
 static const char *specdec__template_string_bytes(const specdec__template_value *value)
 {
     return (const char *)value->as.data;
 }
 
-/* The items of a list, tuple or dict. */
+/* Returns the items of a list or tuple, or the members of a dict, as an array of values. */
 static const specdec__template_value *specdec__template_list_items(const specdec__template_value *value)
 {
     return (const specdec__template_value *)value->as.data;
@@ -267,10 +266,10 @@ static const specdec__template_value *specdec__template_list_items(const specdec
 
 /* ---- Errors; memory. */
 
-/* Stores an error, unless an earlier one is stored; then the template stops. culprit: text for the message. Returns an
-   undefined value. */
-static specdec__template_value specdec__template_fail_with(specdec__template *t, const char *why,
-                                                           specdec__bytes culprit)
+/* Stores a template's error, unless an earlier one is stored; then the template stops. culprit: text for the message.
+   Returns an undefined value. */
+static specdec__template_value specdec__template_fail_with_culprit(specdec__template *t, const char *why,
+                                                                   specdec__bytes culprit)
 {
     if (!t->failed) {
         t->failed = why;
@@ -279,21 +278,22 @@ static specdec__template_value specdec__template_fail_with(specdec__template *t,
     return specdec__template_undefined_value();
 }
 
-/* Stores an error without further text. */
+/* Stores a template's error without further text. Returns an undefined value. */
 static specdec__template_value specdec__template_fail(specdec__template *t, const char *why)
 {
-    return specdec__template_fail_with(t, why, specdec__template_as_bytes(NULL, 0));
+    return specdec__template_fail_with_culprit(t, why, specdec__template_as_bytes(NULL, 0));
 }
 
-/* Counts an instruction that reads or writes `bytes` bytes; too much work is an error. */
+/* Counts an instruction that reads or writes `bytes` bytes as work of the template; too much work is an error. */
 static void specdec__template_count_work(specdec__template *t, size_t bytes)
 {
-    t->steps += bytes / 16 + 1;
-    if (t->steps > SPECDEC__TEMPLATE_STEPS)
+    t->work += bytes / 16 + 1;
+    if (t->work > SPECDEC__TEMPLATE_MAX_STEPS)
         specdec__template_fail(t, "it takes too long");
 }
 
-/* Takes memory for values from the front; NULL, and an error is stored, when there is not enough. */
+/* Takes memory for `count` items of `size` bytes from the front of the template's memory; NULL, and an error is stored,
+   when there is not enough. */
 static void *specdec__template_take_memory(specdec__template *t, size_t count, size_t size)
 {
     const size_t at = (t->used + 7) & ~(size_t)7, bytes = specdec__size_multiply(count, size);
@@ -307,8 +307,9 @@ static void *specdec__template_take_memory(specdec__template *t, size_t count, s
     return t->memory + at;
 }
 
-/* Takes memory from the back, for code and names that stay until the template ends. */
-static void *specdec__template_take_permanent(specdec__template *t, size_t size)
+/* Takes `size` bytes from the back of the template's memory, for instructions and names that stay until the template
+   ends; NULL, and an error is stored, when there is not enough. */
+static void *specdec__template_take_permanent_memory(specdec__template *t, size_t size)
 {
     size_t at = t->limit;
 
@@ -322,7 +323,7 @@ static void *specdec__template_take_permanent(specdec__template *t, size_t size)
     return t->memory + at;
 }
 
-/* Bit `at` of an array of bits. */
+/* Returns bit `at` of an array of bits. */
 static int specdec__template_get_bit(const unsigned char *bits, size_t at) { return bits[at / 8] >> at % 8 & 1; }
 
 /* Sets or clears bit `at` of an array of bits. */
@@ -331,7 +332,7 @@ static void specdec__template_set_bit(unsigned char *bits, size_t at, int value)
     bits[at / 8] = (unsigned char)((bits[at / 8] & ~(1u << at % 8)) | (value ? 1u << at % 8 : 0));
 }
 
-/* The offset of a pointer in t->memory; SIZE_MAX: it points elsewhere, to text of the template. */
+/* Returns the offset of a pointer in t->memory; SIZE_MAX: it points elsewhere, to text of the template. */
 static size_t specdec__template_memory_offset(const specdec__template *t, const void *at)
 {
     const uintptr_t place = (uintptr_t)at - (uintptr_t)t->memory;
@@ -353,7 +354,7 @@ static void specdec__template_copy_marks(const specdec__template *t, unsigned ch
 /* ---- Building strings: bytes are appended at the end of the memory in use; no other memory is taken until the string
    is complete. */
 
-/* Appends bytes with their marks to the string that is being built. */
+/* Appends bytes with their marks (which of them come from messages) to the string that is being built. */
 static void specdec__template_append(specdec__template *t, const void *from, size_t size)
 {
     specdec__template_count_work(t, size);
@@ -368,13 +369,13 @@ static void specdec__template_append(specdec__template *t, const void *from, siz
     t->used += size;
 }
 
-/* Appends a terminated string of the template's. */
+/* Appends a terminated string to the string that is being built; its bytes are not marked. */
 static void specdec__template_append_text(specdec__template *t, const char *text)
 {
     specdec__template_append(t, text, strlen(text));
 }
 
-/* Appends bytes that come from a message (marked = 1) or from the template (0). */
+/* Appends bytes to the string that is being built; marked = 1: they come from a message, 0: from the template. */
 static void specdec__template_append_marked(specdec__template *t, const void *from, size_t size, int marked)
 {
     const size_t at = t->used;
@@ -385,13 +386,13 @@ static void specdec__template_append_marked(specdec__template *t, const void *fr
         specdec__template_set_bit(t->marks, i, marked);
 }
 
-/* The string that was built, as a value; from: bytes in use before it. */
+/* Returns the string that was built, as a value. from: bytes of memory in use before it. */
 static specdec__template_value specdec__template_finish_string(const specdec__template *t, size_t from)
 {
     return specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, t->memory + from, t->failed ? 0 : t->used - from);
 }
 
-/* Does string a end at the end of the memory in use, so that it can be extended in place? */
+/* Does string a end where the memory in use ends, so that it can be extended in place? */
 static int specdec__template_is_last_string(const specdec__template *t, const specdec__template_value *a)
 {
     const size_t place = specdec__template_memory_offset(t, a->as.data);
@@ -399,9 +400,10 @@ static int specdec__template_is_last_string(const specdec__template *t, const sp
     return place != SIZE_MAX && place + a->size == t->used && place >= t->kept_bytes;
 }
 
-/* The concatenation of two strings. */
-static specdec__template_value specdec__template_concatenate(specdec__template *t, const specdec__template_value *a,
-                                                             const specdec__template_value *b)
+/* Returns the concatenation of two strings as a value. */
+static specdec__template_value specdec__template_concatenate_strings(specdec__template *t,
+                                                                     const specdec__template_value *a,
+                                                                     const specdec__template_value *b)
 {
     const int behind = specdec__template_is_last_string(t, a);
     const size_t from = behind ? specdec__template_memory_offset(t, a->as.data) : t->used;
@@ -414,7 +416,8 @@ static specdec__template_value specdec__template_concatenate(specdec__template *
 
 /* ---- Characters. */
 
-/* Bytes of the character at an offset of a string, 1 to 4, also in invalid UTF-8. at < size. */
+/* Returns the number of bytes of the character at byte offset `at` of a text, 1 to 4, also in invalid UTF-8. at <
+   size. */
 static size_t specdec__template_character_bytes(const char *text, size_t size, size_t at)
 {
     const int found = specdec__utf8_sequence_bytes((const unsigned char *)text + at, size - at);
@@ -422,7 +425,7 @@ static size_t specdec__template_character_bytes(const char *text, size_t size, s
     return found > 0 ? (size_t)found : 1;
 }
 
-/* The number of characters of a string. */
+/* Returns the number of characters of a string. */
 static size_t specdec__template_count_characters(const specdec__template_value *string)
 {
     const char *text = specdec__template_string_bytes(string);
@@ -433,7 +436,7 @@ static size_t specdec__template_count_characters(const specdec__template_value *
     return count;
 }
 
-/* The byte offset of character `number` of a string; its size, if the string is shorter. */
+/* Returns the byte offset of character `number` of a string; the string's size, if it is shorter. */
 static size_t specdec__template_character_offset(const specdec__template_value *string, size_t number)
 {
     const char *text = specdec__template_string_bytes(string);
@@ -444,7 +447,7 @@ static size_t specdec__template_character_offset(const specdec__template_value *
     return at;
 }
 
-/* The bytes [from, to) of a string as a value. */
+/* Returns the bytes [from, to) of a string as a value. */
 static specdec__template_value specdec__template_substring(const specdec__template_value *string, size_t from,
                                                            size_t to)
 {
@@ -455,7 +458,7 @@ static specdec__template_value specdec__template_substring(const specdec__templa
     return out;
 }
 
-/* The code point at an offset of a string. */
+/* Returns the code point of the character at byte offset `at` of a text. */
 static uint32_t specdec__template_code_point(const char *text, size_t size, size_t at)
 {
     return specdec__text_character_at((const unsigned char *)text, size, at).code;
@@ -468,7 +471,8 @@ static int specdec__template_is_space(uint32_t c)
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-/* The offset of the first occurrence of a string in another one, from `from` on; size + 1: none. */
+/* Returns the byte offset of the first occurrence of string `what` in string `in`, from `from` on; in->size + 1:
+   none. */
 static size_t specdec__template_find_string(const specdec__template_value *in, size_t from,
                                             const specdec__template_value *what)
 {
@@ -483,8 +487,8 @@ static size_t specdec__template_find_string(const specdec__template_value *in, s
     return (size_t)in->size + 1;
 }
 
-/* Is a value a string with this text? */
-static int specdec__template_string_is(const specdec__template_value *value, const char *text)
+/* Is a value a string equal to this text? */
+static int specdec__template_string_equals(const specdec__template_value *value, const char *text)
 {
     return value->kind == SPECDEC__TEMPLATE_STRING && value->size == strlen(text) &&
            memcmp(value->as.data, text, value->size) == 0;
@@ -504,7 +508,7 @@ static int specdec__template_is_number(const specdec__template_value *value)
     return value->kind >= SPECDEC__TEMPLATE_BOOL && value->kind <= SPECDEC__TEMPLATE_DOUBLE;
 }
 
-/* The value of a number as a double. */
+/* Returns the value of a number as a double. */
 static double specdec__template_as_double(const specdec__template_value *value)
 {
     return value->kind == SPECDEC__TEMPLATE_DOUBLE ? value->as.real : (double)value->as.integer;
@@ -530,7 +534,7 @@ static const specdec__template_value *specdec__template_find_member(specdec__tem
 static int specdec__template_values_equal(specdec__template *t, const specdec__template_value *a,
                                           const specdec__template_value *b, int depth);
 
-/* Do two dicts have equal members, in any order? */
+/* Do two dicts have equal members, in any order? depth: levels of nesting that may still be compared. */
 static int specdec__template_dicts_equal(specdec__template *t, const specdec__template_value *a,
                                          const specdec__template_value *b, int depth)
 {
@@ -546,7 +550,7 @@ static int specdec__template_dicts_equal(specdec__template *t, const specdec__te
     return 1;
 }
 
-/* Are two values equal, by Python's ==? depth: levels of nesting compared so far. */
+/* Are two values equal, by Python's ==? depth: levels of nesting that may still be compared. */
 static int specdec__template_values_equal(specdec__template *t, const specdec__template_value *a,
                                           const specdec__template_value *b, int depth)
 {
@@ -588,9 +592,9 @@ static int specdec__template_values_equal(specdec__template *t, const specdec__t
     return 1;
 }
 
-enum { SPECDEC__TEMPLATE_COMPARE_DEPTH = 12 }; /* most lists within each other that are compared */
+enum { SPECDEC__TEMPLATE_MAX_COMPARED = 12 }; /* levels of lists within each other that are compared, at most */
 
-/* The value of a dict's member; NULL: there is none. */
+/* Returns the value of the member of a dict with a name; NULL: there is none. */
 static const specdec__template_value *specdec__template_find_member(specdec__template *t,
                                                                     const specdec__template_value *dict,
                                                                     const specdec__template_value *name)
@@ -611,7 +615,8 @@ static const specdec__template_value *specdec__template_find_member(specdec__tem
     return NULL;
 }
 
-/* Compares two values: -1, 0, 1, as Python's < does; values without an order are an error. */
+/* Compares two values as Python's < does. Returns -1, 0 or 1 where a is below, equal to or above b; values without an
+   order are an error. depth: levels of nesting that may still be compared. */
 static int specdec__template_compare_values(specdec__template *t, const specdec__template_value *a,
                                             const specdec__template_value *b, int depth)
 {

@@ -11,11 +11,11 @@
 
 SPECDEC__FOR_SIZE
 
-enum { SPECDEC__TEMPLATE_FILTER_DEPTH = 3 }; /* most filters that call filters (map) within each other */
+enum { SPECDEC__TEMPLATE_MAX_NESTED_FILTERS = 3 }; /* levels of filters that call filters (map) within each other */
 
 /* ---- Tests. */
 
-/* Is a value in a list, a key of a dict, or a part of a string? Python's `in`. */
+/* Is a value an item of a list, a name in a dict, or a part of a string? Python's `in`. */
 static int specdec__template_is_in(specdec__template *t, const specdec__template_value *in,
                                    const specdec__template_value *value)
 {
@@ -35,12 +35,12 @@ static int specdec__template_is_in(specdec__template *t, const specdec__template
         specdec__template_fail(t, "it looks in what is no list");
     for (i = 0; specdec__template_is_list_like(in) && i < in->size && !t->failed; i++)
         if (specdec__template_values_equal(t, specdec__template_list_items(in) + i, value,
-                                           SPECDEC__TEMPLATE_COMPARE_DEPTH))
+                                           SPECDEC__TEMPLATE_MAX_COMPARED))
             return 1;
     return 0;
 }
 
-/* Tests: the words behind `is`. */
+/* Jinja's tests: the words behind `is`. */
 enum {
     SPECDEC__TEMPLATE_IS_DEFINED,
     SPECDEC__TEMPLATE_IS_UNDEFINED,
@@ -94,13 +94,13 @@ static const struct { const char *name; int how; } specdec__template_tests[] = {
     {"greaterthan", SPECDEC__TEMPLATE_IS_GREATER}, {"ge", SPECDEC__TEMPLATE_IS_AT_LEAST},
     {">=", SPECDEC__TEMPLATE_IS_AT_LEAST}};
 
-/* The row of a test's name; behind the end of the table: unknown. */
+/* Returns the row of specdec__template_tests with a name; a row behind the end: the name is unknown. */
 static int specdec__template_find_test(const specdec__template_value *name)
 {
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__template_tests); i++)
-        if (specdec__template_string_is(name, specdec__template_tests[i].name))
+        if (specdec__template_string_equals(name, specdec__template_tests[i].name))
             return (int)i;
     return SPECDEC__COUNT(specdec__template_tests);
 }
@@ -108,7 +108,7 @@ static int specdec__template_find_test(const specdec__template_value *name)
 static int specdec__template_find_filter(const specdec__template_value *name);
 static int specdec__template_is_filter(int which);
 
-/* The result of a test that takes no argument. */
+/* Returns the result of a test that takes no argument. how: SPECDEC__TEMPLATE_IS_... */
 static int specdec__template_test_value(specdec__template *t, const specdec__template_value *value, int how)
 {
     const specdec__template_call none = {NULL, NULL, 0, 0};
@@ -139,7 +139,7 @@ static int specdec__template_test_value(specdec__template *t, const specdec__tem
     case SPECDEC__TEMPLATE_IS_ESCAPED: return value->safe;
     case SPECDEC__TEMPLATE_IS_LOWER: case SPECDEC__TEMPLATE_IS_UPPER:
         text = specdec__template_to_string(t, value);
-        text = specdec__template_method_all(t, &text, &none, how == SPECDEC__TEMPLATE_IS_LOWER ? 4 : 5);
+        text = specdec__template_method_all_characters(t, &text, &none, how == SPECDEC__TEMPLATE_IS_LOWER ? 4 : 5);
         return specdec__template_is_true(&text);
     case SPECDEC__TEMPLATE_IS_FILTER: return specdec__template_is_filter(specdec__template_find_filter(value));
     case SPECDEC__TEMPLATE_IS_TEST:
@@ -151,7 +151,7 @@ static int specdec__template_test_value(specdec__template *t, const specdec__tem
     }
 }
 
-/* The result of a test, by its row in the table and the arguments of its call. */
+/* Returns the result, 1 or 0, of a test: row `which` of specdec__template_tests, with the arguments of its call. */
 static int specdec__template_run_test(specdec__template *t, int which, const specdec__template_value *value,
                                       const specdec__template_call *call)
 {
@@ -171,7 +171,7 @@ static int specdec__template_run_test(specdec__template *t, int which, const spe
     case SPECDEC__TEMPLATE_IS_IN: return specdec__template_is_in(t, other, value);
     case SPECDEC__TEMPLATE_IS_SAME:
         return value->kind == other->kind && (specdec__template_is_number(value) || value->as.data == other->as.data) &&
-               specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_COMPARE_DEPTH);
+               specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_MAX_COMPARED);
     case SPECDEC__TEMPLATE_IS_DIVISIBLE:
         if (value->kind != SPECDEC__TEMPLATE_INTEGER || other->kind != SPECDEC__TEMPLATE_INTEGER ||
             !other->as.integer || other->as.integer == -1) {
@@ -182,11 +182,11 @@ static int specdec__template_run_test(specdec__template *t, int which, const spe
         }
         return value->as.integer % other->as.integer == 0;
     case SPECDEC__TEMPLATE_IS_EQUAL: case SPECDEC__TEMPLATE_IS_UNEQUAL:
-        return specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_COMPARE_DEPTH) ==
+        return specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_MAX_COMPARED) ==
                (how == SPECDEC__TEMPLATE_IS_EQUAL);
     case SPECDEC__TEMPLATE_IS_LESS: case SPECDEC__TEMPLATE_IS_AT_MOST: case SPECDEC__TEMPLATE_IS_GREATER:
     case SPECDEC__TEMPLATE_IS_AT_LEAST:
-        order = specdec__template_compare_values(t, value, other, SPECDEC__TEMPLATE_COMPARE_DEPTH);
+        order = specdec__template_compare_values(t, value, other, SPECDEC__TEMPLATE_MAX_COMPARED);
         return how == SPECDEC__TEMPLATE_IS_LESS      ? order < 0
                : how == SPECDEC__TEMPLATE_IS_AT_MOST ? order <= 0
                : how == SPECDEC__TEMPLATE_IS_GREATER ? order > 0
@@ -249,7 +249,8 @@ static specdec__template_value specdec__template_filter_string(specdec__template
     return text;
 }
 
-/* A string with &, <, >, ' and " escaped for HTML; a safe string only if `force`. */
+/* Returns a string with &, <, >, ' and " escaped for HTML; a string that is marked as safe is only escaped if
+   `force`. */
 static specdec__template_value specdec__template_escape_html(specdec__template *t, const specdec__template_value *value,
                                                              int force)
 {
@@ -334,7 +335,7 @@ static specdec__template_value specdec__template_filter_truncate(specdec__templa
     at = specdec__template_find_last_string(&head, head.size, &space);
     if (!specdec__template_flag_argument(call, 1, "killwords", 0) && at <= head.size)
         head.size = (uint32_t)at;
-    return specdec__template_concatenate(t, &head, &end);
+    return specdec__template_concatenate_strings(t, &head, &end);
 }
 
 /* Filter wordcount: the number of runs of letters, digits and underscores. */
@@ -392,7 +393,7 @@ static specdec__template_value specdec__template_filter_json(specdec__template *
 {
     const specdec__template_value *indent = specdec__template_get_argument(call, 1, "indent");
     const specdec__template_value *separators = specdec__template_get_argument(call, 2, "separators");
-    specdec__template_form form = specdec__template_default_form(1);
+    specdec__template_write_form form = specdec__template_default_form(1);
     size_t from;
 
     (void)unused;
@@ -408,7 +409,7 @@ static specdec__template_value specdec__template_filter_json(specdec__template *
         form.item_separator = specdec__template_string_value(",");
     }
     if (separators && separators->kind != SPECDEC__TEMPLATE_NONE) {
-        const specdec__template_value list = specdec__template_iterate(t, separators);
+        const specdec__template_value list = specdec__template_items_to_iterate(t, separators);
 
         if (list.size != 2 || specdec__template_list_items(&list)[0].kind != SPECDEC__TEMPLATE_STRING ||
             specdec__template_list_items(&list)[1].kind != SPECDEC__TEMPLATE_STRING)
@@ -423,7 +424,7 @@ static specdec__template_value specdec__template_filter_json(specdec__template *
 
 /* ---- Filters of numbers. */
 
-/* The number that a text spells in a base; *found: whether it spells one. */
+/* Returns the number that a text spells in a base, as a value; *found: 1 if it spells one, else 0. */
 static specdec__template_value specdec__template_parse_number(const specdec__template_value *text, int base, int *found)
 {
     specdec__json number;
@@ -509,7 +510,7 @@ static specdec__template_value specdec__template_filter_round(specdec__template 
     (void)unused;
     if (!specdec__template_is_number(value) || precision < 0 || precision > 15)
         return specdec__template_fail(t, "round needs a number");
-    if (value->kind != SPECDEC__TEMPLATE_DOUBLE && specdec__template_string_is(&method, "common"))
+    if (value->kind != SPECDEC__TEMPLATE_DOUBLE && specdec__template_string_equals(&method, "common"))
         return specdec__template_integer_value(value->as.integer);
     for (i = 0; i < precision; i++)
         scale *= 10;
@@ -518,9 +519,9 @@ static specdec__template_value specdec__template_filter_round(specdec__template 
         return *value;
     whole = (double)(int64_t)number;
     whole -= whole > number;
-    if (specdec__template_string_is(&method, "ceil"))
+    if (specdec__template_string_equals(&method, "ceil"))
         whole += whole < number;
-    else if (specdec__template_string_is(&method, "common"))
+    else if (specdec__template_string_equals(&method, "common"))
         whole += number - whole > 0.5 || (!(number - whole < 0.5) && (int64_t)whole % 2);
     return specdec__template_double_value(whole / scale);
 }
@@ -547,10 +548,11 @@ static specdec__template_value specdec__template_filter_length(specdec__template
 }
 
 /* Filters first (last = 0), last (1): an item of a list or a character of a string. */
-static specdec__template_value specdec__template_filter_end(specdec__template *t, const specdec__template_value *value,
-                                                            const specdec__template_call *call, int last)
+static specdec__template_value specdec__template_filter_first_last(specdec__template *t,
+                                                                   const specdec__template_value *value,
+                                                                   const specdec__template_call *call, int last)
 {
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
 
     (void)call;
     if (last && value->kind == SPECDEC__TEMPLATE_ITERATOR)
@@ -563,7 +565,8 @@ static specdec__template_value specdec__template_filter_end(specdec__template *t
 static specdec__template_value specdec__template_filter_list(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int reverse)
 {
-    specdec__template_value list = specdec__template_iterate(t, value), none = specdec__template_string_value("");
+    specdec__template_value list = specdec__template_items_to_iterate(t, value),
+                            none = specdec__template_string_value("");
     specdec__template_value *out;
     size_t i;
 
@@ -577,8 +580,8 @@ static specdec__template_value specdec__template_filter_list(specdec__template *
     return value->kind == SPECDEC__TEMPLATE_STRING ? specdec__template_join_list(t, &list, &none, 0) : list;
 }
 
-/* An attribute of an item by its path, such as "a.b.0". otherwise: the result for an undefined attribute; NULL:
-   undefined. */
+/* Returns the attribute of an item that a path such as "a.b.0" names. otherwise: the result for an undefined attribute;
+   NULL: undefined. */
 static specdec__template_value specdec__template_attribute_path(specdec__template *t,
                                                                 const specdec__template_value *item,
                                                                 const specdec__template_value *path,
@@ -609,8 +612,8 @@ static specdec__template_value specdec__template_run_filter(specdec__template *t
                                                             const specdec__template_value *value,
                                                             const specdec__template_call *call);
 
-/* The arguments of a call from number `from` on. */
-static specdec__template_call specdec__template_rest_arguments(const specdec__template_call *call, int from)
+/* Returns the positional arguments of a call from number `from` on, and its named ones, as a call. */
+static specdec__template_call specdec__template_arguments_from(const specdec__template_call *call, int from)
 {
     specdec__template_call rest = *call;
 
@@ -619,11 +622,12 @@ static specdec__template_call specdec__template_rest_arguments(const specdec__te
     return rest;
 }
 
-/* The items of a value as a list, for map and select; empty when the value is false. */
+/* Returns the items over which a loop over a value would run, as a list, for the filters map and select; empty when the
+   value is false. */
 static specdec__template_value specdec__template_iterate_if_true(specdec__template *t,
                                                                  const specdec__template_value *value)
 {
-    return specdec__template_is_true(value) ? specdec__template_iterate(t, value)
+    return specdec__template_is_true(value) ? specdec__template_items_to_iterate(t, value)
                                             : specdec__template_list_value(NULL, 0);
 }
 
@@ -634,7 +638,7 @@ static specdec__template_value specdec__template_filter_map(specdec__template *t
     const specdec__template_value *attribute = specdec__template_get_argument(call, -1, "attribute");
     const specdec__template_value *otherwise = specdec__template_get_argument(call, -1, "default");
     const specdec__template_value list = specdec__template_iterate_if_true(t, value);
-    const specdec__template_call rest = specdec__template_rest_arguments(call, 1);
+    const specdec__template_call rest = specdec__template_arguments_from(call, 1);
     specdec__template_value *out = specdec__template_new_list(t, list.size);
     size_t i;
 
@@ -658,7 +662,7 @@ static specdec__template_value specdec__template_filter_select(specdec__template
 {
     const int test = how / 2; /* number of the argument that names the test */
     const specdec__template_value list = specdec__template_iterate_if_true(t, value);
-    const specdec__template_call rest = specdec__template_rest_arguments(call, test + 1);
+    const specdec__template_call rest = specdec__template_arguments_from(call, test + 1);
     specdec__template_value *out = specdec__template_new_list(t, list.size);
     size_t i, count = 0;
 
@@ -685,7 +689,7 @@ static specdec__template_value specdec__template_filter_join(specdec__template *
 {
     const specdec__template_value *between = specdec__template_get_argument(call, 0, "d");
     const specdec__template_value *attribute = specdec__template_get_argument(call, 1, "attribute");
-    const specdec__template_value list = specdec__template_iterate(t, value),
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value),
                                   empty = specdec__template_string_value("");
     specdec__template_value *out, joined, text;
     size_t i;
@@ -701,7 +705,8 @@ static specdec__template_value specdec__template_filter_join(specdec__template *
     return specdec__template_join_list(t, &joined, &text, 1);
 }
 
-/* The key of an item for sorting and comparing: the item or its attribute, in lower case unless case matters. */
+/* Returns the key of an item for sorting and comparing: the item or its attribute; strings in lower case unless `cases`
+   is 1. */
 static specdec__template_value specdec__template_sort_key(specdec__template *t, const specdec__template_value *item,
                                                           const specdec__template_value *attribute, int cases)
 {
@@ -714,7 +719,7 @@ static specdec__template_value specdec__template_sort_key(specdec__template *t, 
     return key;
 }
 
-/* Sorts items by their keys (stable insertion sort). */
+/* Sorts items and their keys by the keys (stable insertion sort); reverse = 1: largest first. */
 static void specdec__template_sort(specdec__template *t, specdec__template_value *items, specdec__template_value *keys,
                                    size_t count, int reverse)
 {
@@ -724,7 +729,7 @@ static void specdec__template_sort(specdec__template *t, specdec__template_value
         const specdec__template_value item = items[i], key = keys[i];
 
         for (k = i; k > 0 && !t->failed; k--) {
-            const int order = specdec__template_compare_values(t, &key, &keys[k - 1], SPECDEC__TEMPLATE_COMPARE_DEPTH);
+            const int order = specdec__template_compare_values(t, &key, &keys[k - 1], SPECDEC__TEMPLATE_MAX_COMPARED);
 
             if (reverse ? order <= 0 : order >= 0)
                 break;
@@ -750,7 +755,7 @@ static specdec__template_value specdec__template_filter_sort(specdec__template *
 
     if (dict && value->kind != SPECDEC__TEMPLATE_DICT)
         return specdec__template_fail(t, "it sorts what is no dict");
-    list = dict ? specdec__template_dict_view(t, value, 2) : specdec__template_iterate(t, value);
+    list = dict ? specdec__template_dict_view(t, value, 2) : specdec__template_items_to_iterate(t, value);
     out = specdec__template_new_list(t, list.size);
     keys = specdec__template_new_list(t, list.size);
     if (!out || !keys)
@@ -760,7 +765,7 @@ static specdec__template_value specdec__template_filter_sort(specdec__template *
 
         out[i] = *item;
         if (dict)
-            item = specdec__template_list_items(item) + specdec__template_string_is(&by, "value");
+            item = specdec__template_list_items(item) + specdec__template_string_equals(&by, "value");
         keys[i] = specdec__template_sort_key(t, item, attribute, cases);
     }
     specdec__template_sort(t, out, keys, list.size, reverse);
@@ -768,11 +773,11 @@ static specdec__template_value specdec__template_filter_sort(specdec__template *
 }
 
 /* Filters unique (how = 0), min (1), max (2) of a list's items. */
-static specdec__template_value specdec__template_filter_extreme(specdec__template *t,
-                                                                const specdec__template_value *value,
-                                                                const specdec__template_call *call, int how)
+static specdec__template_value specdec__template_filter_unique_min_max(specdec__template *t,
+                                                                       const specdec__template_value *value,
+                                                                       const specdec__template_call *call, int how)
 {
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
     const int cases = specdec__template_flag_argument(call, 0, "case_sensitive", 0);
     const specdec__template_value *attribute = specdec__template_get_argument(call, 1, "attribute");
     specdec__template_value *out = specdec__template_new_list(t, list.size),
@@ -782,7 +787,7 @@ static specdec__template_value specdec__template_filter_extreme(specdec__templat
     for (i = 0; out && keys && i < list.size && !t->failed; i++) {
         keys[count] = specdec__template_sort_key(t, specdec__template_list_items(&list) + i, attribute, cases);
         for (k = 0; !how && k < count &&
-                    !specdec__template_values_equal(t, &keys[k], &keys[count], SPECDEC__TEMPLATE_COMPARE_DEPTH);
+                    !specdec__template_values_equal(t, &keys[k], &keys[count], SPECDEC__TEMPLATE_MAX_COMPARED);
              k++)
             ;
         if (how || k == count)
@@ -791,14 +796,14 @@ static specdec__template_value specdec__template_filter_extreme(specdec__templat
     if (!how)
         return specdec__template_sized_value(SPECDEC__TEMPLATE_ITERATOR, out, count);
     for (i = 1; i < count && !t->failed; i++) {
-        const int order = specdec__template_compare_values(t, &keys[i], &keys[best], SPECDEC__TEMPLATE_COMPARE_DEPTH);
+        const int order = specdec__template_compare_values(t, &keys[i], &keys[best], SPECDEC__TEMPLATE_MAX_COMPARED);
 
         best = (how == 1 ? order < 0 : order > 0) ? i : best;
     }
     return count ? out[best] : specdec__template_undefined_value();
 }
 
-/* The sum of two numbers, strings, lists or tuples: Python's a + b. */
+/* Returns the sum of two numbers, strings, lists or tuples: Python's a + b. */
 static specdec__template_value specdec__template_add(specdec__template *t, const specdec__template_value *a,
                                                      const specdec__template_value *b)
 {
@@ -810,7 +815,7 @@ static specdec__template_value specdec__template_add(specdec__template *t, const
     if (a->kind == SPECDEC__TEMPLATE_STRING && b->kind == SPECDEC__TEMPLATE_STRING) {
         first = a->safe || !b->safe ? *a : specdec__template_escape_html(t, a, 0);
         second = b->safe || !a->safe ? *b : specdec__template_escape_html(t, b, 0);
-        first = specdec__template_concatenate(t, &first, &second);
+        first = specdec__template_concatenate_strings(t, &first, &second);
         first.safe = (uint8_t)(a->safe || b->safe);
         return first;
     }
@@ -837,7 +842,7 @@ static specdec__template_value specdec__template_filter_sum(specdec__template *t
 {
     const specdec__template_value *attribute = specdec__template_get_argument(call, 0, "attribute");
     const specdec__template_value *start = specdec__template_get_argument(call, 1, "start");
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
     specdec__template_value out = start ? *start : specdec__template_integer_value(0), item;
     size_t i;
 
@@ -850,14 +855,14 @@ static specdec__template_value specdec__template_filter_sum(specdec__template *t
 }
 
 /* Filter groupby(attribute, default, case_sensitive): pairs of a key and the list of its items, sorted by key. */
-static specdec__template_value specdec__template_filter_group(specdec__template *t,
-                                                              const specdec__template_value *value,
-                                                              const specdec__template_call *call, int unused)
+static specdec__template_value specdec__template_filter_groupby(specdec__template *t,
+                                                                const specdec__template_value *value,
+                                                                const specdec__template_call *call, int unused)
 {
     const specdec__template_value *attribute = specdec__template_get_argument(call, 0, "attribute");
     const specdec__template_value *otherwise = specdec__template_get_argument(call, 1, "default");
     const int cases = specdec__template_flag_argument(call, 2, "case_sensitive", 0);
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
     specdec__template_value *items = specdec__template_new_list(t, list.size),
                             *keys = specdec__template_new_list(t, list.size);
     specdec__template_value *out = specdec__template_new_list(t, 3 * (size_t)list.size);
@@ -875,7 +880,7 @@ static specdec__template_value specdec__template_filter_group(specdec__template 
     for (i = 1; i <= list.size && list.size && !t->failed; i++) {
         specdec__template_value *pair = out + list.size + 2 * count;
 
-        if (i < list.size && specdec__template_values_equal(t, &keys[i], &keys[first], SPECDEC__TEMPLATE_COMPARE_DEPTH))
+        if (i < list.size && specdec__template_values_equal(t, &keys[i], &keys[first], SPECDEC__TEMPLATE_MAX_COMPARED))
             continue;
         pair[0] = specdec__template_attribute_path(t, &items[first], attribute, otherwise);
         pair[1] = specdec__template_list_value(items + first, i - first);
@@ -892,7 +897,7 @@ static specdec__template_value specdec__template_filter_batch(specdec__template 
 {
     const int64_t number = specdec__template_integer_argument(t, call, 0, slices ? "slices" : "linecount", 0);
     const specdec__template_value *fill = specdec__template_get_argument(call, 1, "fill_with");
-    const specdec__template_value list = specdec__template_iterate(t, value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, value);
     size_t count, i, at = 0;
     specdec__template_value *out;
 
@@ -962,12 +967,12 @@ static specdec__template_value specdec__template_filter_attr(specdec__template *
                                                  : specdec__template_get_attribute(t, value, &name, 0);
 }
 
-/* Python's format % values: fields take the values of a tuple, or a single value. */
+/* Returns Python's `format % values` as a string: its fields take `count` values. */
 static specdec__template_value specdec__template_format_percent(specdec__template *t,
                                                                 const specdec__template_value *format,
                                                                 const specdec__template_value *values, size_t count)
 {
-    const specdec__template_form form = specdec__template_default_form(0);
+    const specdec__template_write_form form = specdec__template_default_form(0);
     const char *text = specdec__template_string_bytes(format);
     const size_t from = t->used;
     size_t at, used = 0;
@@ -1015,13 +1020,13 @@ static specdec__template_value specdec__template_filter_center(specdec__template
 {
     const specdec__template_value text = specdec__template_to_string(t, value);
 
-    return specdec__template_method_pad(t, &text, call, how);
+    return specdec__template_method_pad_to_width(t, &text, call, how);
 }
 
-/* Jinja's filters, by name. how: the last argument of call(). */
+/* Jinja's filters, by name. how: the last argument of call(), for functions of several filters. */
 static const struct {
-    const char *name;
-    int how;
+    const char *name; /* name of the filter */
+    int how;          /* the last argument of call() */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_value *value,
                                     const specdec__template_call *call, int how);
 } specdec__template_filters[] = {
@@ -1039,12 +1044,12 @@ static const struct {
     {"replace", 0, specdec__template_filter_replace}, {"indent", 0, specdec__template_filter_indent},
     {"map", 0, specdec__template_filter_map}, {"select", 0, specdec__template_filter_select},
     {"reject", 1, specdec__template_filter_select}, {"selectattr", 2, specdec__template_filter_select},
-    {"rejectattr", 3, specdec__template_filter_select}, {"first", 0, specdec__template_filter_end},
-    {"last", 1, specdec__template_filter_end}, {"int", 0, specdec__template_filter_number},
+    {"rejectattr", 3, specdec__template_filter_select}, {"first", 0, specdec__template_filter_first_last},
+    {"last", 1, specdec__template_filter_first_last}, {"int", 0, specdec__template_filter_number},
     {"float", 1, specdec__template_filter_number}, {"abs", 0, specdec__template_filter_abs},
-    {"round", 0, specdec__template_filter_round}, {"unique", 0, specdec__template_filter_extreme},
-    {"min", 1, specdec__template_filter_extreme}, {"max", 2, specdec__template_filter_extreme},
-    {"sum", 0, specdec__template_filter_sum}, {"groupby", 0, specdec__template_filter_group},
+    {"round", 0, specdec__template_filter_round}, {"unique", 0, specdec__template_filter_unique_min_max},
+    {"min", 1, specdec__template_filter_unique_min_max}, {"max", 2, specdec__template_filter_unique_min_max},
+    {"sum", 0, specdec__template_filter_sum}, {"groupby", 0, specdec__template_filter_groupby},
     {"batch", 0, specdec__template_filter_batch}, {"slice", 1, specdec__template_filter_batch},
     {"attr", 0, specdec__template_filter_attr}, {"format", 0, specdec__template_filter_format},
     {"center", 2, specdec__template_filter_center}, {"escape", 0, specdec__template_filter_escape},
@@ -1052,24 +1057,24 @@ static const struct {
     {"truncate", 0, specdec__template_filter_truncate}, {"wordcount", 0, specdec__template_filter_wordcount},
     {"urlencode", 0, specdec__template_filter_urlencode}};
 
-/* Is `which` the number of a row of the table of filters? */
+/* Is `which` the index of a row of specdec__template_filters? */
 static int specdec__template_is_filter(int which)
 {
     return which >= 0 && which < (int)SPECDEC__COUNT(specdec__template_filters);
 }
 
-/* The row of a filter's name; behind the end of the table: unknown. */
+/* Returns the row of specdec__template_filters with a name; a row behind the end: the name is unknown. */
 static int specdec__template_find_filter(const specdec__template_value *name)
 {
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__template_filters); i++)
-        if (specdec__template_string_is(name, specdec__template_filters[i].name))
+        if (specdec__template_string_equals(name, specdec__template_filters[i].name))
             return (int)i;
     return SPECDEC__COUNT(specdec__template_filters);
 }
 
-/* The result of a filter, by its row in the table and the arguments of its call. */
+/* Returns the result of a filter: row `which` of specdec__template_filters, with the arguments of its call. */
 static specdec__template_value specdec__template_run_filter(specdec__template *t, int which,
                                                             const specdec__template_value *value,
                                                             const specdec__template_call *call)
@@ -1078,7 +1083,7 @@ static specdec__template_value specdec__template_run_filter(specdec__template *t
 
     if (!specdec__template_is_filter(which))
         return specdec__template_fail(t, "a filter is not known");
-    if (++t->depth > SPECDEC__TEMPLATE_FILTER_DEPTH)
+    if (++t->depth > SPECDEC__TEMPLATE_MAX_NESTED_FILTERS)
         return specdec__template_fail(t, "filters are too deep in each other");
     specdec__template_count_work(t, 0);
     out = specdec__template_filters[which].call(t, value, call, specdec__template_filters[which].how);

@@ -10,7 +10,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* An argument of a call by position or by name; NULL: it was not given. */
+/* Returns the argument of a call at position `index` or with a name; NULL: it was not given. */
 static const specdec__template_value *specdec__template_get_argument(const specdec__template_call *call, int index,
                                                                      const char *name)
 {
@@ -25,7 +25,7 @@ static const specdec__template_value *specdec__template_get_argument(const specd
     return NULL;
 }
 
-/* The truth of an argument; otherwise: its default. */
+/* Returns 1 if an argument of a call is true, else 0. otherwise: the result for an absent argument. */
 static int specdec__template_flag_argument(const specdec__template_call *call, int index, const char *name,
                                            int otherwise)
 {
@@ -34,7 +34,8 @@ static int specdec__template_flag_argument(const specdec__template_call *call, i
     return value ? specdec__template_is_true(value) : otherwise;
 }
 
-/* The integer of an argument; otherwise: its default. Another type is an error. */
+/* Returns the integer of an argument of a call. otherwise: the result for an absent argument. Another type is an
+   error. */
 static int64_t specdec__template_integer_argument(specdec__template *t, const specdec__template_call *call, int index,
                                                   const char *name, int64_t otherwise)
 {
@@ -47,7 +48,8 @@ static int64_t specdec__template_integer_argument(specdec__template *t, const sp
     return value->as.integer;
 }
 
-/* The string of an argument; otherwise: its default. An absent argument without default has size 0. */
+/* Returns the string of an argument of a call. otherwise: the result for an absent argument; NULL: a string of size
+   0. */
 static specdec__template_value specdec__template_string_argument(specdec__template *t,
                                                                  const specdec__template_call *call, int index,
                                                                  const char *name, const char *otherwise)
@@ -61,20 +63,21 @@ static specdec__template_value specdec__template_string_argument(specdec__templa
     return *value;
 }
 
-/* Memory for a list of at most `most` values, filled one by one. */
+/* Takes memory for a list of at most `most` values, which the caller fills in. NULL: no memory is left. */
 static specdec__template_value *specdec__template_new_list(specdec__template *t, size_t most)
 {
     return (specdec__template_value *)specdec__template_take_memory(t, most, sizeof(specdec__template_value));
 }
 
-/* The list of `count` items, which were stored by the caller. */
+/* Returns `count` items, which the caller has stored, as a list. */
 static specdec__template_value specdec__template_list_value(const specdec__template_value *items, size_t count)
 {
     return specdec__template_sized_value(SPECDEC__TEMPLATE_LIST, items, items ? count : 0);
 }
 
-/* The list of values over which a loop over a value iterates; a value that cannot be iterated is an error. */
-static specdec__template_value specdec__template_iterate(specdec__template *t, const specdec__template_value *value)
+/* Returns the items over which a loop over a value runs, as a list; a value without items is an error. */
+static specdec__template_value specdec__template_items_to_iterate(specdec__template *t,
+                                                                  const specdec__template_value *value)
 {
     specdec__template_value *out;
     size_t at, next, count = 0;
@@ -101,7 +104,7 @@ static specdec__template_value specdec__template_iterate(specdec__template *t, c
 
 /* ---- Strings. */
 
-/* The upper case of a code point, for scripts in use whose cases pair one to one. */
+/* Returns the upper case of a code point, for scripts in use whose cases pair one to one; other code points stay. */
 static uint32_t specdec__template_to_upper(uint32_t c)
 {
     if (c < 128)
@@ -125,7 +128,7 @@ static uint32_t specdec__template_to_upper(uint32_t c)
     return c == 0x131 ? 'I' : c == 0x3ac ? 0x386 : c >= 0x3ad && c <= 0x3af ? c - 37 : c == 0x3cc ? 0x38c : c;
 }
 
-/* The lower case of a code point. */
+/* Returns the lower case of a code point, for scripts in use whose cases pair one to one; other code points stay. */
 static uint32_t specdec__template_to_lower(uint32_t c)
 {
     if (c < 128)
@@ -155,14 +158,14 @@ static int specdec__template_is_letter(uint32_t c)
     return kind == SPECDEC__TEXT_LETTER;
 }
 
-/* Conversions of case. */
+/* Ways to convert the case of a string's letters. */
 enum {
     SPECDEC__TEMPLATE_TO_LOWER, SPECDEC__TEMPLATE_TO_UPPER, SPECDEC__TEMPLATE_TO_CAPITAL, SPECDEC__TEMPLATE_TO_TITLE,
     SPECDEC__TEMPLATE_TO_WORDS, /* the filter `title` */
     SPECDEC__TEMPLATE_TO_SWAPPED
 };
 
-/* A string converted to another case. */
+/* Returns a string converted to another case. to: SPECDEC__TEMPLATE_TO_LOWER to _SWAPPED. */
 static specdec__template_value specdec__template_change_case(specdec__template *t, const specdec__template_value *self,
                                                              int to)
 {
@@ -201,7 +204,8 @@ static specdec__template_value specdec__template_change_case(specdec__template *
     return cased_string;
 }
 
-/* Is the character at an offset of a string among those to strip: in chars, or (NULL) white space? */
+/* Is the character of `size` bytes at byte offset `at` of a string one to strip: in chars, or (chars NULL) white
+   space? */
 static int specdec__template_is_stripped(const specdec__template_value *self, size_t at, size_t size,
                                          const specdec__template_value *chars)
 {
@@ -213,7 +217,8 @@ static int specdec__template_is_stripped(const specdec__template_value *self, si
     return specdec__template_is_space(specdec__template_code_point(text, size, 0));
 }
 
-/* A string without the characters to strip at its ends (bits 1: left, 2: right). */
+/* Returns a string without the characters to strip at its ends. ends: bit 1: at the left end, bit 2: at the right end;
+   chars: see specdec__template_is_stripped. */
 static specdec__template_value specdec__template_strip_string(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_value *chars, int ends)
 {
@@ -249,7 +254,7 @@ static specdec__template_value specdec__template_method_strip(specdec__template 
     return specdec__template_strip_string(t, self, &chars, ends);
 }
 
-/* A string in which `by` replaces the first `count` occurrences (-1: all) of `old`. */
+/* Returns a string in which `by` replaces the first `count` occurrences (-1: all) of the string `old`. */
 static specdec__template_value specdec__template_replace_string(specdec__template *t,
                                                                 const specdec__template_value *self,
                                                                 const specdec__template_value *old,
@@ -294,7 +299,8 @@ static specdec__template_value specdec__template_method_replace(specdec__templat
                                             specdec__template_integer_argument(t, call, 2, "count", -1));
 }
 
-/* The offset of the last occurrence of a string in another one that ends at or before `to`; size + 1: none. */
+/* Returns the byte offset of the last occurrence of string `what` in string `in` that ends at or before `to`; in->size
+   + 1: none. */
 static size_t specdec__template_find_last_string(const specdec__template_value *in, size_t to,
                                                  const specdec__template_value *what)
 {
@@ -306,7 +312,8 @@ static size_t specdec__template_find_last_string(const specdec__template_value *
     return (size_t)in->size + 1;
 }
 
-/* split (right = 0), rsplit at white space, at most `most` times (-1: always). */
+/* Splits a string at white space, at most `most` times (-1: always), from its beginning or (right = 1) from its end, as
+   Python's split and rsplit do. Returns the list of its parts. */
 static specdec__template_value
 specdec__template_split_at_space(specdec__template *t, const specdec__template_value *self, int64_t most, int right)
 {
@@ -387,7 +394,8 @@ static specdec__template_value specdec__template_method_split(specdec__template 
     return specdec__template_list_value(out, parts);
 }
 
-/* The end of the line that begins at an offset; *next: the beginning of the next line. */
+/* Returns the byte offset at which the line that begins at offset `at` of a string ends; *next: the beginning of the
+   next line. */
 static size_t specdec__template_line_end(const specdec__template_value *self, size_t at, size_t *next)
 {
     const char *text = specdec__template_string_bytes(self);
@@ -407,8 +415,9 @@ static size_t specdec__template_line_end(const specdec__template_value *self, si
 }
 
 /* Method splitlines(keepends) of a string: a list of lines. */
-static specdec__template_value specdec__template_method_lines(specdec__template *t, const specdec__template_value *self,
-                                                              const specdec__template_call *call, int unused)
+static specdec__template_value specdec__template_method_splitlines(specdec__template *t,
+                                                                   const specdec__template_value *self,
+                                                                   const specdec__template_call *call, int unused)
 {
     const int keep = specdec__template_flag_argument(call, 0, "keepends", 0);
     specdec__template_value *out;
@@ -427,9 +436,9 @@ static specdec__template_value specdec__template_method_lines(specdec__template 
 }
 
 /* Methods startswith (end = 0), endswith (1) of a string, for a string or any string of a tuple. */
-static specdec__template_value specdec__template_method_begins(specdec__template *t,
-                                                               const specdec__template_value *self,
-                                                               const specdec__template_call *call, int end)
+static specdec__template_value specdec__template_method_startswith(specdec__template *t,
+                                                                   const specdec__template_value *self,
+                                                                   const specdec__template_call *call, int end)
 {
     const specdec__template_value *what = specdec__template_get_argument(call, 0, NULL);
     size_t i, count;
@@ -448,7 +457,8 @@ static specdec__template_value specdec__template_method_begins(specdec__template
     return specdec__template_bool_value(0);
 }
 
-/* Methods find (how = 0), rfind (1), index (2), rindex (3), count (4) of a string in another one. */
+/* Methods find (how = 0), rfind (1), index (2), rindex (3), count (4) of a string: where, or how often, another string
+   occurs in it. */
 static specdec__template_value specdec__template_method_find(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int how)
 {
@@ -475,11 +485,12 @@ static specdec__template_value specdec__template_method_find(specdec__template *
     return specdec__template_integer_value((int64_t)specdec__template_count_characters(&head));
 }
 
-/* The strings of a list joined with a separator; any = 1: values that are no strings are converted. */
+/* Returns the strings of a list as one string, with the string `between` between them; any = 1: values that are no
+   strings are converted. */
 static specdec__template_value specdec__template_join_list(specdec__template *t, const specdec__template_value *list,
                                                            const specdec__template_value *between, int any)
 {
-    const specdec__template_form form = specdec__template_default_form(0);
+    const specdec__template_write_form form = specdec__template_default_form(0);
     const size_t from = t->used;
     size_t i;
 
@@ -504,13 +515,13 @@ static specdec__template_value specdec__template_method_join(specdec__template *
 {
     const specdec__template_value nothing = specdec__template_undefined_value();
     const specdec__template_value *of = specdec__template_get_argument(call, 0, NULL);
-    const specdec__template_value list = specdec__template_iterate(t, of ? of : &nothing);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, of ? of : &nothing);
 
     (void)unused;
     return specdec__template_join_list(t, &list, self, 0);
 }
 
-/* Methods lower, upper, capitalize, title, swapcase of a string. */
+/* Methods lower, upper, capitalize, title, swapcase of a string: the string in another case. */
 static specdec__template_value specdec__template_method_case(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int to)
 {
@@ -520,8 +531,9 @@ static specdec__template_value specdec__template_method_case(specdec__template *
 
 /* Methods isspace (what = 0), isdigit (1), isalpha (2), isalnum (3), islower (4), isupper (5) of a string: are all
    characters so, and is there at least one? */
-static specdec__template_value specdec__template_method_all(specdec__template *t, const specdec__template_value *self,
-                                                            const specdec__template_call *call, int what)
+static specdec__template_value specdec__template_method_all_characters(specdec__template *t,
+                                                                       const specdec__template_value *self,
+                                                                       const specdec__template_call *call, int what)
 {
     const char *text = specdec__template_string_bytes(self);
     size_t at;
@@ -544,13 +556,13 @@ static specdec__template_value specdec__template_method_all(specdec__template *t
     return specdec__template_bool_value(self->size > 0 && (what < 4 || cased));
 }
 
-/* Methods removeprefix (end = 0), removesuffix (1) of a string. */
-static specdec__template_value specdec__template_method_remove(specdec__template *t,
-                                                               const specdec__template_value *self,
-                                                               const specdec__template_call *call, int end)
+/* Methods removeprefix (end = 0), removesuffix (1) of a string: the string without a text at its beginning or end. */
+static specdec__template_value specdec__template_method_remove_affix(specdec__template *t,
+                                                                     const specdec__template_value *self,
+                                                                     const specdec__template_call *call, int end)
 {
     const specdec__template_value what = specdec__template_string_argument(t, call, 0, NULL, "");
-    const specdec__template_value has = specdec__template_method_begins(t, self, call, end);
+    const specdec__template_value has = specdec__template_method_startswith(t, self, call, end);
 
     if (!specdec__template_is_true(&has))
         return *self;
@@ -558,7 +570,8 @@ static specdec__template_value specdec__template_method_remove(specdec__template
                : specdec__template_substring(self, what.size, self->size);
 }
 
-/* Methods partition(sep) (right = 0), rpartition(sep) (1): a tuple of three strings. */
+/* Methods partition(sep) (right = 0), rpartition(sep) (1) of a string: a tuple of the text in front of a separator, the
+   separator, and the text behind it. */
 static specdec__template_value specdec__template_method_partition(specdec__template *t,
                                                                   const specdec__template_value *self,
                                                                   const specdec__template_call *call, int right)
@@ -583,8 +596,9 @@ static specdec__template_value specdec__template_method_partition(specdec__templ
 }
 
 /* Methods ljust (how = 0), rjust (1), center (2), zfill (3): a string padded to a width. */
-static specdec__template_value specdec__template_method_pad(specdec__template *t, const specdec__template_value *self,
-                                                            const specdec__template_call *call, int how)
+static specdec__template_value specdec__template_method_pad_to_width(specdec__template *t,
+                                                                     const specdec__template_value *self,
+                                                                     const specdec__template_call *call, int how)
 {
     const int64_t width = specdec__template_integer_argument(t, call, 0, "width", how == 2 ? 80 : 0);
     const int64_t left = width - (int64_t)specdec__template_count_characters(self);
@@ -603,12 +617,12 @@ static specdec__template_value specdec__template_method_pad(specdec__template *t
     return specdec__template_finish_string(t, from);
 }
 
-/* Method format of a string, for fields without conversion and format specification. */
+/* Method format of a string: its {fields}, without conversion and format specification, filled in. */
 static specdec__template_value specdec__template_method_format(specdec__template *t,
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int unused)
 {
-    const specdec__template_form form = specdec__template_default_form(0);
+    const specdec__template_write_form form = specdec__template_default_form(0);
     const char *text = specdec__template_string_bytes(self);
     const size_t from = t->used;
     size_t at, end;
@@ -647,7 +661,7 @@ static specdec__template_value specdec__template_method_format(specdec__template
 
 /* ---- Dicts and lists. */
 
-/* keys (0), values (1), items (2) of a dict. */
+/* Returns the keys (what = 0), values (1) or items (2) of a dict as a view. */
 static specdec__template_value specdec__template_dict_view(specdec__template *t, const specdec__template_value *self,
                                                            int what)
 {
@@ -670,7 +684,7 @@ static specdec__template_value specdec__template_dict_view(specdec__template *t,
     return view;
 }
 
-/* Methods keys (what = 0), values (1), items (2) of a dict. */
+/* Methods keys (what = 0), values (1), items (2) of a dict: a view of it. */
 static specdec__template_value specdec__template_method_view(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int what)
 {
@@ -678,7 +692,7 @@ static specdec__template_value specdec__template_method_view(specdec__template *
     return specdec__template_dict_view(t, self, what);
 }
 
-/* Method get(name, default) of a dict. */
+/* Method get(name, default) of a dict: the value of a member, or the default. */
 static specdec__template_value specdec__template_method_get(specdec__template *t, const specdec__template_value *self,
                                                             const specdec__template_call *call, int unused)
 {
@@ -692,7 +706,7 @@ static specdec__template_value specdec__template_method_get(specdec__template *t
     return found ? *found : otherwise ? *otherwise : specdec__template_none_value();
 }
 
-/* Method copy of a dict or list. */
+/* Method copy of a dict or list, which is the value itself, as values never change. */
 static specdec__template_value specdec__template_method_copy(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int unused)
 {
@@ -702,9 +716,10 @@ static specdec__template_value specdec__template_method_copy(specdec__template *
     return *self;
 }
 
-/* Methods index(value) (counts = 0), count(value) (1) of a list. */
-static specdec__template_value specdec__template_method_index(specdec__template *t, const specdec__template_value *self,
-                                                              const specdec__template_call *call, int counts)
+/* Methods index(value) (counts = 0), count(value) (1) of a list: where the value is, or how often. */
+static specdec__template_value specdec__template_method_list_index(specdec__template *t,
+                                                                   const specdec__template_value *self,
+                                                                   const specdec__template_call *call, int counts)
 {
     const specdec__template_value *what = specdec__template_get_argument(call, 0, NULL);
     int64_t count = 0;
@@ -712,7 +727,7 @@ static specdec__template_value specdec__template_method_index(specdec__template 
 
     for (i = 0; what && i < self->size && !t->failed; i++)
         if (specdec__template_values_equal(t, specdec__template_list_items(self) + i, what,
-                                           SPECDEC__TEMPLATE_COMPARE_DEPTH)) {
+                                           SPECDEC__TEMPLATE_MAX_COMPARED)) {
             if (!counts)
                 return specdec__template_integer_value((int64_t)i);
             count++;
@@ -721,10 +736,10 @@ static specdec__template_value specdec__template_method_index(specdec__template 
                   : specdec__template_fail(t, "a list has not what is looked for");
 }
 
-/* Methods that would change a value are an error, as the sandbox is immutable. */
-static specdec__template_value specdec__template_method_unsafe(specdec__template *t,
-                                                               const specdec__template_value *self,
-                                                               const specdec__template_call *call, int unused)
+/* Methods that would change a value: each call is an error, as the sandbox is immutable. */
+static specdec__template_value specdec__template_method_refused(specdec__template *t,
+                                                                const specdec__template_value *self,
+                                                                const specdec__template_call *call, int unused)
 {
     (void)self;
     (void)call;
@@ -734,82 +749,82 @@ static specdec__template_value specdec__template_method_unsafe(specdec__template
 
 /* A method of Python's strings, lists and dicts. */
 typedef struct specdec__template_method {
-    const char *name;
-    int kinds; /* kinds of values that have it: bits 1 << SPECDEC__TEMPLATE_... */
-    int how;   /* the last argument of call() */
+    const char *name; /* name of the method */
+    int kinds;        /* kinds of values that have the method: bits 1 << SPECDEC__TEMPLATE_... */
+    int how;          /* the last argument of call(), for functions of several methods */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_value *self,
                                     const specdec__template_call *call, int how);
 } specdec__template_method;
 
-/* Kinds of values that have a method. */
-#define SPECDEC__TEMPLATE_STRINGS (1 << SPECDEC__TEMPLATE_STRING)
-#define SPECDEC__TEMPLATE_LISTS   (1 << SPECDEC__TEMPLATE_LIST)
-#define SPECDEC__TEMPLATE_TUPLES  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
-#define SPECDEC__TEMPLATE_DICTS   (1 << SPECDEC__TEMPLATE_DICT)
+/* Kinds of values that have a method: bits of specdec__template_method.kinds. */
+#define SPECDEC__TEMPLATE_KINDS_STRING (1 << SPECDEC__TEMPLATE_STRING)
+#define SPECDEC__TEMPLATE_KINDS_LIST   (1 << SPECDEC__TEMPLATE_LIST)
+#define SPECDEC__TEMPLATE_KINDS_LIST_TUPLE  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
+#define SPECDEC__TEMPLATE_KINDS_DICT   (1 << SPECDEC__TEMPLATE_DICT)
 
 /* All methods by name and kind of value. */
 static const specdec__template_method specdec__template_methods[] = {
-    {"strip", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_strip},
-    {"lstrip", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_strip},
-    {"rstrip", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_strip},
-    {"split", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_split},
-    {"rsplit", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_split},
-    {"splitlines", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_lines},
-    {"startswith", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_begins},
-    {"endswith", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_begins},
-    {"replace", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_replace},
-    {"lower", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
-    {"casefold", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
-    {"upper", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_UPPER, specdec__template_method_case},
-    {"capitalize", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_method_case},
-    {"title", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_TITLE, specdec__template_method_case},
-    {"swapcase", SPECDEC__TEMPLATE_STRINGS, SPECDEC__TEMPLATE_TO_SWAPPED, specdec__template_method_case},
-    {"find", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_find},
-    {"rfind", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_find},
-    {"index", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_find},
-    {"rindex", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_find},
-    {"count", SPECDEC__TEMPLATE_STRINGS, 4, specdec__template_method_find},
-    {"join", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_join},
-    {"isspace", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_all},
-    {"isdigit", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_all},
-    {"isnumeric", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_all},
-    {"isdecimal", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_all},
-    {"isalpha", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_all},
-    {"isalnum", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_all},
-    {"islower", SPECDEC__TEMPLATE_STRINGS, 4, specdec__template_method_all},
-    {"isupper", SPECDEC__TEMPLATE_STRINGS, 5, specdec__template_method_all},
-    {"removeprefix", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_remove},
-    {"removesuffix", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_remove},
-    {"partition", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_partition},
-    {"rpartition", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_partition},
-    {"ljust", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_pad},
-    {"rjust", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_pad},
-    {"center", SPECDEC__TEMPLATE_STRINGS, 2, specdec__template_method_pad},
-    {"zfill", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_pad},
-    {"format", SPECDEC__TEMPLATE_STRINGS, 0, specdec__template_method_format},
-    {"get", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_get},
-    {"keys", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_view},
-    {"values", SPECDEC__TEMPLATE_DICTS, 1, specdec__template_method_view},
-    {"items", SPECDEC__TEMPLATE_DICTS, 2, specdec__template_method_view},
-    {"copy", SPECDEC__TEMPLATE_DICTS | SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_copy},
-    {"index", SPECDEC__TEMPLATE_TUPLES, 0, specdec__template_method_index},
-    {"count", SPECDEC__TEMPLATE_TUPLES, 1, specdec__template_method_index},
-    {"pop", SPECDEC__TEMPLATE_DICTS | SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
-    {"clear", SPECDEC__TEMPLATE_DICTS | SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
-    {"update", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_unsafe},
-    {"setdefault", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_unsafe},
-    {"popitem", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_unsafe},
-    {"fromkeys", SPECDEC__TEMPLATE_DICTS, 0, specdec__template_method_unsafe},
-    {"append", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
-    {"extend", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
-    {"insert", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
-    {"remove", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
-    {"reverse", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe},
-    {"sort", SPECDEC__TEMPLATE_LISTS, 0, specdec__template_method_unsafe}};
+    {"strip", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_strip},
+    {"lstrip", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_strip},
+    {"rstrip", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_strip},
+    {"split", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_split},
+    {"rsplit", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_split},
+    {"splitlines", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_splitlines},
+    {"startswith", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_startswith},
+    {"endswith", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_startswith},
+    {"replace", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_replace},
+    {"lower", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
+    {"casefold", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_LOWER, specdec__template_method_case},
+    {"upper", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_UPPER, specdec__template_method_case},
+    {"capitalize", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_CAPITAL, specdec__template_method_case},
+    {"title", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_TITLE, specdec__template_method_case},
+    {"swapcase", SPECDEC__TEMPLATE_KINDS_STRING, SPECDEC__TEMPLATE_TO_SWAPPED, specdec__template_method_case},
+    {"find", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_find},
+    {"rfind", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_find},
+    {"index", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_find},
+    {"rindex", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_find},
+    {"count", SPECDEC__TEMPLATE_KINDS_STRING, 4, specdec__template_method_find},
+    {"join", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_join},
+    {"isspace", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_all_characters},
+    {"isdigit", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_all_characters},
+    {"isnumeric", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_all_characters},
+    {"isdecimal", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_all_characters},
+    {"isalpha", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_all_characters},
+    {"isalnum", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_all_characters},
+    {"islower", SPECDEC__TEMPLATE_KINDS_STRING, 4, specdec__template_method_all_characters},
+    {"isupper", SPECDEC__TEMPLATE_KINDS_STRING, 5, specdec__template_method_all_characters},
+    {"removeprefix", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_remove_affix},
+    {"removesuffix", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_remove_affix},
+    {"partition", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_partition},
+    {"rpartition", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_partition},
+    {"ljust", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_pad_to_width},
+    {"rjust", SPECDEC__TEMPLATE_KINDS_STRING, 1, specdec__template_method_pad_to_width},
+    {"center", SPECDEC__TEMPLATE_KINDS_STRING, 2, specdec__template_method_pad_to_width},
+    {"zfill", SPECDEC__TEMPLATE_KINDS_STRING, 3, specdec__template_method_pad_to_width},
+    {"format", SPECDEC__TEMPLATE_KINDS_STRING, 0, specdec__template_method_format},
+    {"get", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_get},
+    {"keys", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_view},
+    {"values", SPECDEC__TEMPLATE_KINDS_DICT, 1, specdec__template_method_view},
+    {"items", SPECDEC__TEMPLATE_KINDS_DICT, 2, specdec__template_method_view},
+    {"copy", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_copy},
+    {"index", SPECDEC__TEMPLATE_KINDS_LIST_TUPLE, 0, specdec__template_method_list_index},
+    {"count", SPECDEC__TEMPLATE_KINDS_LIST_TUPLE, 1, specdec__template_method_list_index},
+    {"pop", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"clear", SPECDEC__TEMPLATE_KINDS_DICT | SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"update", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
+    {"setdefault", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
+    {"popitem", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
+    {"fromkeys", SPECDEC__TEMPLATE_KINDS_DICT, 0, specdec__template_method_refused},
+    {"append", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"extend", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"insert", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"remove", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"reverse", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused},
+    {"sort", SPECDEC__TEMPLATE_KINDS_LIST, 0, specdec__template_method_refused}};
 
 /* ---- Attributes and items. */
 
-/* An undefined value that keeps its name, for errors. */
+/* Returns an undefined value that keeps its name, for error texts. */
 static specdec__template_value specdec__template_undefined_name(const specdec__template_value *name)
 {
     specdec__template_value out = specdec__template_undefined_value();
@@ -821,15 +836,15 @@ static specdec__template_value specdec__template_undefined_name(const specdec__t
     return out;
 }
 
-/* Stores an error: an undefined value was used. */
+/* Stores the error that an undefined value was used. Returns an undefined value. */
 static specdec__template_value specdec__template_fail_undefined(specdec__template *t,
                                                                 const specdec__template_value *value)
 {
-    return specdec__template_fail_with(t, "it uses what is not defined",
-                                       specdec__template_as_bytes(value->as.data, value->as.data ? value->size : 0));
+    return specdec__template_fail_with_culprit(
+        t, "it uses what is not defined", specdec__template_as_bytes(value->as.data, value->as.data ? value->size : 0));
 }
 
-/* The method of a value with a name, bound to the value; undefined: the value has no method of this name. */
+/* Returns the method of a value with a name, bound to the value; undefined: the value has no method of this name. */
 static specdec__template_value specdec__template_bind_method(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_value *name)
 {
@@ -838,7 +853,7 @@ static specdec__template_value specdec__template_bind_method(specdec__template *
 
     for (i = 0; i < SPECDEC__COUNT(specdec__template_methods); i++)
         if (specdec__template_methods[i].kinds >> self->kind & 1 &&
-            specdec__template_string_is(name, specdec__template_methods[i].name)) {
+            specdec__template_string_equals(name, specdec__template_methods[i].name)) {
             own = specdec__template_new_list(t, 1);
             if (!own)
                 break;
@@ -848,7 +863,7 @@ static specdec__template_value specdec__template_bind_method(specdec__template *
     return specdec__template_undefined_name(name);
 }
 
-/* An attribute of Jinja's `loop`, such as loop.index. */
+/* Returns the attribute of Jinja's `loop` with a name, such as loop.index; undefined: it has none. */
 static specdec__template_value specdec__template_loop_attribute(const specdec__template_value *self,
                                                                 const specdec__template_value *name)
 {
@@ -860,23 +875,25 @@ static specdec__template_value specdec__template_loop_attribute(const specdec__t
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(numbers); i++)
-        if (specdec__template_string_is(name, numbers[i].name))
+        if (specdec__template_string_equals(name, numbers[i].name))
             return specdec__template_integer_value(numbers[i].value);
-    if (specdec__template_string_is(name, "first"))
+    if (specdec__template_string_equals(name, "first"))
         return specdec__template_bool_value(!index);
-    if (specdec__template_string_is(name, "last"))
+    if (specdec__template_string_equals(name, "last"))
         return specdec__template_bool_value(index + 1 == count);
-    if (specdec__template_string_is(name, "previtem") && index > 0)
+    if (specdec__template_string_equals(name, "previtem") && index > 0)
         return loop->items[index - 1];
-    if (specdec__template_string_is(name, "nextitem") && index + 1 < count)
+    if (specdec__template_string_equals(name, "nextitem") && index + 1 < count)
         return loop->items[index + 1];
-    if (specdec__template_string_is(name, "cycle") || specdec__template_string_is(name, "changed"))
+    if (specdec__template_string_equals(name, "cycle") || specdec__template_string_equals(name, "changed"))
         return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, self->as.data,
-                                             specdec__template_string_is(name, "cycle") ? UINT32_MAX : UINT32_MAX - 1);
+                                             specdec__template_string_equals(name, "cycle") ? UINT32_MAX
+                                                                                            : UINT32_MAX - 1);
     return specdec__template_undefined_name(name);
 }
 
-/* Jinja's lookup: for a.b a method, then a member; for a['b'] (items = 1) a member, then a method. */
+/* Returns what Jinja looks up in a value by a name: for a.b a method, then a member; for a['b'] (items = 1) a member,
+   then a method. */
 static specdec__template_value specdec__template_get_attribute(specdec__template *t,
                                                                const specdec__template_value *self,
                                                                const specdec__template_value *name, int items)
@@ -894,7 +911,7 @@ static specdec__template_value specdec__template_get_attribute(specdec__template
     }
     if (name->kind != SPECDEC__TEMPLATE_STRING)
         return specdec__template_undefined_name(name);
-    if (self->kind == SPECDEC__TEMPLATE_SPACE) {
+    if (self->kind == SPECDEC__TEMPLATE_NAMESPACE) {
         for (binding = ((const specdec__template_scope *)self->as.data)->first_binding; binding;
              binding = binding->next)
             if (binding->name.size == name->size && memcmp(binding->name.as.data, name->as.data, name->size) == 0)
@@ -903,7 +920,7 @@ static specdec__template_value specdec__template_get_attribute(specdec__template
     }
     if (self->kind == SPECDEC__TEMPLATE_LOOP)
         return specdec__template_loop_attribute(self, name);
-    if (self->kind == SPECDEC__TEMPLATE_MACRO && specdec__template_string_is(name, "name"))
+    if (self->kind == SPECDEC__TEMPLATE_MACRO && specdec__template_string_equals(name, "name"))
         return ((const specdec__template_closure *)self->as.data)->macro->name;
     method = specdec__template_bind_method(t, self, name);
     if (method.kind != SPECDEC__TEMPLATE_UNDEFINED || self->kind != SPECDEC__TEMPLATE_DICT || items)
@@ -912,7 +929,7 @@ static specdec__template_value specdec__template_get_attribute(specdec__template
     return found ? *found : method;
 }
 
-/* The beginning, end and step of a slice of `count` items, as in Python. Returns 0 for a step of 0. */
+/* Computes the beginning, end and step of a slice of `count` items, as Python does. Returns 0 for a step of 0. */
 static int specdec__template_slice_bounds(specdec__template *t, const specdec__template_value *slice, int64_t count,
                                           int64_t bounds[3])
 {
@@ -944,7 +961,7 @@ static int specdec__template_slice_bounds(specdec__template *t, const specdec__t
     return 1;
 }
 
-/* Python's self[from:to:step]. */
+/* Returns Python's self[from:to:step]: a part of a string, list or tuple. */
 static specdec__template_value specdec__template_get_slice(specdec__template *t, const specdec__template_value *self,
                                                            const specdec__template_value *slice)
 {
@@ -967,7 +984,7 @@ static specdec__template_value specdec__template_get_slice(specdec__template *t,
         return specdec__template_substring(
             self, from, bounds[1] > bounds[0] ? specdec__template_character_offset(self, (size_t)bounds[1]) : from);
     }
-    list = specdec__template_iterate(t, self);
+    list = specdec__template_items_to_iterate(t, self);
     out = specdec__template_new_list(t, (size_t)count);
     for (i = bounds[0]; out && !t->failed && (bounds[2] > 0 ? i < bounds[1] : i > bounds[1]); size++) {
         out[size] = specdec__template_list_items(&list)[i];
@@ -986,7 +1003,7 @@ static specdec__template_value specdec__template_get_slice(specdec__template *t,
     return list;
 }
 
-/* Python's self[key]. */
+/* Returns Python's self[key]: an item of a list or tuple, a character, or a member. */
 static specdec__template_value specdec__template_get_item(specdec__template *t, const specdec__template_value *self,
                                                           const specdec__template_value *key)
 {

@@ -15,9 +15,8 @@ SPECDEC__FOR_SIZE
 
 static void specdec__template_compile_expression(specdec__template *t, int level);
 
-/* Compiles expressions between commas, up to the token that ends them. Returns their number; *comma: there was a
-   comma. */
-static int specdec__template_compile_list(specdec__template *t, int level, int end, int *comma)
+/* Compiles expressions between commas, up to the token `end`. Returns their number; *comma: 1 if there was a comma. */
+static int specdec__template_compile_expression_list(specdec__template *t, int level, int end, int *comma)
 {
     int count = 0;
 
@@ -32,11 +31,11 @@ static int specdec__template_compile_list(specdec__template *t, int level, int e
     return count;
 }
 
-/* Compiles an expression, or a tuple of several. */
+/* Compiles an expression up to the token `end`, or several between commas as a tuple. */
 static void specdec__template_compile_tuple(specdec__template *t, int level, int end)
 {
     int comma;
-    const int count = specdec__template_compile_list(t, level, end, &comma);
+    const int count = specdec__template_compile_expression_list(t, level, end, &comma);
 
     if (comma || (!count && end == ')'))
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_TUPLE, count);
@@ -44,7 +43,7 @@ static void specdec__template_compile_tuple(specdec__template *t, int level, int
         specdec__template_fail_syntax(t, "an expression is missing");
 }
 
-/* Compiles the members of a dict, behind its {. */
+/* Compiles the members of a dict, behind its opening brace. */
 static void specdec__template_compile_dict(specdec__template *t)
 {
     int count = 0;
@@ -62,7 +61,7 @@ static void specdec__template_compile_dict(specdec__template *t)
 }
 
 /* Compiles the arguments of a call in parentheses: positional values, then a name and a value for each named one.
-   Returns both numbers, 8 bits each, and the bits of *arguments and **arguments. */
+   Returns both numbers, 8 bits each, and bits that say whether the call has *arguments and **arguments. */
 static int32_t specdec__template_compile_arguments(specdec__template *t)
 {
     int32_t count = 0, names = 0, stars = 0;
@@ -102,7 +101,7 @@ static int32_t specdec__template_compile_arguments(specdec__template *t)
     return count | names << 8 | stars;
 }
 
-/* Compiles an index or slice, between [ and ]. */
+/* Compiles an index or slice, between [ and ], of the value in front of it. */
 static void specdec__template_compile_subscript(specdec__template *t)
 {
     int part, slice = 0;
@@ -127,7 +126,7 @@ static void specdec__template_compile_subscript(specdec__template *t)
 }
 
 /* Compiles the attributes, items and calls behind a value. */
-static void specdec__template_compile_postfix(specdec__template *t)
+static void specdec__template_compile_postfix_operators(specdec__template *t)
 {
     while (!t->failed) {
         if (t->token.kind == '(') {
@@ -189,7 +188,7 @@ static void specdec__template_compile_primary(specdec__template *t)
         specdec__template_compile_tuple(t, 0, ')');
         specdec__template_expect_operator(t, ')');
     } else if (specdec__template_accept_operator(t, '[')) {
-        const int count = specdec__template_compile_list(t, 0, ']', &comma);
+        const int count = specdec__template_compile_expression_list(t, 0, ']', &comma);
 
         specdec__template_expect_operator(t, ']');
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_LIST, count);
@@ -200,7 +199,7 @@ static void specdec__template_compile_primary(specdec__template *t)
     }
 }
 
-/* Compiles a filter, from its name on. */
+/* Compiles a filter of a value, from the filter's name on. */
 static void specdec__template_compile_filter(specdec__template *t)
 {
     const int which = specdec__template_find_filter(&t->token.value);
@@ -219,7 +218,7 @@ static void specdec__template_compile_filter(specdec__template *t)
         t->code[made].source = (uint32_t)source & 0xffffffu;
 }
 
-/* Compiles a test, behind `is`. */
+/* Compiles a test of a value, behind the word `is`. */
 static void specdec__template_compile_test(specdec__template *t)
 {
     const int negated = specdec__template_accept_name(t, "not");
@@ -240,7 +239,7 @@ static void specdec__template_compile_test(specdec__template *t)
                t->token.kind == SPECDEC__TEMPLATE_QUOTED || t->token.kind == SPECDEC__TEMPLATE_LITERAL ||
                t->token.kind == '[' || t->token.kind == '{') {
         specdec__template_compile_primary(t);
-        specdec__template_compile_postfix(t);
+        specdec__template_compile_postfix_operators(t);
         arguments = 1;
     } else if (specdec__template_token_is_name(t, "is")) {
         specdec__template_fail_syntax(t, "a test is behind another one");
@@ -251,13 +250,13 @@ static void specdec__template_compile_test(specdec__template *t)
 }
 
 /* Compiles a value with signs in front, and attributes and calls behind it; filters = 1: also filters and tests. */
-static void specdec__template_compile_unary(specdec__template *t, int filters)
+static void specdec__template_compile_unary_expression(specdec__template *t, int filters)
 {
-    char signs[SPECDEC__TEMPLATE_DEPTH];
+    char signs[SPECDEC__TEMPLATE_MAX_BRACKETS];
     int count = 0;
 
     while (!t->failed && (t->token.kind == '-' || t->token.kind == '+')) {
-        if (count == SPECDEC__TEMPLATE_DEPTH) {
+        if (count == SPECDEC__TEMPLATE_MAX_BRACKETS) {
             specdec__template_fail_syntax(t, "it has too many signs");
             return;
         }
@@ -265,7 +264,7 @@ static void specdec__template_compile_unary(specdec__template *t, int filters)
         specdec__template_lex_token(t);
     }
     specdec__template_compile_primary(t);
-    specdec__template_compile_postfix(t);
+    specdec__template_compile_postfix_operators(t);
     while (count > 0)
         specdec__template_emit_code(t, signs[--count] == '-' ? SPECDEC__TEMPLATE_NEGATE : SPECDEC__TEMPLATE_PLUS, 0);
     while (filters && !t->failed) {
@@ -283,8 +282,8 @@ static void specdec__template_compile_unary(specdec__template *t, int filters)
     }
 }
 
-/* The precedence level of the operator that the current token begins; *op: its instruction. 0: the token is no
-   operator. */
+/* Returns the precedence level of the operator that the current token begins; *op: its instruction. 0: the token begins
+   no operator. */
 static int specdec__template_token_operator(specdec__template *t, int *op)
 {
     static const struct { short kind; char level, op; } operators[] = {
@@ -307,7 +306,7 @@ static int specdec__template_token_operator(specdec__template *t, int *op)
         if (specdec__template_token_is_name(t, "not")) {
             const specdec__template_token next = specdec__template_peek_token(t);
 
-            return next.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_is(&next.value, "in") ? 4 : 0;
+            return next.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_equals(&next.value, "in") ? 4 : 0;
         }
         return 0;
     }
@@ -319,7 +318,8 @@ static int specdec__template_token_operator(specdec__template *t, int *op)
     return 0;
 }
 
-/* Compiles comparisons behind a value; in a chain such as a < b < c, all must hold. */
+/* Compiles comparisons behind a value; in a chain such as a < b < c, all must hold. op: instruction of the first
+   comparison. */
 static void specdec__template_compile_comparison(specdec__template *t, int op)
 {
     int32_t ends = -1;
@@ -341,12 +341,12 @@ static void specdec__template_compile_comparison(specdec__template *t, int op)
     if (ends < 0)
         return;
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 1);
-    specdec__template_land_chain(t, ends);
+    specdec__template_set_chain_target(t, ends);
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_DROP_BELOW, 0);
 }
 
 /* Compiles "if b else c" behind a value whose instructions begin at `begin`; these are moved behind those of b. */
-static void specdec__template_compile_conditional(specdec__template *t, int32_t begin)
+static void specdec__template_compile_conditional_expression(specdec__template *t, int32_t begin)
 {
     int32_t middle = (int32_t)t->code_count, no, end;
 
@@ -354,12 +354,12 @@ static void specdec__template_compile_conditional(specdec__template *t, int32_t 
     no = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0) - middle + begin;
     specdec__template_exchange_code(t, begin, middle);
     end = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
-    specdec__template_land_jump(t, no);
+    specdec__template_set_jump_target(t, no);
     if (specdec__template_accept_name(t, "else"))
         specdec__template_compile_expression(t, 0);
     else
         specdec__template_emit_constant(t, specdec__template_undefined_value());
-    specdec__template_land_jump(t, end);
+    specdec__template_set_jump_target(t, end);
 }
 
 /* Compiles an expression of operators of at least the precedence `level`. */
@@ -369,7 +369,7 @@ static void specdec__template_compile_expression(specdec__template *t, int level
     int32_t jump;
     int found, op;
 
-    if (++t->depth > 2 * SPECDEC__TEMPLATE_DEPTH)
+    if (++t->depth > 2 * SPECDEC__TEMPLATE_MAX_BRACKETS)
         specdec__template_fail_syntax(t, "an expression is too deep");
     if (t->failed)
         return;
@@ -377,7 +377,7 @@ static void specdec__template_compile_expression(specdec__template *t, int level
         specdec__template_compile_expression(t, 3);
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_NOT, 0);
     } else {
-        specdec__template_compile_unary(t, 1);
+        specdec__template_compile_unary_expression(t, 1);
     }
     while (!t->failed && (found = specdec__template_token_operator(t, &op)) != 0 && found >= level) {
         if (found == 4) {
@@ -387,27 +387,27 @@ static void specdec__template_compile_expression(specdec__template *t, int level
         specdec__template_lex_token(t);
         jump = found < 3 ? specdec__template_emit_code(t, op, 0) : -1;
         specdec__template_compile_expression(t, found + 1);
-        specdec__template_land_jump(t, jump);
+        specdec__template_set_jump_target(t, jump);
         if (jump < 0)
             specdec__template_emit_code(t, op, 0);
     }
     while (level == 0 && specdec__template_accept_name(t, "if"))
-        specdec__template_compile_conditional(t, begin);
+        specdec__template_compile_conditional_expression(t, begin);
     t->depth--;
 }
 
 /* ---- Statements. */
 
-/* Opens a block, of the current statement. NULL: too many blocks are open. */
+/* Opens a block of the current statement, such as {% if %}. NULL: too many blocks are open. */
 static specdec__template_block *specdec__template_open_block(specdec__template *t, int kind)
 {
-    specdec__template_block *block = &t->block[t->blocks];
+    specdec__template_block *block = &t->block[t->open_blocks];
 
-    if (t->blocks == SPECDEC__TEMPLATE_BLOCKS) {
+    if (t->open_blocks == SPECDEC__TEMPLATE_MAX_BLOCKS) {
         specdec__template_fail_syntax(t, "its blocks are too deep");
         return NULL;
     }
-    t->blocks++;
+    t->open_blocks++;
     memset(block, 0, sizeof *block);
     block->kind = kind;
     block->begin = block->middle = block->end_jumps = block->break_jumps = -1;
@@ -416,16 +416,16 @@ static specdec__template_block *specdec__template_open_block(specdec__template *
     return block;
 }
 
-/* The innermost block, if it is of a kind; else NULL and an error. */
+/* Returns the innermost open block, if it is of a kind; else NULL and an error. */
 static specdec__template_block *specdec__template_innermost_block(specdec__template *t, int kind)
 {
-    if (!t->failed && t->blocks && t->block[t->blocks - 1].kind == kind)
-        return &t->block[t->blocks - 1];
+    if (!t->failed && t->open_blocks && t->block[t->open_blocks - 1].kind == kind)
+        return &t->block[t->open_blocks - 1];
     specdec__template_fail_syntax(t, "it ends a block that has not begun");
     return NULL;
 }
 
-/* Compiles {% if %}. */
+/* Compiles the tag {% if %} with its condition. */
 static void specdec__template_compile_if(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'i');
@@ -435,7 +435,7 @@ static void specdec__template_compile_if(specdec__template *t)
         block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
-/* Compiles {% elif %}. */
+/* Compiles the tag {% elif %} with its condition. */
 static void specdec__template_compile_elif(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'i');
@@ -444,30 +444,30 @@ static void specdec__template_compile_elif(specdec__template *t)
         specdec__template_fail_syntax(t, "it has an elif behind else");
         return;
     }
-    block->end_jumps = specdec__template_chain_jump(t, block->end_jumps);
-    specdec__template_land_jump(t, block->begin);
+    block->end_jumps = specdec__template_add_jump_to_chain(t, block->end_jumps);
+    specdec__template_set_jump_target(t, block->begin);
     specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
     block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
-/* Compiles the end of a loop's iterations; the instructions of its `else` follow. */
-static void specdec__template_end_iterations(specdec__template *t, specdec__template_block *block)
+/* Compiles the end of a loop's iterations; the instructions of the loop's `else` follow. */
+static void specdec__template_compile_loop_end(specdec__template *t, specdec__template_block *block)
 {
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_RAN, 0);
     specdec__template_jump_back(t, block->middle);
-    specdec__template_land_jump(t, block->begin);
-    specdec__template_land_chain(t, block->break_jumps);
+    specdec__template_set_jump_target(t, block->begin);
+    specdec__template_set_chain_target(t, block->break_jumps);
     block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_FOR, 0);
     block->kind = 'e';
 }
 
-/* Compiles {% else %} of an if or a for. */
+/* Compiles the tag {% else %} of an if or a for. */
 static void specdec__template_compile_else(specdec__template *t)
 {
-    specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
+    specdec__template_block *block = &t->block[t->open_blocks ? t->open_blocks - 1 : 0];
 
-    if (t->blocks && block->kind == 'f') {
-        specdec__template_end_iterations(t, block);
+    if (t->open_blocks && block->kind == 'f') {
+        specdec__template_compile_loop_end(t, block);
         return;
     }
     block = specdec__template_innermost_block(t, 'i');
@@ -475,36 +475,36 @@ static void specdec__template_compile_else(specdec__template *t)
         specdec__template_fail_syntax(t, "it has a second else");
         return;
     }
-    block->end_jumps = specdec__template_chain_jump(t, block->end_jumps);
-    specdec__template_land_jump(t, block->begin);
+    block->end_jumps = specdec__template_add_jump_to_chain(t, block->end_jumps);
+    specdec__template_set_jump_target(t, block->begin);
     block->begin = -1;
 }
 
-/* Compiles {% endif %}. */
+/* Compiles the tag {% endif %}: ends the block of the if. */
 static void specdec__template_compile_endif(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'i');
 
     if (!block)
         return;
-    specdec__template_land_jump(t, block->begin);
-    specdec__template_land_chain(t, block->end_jumps);
-    t->blocks--;
+    specdec__template_set_jump_target(t, block->begin);
+    specdec__template_set_chain_target(t, block->end_jumps);
+    t->open_blocks--;
 }
 
 /* Compiles the assignment of the value on the stack to a target: a, or a.b, or a, b, or (a, b). */
-static void specdec__template_compile_target(specdec__template *t, int attributes)
+static void specdec__template_compile_assignment(specdec__template *t, int attributes)
 {
     specdec__template_value names[2];
     const int32_t begin = (int32_t)t->code_count;
     int count = 0, comma = 0;
     int32_t unpack;
 
-    if (++t->depth > SPECDEC__TEMPLATE_DEPTH)
+    if (++t->depth > SPECDEC__TEMPLATE_MAX_BRACKETS)
         specdec__template_fail_syntax(t, "names are too deep");
     while (!t->failed && !specdec__template_token_is_name(t, "in")) {
         if (specdec__template_accept_operator(t, '(')) {
-            specdec__template_compile_target(t, attributes);
+            specdec__template_compile_assignment(t, attributes);
             specdec__template_expect_operator(t, ')');
         } else if (t->token.kind == SPECDEC__TEMPLATE_NAME) {
             names[0] = specdec__template_intern_name(t, t->token.value);
@@ -534,14 +534,15 @@ static void specdec__template_compile_target(specdec__template *t, int attribute
     specdec__template_exchange_code(t, begin, unpack);
 }
 
-/* Compiles {% for TARGET in LIST [if CONDITION] %}. A condition gives two loops: the first one filters the list. */
+/* Compiles the tag {% for TARGET in LIST [if CONDITION] %}. A condition gives two loops: the first one filters the
+   list. */
 static void specdec__template_compile_for(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'f');
     const int32_t begin = (int32_t)t->code_count;
     int32_t middle, next;
 
-    specdec__template_compile_target(t, 0);
+    specdec__template_compile_assignment(t, 0);
     middle = (int32_t)t->code_count;
     if (!specdec__template_accept_name(t, "in"))
         specdec__template_fail_syntax(t, "a loop has no in");
@@ -553,7 +554,7 @@ static void specdec__template_compile_for(specdec__template *t)
         specdec__template_compile_expression(t, 0);
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_CHOSEN, 0);
         specdec__template_jump_back(t, next);
-        specdec__template_land_jump(t, next);
+        specdec__template_set_jump_target(t, next);
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_CHOOSE, 0);
     }
     specdec__template_accept_name(t, "recursive"); /* accepted; calls of such a loop are refused */
@@ -564,24 +565,25 @@ static void specdec__template_compile_for(specdec__template *t)
         block->begin = block->middle = next;
 }
 
-/* Compiles {% endfor %}. */
+/* Compiles the tag {% endfor %}: ends the block of the loop. */
 static void specdec__template_compile_endfor(specdec__template *t)
 {
-    specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
+    specdec__template_block *block = &t->block[t->open_blocks ? t->open_blocks - 1 : 0];
 
-    if (t->blocks && block->kind == 'f')
-        specdec__template_end_iterations(t, block);
+    if (t->open_blocks && block->kind == 'f')
+        specdec__template_compile_loop_end(t, block);
     block = specdec__template_innermost_block(t, 'e');
     if (!block)
         return;
-    specdec__template_land_jump(t, block->begin);
-    t->blocks--;
+    specdec__template_set_jump_target(t, block->begin);
+    t->open_blocks--;
 }
 
-/* Compiles {% break %} and {% continue %}: also leave the scopes and captured blocks within the loop. */
-static void specdec__template_compile_leave(specdec__template *t, int breaks)
+/* Compiles a tag {% break %} (breaks = 1) or {% continue %} (0): leaves the scopes and captured blocks within the loop,
+   and jumps. */
+static void specdec__template_compile_loop_exit(specdec__template *t, int breaks)
 {
-    int i = t->blocks - 1, inner = 0;
+    int i = t->open_blocks - 1, inner = 0;
 
     for (; i >= 0 && t->block[i].kind != 'f' && t->block[i].kind != 'm' && t->block[i].kind != 'c'; i--)
         inner += t->block[i].kind != 'i' && t->block[i].kind != 'e';
@@ -592,18 +594,18 @@ static void specdec__template_compile_leave(specdec__template *t, int breaks)
     if (inner)
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_LEAVE, inner);
     if (breaks)
-        t->block[i].break_jumps = specdec__template_chain_jump(t, t->block[i].break_jumps);
+        t->block[i].break_jumps = specdec__template_add_jump_to_chain(t, t->block[i].break_jumps);
     else
         specdec__template_jump_back(t, t->block[i].middle);
 }
 
-/* Compiles {% break %}. */
-static void specdec__template_compile_break(specdec__template *t) { specdec__template_compile_leave(t, 1); }
-/* Compiles {% continue %}. */
-static void specdec__template_compile_continue(specdec__template *t) { specdec__template_compile_leave(t, 0); }
+/* Compiles the tag {% break %}: ends the innermost loop. */
+static void specdec__template_compile_break(specdec__template *t) { specdec__template_compile_loop_exit(t, 1); }
+/* Compiles the tag {% continue %}: ends the iteration of the innermost loop. */
+static void specdec__template_compile_continue(specdec__template *t) { specdec__template_compile_loop_exit(t, 0); }
 
-/* Begins a block whose output is captured. The instructions from `begin` on, which use the captured text, are skipped
-   here and repeated at the end of the block. */
+/* Begins a block whose output is captured. The instructions from index `begin` on, which use the captured text, are
+   skipped here and repeated at the end of the block. */
 static void specdec__template_begin_capture(specdec__template *t, int kind, int32_t begin)
 {
     specdec__template_block *block = specdec__template_open_block(t, kind);
@@ -618,7 +620,7 @@ static void specdec__template_begin_capture(specdec__template *t, int kind, int3
     }
 }
 
-/* Ends a block whose output is captured. */
+/* Ends a block of a kind whose output is captured: appends the instructions that use the captured text. */
 static void specdec__template_end_capture(specdec__template *t, int kind)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, kind);
@@ -627,16 +629,16 @@ static void specdec__template_end_capture(specdec__template *t, int kind)
         return;
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_CAPTURE, 0);
     specdec__template_copy_code(t, block->begin, block->middle);
-    t->blocks--;
+    t->open_blocks--;
 }
 
-/* Compiles {% set TARGET = VALUE %}, or {% set TARGET [| FILTERS] %} as a block. */
+/* Compiles the tag {% set TARGET = VALUE %}, or {% set TARGET [| FILTERS] %} as a block. */
 static void specdec__template_compile_set(specdec__template *t)
 {
     const int32_t begin = (int32_t)t->code_count;
     int32_t end;
 
-    specdec__template_compile_target(t, 1);
+    specdec__template_compile_assignment(t, 1);
     end = (int32_t)t->code_count;
     if (specdec__template_accept_operator(t, '=')) {
         specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
@@ -649,10 +651,10 @@ static void specdec__template_compile_set(specdec__template *t)
     specdec__template_begin_capture(t, 's', begin);
 }
 
-/* Compiles {% endset %}. */
+/* Compiles the tag {% endset %}: ends the block whose output becomes a variable. */
 static void specdec__template_compile_endset(specdec__template *t) { specdec__template_end_capture(t, 's'); }
 
-/* Compiles {% filter FILTERS %}. */
+/* Compiles the tag {% filter FILTERS %}: a block whose output is filtered. */
 static void specdec__template_compile_filter_block(specdec__template *t)
 {
     const int32_t begin = (int32_t)t->code_count;
@@ -664,14 +666,14 @@ static void specdec__template_compile_filter_block(specdec__template *t)
     specdec__template_begin_capture(t, 'l', begin);
 }
 
-/* Compiles {% endfilter %}. */
+/* Compiles the tag {% endfilter %}: ends the block whose output is filtered. */
 static void specdec__template_compile_endfilter(specdec__template *t) { specdec__template_end_capture(t, 'l'); }
 
 /* Compiles the parameters of a macro, with their defaults, which are computed at the beginning of the macro. Returns
-   the list of names. */
+   the list of the parameters' names. */
 static specdec__template_value specdec__template_compile_parameters(specdec__template *t)
 {
-    const int from = t->values;
+    const int from = t->value_count;
     specdec__template_value *own = NULL;
     int count;
 
@@ -680,12 +682,12 @@ static specdec__template_value specdec__template_compile_parameters(specdec__tem
         const specdec__template_value name = specdec__template_intern_name(t, t->token.value);
         int32_t given;
 
-        if (t->values == SPECDEC__TEMPLATE_STACK)
+        if (t->value_count == SPECDEC__TEMPLATE_MAX_VALUES)
             specdec__template_fail_syntax(t, "it has too many parameters");
         specdec__template_expect_operator(t, SPECDEC__TEMPLATE_NAME);
         if (t->failed)
             break;
-        t->stack[t->values++] = name;
+        t->stack[t->value_count++] = name;
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_MISSING, &name, 1);
         given = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
         if (specdec__template_accept_operator(t, '='))
@@ -693,23 +695,25 @@ static specdec__template_value specdec__template_compile_parameters(specdec__tem
         else
             specdec__template_emit_constant(t, specdec__template_undefined_value());
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, &name, 1);
-        specdec__template_land_jump(t, given);
+        specdec__template_set_jump_target(t, given);
         if (!specdec__template_accept_operator(t, ','))
             break;
     }
     specdec__template_expect_operator(t, ')');
-    count = t->values - from;
-    own = (specdec__template_value *)specdec__template_take_permanent(t, (size_t)count * sizeof *own);
+    count = t->value_count - from;
+    own = (specdec__template_value *)specdec__template_take_permanent_memory(t, (size_t)count * sizeof *own);
     if (own && count)
         memcpy(own, t->stack + from, (size_t)count * sizeof *own);
-    t->values = from;
+    t->value_count = from;
     return specdec__template_sized_value(SPECDEC__TEMPLATE_LIST, own, own ? (size_t)count : 0);
 }
 
-/* Compiles the definition of a macro, whose body follows. */
-static specdec__template_macro *specdec__template_compile_definition(specdec__template *t, specdec__template_value name)
+/* Compiles the definition of a macro with a name, whose body follows. Returns the macro; NULL: failed. */
+static specdec__template_macro *specdec__template_compile_macro_definition(specdec__template *t,
+                                                                           specdec__template_value name)
 {
-    specdec__template_macro *macro = (specdec__template_macro *)specdec__template_take_permanent(t, sizeof *macro);
+    specdec__template_macro *macro = (specdec__template_macro *)specdec__template_take_permanent_memory(t,
+                                                                                                        sizeof *macro);
 
     if (!macro)
         return NULL;
@@ -720,7 +724,7 @@ static specdec__template_macro *specdec__template_compile_definition(specdec__te
     return macro;
 }
 
-/* Compiles {% macro NAME(PARAMETERS) %}. */
+/* Compiles the tag {% macro NAME(PARAMETERS) %}: the block becomes a macro. */
 static void specdec__template_compile_macro(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'm');
@@ -728,7 +732,7 @@ static void specdec__template_compile_macro(specdec__template *t)
     specdec__template_macro *macro;
 
     specdec__template_expect_operator(t, SPECDEC__TEMPLATE_NAME);
-    macro = specdec__template_compile_definition(t, name);
+    macro = specdec__template_compile_macro_definition(t, name);
     if (!block || !macro)
         return;
     block->name = macro->name;
@@ -737,7 +741,7 @@ static void specdec__template_compile_macro(specdec__template *t)
     macro->parameters = specdec__template_compile_parameters(t);
 }
 
-/* Compiles {% endmacro %}. */
+/* Compiles the tag {% endmacro %}: ends the body of the macro. */
 static void specdec__template_compile_endmacro(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'm');
@@ -746,14 +750,14 @@ static void specdec__template_compile_endmacro(specdec__template *t)
         return;
     specdec__template_accept_operator(t, SPECDEC__TEMPLATE_NAME);
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_RETURN, 0);
-    specdec__template_land_jump(t, block->begin);
+    specdec__template_set_jump_target(t, block->begin);
     specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, &block->name, 1);
     t->macro = block->macro;
-    t->blocks--;
+    t->open_blocks--;
 }
 
-/* Compiles {% call [(PARAMETERS)] CALL %}: the block becomes a macro, which the call gets as argument `caller`. Order
-   of the code: arguments of the call, macro, call. */
+/* Compiles the tag {% call [(PARAMETERS)] CALL %}: the block becomes a macro, which the call gets as argument `caller`.
+   Order of the instructions: arguments of the call, macro, call. */
 static void specdec__template_compile_call_block(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'm');
@@ -765,7 +769,7 @@ static void specdec__template_compile_call_block(specdec__template *t)
     if (t->token.kind == '(') {
         jump = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
         parameters = specdec__template_compile_parameters(t);
-        specdec__template_land_jump(t, jump);
+        specdec__template_set_jump_target(t, jump);
     }
     last = (int32_t)t->code_count;
     specdec__template_compile_expression(t, 0);
@@ -781,7 +785,7 @@ static void specdec__template_compile_call_block(specdec__template *t)
     block->name = keyword;
     keyword.kind = SPECDEC__TEMPLATE_KEYWORD;
     specdec__template_emit_constant(t, keyword);
-    macro = specdec__template_compile_definition(t, specdec__template_string_value("caller"));
+    macro = specdec__template_compile_macro_definition(t, specdec__template_string_value("caller"));
     if (!macro)
         return;
     block->kind = 'c';
@@ -792,7 +796,7 @@ static void specdec__template_compile_call_block(specdec__template *t)
         specdec__template_copy_code(t, begin + 1, last);
 }
 
-/* Compiles {% endcall %}. */
+/* Compiles the tag {% endcall %}: ends the block of {% call %}, and calls. */
 static void specdec__template_compile_endcall(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'c');
@@ -800,24 +804,24 @@ static void specdec__template_compile_endcall(specdec__template *t)
     if (!block)
         return;
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_RETURN, 0);
-    specdec__template_land_jump(t, block->begin);
+    specdec__template_set_jump_target(t, block->begin);
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_CALL, block->end_jumps);
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_EMIT, 0);
     t->macro = block->macro;
-    t->blocks--;
+    t->open_blocks--;
 }
 
-/* Compiles {% generation %}: a block with a scope of its own. */
-static void specdec__template_compile_scope(specdec__template *t)
+/* Compiles the tag {% generation %}: a block with a scope of its own. */
+static void specdec__template_compile_generation_block(specdec__template *t)
 {
     if (specdec__template_open_block(t, 'w'))
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_SCOPE, 0);
 }
 
-/* Compiles {% with NAME = VALUE, ... %}. */
+/* Compiles the tag {% with NAME = VALUE, ... %}: a block with variables of its own. */
 static void specdec__template_compile_with(specdec__template *t)
 {
-    specdec__template_compile_scope(t);
+    specdec__template_compile_generation_block(t);
     while (!t->failed && t->token.kind == SPECDEC__TEMPLATE_NAME) {
         const specdec__template_value name = specdec__template_intern_name(t, t->token.value);
 
@@ -829,26 +833,26 @@ static void specdec__template_compile_with(specdec__template *t)
     }
 }
 
-/* Compiles {% block NAME %}. */
+/* Compiles the tag {% block NAME %}: a block with a scope of its own. */
 static void specdec__template_compile_block(specdec__template *t)
 {
-    specdec__template_compile_scope(t);
+    specdec__template_compile_generation_block(t);
     while (specdec__template_accept_operator(t, SPECDEC__TEMPLATE_NAME))
         ;
 }
 
-/* Ends a block with a scope of its own. */
-static void specdec__template_compile_end_scope(specdec__template *t)
+/* Compiles the tag that ends a block with a scope of its own: {% endwith %} and others. */
+static void specdec__template_compile_scope_end(specdec__template *t)
 {
     if (specdec__template_innermost_block(t, 'w')) {
         while (specdec__template_accept_operator(t, SPECDEC__TEMPLATE_NAME))
             ;
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_LEAVE, 1);
-        t->blocks--;
+        t->open_blocks--;
     }
 }
 
-/* Compiles {{ EXPRESSION }}. */
+/* Compiles the tag {{ EXPRESSION }}, which writes a value to the output. */
 static void specdec__template_compile_print(specdec__template *t)
 {
     specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
@@ -875,12 +879,12 @@ static void specdec__template_compile_statement(specdec__template *t)
                       {"endcall", specdec__template_compile_endcall},
                       {"filter", specdec__template_compile_filter_block},
                       {"endfilter", specdec__template_compile_endfilter},
-                      {"generation", specdec__template_compile_scope},
-                      {"endgeneration", specdec__template_compile_end_scope},
+                      {"generation", specdec__template_compile_generation_block},
+                      {"endgeneration", specdec__template_compile_scope_end},
                       {"with", specdec__template_compile_with},
-                      {"endwith", specdec__template_compile_end_scope},
+                      {"endwith", specdec__template_compile_scope_end},
                       {"block", specdec__template_compile_block},
-                      {"endblock", specdec__template_compile_end_scope},
+                      {"endblock", specdec__template_compile_scope_end},
                       {"print", specdec__template_compile_print}};
     size_t i;
 
@@ -895,7 +899,8 @@ static void specdec__template_compile_statement(specdec__template *t)
 
 /* ---- Text between tags. */
 
-/* The beginning of the white space in front of an offset of the text, at least `from`. */
+/* Returns the offset at which the white space in front of offset `at` of the template's text begins, at least
+   `from`. */
 static size_t specdec__template_space_begin(const specdec__template *t, size_t from, size_t at)
 {
     while (at > from) {
@@ -910,7 +915,7 @@ static size_t specdec__template_space_begin(const specdec__template *t, size_t f
     return at;
 }
 
-/* The end of the white space that begins at an offset of the text. */
+/* Returns the offset behind the white space that begins at offset `at` of the template's text. */
 static size_t specdec__template_space_end(const specdec__template *t, size_t at)
 {
     const char *text = (const char *)t->text.data;
@@ -920,8 +925,8 @@ static size_t specdec__template_space_end(const specdec__template *t, size_t at)
     return at;
 }
 
-/* The end of the text in front of a tag: without white space if the tag begins with '-', or if a statement or comment
-   is the first of its line (lstrip_blocks). */
+/* Returns the offset at which the text in front of a tag ends: without white space if the tag begins with '-', or if a
+   statement or comment is the first of its line (lstrip_blocks). */
 static size_t specdec__template_text_end(const specdec__template *t, size_t from, size_t tag, int lines)
 {
     const int sign = specdec__template_text_byte(t, tag + 2);
@@ -937,7 +942,7 @@ static size_t specdec__template_text_end(const specdec__template *t, size_t from
     return space == line && (line > from || lines) ? line : tag;
 }
 
-/* Compiles text between tags: an instruction that writes the bytes [from, to). */
+/* Compiles the text between two tags: an instruction that writes the bytes [from, to) of the template's text. */
 static void specdec__template_compile_text(specdec__template *t, size_t from, size_t to)
 {
     const specdec__template_value value = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, t->text.data + from,
@@ -947,8 +952,8 @@ static void specdec__template_compile_text(specdec__template *t, size_t from, si
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_TEXT, &value, 1);
 }
 
-/* Matches the rest of a tag {% raw %} or {% endraw %} at an offset. Returns the offset behind it; 0: no match. *strip:
-   white space to drop behind it. */
+/* Matches the rest of a tag {% raw %} or {% endraw %} (name) at offset `at` of the template's text. Returns the offset
+   behind it; 0: no match. *strip: white space to drop behind it, as in strip_behind. */
 static size_t specdec__template_match_raw_tag(const specdec__template *t, size_t at, const char *name, int *strip)
 {
     const size_t size = strlen(name);
@@ -966,8 +971,8 @@ static size_t specdec__template_match_raw_tag(const specdec__template *t, size_t
     return at + 2;
 }
 
-/* Compiles the text of a raw block from an offset on. Returns the offset behind its end tag. */
-static size_t specdec__template_compile_raw(specdec__template *t, size_t from)
+/* Compiles the text of a block {% raw %} from offset `from` on. Returns the offset behind its end tag. */
+static size_t specdec__template_compile_raw_block(specdec__template *t, size_t from)
 {
     size_t at, end;
 
@@ -988,7 +993,7 @@ static size_t specdec__template_compile_raw(specdec__template *t, size_t from)
     return t->text.size;
 }
 
-/* Skips a comment, from its text on. Returns the offset behind it. */
+/* Skips a comment {# #} of the template, from the offset `at` of its text on. Returns the offset behind it. */
 static size_t specdec__template_skip_comment(specdec__template *t, size_t at)
 {
     for (; at + 1 < t->text.size; at++)
@@ -1002,7 +1007,7 @@ static size_t specdec__template_skip_comment(specdec__template *t, size_t at)
     return t->text.size;
 }
 
-/* Compiles a tag, whose first two characters are at an offset. Returns the offset behind it. */
+/* Compiles the tag at offset `tag` of the template's text. Returns the offset behind it. */
 static size_t specdec__template_compile_tag(specdec__template *t, size_t tag)
 {
     const int sign = specdec__template_text_byte(t, tag + 2);
@@ -1015,7 +1020,7 @@ static size_t specdec__template_compile_tag(specdec__template *t, size_t tag)
     t->tag = t->text.data[tag + 1];
     raw = t->tag == '%' ? specdec__template_match_raw_tag(t, inside, "raw", &t->strip_behind) : 0;
     if (raw)
-        return specdec__template_compile_raw(t, raw);
+        return specdec__template_compile_raw_block(t, raw);
     t->parsed = inside;
     t->brackets = t->depth = 0;
     t->token.kind = 0;
@@ -1029,14 +1034,14 @@ static size_t specdec__template_compile_tag(specdec__template *t, size_t tag)
     return t->parsed;
 }
 
-/* Copies the template's text, with \r\n and \r replaced by \n. */
+/* Copies the template's text into its memory, with \r\n and \r replaced by \n. */
 static void specdec__template_normalise_lines(specdec__template *t)
 {
     unsigned char *out;
     size_t i, size = 0;
 
     if (t->text.size && memchr(t->text.data, '\r', t->text.size)) {
-        out = (unsigned char *)specdec__template_take_permanent(t, t->text.size);
+        out = (unsigned char *)specdec__template_take_permanent_memory(t, t->text.size);
         for (i = 0; out && i < t->text.size; i++)
             if (t->text.data[i] != '\r')
                 out[size++] = t->text.data[i];
@@ -1053,12 +1058,12 @@ static void specdec__template_compile(specdec__template *t)
     size_t at = 0, tag, from;
     int lines;
 
-    if (t->text.size > SPECDEC__TEMPLATE_LONGEST) {
+    if (t->text.size > SPECDEC__TEMPLATE_MAX_BYTES) {
         specdec__template_fail(t, "it is too long");
         return;
     }
     specdec__template_normalise_lines(t);
-    t->code = (specdec__template_code *)specdec__template_take_memory(t, 1, 0);
+    t->code = (specdec__template_instruction *)specdec__template_take_memory(t, 1, 0);
     while (!t->failed && at < t->text.size) {
         from = t->strip_behind == 2                                                 ? specdec__template_space_end(t, at)
                : t->strip_behind == 1 && specdec__template_text_byte(t, at) == '\n' ? at + 1
@@ -1078,8 +1083,8 @@ static void specdec__template_compile(specdec__template *t)
         specdec__template_compile_text(t, from, specdec__template_text_end(t, from, tag, lines));
         at = specdec__template_compile_tag(t, tag);
     }
-    if (!t->failed && t->blocks) {
-        t->token.from = t->block[t->blocks - 1].source;
+    if (!t->failed && t->open_blocks) {
+        t->token.from = t->block[t->open_blocks - 1].source;
         specdec__template_fail_syntax(t, "a block has no end");
     }
     specdec__template_emit_code(t, SPECDEC__TEMPLATE_HALT, 0);

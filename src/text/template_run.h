@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>text/template_run: compiled chat templates are run.
+ * >>text/template_run: runs the instructions of compiled chat templates.
  * ================================================================================================================== */
 
 #pragma once
@@ -16,7 +16,7 @@ SPECDEC__FOR_SIZE
 
 /* ---- Operators. */
 
-/* A string, list or tuple repeated `times` times. */
+/* Returns a string, list or tuple repeated `times` times, as Python's a * times. */
 static specdec__template_value specdec__template_repeat_value(specdec__template *t, const specdec__template_value *a,
                                                               int64_t times)
 {
@@ -41,7 +41,7 @@ static specdec__template_value specdec__template_repeat_value(specdec__template 
     return specdec__template_sized_value(a->kind, out, out ? a->size * (size_t)times : 0);
 }
 
-/* Python's a * b. */
+/* Returns the product of two values, or a repeated string or list: Python's a * b. */
 static specdec__template_value specdec__template_multiply(specdec__template *t, const specdec__template_value *a,
                                                           const specdec__template_value *b)
 {
@@ -63,7 +63,7 @@ static specdec__template_value specdec__template_multiply(specdec__template *t, 
     return specdec__template_integer_value(x * y);
 }
 
-/* The greatest integer not above x. */
+/* Returns the greatest integer not above x. */
 static double specdec__template_floor(double x)
 {
     double whole;
@@ -74,7 +74,7 @@ static double specdec__template_floor(double x)
     return whole > x ? whole - 1 : whole;
 }
 
-/* Python's a / b, a // b or a % b, by the instruction op. */
+/* Returns the quotient or remainder of two numbers by the instruction op: Python's a / b, a // b or a % b. */
 static specdec__template_value specdec__template_divide(specdec__template *t, int op,
                                                         const specdec__template_value *a,
                                                         const specdec__template_value *b)
@@ -105,7 +105,7 @@ static specdec__template_value specdec__template_divide(specdec__template *t, in
                                                                          : a->as.integer - whole * b->as.integer);
 }
 
-/* Python's a ** b. */
+/* Returns the power of two numbers: Python's a ** b. */
 static specdec__template_value specdec__template_power(specdec__template *t, const specdec__template_value *a,
                                                        const specdec__template_value *b)
 {
@@ -121,7 +121,7 @@ static specdec__template_value specdec__template_power(specdec__template *t, con
     return out;
 }
 
-/* Python's a - b. */
+/* Returns the difference of two numbers: Python's a - b. */
 static specdec__template_value specdec__template_subtract(specdec__template *t, const specdec__template_value *a,
                                                           const specdec__template_value *b)
 {
@@ -138,10 +138,10 @@ static specdec__template_value specdec__template_subtract(specdec__template *t, 
     return specdec__template_add(t, a, &negative);
 }
 
-/* The result of an instruction with two operands. */
-static specdec__template_value specdec__template_run_binary(specdec__template *t, int op,
-                                                            const specdec__template_value *a,
-                                                            const specdec__template_value *b)
+/* Returns the result of an instruction `op` with two operands, such as SPECDEC__TEMPLATE_ADD. */
+static specdec__template_value specdec__template_run_binary_operator(specdec__template *t, int op,
+                                                                     const specdec__template_value *a,
+                                                                     const specdec__template_value *b)
 {
     specdec__template_value first, second;
     int order;
@@ -156,15 +156,15 @@ static specdec__template_value specdec__template_run_binary(specdec__template *t
     case SPECDEC__TEMPLATE_CONCATENATE:
         first = specdec__template_to_string(t, a);
         second = specdec__template_to_string(t, b);
-        return specdec__template_concatenate(t, &first, &second);
+        return specdec__template_concatenate_strings(t, &first, &second);
     case SPECDEC__TEMPLATE_EQUAL: case SPECDEC__TEMPLATE_UNEQUAL:
-        return specdec__template_bool_value(specdec__template_values_equal(t, a, b, SPECDEC__TEMPLATE_COMPARE_DEPTH) ==
+        return specdec__template_bool_value(specdec__template_values_equal(t, a, b, SPECDEC__TEMPLATE_MAX_COMPARED) ==
                                             (op == SPECDEC__TEMPLATE_EQUAL));
     case SPECDEC__TEMPLATE_IN: return specdec__template_bool_value(specdec__template_is_in(t, b, a));
     case SPECDEC__TEMPLATE_NOT_IN: return specdec__template_bool_value(!specdec__template_is_in(t, b, a));
     default: break;
     }
-    order = specdec__template_compare_values(t, a, b, SPECDEC__TEMPLATE_COMPARE_DEPTH);
+    order = specdec__template_compare_values(t, a, b, SPECDEC__TEMPLATE_MAX_COMPARED);
     return specdec__template_bool_value(op == SPECDEC__TEMPLATE_LESS      ? order < 0
                                         : op == SPECDEC__TEMPLATE_AT_MOST ? order <= 0
                                         : op == SPECDEC__TEMPLATE_GREATER ? order > 0
@@ -173,22 +173,22 @@ static specdec__template_value specdec__template_run_binary(specdec__template *t
 
 /* ---- The stack, output, scopes. */
 
-/* Pushes a value onto the stack; a full stack is an error. */
+/* Pushes a value onto the template's stack; a full stack is an error. */
 static void specdec__template_push_value(specdec__template *t, specdec__template_value value)
 {
-    if (t->values == SPECDEC__TEMPLATE_STACK)
+    if (t->value_count == SPECDEC__TEMPLATE_MAX_VALUES)
         specdec__template_fail(t, "an expression needs too many values");
     else
-        t->stack[t->values++] = value;
+        t->stack[t->value_count++] = value;
 }
 
-/* Pops the value on top of the stack. The compiler makes sure that there is one. */
+/* Pops the value on top of the template's stack. The compiler makes sure that there is one. */
 static specdec__template_value specdec__template_pop_value(specdec__template *t)
 {
-    return t->values ? t->stack[--t->values] : specdec__template_fail(t, "its stack is empty");
+    return t->value_count ? t->stack[--t->value_count] : specdec__template_fail(t, "its stack is empty");
 }
 
-/* Writes bytes, with their marks, to the output. */
+/* Writes bytes, with their marks (which of them come from messages), to the template's output. */
 static void specdec__template_write_output(specdec__template *t, const void *from, size_t size)
 {
     specdec__template_count_work(t, size);
@@ -199,11 +199,11 @@ static void specdec__template_write_output(specdec__template *t, const void *fro
     }
     if (size)
         memcpy(t->output + t->output_bytes, from, size);
-    specdec__template_copy_marks(t, t->plain, t->output_bytes, from, size);
+    specdec__template_copy_marks(t, t->output_marks, t->output_bytes, from, size);
     t->output_bytes += size;
 }
 
-/* Takes the output from offset `from` on back, as a string. */
+/* Removes the output from offset `from` on, and returns it as a string. */
 static specdec__template_value specdec__template_take_output(specdec__template *t, size_t from)
 {
     const size_t at = t->used, size = t->output_bytes - from;
@@ -211,20 +211,20 @@ static specdec__template_value specdec__template_take_output(specdec__template *
 
     specdec__template_append(t, t->output + from, size);
     for (i = 0; i < t->used - at; i++)
-        specdec__template_set_bit(t->marks, at + i, specdec__template_get_bit(t->plain, from + i));
+        specdec__template_set_bit(t->marks, at + i, specdec__template_get_bit(t->output_marks, from + i));
     t->output_bytes = from;
     return specdec__template_finish_string(t, at);
 }
 
-/* Releases the memory of the values that a statement computed. */
+/* Releases the memory of the values that a statement of the template has computed. */
 static void specdec__template_release_memory(specdec__template *t)
 {
-    const size_t floor = t->frame[t->frames - 1].memory_floor;
+    const size_t floor = t->frame[t->frame_count - 1].memory_floor;
 
     t->used = floor > t->kept_bytes ? floor : t->kept_bytes;
 }
 
-/* The variable of a scope with a name; NULL: there is none. */
+/* Returns the variable of a scope with a name; NULL: there is none. */
 static specdec__template_binding *specdec__template_find_variable(const specdec__template_scope *scope,
                                                                   const specdec__template_value *name)
 {
@@ -254,14 +254,15 @@ static int specdec__template_set_variable(specdec__template *t, specdec__templat
     return !old;
 }
 
-/* Sets a variable of the innermost scope to the value on the stack. */
+/* Pops a value from the template's stack into a variable of the innermost scope. */
 static void specdec__template_store_variable(specdec__template *t, const specdec__template_value *name)
 {
     specdec__template_set_variable(t, t->scope, name, specdec__template_pop_value(t));
-    t->frame[t->frames - 1].memory_floor = t->used;
+    t->frame[t->frame_count - 1].memory_floor = t->used;
 }
 
-/* Sets an attribute of a namespace to the value on the stack; the namespace may be of an outer scope. */
+/* Pops a value from the template's stack into the attribute names[1] of the namespace names[0], which may be a variable
+   of an outer scope. */
 static void specdec__template_store_attribute(specdec__template *t, const specdec__template_value names[2])
 {
     const specdec__template_scope *scope = t->scope;
@@ -271,7 +272,7 @@ static void specdec__template_store_attribute(specdec__template *t, const specde
 
     for (; scope && !binding; scope = scope->parent)
         binding = specdec__template_find_variable(scope, &names[0]);
-    if (!binding || binding->value.kind != SPECDEC__TEMPLATE_SPACE) {
+    if (!binding || binding->value.kind != SPECDEC__TEMPLATE_NAMESPACE) {
         specdec__template_fail(t, "it sets an attribute of what is no namespace");
         return;
     }
@@ -283,14 +284,15 @@ static void specdec__template_store_attribute(specdec__template *t, const specde
         t->kept_bytes = t->used;
 }
 
-/* Pushes a frame with a new scope, whose parent is given. NULL: there are too many frames. */
+/* Pushes a frame of a kind ('f', 'm', 'c', 's') with a new scope within `parent`. Returns the frame; NULL: there are
+   too many. */
 static specdec__template_frame *specdec__template_push_frame(specdec__template *t, int kind,
                                                              specdec__template_scope *parent)
 {
-    specdec__template_frame *frame = &t->frame[t->frames];
+    specdec__template_frame *frame = &t->frame[t->frame_count];
     specdec__template_scope *scope;
 
-    if (t->frames == SPECDEC__TEMPLATE_FRAMES) {
+    if (t->frame_count == SPECDEC__TEMPLATE_MAX_FRAMES) {
         specdec__template_fail(t, "its loops and macros are too deep");
         return NULL;
     }
@@ -298,7 +300,7 @@ static specdec__template_frame *specdec__template_push_frame(specdec__template *
     frame->kind = kind;
     frame->memory_base = t->used;
     frame->output_base = t->output_bytes;
-    frame->stack_base = (size_t)t->values;
+    frame->stack_base = (size_t)t->value_count;
     frame->outer_scope = t->scope;
     scope = (specdec__template_scope *)specdec__template_take_memory(t, 1, sizeof *scope);
     if (!scope)
@@ -307,14 +309,14 @@ static specdec__template_frame *specdec__template_push_frame(specdec__template *
     scope->first_binding = NULL;
     t->scope = scope;
     frame->memory_floor = t->used;
-    t->frames++;
+    t->frame_count++;
     return frame;
 }
 
-/* Pops the innermost frame, and releases its memory except values that are kept. */
+/* Pops the innermost frame of the template, and releases its memory except values that are kept. */
 static void specdec__template_pop_frame(specdec__template *t)
 {
-    const specdec__template_frame *frame = &t->frame[--t->frames];
+    const specdec__template_frame *frame = &t->frame[--t->frame_count];
 
     t->used = frame->memory_base > t->kept_bytes ? frame->memory_base : t->kept_bytes;
     t->scope = frame->outer_scope;
@@ -322,7 +324,7 @@ static void specdec__template_pop_frame(specdec__template *t)
 
 /* ---- Functions of templates. */
 
-/* Function range(start, stop, step): a list of integers. */
+/* Function range(start, stop, step) of templates: a list of integers. */
 static specdec__template_value specdec__template_call_range(specdec__template *t, const specdec__template_call *call)
 {
     int64_t from = 0, to, step, count, i;
@@ -345,7 +347,7 @@ static specdec__template_value specdec__template_call_range(specdec__template *t
     return specdec__template_list_value(out, (size_t)count);
 }
 
-/* Function namespace(NAME=VALUE, ...), or namespace(dict). */
+/* Function namespace(NAME=VALUE, ...), or namespace(dict), of templates: an object whose attributes can be set. */
 static specdec__template_value specdec__template_call_namespace(specdec__template *t,
                                                                 const specdec__template_call *call)
 {
@@ -371,10 +373,10 @@ static specdec__template_value specdec__template_call_namespace(specdec__templat
         name.kind = SPECDEC__TEMPLATE_STRING;
         specdec__template_set_variable(t, space, &name, call->named[2 * i + 1]);
     }
-    return specdec__template_sized_value(SPECDEC__TEMPLATE_SPACE, space, 1);
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_NAMESPACE, space, 1);
 }
 
-/* A new dict of pairs of names and values; of equal names the last one counts. */
+/* Returns a new dict of `count` pairs of a name and a value; of equal names the last one counts. */
 static specdec__template_value specdec__template_new_dict(specdec__template *t, const specdec__template_value *pairs,
                                                           size_t count)
 {
@@ -397,7 +399,7 @@ static specdec__template_value specdec__template_new_dict(specdec__template *t, 
     return dict;
 }
 
-/* Function dict(NAME=VALUE, ...). */
+/* Function dict(NAME=VALUE, ...) of templates: a new dict. */
 static specdec__template_value specdec__template_call_dict(specdec__template *t, const specdec__template_call *call)
 {
     if (call->positional_count &&
@@ -407,7 +409,7 @@ static specdec__template_value specdec__template_call_dict(specdec__template *t,
                                   : specdec__template_new_dict(t, call->named, (size_t)call->named_count);
 }
 
-/* Function raise_exception(MESSAGE): the template stops with an error. */
+/* Function raise_exception(MESSAGE) of templates: the template stops with an error. */
 static specdec__template_value specdec__template_call_raise(specdec__template *t, const specdec__template_call *call)
 {
     const specdec__template_value nothing = specdec__template_string_value("");
@@ -416,11 +418,11 @@ static specdec__template_value specdec__template_call_raise(specdec__template *t
 
     if (!t->failed)
         t->raised = 1;
-    return specdec__template_fail_with(t, "the template refuses the conversation",
-                                       specdec__template_as_bytes(text.as.data, text.size));
+    return specdec__template_fail_with_culprit(t, "the template refuses the conversation",
+                                               specdec__template_as_bytes(text.as.data, text.size));
 }
 
-/* Appends a number with leading zeros. */
+/* Appends a number with leading zeros, at least `digits` digits, to the string that is being built. */
 static void specdec__template_append_padded(specdec__template *t, int64_t number, int digits)
 {
     char text[10];
@@ -431,8 +433,8 @@ static void specdec__template_append_padded(specdec__template *t, int64_t number
     specdec__template_append(t, text, (size_t)digits);
 }
 
-/* The Gregorian date of a day counted from 1 January 1970: year, month 1 to 12, day of month 1 to 31, day of year 1 to
-   366. */
+/* Computes the Gregorian date of a day counted from 1 January 1970: year, month 1 to 12, day of month 1 to 31, day of
+   year 1 to 366. */
 static void specdec__template_date_of_day(int64_t days, int64_t *year, int *month, int *day, int *of_year)
 {
     static const int before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
@@ -450,7 +452,7 @@ static void specdec__template_date_of_day(int64_t days, int64_t *year, int *mont
     *of_year = before[*month - 1] + *day + (leap && *month > 2);
 }
 
-/* Function strftime_now(FORMAT): the date and time of the caller's clock, with English names. */
+/* Function strftime_now(FORMAT) of templates: date and time of the caller's clock, with English names. */
 static specdec__template_value specdec__template_call_strftime(specdec__template *t, const specdec__template_call *call)
 {
     static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
@@ -468,7 +470,8 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
     size_t at;
 
     if (t->local_time == SPECDEC__TEMPLATE_NO_CLOCK)
-        return specdec__template_fail_with(t, "it asks for the date", specdec__template_as_bytes("strftime_now", 12));
+        return specdec__template_fail_with_culprit(t, "it asks for the date",
+                                                   specdec__template_as_bytes("strftime_now", 12));
     specdec__template_date_of_day(days, &year, &month, &day, &of_year);
     for (at = 0; at < format.size && !t->failed; at++) {
         const int plain = text[at] == '%' && at + 2 < format.size && text[at + 1] == '-';
@@ -524,7 +527,7 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
 
 /* Functions that every template may call, by name. */
 static const struct {
-    const char *name;
+    const char *name; /* name of the function */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
 } specdec__template_functions[] = {{"raise_exception", specdec__template_call_raise},
                                    {"range", specdec__template_call_range},
@@ -532,7 +535,8 @@ static const struct {
                                    {"dict", specdec__template_call_dict},
                                    {"strftime_now", specdec__template_call_strftime}};
 
-/* The value of a name: a variable of the innermost scope that has it, else a function, else undefined. */
+/* Returns the value of a name in a template: a variable of the innermost scope that has it, else a function, else
+   undefined. */
 static specdec__template_value specdec__template_load_name(specdec__template *t, const specdec__template_value *name)
 {
     const specdec__template_scope *scope;
@@ -545,7 +549,7 @@ static specdec__template_value specdec__template_load_name(specdec__template *t,
             return binding->value;
     }
     for (i = 0; i < SPECDEC__COUNT(specdec__template_functions); i++)
-        if (specdec__template_string_is(name, specdec__template_functions[i].name))
+        if (specdec__template_string_equals(name, specdec__template_functions[i].name))
             return specdec__template_sized_value(SPECDEC__TEMPLATE_FUNCTION, NULL, i);
     return specdec__template_undefined_name(name);
 }
@@ -564,14 +568,14 @@ static void specdec__template_expand_arguments(specdec__template *t, int32_t pac
     const specdec__template_value *from;
     size_t i;
 
-    more = specdec__template_iterate(t, &more);
+    more = specdec__template_items_to_iterate(t, &more);
     if (more_named.kind != SPECDEC__TEMPLATE_UNDEFINED && more_named.kind != SPECDEC__TEMPLATE_DICT)
         specdec__template_fail(t, "**arguments are no dict");
     value = specdec__template_new_list(t, (size_t)count + more.size);
     named = specdec__template_new_list(t, 2 * ((size_t)names + more_named.size));
     if (t->failed || !value || !named || more.size > 255 || more_named.size > 255)
         return;
-    from = t->stack + t->values - count - 2 * names;
+    from = t->stack + t->value_count - count - 2 * names;
     for (i = 0; i < (size_t)count + more.size; i++)
         value[i] = i < (size_t)count ? from[i] : specdec__template_list_items(&more)[i - (size_t)count];
     for (i = 0; i < 2 * ((size_t)names + more_named.size); i++)
@@ -583,10 +587,11 @@ static void specdec__template_expand_arguments(specdec__template *t, int32_t pac
     call->named = named;
     call->positional_count = count + (int)more.size;
     call->named_count = names + (int)more_named.size;
-    t->values -= count + 2 * names;
+    t->value_count -= count + 2 * names;
 }
 
-/* Pops the arguments of a call from the stack; they stay valid until the next push. */
+/* Pops the arguments of a call from the template's stack; they stay valid until the next push. packed: as returned by
+   specdec__template_compile_arguments. */
 static specdec__template_call specdec__template_take_arguments(specdec__template *t, int32_t packed)
 {
     specdec__template_call call;
@@ -594,7 +599,7 @@ static specdec__template_call specdec__template_take_arguments(specdec__template
     memset(&call, 0, sizeof call);
     call.positional_count = packed & 255;
     call.named_count = packed >> 8 & 255;
-    if (t->values < call.positional_count + 2 * call.named_count) {
+    if (t->value_count < call.positional_count + 2 * call.named_count) {
         specdec__template_fail(t, "its stack is empty");
         return call;
     }
@@ -602,13 +607,14 @@ static specdec__template_call specdec__template_take_arguments(specdec__template
         specdec__template_expand_arguments(t, packed, &call);
         return call;
     }
-    t->values -= call.positional_count + 2 * call.named_count;
-    call.positional = t->stack + t->values;
+    t->value_count -= call.positional_count + 2 * call.named_count;
+    call.positional = t->stack + t->value_count;
     call.named = call.positional + call.positional_count;
     return call;
 }
 
-/* Binds arguments to a macro's parameters. Further arguments are an error, unless the macro uses varargs or kwargs. */
+/* Sets the variables of a macro's parameters to the arguments of a call. Further arguments are an error, unless the
+   macro uses varargs or kwargs. */
 static void specdec__template_bind_arguments(specdec__template *t, const specdec__template_macro *macro,
                                              const specdec__template_call *call)
 {
@@ -629,9 +635,9 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
         for (k = 0; k < count && (names[k].as.data != name.as.data || names[k].size != name.size); k++)
             ;
         if (k < count ? k < (size_t)call->positional_count
-                      : !macro->kwargs && !(macro->caller && specdec__template_string_is(&name, "caller")))
+                      : !macro->kwargs && !(macro->caller && specdec__template_string_equals(&name, "caller")))
             specdec__template_fail(t, "a macro is given an argument twice, or one that it has not");
-        if (k < count || (macro->caller && specdec__template_string_is(&name, "caller"))) {
+        if (k < count || (macro->caller && specdec__template_string_equals(&name, "caller"))) {
             specdec__template_set_variable(t, t->scope, &name, call->named[2 * i + 1]);
             continue;
         }
@@ -651,9 +657,10 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
     }
 }
 
-/* The result of calling loop.cycle(...) or loop.changed(...). */
-static specdec__template_value specdec__template_loop_call(specdec__template *t, const specdec__template_value *self,
-                                                           const specdec__template_call *call)
+/* Returns the result of calling loop.cycle(...) or loop.changed(...) in a template. */
+static specdec__template_value specdec__template_call_loop_method(specdec__template *t,
+                                                                  const specdec__template_value *self,
+                                                                  const specdec__template_call *call)
 {
     specdec__template_loop *loop = (specdec__template_loop *)(uintptr_t)self->as.data;
     const specdec__template_value list = specdec__template_list_value(call->positional, (size_t)call->positional_count);
@@ -663,7 +670,7 @@ static specdec__template_value specdec__template_loop_call(specdec__template *t,
         return call->positional_count ? call->positional[loop->index % (size_t)call->positional_count]
                            : specdec__template_fail(t, "cycle needs values");
     if (loop->changed_called &&
-        specdec__template_values_equal(t, &loop->last_changed, &list, SPECDEC__TEMPLATE_COMPARE_DEPTH))
+        specdec__template_values_equal(t, &loop->last_changed, &list, SPECDEC__TEMPLATE_MAX_COMPARED))
         return specdec__template_bool_value(0);
     own = specdec__template_new_list(t, list.size);
     if (own && list.size)
@@ -674,7 +681,8 @@ static specdec__template_value specdec__template_loop_call(specdec__template *t,
     return specdec__template_bool_value(1);
 }
 
-/* Calls the value on the stack below its arguments. Returns the next instruction. */
+/* Calls the value that lies below its arguments on the template's stack. packed: as returned by
+   specdec__template_compile_arguments. Returns the index of the next instruction. */
 static size_t specdec__template_call_value(specdec__template *t, int32_t packed, size_t next)
 {
     const specdec__template_call call = specdec__template_take_arguments(t, packed);
@@ -689,7 +697,7 @@ static size_t specdec__template_call_value(specdec__template *t, int32_t packed,
         frame = specdec__template_push_frame(t, 'm', closure->scope);
         if (!frame)
             return next;
-        frame->return_code = next;
+        frame->return_instruction = next;
         specdec__template_bind_arguments(t, closure->macro, &call);
         frame->memory_floor = t->used;
         return closure->entry;
@@ -697,7 +705,7 @@ static size_t specdec__template_call_value(specdec__template *t, int32_t packed,
     if (callee.kind == SPECDEC__TEMPLATE_FUNCTION)
         out = specdec__template_functions[callee.size].call(t, &call);
     else if (callee.kind == SPECDEC__TEMPLATE_METHOD && callee.size >= UINT32_MAX - 1)
-        out = specdec__template_loop_call(t, &callee, &call);
+        out = specdec__template_call_loop_method(t, &callee, &call);
     else if (callee.kind == SPECDEC__TEMPLATE_METHOD)
         out = specdec__template_methods[callee.size].call(t, specdec__template_list_items(&callee), &call,
                                                           specdec__template_methods[callee.size].how);
@@ -711,11 +719,11 @@ static size_t specdec__template_call_value(specdec__template *t, int32_t packed,
 
 /* ---- Loops. */
 
-/* Begins a loop over the value on the stack; choose = 1: a loop that only filters the items. */
+/* Begins a loop over the value on the template's stack; choose = 1: a loop that only filters the items. */
 static void specdec__template_begin_loop(specdec__template *t, int choose)
 {
     const specdec__template_value over = specdec__template_pop_value(t);
-    const specdec__template_value list = specdec__template_iterate(t, &over);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, &over);
     specdec__template_loop *loop = (specdec__template_loop *)specdec__template_take_memory(t, 1, sizeof *loop);
     specdec__template_value *chosen = choose ? specdec__template_new_list(t, list.size) : NULL;
     specdec__template_frame *frame = t->failed ? NULL : specdec__template_push_frame(t, choose ? 'h' : 'f', t->scope);
@@ -731,10 +739,10 @@ static void specdec__template_begin_loop(specdec__template *t, int choose)
     frame->loop = loop;
 }
 
-/* Begins the next iteration of a loop, and pushes its item. Returns 0 when there is none. */
+/* Begins the next iteration of the innermost loop, and pushes its item onto the stack. Returns 0 when there is none. */
 static int specdec__template_next_iteration(specdec__template *t)
 {
-    specdec__template_frame *frame = &t->frame[t->frames - 1];
+    specdec__template_frame *frame = &t->frame[t->frame_count - 1];
     const specdec__template_value name = specdec__template_intern_name(t, specdec__template_string_value("loop"));
 
     if (++frame->loop->index >= frame->loop->count)
@@ -752,13 +760,14 @@ static int specdec__template_next_iteration(specdec__template *t)
 
 /* ---- Running instructions. */
 
-/* The constant of an instruction, by its place in memory. */
-static const void *specdec__template_constant(const specdec__template *t, int32_t place)
+/* Returns the constant of an instruction by its place in the template's memory, in units of 8 bytes. */
+static const void *specdec__template_constant_of_place(const specdec__template *t, int32_t place)
 {
     return t->memory + (size_t)place * 8;
 }
 
-/* Pushes a macro as a value. */
+/* Pushes a macro as a value onto the template's stack. place: the macro's place in memory; next: index of the
+   instruction behind this one. */
 static void specdec__template_define_macro(specdec__template *t, int32_t place, size_t next)
 {
     specdec__template_closure *closure = (specdec__template_closure *)specdec__template_take_memory(t, 1,
@@ -766,29 +775,29 @@ static void specdec__template_define_macro(specdec__template *t, int32_t place, 
 
     if (!closure)
         return;
-    closure->macro = (const specdec__template_macro *)specdec__template_constant(t, place);
+    closure->macro = (const specdec__template_macro *)specdec__template_constant_of_place(t, place);
     closure->scope = t->scope;
     closure->entry = next + 1; /* the jump over the body is skipped */
     specdec__template_push_value(t, specdec__template_sized_value(SPECDEC__TEMPLATE_MACRO, closure, 1));
 }
 
-/* Makes a list, tuple, dict or slice of `count` values on the stack. */
-static void specdec__template_make_value(specdec__template *t, int op, int32_t count)
+/* Replaces `count` values on the template's stack by a list, tuple, dict or slice of them, by the instruction op. */
+static void specdec__template_make_collection(specdec__template *t, int op, int32_t count)
 {
     const size_t values = (size_t)count * (op == SPECDEC__TEMPLATE_MAKE_DICT ? 2 : 1);
     specdec__template_value *own, out;
 
-    if (values > (size_t)t->values) {
+    if (values > (size_t)t->value_count) {
         specdec__template_fail(t, "its stack is empty");
         return;
     }
-    t->values -= (int)values;
+    t->value_count -= (int)values;
     if (op == SPECDEC__TEMPLATE_MAKE_DICT) {
-        out = specdec__template_new_dict(t, t->stack + t->values, (size_t)count);
+        out = specdec__template_new_dict(t, t->stack + t->value_count, (size_t)count);
     } else {
         own = specdec__template_new_list(t, values);
         if (own && values)
-            memcpy(own, t->stack + t->values, values * sizeof *own);
+            memcpy(own, t->stack + t->value_count, values * sizeof *own);
         out = specdec__template_sized_value(op == SPECDEC__TEMPLATE_MAKE_LIST    ? SPECDEC__TEMPLATE_LIST
                                             : op == SPECDEC__TEMPLATE_MAKE_TUPLE ? SPECDEC__TEMPLATE_TUPLE
                                                                         : SPECDEC__TEMPLATE_SLICE,
@@ -797,11 +806,11 @@ static void specdec__template_make_value(specdec__template *t, int op, int32_t c
     specdec__template_push_value(t, out);
 }
 
-/* Pushes the items of a list, the first one on top; their number must be `count`. */
+/* Pops a list from the template's stack and pushes its items, the first one on top; their number must be `count`. */
 static void specdec__template_unpack_list(specdec__template *t, int32_t count)
 {
     const specdec__template_value value = specdec__template_pop_value(t);
-    const specdec__template_value list = specdec__template_iterate(t, &value);
+    const specdec__template_value list = specdec__template_items_to_iterate(t, &value);
 
     if ((size_t)count != list.size || value.kind == SPECDEC__TEMPLATE_UNDEFINED) {
         specdec__template_fail(t, "it gives another number of values to names");
@@ -811,7 +820,7 @@ static void specdec__template_unpack_list(specdec__template *t, int32_t count)
         specdec__template_push_value(t, specdec__template_list_items(&list)[count]);
 }
 
-/* Writes the value on the stack to the output: {{ }}. */
+/* Pops a value from the template's stack and writes it to the output: {{ }}. */
 static void specdec__template_write_value(specdec__template *t)
 {
     const specdec__template_value value = specdec__template_pop_value(t);
@@ -821,7 +830,8 @@ static void specdec__template_write_value(specdec__template *t)
     specdec__template_release_memory(t);
 }
 
-/* Applies a filter or test to the value below its arguments on the stack. packed: as for a call, with the row. */
+/* Replaces a value and its arguments on the template's stack by the result of a filter or test. packed: as for a call,
+   with the row of the filter or test. */
 static void specdec__template_run_filter_or_test(specdec__template *t, int op, int32_t packed)
 {
     const specdec__template_call call = specdec__template_take_arguments(
@@ -836,15 +846,17 @@ static void specdec__template_run_filter_or_test(specdec__template *t, int op, i
                                   : specdec__template_bool_value(specdec__template_run_test(t, which, &value, &call)));
 }
 
-/* Runs an instruction that only computes values on the stack. */
-static void specdec__template_run_compute(specdec__template *t, int op, int32_t argument)
+/* Runs an instruction that only computes values on the template's stack. */
+static void specdec__template_run_value_instruction(specdec__template *t, int op, int32_t argument)
 {
-    const specdec__template_value *constant = (const specdec__template_value *)specdec__template_constant(t, 0);
-    const specdec__template_value top = t->values ? t->stack[t->values - 1] : specdec__template_undefined_value();
+    const specdec__template_value *constant = (const specdec__template_value *)specdec__template_constant_of_place(t,
+                                                                                                                   0);
+    const specdec__template_value top =
+        t->value_count ? t->stack[t->value_count - 1] : specdec__template_undefined_value();
     specdec__template_value below;
 
     if (op <= SPECDEC__TEMPLATE_STORE_ATTRIBUTE || op == SPECDEC__TEMPLATE_ATTRIBUTE)
-        constant = (const specdec__template_value *)specdec__template_constant(t, argument);
+        constant = (const specdec__template_value *)specdec__template_constant_of_place(t, argument);
     switch (op) {
     case SPECDEC__TEMPLATE_TEXT: specdec__template_write_output(t, constant->as.data, constant->size); return;
     case SPECDEC__TEMPLATE_EMIT: specdec__template_write_value(t); return;
@@ -854,9 +866,7 @@ static void specdec__template_run_compute(specdec__template *t, int op, int32_t 
     case SPECDEC__TEMPLATE_STORE_ATTRIBUTE: specdec__template_store_attribute(t, constant); return;
     case SPECDEC__TEMPLATE_UNPACK: specdec__template_unpack_list(t, argument); return;
     case SPECDEC__TEMPLATE_MAKE_SLICE: case SPECDEC__TEMPLATE_MAKE_LIST: case SPECDEC__TEMPLATE_MAKE_TUPLE:
-    case SPECDEC__TEMPLATE_MAKE_DICT:
-        specdec__template_make_value(t, op, argument);
-        return;
+    case SPECDEC__TEMPLATE_MAKE_DICT: specdec__template_make_collection(t, op, argument); return;
     case SPECDEC__TEMPLATE_FILTER:
     case SPECDEC__TEMPLATE_TEST: specdec__template_run_filter_or_test(t, op, argument); return;
     default: break;
@@ -889,36 +899,37 @@ static void specdec__template_run_compute(specdec__template *t, int op, int32_t 
     else if (op == SPECDEC__TEMPLATE_ITEM)
         specdec__template_push_value(t, specdec__template_get_item(t, &below, &top));
     else
-        specdec__template_push_value(t, specdec__template_run_binary(t, op, &below, &top));
+        specdec__template_push_value(t, specdec__template_run_binary_operator(t, op, &below, &top));
 }
 
-/* Pops the innermost `count` frames. */
+/* Pops the innermost `count` frames of the template. */
 static void specdec__template_pop_frames(specdec__template *t, int32_t count)
 {
-    for (; count > 0 && t->frames > 1; count--) {
-        if (t->frame[t->frames - 1].kind == 'c')
-            t->output_bytes = t->frame[t->frames - 1].output_base;
+    for (; count > 0 && t->frame_count > 1; count--) {
+        if (t->frame[t->frame_count - 1].kind == 'c')
+            t->output_bytes = t->frame[t->frame_count - 1].output_base;
         specdec__template_pop_frame(t);
     }
     specdec__template_release_memory(t);
 }
 
-/* Ends a macro or a captured block: its output becomes a value on the stack. Returns the instruction to return to. */
+/* Ends a macro or a captured block: its output becomes a value on the stack. Returns the index of the instruction to
+   return to. */
 static size_t specdec__template_end_capture_frame(specdec__template *t)
 {
-    const specdec__template_frame *frame = &t->frame[t->frames - 1];
+    const specdec__template_frame *frame = &t->frame[t->frame_count - 1];
 
     specdec__template_pop_frame(t);
-    t->values = (int)frame->stack_base;
+    t->value_count = (int)frame->stack_base;
     specdec__template_push_value(t, specdec__template_take_output(t, frame->output_base));
-    return frame->return_code;
+    return frame->return_instruction;
 }
 
-/* Runs an instruction that jumps, calls or changes frames. Returns the next instruction. */
-static size_t specdec__template_run_flow(specdec__template *t, int op, int32_t argument, size_t next)
+/* Runs an instruction that jumps, calls or changes frames. Returns the index of the next instruction. */
+static size_t specdec__template_run_flow_instruction(specdec__template *t, int op, int32_t argument, size_t next)
 {
     const size_t target = (size_t)((int64_t)next + argument);
-    specdec__template_frame *frame = &t->frame[t->frames - 1];
+    specdec__template_frame *frame = &t->frame[t->frame_count - 1];
     specdec__template_value top;
 
     switch (op) {
@@ -952,8 +963,8 @@ static size_t specdec__template_run_flow(specdec__template *t, int op, int32_t a
         return next;
     case SPECDEC__TEMPLATE_DEFINE: specdec__template_define_macro(t, argument, next); return next;
     case SPECDEC__TEMPLATE_MISSING:
-        return next + (size_t)!specdec__template_find_variable(t->scope, (const specdec__template_value *)
-                                                            specdec__template_constant(t, argument));
+        return next + (size_t)!specdec__template_find_variable(
+                          t->scope, (const specdec__template_value *)specdec__template_constant_of_place(t, argument));
     case SPECDEC__TEMPLATE_RETURN: return specdec__template_end_capture_frame(t);
     case SPECDEC__TEMPLATE_SCOPE: specdec__template_push_frame(t, 's', t->scope); return next;
     case SPECDEC__TEMPLATE_CAPTURE: specdec__template_push_frame(t, 'c', t->scope); return next;
@@ -967,12 +978,12 @@ static void specdec__template_run_code(specdec__template *t)
 {
     size_t next = 0;
 
-    t->values = t->frames = t->depth = 0;
+    t->value_count = t->frame_count = t->depth = 0;
     t->scope = NULL;
     if (!specdec__template_push_frame(t, 'r', &t->root))
         return;
     while (!t->failed && next < t->code_count) {
-        const specdec__template_code code = t->code[next++];
+        const specdec__template_instruction code = t->code[next++];
 
         t->source = code.source;
         specdec__template_count_work(t, 0);
@@ -980,15 +991,15 @@ static void specdec__template_run_code(specdec__template *t)
             return;
         if ((code.op >= SPECDEC__TEMPLATE_JUMP && code.op <= SPECDEC__TEMPLATE_KEEP_TRUE) ||
             code.op == SPECDEC__TEMPLATE_CALL || code.op >= SPECDEC__TEMPLATE_FOR)
-            next = specdec__template_run_flow(t, (int)code.op, code.argument, next);
+            next = specdec__template_run_flow_instruction(t, (int)code.op, code.argument, next);
         else
-            specdec__template_run_compute(t, (int)code.op, code.argument);
+            specdec__template_run_value_instruction(t, (int)code.op, code.argument);
     }
 }
 
 /* ---- Input values of a template. */
 
-/* Defines a name that the template may use. */
+/* Defines a variable of the whole template, such as messages, before the template runs. */
 static void specdec__template_define_name(specdec__template *t, specdec__template_value name,
                                           specdec__template_value value)
 {
@@ -996,7 +1007,7 @@ static void specdec__template_define_name(specdec__template *t, specdec__templat
     specdec__template_set_variable(t, &t->root, &name, value);
 }
 
-/* A string with a copy of bytes, marked as a message's. */
+/* Returns a string value with a copy of bytes, marked as a message's. */
 static specdec__template_value specdec__template_marked_string(specdec__template *t, const void *from, size_t size)
 {
     const size_t at = t->used;
@@ -1005,8 +1016,8 @@ static specdec__template_value specdec__template_marked_string(specdec__template
     return specdec__template_finish_string(t, at);
 }
 
-/* The constant string of a known role, which is not marked, as some templates write control tokens with it; NULL:
-   another role. */
+/* Returns the constant string of a known role, such as "user", which is not marked, as some templates write control
+   tokens with it; NULL: another role. */
 static const char *specdec__template_known_role(const char *text, size_t size)
 {
     static const char *const roles[] = {"system", "user", "assistant", "tool", "developer"};
@@ -1018,7 +1029,8 @@ static const char *specdec__template_known_role(const char *text, size_t size)
     return NULL;
 }
 
-/* The value of a JSON string; its bytes are marked as a message's, except for known roles. */
+/* Returns the value of a JSON string as a template's string; its bytes are marked as a message's, except for known
+   roles. */
 static specdec__template_value specdec__template_json_string(specdec__template *t, const specdec__json *j, size_t node)
 {
     const size_t at = t->used, most = j->nodes[node].to - j->nodes[node].from;
@@ -1041,7 +1053,7 @@ static specdec__template_value specdec__template_json_string(specdec__template *
     return specdec__template_finish_string(t, at);
 }
 
-/* The value of a JSON node; arrays and objects stay empty. */
+/* Returns the value of a JSON node as a template's value; arrays and objects stay empty. */
 static specdec__template_value specdec__template_json_node(specdec__template *t, const specdec__json *j, size_t node)
 {
     const size_t count = j->nodes[node].count;
@@ -1067,14 +1079,14 @@ static specdec__template_value specdec__template_json_node(specdec__template *t,
     }
 }
 
-/* The value of a JSON text that was parsed, with everything in it. */
+/* Returns a parsed JSON text as a template's value, with all that its arrays and objects contain. */
 static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(specdec__template *t,
                                                                               const specdec__json *j)
 {
     struct {
         specdec__template_value *next;
         size_t left;
-    } open[SPECDEC__TEMPLATE_NESTED];
+    } open[SPECDEC__TEMPLATE_MAX_NESTED];
     specdec__template_value all = specdec__template_undefined_value(), *slot = &all;
     size_t node;
     int depth = 0;
@@ -1089,7 +1101,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(sp
         *slot = specdec__template_json_node(t, j, node);
         if (slot->kind != SPECDEC__TEMPLATE_LIST && slot->kind != SPECDEC__TEMPLATE_DICT)
             continue;
-        if (depth == SPECDEC__TEMPLATE_NESTED)
+        if (depth == SPECDEC__TEMPLATE_MAX_NESTED)
             return specdec__template_fail(t, "its messages are too deep");
         open[depth].next = (specdec__template_value *)(uintptr_t)slot->as.data;
         open[depth++].left = (size_t)slot->size * (slot->kind == SPECDEC__TEMPLATE_DICT ? 2 : 1);
@@ -1097,7 +1109,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(sp
     return t->failed ? specdec__template_undefined_value() : all;
 }
 
-/* Parses a JSON text to a template's value; none for an empty text. */
+/* Parses a JSON text and returns it as a template's value; none for an empty text. */
 SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specdec__template *t, specdec__bytes text)
 {
     const size_t limit = t->limit;
@@ -1111,29 +1123,32 @@ SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specd
         return value;
     if (specdec__json_parse(&j)) {
         j.room = j.count;
-        j.nodes = (specdec__json_node *)specdec__template_take_permanent(
+        j.nodes = (specdec__json_node *)specdec__template_take_permanent_memory(
             t, specdec__size_multiply(j.room, sizeof *j.nodes));
         if (j.nodes && specdec__json_parse(&j))
             value = specdec__template_json_value(t, &j);
         t->limit = limit;
     } else {
-        specdec__template_fail_with(t, "a JSON text is none", specdec__template_as_bytes(j.failed, strlen(j.failed)));
+        specdec__template_fail_with_culprit(t, "a JSON text is none",
+                                            specdec__template_as_bytes(j.failed, strlen(j.failed)));
     }
     return value;
 }
 
 /* ---- Rendering. */
 
-/* Bytes of memory that compiling a template of `bytes` bytes, and running it for a few messages, needs. */
+/* Returns the bytes of memory that compiling a chat template of `bytes` bytes, and running it for a few messages,
+   needs. */
 static SPECDEC__UNUSED size_t specdec__template_memory_needed(size_t bytes)
 {
-    const size_t most = SPECDEC__TEMPLATE_LONGEST;
+    const size_t most = SPECDEC__TEMPLATE_MAX_BYTES;
 
     return (bytes < most ? bytes : most) * 8 + 65536;
 }
 
-/* Prepares a template. memory[size], aligned for pointers, is for its values; output[room] receives its text; plain[]
-   receives a bit for each byte of the text. */
+/* Initialises a chat template with its text and memory. memory[size], aligned for pointers, is for its values;
+   output[room] receives the text that it writes; plain[] receives a bit for each byte of that text, 1: it comes from a
+   message. */
 static void specdec__template_begin(specdec__template *t, specdec__bytes text, void *memory, size_t size, char *output,
                                     unsigned char *plain, size_t room)
 {
@@ -1145,15 +1160,15 @@ static void specdec__template_begin(specdec__template *t, specdec__bytes text, v
     t->marks = t->memory + bytes;
     t->size = t->limit = bytes < (size_t)1 << 31 ? bytes : (size_t)1 << 31;
     t->output = output;
-    t->plain = plain;
+    t->output_marks = plain;
     t->output_room = room;
     t->local_time = SPECDEC__TEMPLATE_NO_CLOCK;
     specdec__template_compile(t);
     t->input_end = t->used;
 }
 
-/* Compiles and runs a template whose input is defined. Afterwards t->output holds t->output_bytes bytes; or t->failed
-   says why not, and t->line and t->column (from 1, in bytes) say where. */
+/* Compiles and runs a chat template whose input is defined. Afterwards t->output holds t->output_bytes bytes; or
+   t->failed says why not, and t->line and t->column (from 1, in bytes) say where. */
 static void specdec__template_render(specdec__template *t)
 {
     size_t i;

@@ -12,7 +12,9 @@ SPECDEC__FOR_SIZE
 /* Instructions of a compiled template. Instructions may be moved or copied by the compiler, so jumps are relative to
    the instruction behind them. */
 enum {
+    /* write text of the template; write the value on the stack; push a constant; push the value of a name */
     SPECDEC__TEMPLATE_TEXT, SPECDEC__TEMPLATE_EMIT, SPECDEC__TEMPLATE_CONSTANT, SPECDEC__TEMPLATE_LOAD,
+    /* set a variable; set an attribute of a namespace; push the items of a list */
     SPECDEC__TEMPLATE_STORE, SPECDEC__TEMPLATE_STORE_ATTRIBUTE, SPECDEC__TEMPLATE_UNPACK,
     SPECDEC__TEMPLATE_ROTATE,     /* for a < b < c: stack a b becomes b a b */
     SPECDEC__TEMPLATE_DROP_BELOW, /* stack a b becomes b */
@@ -28,20 +30,22 @@ enum {
     SPECDEC__TEMPLATE_MAKE_TUPLE, SPECDEC__TEMPLATE_MAKE_DICT,
     SPECDEC__TEMPLATE_CALL, SPECDEC__TEMPLATE_FILTER, SPECDEC__TEMPLATE_TEST, /* arguments as packed by
                                                                                  specdec__template_compile_arguments */
+    /* begin a loop; begin its next iteration, or jump when there is none; record that one is complete; end the loop */
     SPECDEC__TEMPLATE_FOR, SPECDEC__TEMPLATE_NEXT, SPECDEC__TEMPLATE_RAN, SPECDEC__TEMPLATE_END_FOR,
-    SPECDEC__TEMPLATE_CHOOSE,     /* a loop that keeps the items whose condition is true */
-    SPECDEC__TEMPLATE_CHOSEN, SPECDEC__TEMPLATE_END_CHOOSE,
+    SPECDEC__TEMPLATE_CHOOSE,     /* begin a loop that keeps the items whose condition is true */
+    SPECDEC__TEMPLATE_CHOSEN, SPECDEC__TEMPLATE_END_CHOOSE, /* keep the item if the condition is true; end the loop */
     SPECDEC__TEMPLATE_DEFINE,     /* a macro; its body begins behind the following jump */
     SPECDEC__TEMPLATE_MISSING,    /* skips the following jump when a parameter was not given */
-    SPECDEC__TEMPLATE_RETURN,
+    SPECDEC__TEMPLATE_RETURN,     /* from a macro */
+    /* begin a scope; begin to capture the output; end that; leave frames */
     SPECDEC__TEMPLATE_SCOPE, SPECDEC__TEMPLATE_CAPTURE, SPECDEC__TEMPLATE_END_CAPTURE, SPECDEC__TEMPLATE_LEAVE,
     SPECDEC__TEMPLATE_HALT
 };
 
-/* Kinds of tokens; an operator is its character, or first character << 8 | second. */
+/* Kinds of Jinja's tokens; an operator's kind is its character, or its first character << 8 | the second. */
 enum { SPECDEC__TEMPLATE_TAG_END = 1, SPECDEC__TEMPLATE_NAME, SPECDEC__TEMPLATE_LITERAL, SPECDEC__TEMPLATE_QUOTED };
 
-/* Bits of the argument of CALL, FILTER and TEST. */
+/* Bits of the argument of the instructions CALL, FILTER and TEST. */
 enum {
     SPECDEC__TEMPLATE_STAR = 1 << 16, SPECDEC__TEMPLATE_STARS = 1 << 17, /* the call has *arguments, **arguments */
     SPECDEC__TEMPLATE_ROW_SHIFT = 18 /* bits below the row of a filter or test */
@@ -49,28 +53,29 @@ enum {
 
 /* ---- Tokens. */
 
-/* May a byte be in a name? */
+/* May a byte be in a name of Jinja? */
 static int specdec__template_is_name_byte(int c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c > 127;
 }
 
-/* A byte of the template's text; 0 behind its end. */
+/* Returns byte `at` of the template's text; 0 behind its end. */
 static int specdec__template_text_byte(const specdec__template *t, size_t at)
 {
     return at < t->text.size ? t->text.data[at] : 0;
 }
 
-/* Stores a syntax error at the current byte of the text. */
+/* Stores a syntax error at the current byte of the template's text. */
 static void specdec__template_fail_syntax(specdec__template *t, const char *why)
 {
     const size_t from = t->token.from < t->text.size ? t->token.from : t->text.size, left = t->text.size - from;
 
     t->source = from;
-    specdec__template_fail_with(t, why, specdec__template_as_bytes(t->text.data + from, left < 24 ? left : 24));
+    specdec__template_fail_with_culprit(t, why, specdec__template_as_bytes(t->text.data + from, left < 24 ? left : 24));
 }
 
-/* Reads an escape of a string, behind its backslash, into out[4]. Returns its bytes; *at moves behind it. */
+/* Reads an escape of a string literal, behind its backslash, into out[4]. Returns the number of bytes; *at moves behind
+   the escape. */
 static size_t specdec__template_read_escape(const specdec__template *t, size_t *at, unsigned char out[4])
 {
     static const char names[] = "nrtabfv\\'\"", meant[] = "\n\r\t\a\b\f\v\\'\"";
@@ -108,7 +113,7 @@ static size_t specdec__template_read_escape(const specdec__template *t, size_t *
     return c ? 2 : 1;
 }
 
-/* Reads a string, from its quote at t->parsed on. */
+/* Reads a string literal, from its quote at t->parsed on, into t->token. */
 static void specdec__template_lex_string(specdec__template *t)
 {
     const int quote = specdec__template_text_byte(t, t->parsed);
@@ -129,7 +134,7 @@ static void specdec__template_lex_string(specdec__template *t)
     t->parsed = end + 1;
     if (!escapes)
         return;
-    out = (unsigned char *)specdec__template_take_permanent(t, 2 * (end - from)); /* only \N grows */
+    out = (unsigned char *)specdec__template_take_permanent_memory(t, 2 * (end - from)); /* only \N grows */
     for (at = from; out && at < end;) {
         count = 1;
         bytes[0] = t->text.data[at++];
@@ -141,7 +146,7 @@ static void specdec__template_lex_string(specdec__template *t)
     t->token.value = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, out, out ? size : 0);
 }
 
-/* Reads a number: decimal digits, perhaps with fraction and exponent; or 0x, 0o, 0b. */
+/* Reads a number literal into t->token: decimal digits, perhaps with fraction and exponent; or 0x, 0o, 0b. */
 static void specdec__template_lex_number(specdec__template *t)
 {
     specdec__json number;
@@ -199,8 +204,9 @@ static void specdec__template_lex_number(specdec__template *t)
     t->parsed = at;
 }
 
-/* Reads the end of the current tag, if it is here, and the white space to drop behind it. Returns whether it is. */
-static int specdec__template_lex_end(specdec__template *t)
+/* Reads the end of the current tag, such as -%}, if it is here, and sets t->strip_behind. Returns whether it is
+   here. */
+static int specdec__template_lex_tag_end(specdec__template *t)
 {
     const int c = specdec__template_text_byte(t, t->parsed);
     const int marked = c == '-' || (c == '+' && t->tag == '%');
@@ -215,7 +221,7 @@ static int specdec__template_lex_end(specdec__template *t)
     return 1;
 }
 
-/* Reads the next token of a tag into t->token. */
+/* Reads the next token of the current tag into t->token. */
 static void specdec__template_lex_token(specdec__template *t)
 {
     static const char doubles[] = "==!=<=>=//**"; /* operators of two characters */
@@ -232,7 +238,7 @@ static void specdec__template_lex_token(specdec__template *t)
     if (t->parsed >= t->text.size) {
         specdec__template_fail_syntax(t, "a tag has no end");
         t->token.kind = SPECDEC__TEMPLATE_TAG_END;
-    } else if (specdec__template_lex_end(t)) {
+    } else if (specdec__template_lex_tag_end(t)) {
         return;
     } else if (c == '"' || c == '\'') {
         specdec__template_lex_string(t);
@@ -258,7 +264,7 @@ static void specdec__template_lex_token(specdec__template *t)
     }
 }
 
-/* The token behind the current one, which stays current. */
+/* Returns the token behind the current one, which stays current. */
 static specdec__template_token specdec__template_peek_token(specdec__template *t)
 {
     const specdec__template_token now = t->token;
@@ -276,13 +282,13 @@ static specdec__template_token specdec__template_peek_token(specdec__template *t
     return next;
 }
 
-/* Is the current token this name? */
+/* Is the current token of the tag this name? */
 static int specdec__template_token_is_name(const specdec__template *t, const char *name)
 {
-    return t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_is(&t->token.value, name);
+    return t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_equals(&t->token.value, name);
 }
 
-/* Reads the current token if it is an operator. Returns whether it was. */
+/* Reads the next token if the current one is this operator. Returns whether it was. */
 static int specdec__template_accept_operator(specdec__template *t, int kind)
 {
     if (t->failed || t->token.kind != kind)
@@ -291,7 +297,7 @@ static int specdec__template_accept_operator(specdec__template *t, int kind)
     return 1;
 }
 
-/* Reads the current token if it is a name. Returns whether it was. */
+/* Reads the next token if the current one is this name. Returns whether it was. */
 static int specdec__template_accept_name(specdec__template *t, const char *name)
 {
     if (t->failed || !specdec__template_token_is_name(t, name))
@@ -300,7 +306,7 @@ static int specdec__template_accept_name(specdec__template *t, const char *name)
     return 1;
 }
 
-/* Reads an operator; another token is an error. */
+/* Reads the next token behind an operator; a current token that is not this operator is an error. */
 static void specdec__template_expect_operator(specdec__template *t, int kind)
 {
     if (!specdec__template_accept_operator(t, kind))
@@ -309,7 +315,7 @@ static void specdec__template_expect_operator(specdec__template *t, int kind)
 
 /* ---- Appending instructions. */
 
-/* The interned copy of a name. */
+/* Returns the interned copy of a name, which all equal names of the template share. */
 static specdec__template_value specdec__template_intern_name(specdec__template *t, specdec__template_value name)
 {
     specdec__template_name **head, *own;
@@ -322,7 +328,7 @@ static specdec__template_value specdec__template_intern_name(specdec__template *
     for (own = *head; own; own = own->next)
         if (own->value.size == name.size && memcmp(own->value.as.data, name.as.data, name.size) == 0)
             return own->value;
-    own = (specdec__template_name *)specdec__template_take_permanent(t, sizeof *own);
+    own = (specdec__template_name *)specdec__template_take_permanent_memory(t, sizeof *own);
     if (!own)
         return name;
     own->value = name;
@@ -331,10 +337,10 @@ static specdec__template_value specdec__template_intern_name(specdec__template *
     return name;
 }
 
-/* Appends an instruction. Returns its index. */
+/* Appends an instruction to the compiled template. Returns its index. */
 static int32_t specdec__template_emit_code(specdec__template *t, int op, int32_t argument)
 {
-    specdec__template_code *code = &t->code[t->code_count];
+    specdec__template_instruction *code = &t->code[t->code_count];
 
     if (t->failed || t->limit - t->used < sizeof *code) {
         specdec__template_fail(t, "it needs too much memory");
@@ -347,11 +353,11 @@ static int32_t specdec__template_emit_code(specdec__template *t, int op, int32_t
     return (int32_t)t->code_count++;
 }
 
-/* Appends an instruction with values as its constant. */
+/* Appends an instruction whose constant is an array of `count` values. */
 static void specdec__template_emit_values(specdec__template *t, int op, const specdec__template_value *values,
                                           int count)
 {
-    void *own = specdec__template_take_permanent(t, (size_t)count * sizeof *values);
+    void *own = specdec__template_take_permanent_memory(t, (size_t)count * sizeof *values);
 
     if (!own)
         return;
@@ -359,44 +365,45 @@ static void specdec__template_emit_values(specdec__template *t, int op, const sp
     specdec__template_emit_code(t, op, (int32_t)(((unsigned char *)own - t->memory) / 8));
 }
 
-/* Appends an instruction that pushes a constant. */
+/* Appends an instruction that pushes a constant value onto the stack. */
 static void specdec__template_emit_constant(specdec__template *t, specdec__template_value value)
 {
     specdec__template_emit_values(t, SPECDEC__TEMPLATE_CONSTANT, &value, 1);
 }
 
-/* Appends an instruction with an interned name as its constant. */
+/* Appends an instruction whose constant is an interned name. */
 static void specdec__template_emit_name(specdec__template *t, int op, specdec__template_value name)
 {
     name = specdec__template_intern_name(t, name);
     specdec__template_emit_values(t, op, &name, 1);
 }
 
-/* Sets the target of a jump to the next instruction. */
-static void specdec__template_land_jump(specdec__template *t, int32_t jump)
+/* Makes the instruction `jump` jump to the instruction that is appended next. */
+static void specdec__template_set_jump_target(specdec__template *t, int32_t jump)
 {
     if (!t->failed && jump >= 0)
         t->code[jump].argument = (int32_t)t->code_count - jump - 1;
 }
 
-/* Appends a jump to a chain of jumps with one target, which is set later. Returns the chain's new head. */
-static int32_t specdec__template_chain_jump(specdec__template *t, int32_t last)
+/* Appends a jump to a chain of jumps with one target, which is set later. last: the last jump of the chain; -1: none.
+   Returns the index of the new one. */
+static int32_t specdec__template_add_jump_to_chain(specdec__template *t, int32_t last)
 {
     return specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, last);
 }
 
-/* Sets the target of all jumps of a chain to the next instruction. */
-static void specdec__template_land_chain(specdec__template *t, int32_t last)
+/* Makes all jumps of a chain jump to the instruction that is appended next. last: the last jump of the chain. */
+static void specdec__template_set_chain_target(specdec__template *t, int32_t last)
 {
     while (!t->failed && last >= 0) {
         const int32_t before = t->code[last].argument;
 
-        specdec__template_land_jump(t, last);
+        specdec__template_set_jump_target(t, last);
         last = before;
     }
 }
 
-/* Appends a jump to an earlier instruction. */
+/* Appends a jump to the earlier instruction `to`. */
 static void specdec__template_jump_back(specdec__template *t, int32_t to)
 {
     const int32_t jump = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
@@ -405,7 +412,7 @@ static void specdec__template_jump_back(specdec__template *t, int32_t to)
         t->code[jump].argument = to - jump - 1;
 }
 
-/* Appends copies of the instructions [from, to). */
+/* Appends copies of the instructions [from, to) of the compiled template. */
 static void specdec__template_copy_code(specdec__template *t, int32_t from, int32_t to)
 {
     for (; from < to && !t->failed; from++) {
@@ -416,18 +423,18 @@ static void specdec__template_copy_code(specdec__template *t, int32_t from, int3
     }
 }
 
-/* Reverses the order of the instructions [from, to). */
+/* Reverses the order of the instructions [from, to) of the compiled template. */
 static void specdec__template_reverse_code(specdec__template *t, int32_t from, int32_t to)
 {
     for (; from < --to; from++) {
-        const specdec__template_code code = t->code[from];
+        const specdec__template_instruction code = t->code[from];
 
         t->code[from] = t->code[to];
         t->code[to] = code;
     }
 }
 
-/* Exchanges the instructions [from, middle) with those from middle to the end. */
+/* Exchanges the instructions [from, middle) of the compiled template with those from middle to the end. */
 static void specdec__template_exchange_code(specdec__template *t, int32_t from, int32_t middle)
 {
     if (t->failed)

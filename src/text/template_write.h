@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>text/template_write: values as text, as Python's str, repr and json.dumps write them.
+ * >>text/template_write: writes a template's values as text, as Python's str, repr and json.dumps do.
  * ================================================================================================================== */
 
 #pragma once
@@ -8,20 +8,20 @@
 
 SPECDEC__FOR_SIZE
 
-/* How values are written: as Python's repr or as JSON. */
-typedef struct specdec__template_form {
+/* How a template's values are written: as Python's repr or as JSON. */
+typedef struct specdec__template_write_form {
     int json;                            /* 1: as JSON, 0: as Python's repr */
     int ascii_only;                      /* 1: characters beyond ASCII are escaped */
     int sort_names;                      /* 1: members in order of their names */
     int indent;                          /* spaces of a level of indentation; -1: all on one line */
     specdec__template_value indent_text; /* string of a level of indentation; size 0: spaces */
-    specdec__template_value item_separator, name_separator;
-} specdec__template_form;
+    specdec__template_value item_separator, name_separator; /* strings between items; between name and value */
+} specdec__template_write_form;
 
-/* The default form of repr or (json) of json.dumps. */
-static specdec__template_form specdec__template_default_form(int json)
+/* Returns the default form of Python's repr or (json = 1) json.dumps. */
+static specdec__template_write_form specdec__template_default_form(int json)
 {
-    specdec__template_form form;
+    specdec__template_write_form form;
 
     memset(&form, 0, sizeof form);
     form.json = json;
@@ -31,7 +31,7 @@ static specdec__template_form specdec__template_default_form(int json)
     return form;
 }
 
-/* Appends an integer in decimal. */
+/* Appends an integer in decimal to the string that is being built. */
 static void specdec__template_append_integer(specdec__template *t, int64_t number)
 {
     char digits[24];
@@ -46,7 +46,8 @@ static void specdec__template_append_integer(specdec__template *t, int64_t numbe
     specdec__template_append(t, digits + at, sizeof digits - at);
 }
 
-/* Appends an escape, such as \u, with `digits` hexadecimal digits. */
+/* Appends an escape, such as \u, with `digits` hexadecimal digits of a code point, to the string that is being
+   built. */
 static void specdec__template_append_escape(specdec__template *t, const char *escape, uint32_t code, int digits)
 {
     specdec__template_append_text(t, escape);
@@ -54,7 +55,7 @@ static void specdec__template_append_escape(specdec__template *t, const char *es
         specdec__template_append(t, &"0123456789abcdef"[code >> 4 * digits & 15], 1);
 }
 
-/* Does repr escape a code point? Unicode's classes Cc, Cf, Zl, Zp, Zs and Co, as far as they matter. */
+/* Does Python's repr escape a code point? Unicode's classes Cc, Cf, Zl, Zp, Zs and Co, as far as they matter. */
 static int specdec__template_is_unprintable(uint32_t c)
 {
     return c < 32 || (c >= 127 && c < 0xa1) || c == 0xad || (c > 0x1000 && specdec__template_is_space(c)) ||
@@ -63,8 +64,8 @@ static int specdec__template_is_unprintable(uint32_t c)
 }
 
 /* Appends a character of a string between quotes, escaped if the form needs it. */
-static void specdec__template_append_quoted(specdec__template *t, const specdec__template_form *form, const char *at,
-                                            size_t size, uint32_t code, int quote)
+static void specdec__template_append_quoted(specdec__template *t, const specdec__template_write_form *form,
+                                            const char *at, size_t size, uint32_t code, int quote)
 {
     static const char json[] = "\"\\\n\r\t\b\f", json_names[] = "\"\\nrtbf";
     static const char repr[] = "\\\n\r\t", repr_names[] = "\\nrt";
@@ -89,7 +90,7 @@ static void specdec__template_append_quoted(specdec__template *t, const specdec_
 }
 
 /* Appends a string with quotes and escapes; the marks of its bytes are kept between the quotes. */
-static void specdec__template_append_quoted_string(specdec__template *t, const specdec__template_form *form,
+static void specdec__template_append_quoted_string(specdec__template *t, const specdec__template_write_form *form,
                                                    const specdec__template_value *string)
 {
     const char *text = specdec__template_string_bytes(string);
@@ -124,14 +125,14 @@ static void specdec__template_append_quoted_string(specdec__template *t, const s
 
 /* ---- Doubles: the shortest decimal number that is nearest to the double, as Python's repr writes. */
 
-/* Words of 9 decimal digits, and digits, of the exact value of any double. */
-enum { SPECDEC__TEMPLATE_WORDS = 90, SPECDEC__TEMPLATE_DIGITS = 9 * SPECDEC__TEMPLATE_WORDS };
+/* Words of 9 decimal digits, and digits, that hold the exact value of any double. */
+enum { SPECDEC__TEMPLATE_DOUBLE_WORDS = 90, SPECDEC__TEMPLATE_DOUBLE_DIGITS = 9 * SPECDEC__TEMPLATE_DOUBLE_WORDS };
 
-/* Writes mantissa * 2^exponent exactly as SPECDEC__TEMPLATE_DIGITS decimal digits; for a negative exponent the number
-   is multiplied by 10^-exponent. */
+/* Writes mantissa * 2^exponent exactly as SPECDEC__TEMPLATE_DOUBLE_DIGITS decimal digits; for a negative exponent the
+   number is multiplied by 10^-exponent. */
 static void specdec__template_expand_double(uint64_t mantissa, int exponent, char *digits)
 {
-    uint32_t word[SPECDEC__TEMPLATE_WORDS]; /* 9 decimal digits each, the lowest first */
+    uint32_t word[SPECDEC__TEMPLATE_DOUBLE_WORDS]; /* 9 decimal digits each, the lowest first */
     const uint32_t factor = exponent < 0 ? 5 : 2;
     int left = exponent < 0 ? -exponent : exponent, i, k;
 
@@ -144,15 +145,15 @@ static void specdec__template_expand_double(uint64_t mantissa, int exponent, cha
 
         for (k = 0; k < 8 && left > 0; k++, left--)
             by *= factor;
-        for (i = 0; i < SPECDEC__TEMPLATE_WORDS; i++) {
+        for (i = 0; i < SPECDEC__TEMPLATE_DOUBLE_WORDS; i++) {
             carry += (uint64_t)word[i] * by;
             word[i] = (uint32_t)(carry % 1000000000u);
             carry /= 1000000000u;
         }
     }
-    for (i = 0; i < SPECDEC__TEMPLATE_WORDS; i++)
+    for (i = 0; i < SPECDEC__TEMPLATE_DOUBLE_WORDS; i++)
         for (k = 0; k < 9; k++, word[i] /= 10)
-            digits[SPECDEC__TEMPLATE_DIGITS - 1 - 9 * i - k] = (char)('0' + word[i] % 10);
+            digits[SPECDEC__TEMPLATE_DOUBLE_DIGITS - 1 - 9 * i - k] = (char)('0' + word[i] % 10);
 }
 
 /* Rounds a number to `count` digits from digit `first` on, half to even; later digits become 0, and a carry may reach
@@ -161,13 +162,13 @@ static void specdec__template_round_digits(const char *digits, int first, int co
 {
     int end = first + count, i, up;
 
-    memcpy(out, digits, SPECDEC__TEMPLATE_DIGITS);
-    if (end >= SPECDEC__TEMPLATE_DIGITS)
+    memcpy(out, digits, SPECDEC__TEMPLATE_DOUBLE_DIGITS);
+    if (end >= SPECDEC__TEMPLATE_DOUBLE_DIGITS)
         return;
     up = digits[end] > '5' || (digits[end] == '5' && (digits[end - 1] - '0') % 2);
-    for (i = end + 1; !up && digits[end] == '5' && i < SPECDEC__TEMPLATE_DIGITS; i++)
+    for (i = end + 1; !up && digits[end] == '5' && i < SPECDEC__TEMPLATE_DOUBLE_DIGITS; i++)
         up = digits[i] != '0';
-    memset(out + end, '0', (size_t)(SPECDEC__TEMPLATE_DIGITS - end));
+    memset(out + end, '0', (size_t)(SPECDEC__TEMPLATE_DOUBLE_DIGITS - end));
     for (i = end - 1; up && i >= 0; i--) {
         up = out[i] == '9';
         out[i] = (char)(up ? '0' : out[i] + 1);
@@ -175,12 +176,12 @@ static void specdec__template_round_digits(const char *digits, int first, int co
 }
 
 /* Finds the shortest digits of a finite double above 0: out[18] and *point give the number 0.DIGITS * 10^point. Returns
-   the number of digits. room: scratch memory of 4 * SPECDEC__TEMPLATE_DIGITS bytes. */
+   the number of digits. room: scratch memory of 4 * SPECDEC__TEMPLATE_DOUBLE_DIGITS bytes. */
 static int specdec__template_shortest_digits(double number, char *room, char *out, int *point)
 {
-    char *const low = room, *const exact = low + SPECDEC__TEMPLATE_DIGITS,
-                *const high = exact + SPECDEC__TEMPLATE_DIGITS;
-    char *const rounded = high + SPECDEC__TEMPLATE_DIGITS;
+    char *const low = room, *const exact = low + SPECDEC__TEMPLATE_DOUBLE_DIGITS,
+                *const high = exact + SPECDEC__TEMPLATE_DOUBLE_DIGITS;
+    char *const rounded = high + SPECDEC__TEMPLATE_DOUBLE_DIGITS;
     uint64_t bits, mantissa;
     int exponent, first = 0, count = 0, fits = 0, bound;
 
@@ -197,18 +198,18 @@ static int specdec__template_shortest_digits(double number, char *room, char *ou
         first++;
     while (!fits && count < 17) {
         specdec__template_round_digits(exact, first, ++count, rounded);
-        fits = memcmp(rounded, low, SPECDEC__TEMPLATE_DIGITS) + (mantissa % 2 == 0) > 0 &&
-               memcmp(high, rounded, SPECDEC__TEMPLATE_DIGITS) + (mantissa % 2 == 0) > 0;
+        fits = memcmp(rounded, low, SPECDEC__TEMPLATE_DOUBLE_DIGITS) + (mantissa % 2 == 0) > 0 &&
+               memcmp(high, rounded, SPECDEC__TEMPLATE_DOUBLE_DIGITS) + (mantissa % 2 == 0) > 0;
     }
     first -= rounded[first - 1] != '0';
-    *point = SPECDEC__TEMPLATE_DIGITS - first - (exponent < 0 ? -exponent : 0);
+    *point = SPECDEC__TEMPLATE_DOUBLE_DIGITS - first - (exponent < 0 ? -exponent : 0);
     memcpy(out, rounded + first, (size_t)count);
     while (count > 1 && out[count - 1] == '0')
         count--;
     return count;
 }
 
-/* Appends a double as Python's repr or json.dumps writes it. */
+/* Appends a double as Python's repr or (json = 1) json.dumps writes it to the string that is being built. */
 static void specdec__template_append_double(specdec__template *t, double number, int json)
 {
     char digits[18], exponent[2];
@@ -222,7 +223,7 @@ static void specdec__template_append_double(specdec__template *t, double number,
                                                        : (json ? "-Infinity" : "-inf"));
         return;
     }
-    room = (char *)specdec__template_take_memory(t, 4, SPECDEC__TEMPLATE_DIGITS);
+    room = (char *)specdec__template_take_memory(t, 4, SPECDEC__TEMPLATE_DOUBLE_DIGITS);
     specdec__template_count_work(t, 8192);
     t->used = used;
     if (!room)
@@ -259,22 +260,22 @@ static void specdec__template_append_double(specdec__template *t, double number,
 
 /* ---- Lists and dicts. */
 
-/* A list or dict that is being written; nested ones are a stack of levels. */
-typedef struct specdec__template_level {
-    specdec__template_value value;
+/* A list or dict of a template that is being written as text; nested ones are a stack of levels. */
+typedef struct specdec__template_write_level {
+    specdec__template_value value;       /* the list or dict */
     const specdec__template_value *name; /* name of the last member that was written */
-    uint32_t next_item;
-} specdec__template_level;
+    uint32_t next_item;                  /* index of the item or member that is written next */
+} specdec__template_write_level;
 
-/* Appends a string `times` times. */
+/* Appends a string `times` times to the string that is being built. */
 static void specdec__template_append_times(specdec__template *t, const specdec__template_value *string, int64_t times)
 {
     while (times-- > 0 && string->size && !t->failed)
         specdec__template_append(t, string->as.data, string->size);
 }
 
-/* Appends a line end and the indentation of a level. */
-static void specdec__template_append_line_end(specdec__template *t, const specdec__template_form *form, int level)
+/* Appends a line end and the indentation of a level to the string that is being built. */
+static void specdec__template_append_line_end(specdec__template *t, const specdec__template_write_form *form, int level)
 {
     const specdec__template_value space = specdec__template_string_value(" ");
 
@@ -287,8 +288,8 @@ static void specdec__template_append_line_end(specdec__template *t, const specde
         specdec__template_append_times(t, &space, (int64_t)form->indent * level);
 }
 
-/* The brackets of a list, tuple or dict: index 0: the opening one, 1: the closing one. */
-static const char *specdec__template_list_bracket(const specdec__template_form *form,
+/* Returns the opening (index 0) or closing (1) bracket with which a list, tuple or dict is written. */
+static const char *specdec__template_list_bracket(const specdec__template_write_form *form,
                                                   const specdec__template_value *value, int index)
 {
     switch (value->kind) {
@@ -304,10 +305,11 @@ static const char *specdec__template_list_bracket(const specdec__template_form *
     return index ? "]" : "[";
 }
 
-/* The member of a dict that is written next: in order, or (form->sort_names) the least name behind that of `before`. */
+/* Returns the member of a dict that is written next: in order, or (form->sort_names) that of the least name behind the
+   name of `before`; NULL: none is left. */
 static const specdec__template_value *specdec__template_next_member(specdec__template *t,
-                                                                    const specdec__template_form *form,
-                                                                    const specdec__template_level *level,
+                                                                    const specdec__template_write_form *form,
+                                                                    const specdec__template_write_level *level,
                                                                     const specdec__template_value *before)
 {
     const specdec__template_value *items = specdec__template_list_items(&level->value), *best = NULL;
@@ -322,9 +324,10 @@ static const specdec__template_value *specdec__template_next_member(specdec__tem
     return best ? best : items;
 }
 
-/* Appends a value without items. name = 1: it is the name of a member, always a string in JSON. */
-static void specdec__template_append_plain(specdec__template *t, const specdec__template_value *value,
-                                           const specdec__template_form *form, int name)
+/* Appends a value that has no items to the string that is being built. name = 1: it is the name of a member, always a
+   string in JSON. */
+static void specdec__template_append_single_value(specdec__template *t, const specdec__template_value *value,
+                                                  const specdec__template_write_form *form, int name)
 {
     const char *quote = form->json && name && value->kind != SPECDEC__TEMPLATE_STRING ? "\"" : "";
 
@@ -348,24 +351,24 @@ static void specdec__template_append_plain(specdec__template *t, const specdec__
     specdec__template_append_text(t, quote);
 }
 
-/* Has a value items that must be written within brackets? */
-static int specdec__template_has_items(const specdec__template_value *value, const specdec__template_form *form)
+/* Is a value a list, tuple or dict with items that must be written within brackets? */
+static int specdec__template_has_items(const specdec__template_value *value, const specdec__template_write_form *form)
 {
     return (value->kind >= SPECDEC__TEMPLATE_LIST && value->kind <= SPECDEC__TEMPLATE_TUPLE) ||
            value->kind == SPECDEC__TEMPLATE_DICT || (value->kind == SPECDEC__TEMPLATE_VIEW && !form->json);
 }
 
-/* Appends any value, in a form of repr or JSON. */
+/* Appends any value, in a form of repr or JSON, to the string that is being built. */
 static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *t, const specdec__template_value *value,
-                                                             const specdec__template_form *form)
+                                                             const specdec__template_write_form *form)
 {
-    specdec__template_level level[SPECDEC__TEMPLATE_NESTED];
+    specdec__template_write_level level[SPECDEC__TEMPLATE_MAX_NESTED];
     int depth = 0;
 
     for (;;) {
         if (!specdec__template_has_items(value, form)) {
-            specdec__template_append_plain(t, value, form, 0);
-        } else if (depth == SPECDEC__TEMPLATE_NESTED) {
+            specdec__template_append_single_value(t, value, form, 0);
+        } else if (depth == SPECDEC__TEMPLATE_MAX_NESTED) {
             specdec__template_fail(t, "it writes what is too deep");
         } else {
             level[depth].value = *value;
@@ -387,7 +390,7 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
             value = specdec__template_next_member(t, form, &level[depth - 1],
                                                   level[depth - 1].next_item ? level[depth - 1].name : NULL);
             level[depth - 1].name = value;
-            specdec__template_append_plain(t, value, form, 1);
+            specdec__template_append_single_value(t, value, form, 1);
             specdec__template_append(t, form->name_separator.as.data, form->name_separator.size);
             value++;
         } else {
@@ -397,10 +400,10 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
     }
 }
 
-/* A value converted to a string, by Python's str. */
+/* Returns a value converted to a string, as by Python's str. */
 static specdec__template_value specdec__template_to_string(specdec__template *t, const specdec__template_value *value)
 {
-    const specdec__template_form form = specdec__template_default_form(0);
+    const specdec__template_write_form form = specdec__template_default_form(0);
     const size_t from = t->used;
 
     if (value->kind == SPECDEC__TEMPLATE_STRING)

@@ -11,31 +11,32 @@
 
 SPECDEC__FOR_SIZE
 
-/* Text up to offset `end` in which special tokens, from number `special` of v->specials on, are still to be
-   searched. */
-typedef struct specdec__text_frame {
-    uint32_t end, special;
-} specdec__text_frame;
+/* A part of a text in which some special tokens are still to be searched: from v->specials[next_special] on. */
+typedef struct specdec__tokenize_frame {
+    uint32_t end;          /* byte offset in the text at which the part ends */
+    uint32_t next_special; /* index in v->specials of the next special token to be searched */
+} specdec__tokenize_frame;
 
-/* Bytes of scratch memory with which specdec__tokenize takes any text of `length` bytes: about 13 a byte. Less is
-   enough when the longest word (BPE) or the longest part without spaces (SPM) is shorter than the text. */
+/* Returns the bytes of scratch memory with which specdec__tokenize takes any text of `length` bytes: about 13 for each.
+   Less is enough when the longest word (BPE) or the longest part without spaces (SPM) is shorter than the text. */
 static SPECDEC__UNUSED size_t specdec__tokenize_scratch(const specdec__vocab *v, size_t length)
 {
     size_t frames = (v->special_count < length ? v->special_count : length) + 1;
 
     return specdec__size_add(specdec__size_add(specdec__text_merge_scratch(specdec__size_add(length, 1)),
-                                               specdec__size_multiply(frames, sizeof(specdec__text_frame))),
+                                               specdec__size_multiply(frames, sizeof(specdec__tokenize_frame))),
                              3 * sizeof(uint32_t)); /* for alignment */
 }
 
-/* Tokenizes a text without special tokens; prefix: 1 to put a space in front. */
+/* Tokenizes a text without special tokens, and appends the tokens to `sink`. prefix: 1 to put a space in front of the
+   text, else 0. */
 static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, const unsigned char *text, size_t length,
-                                                   size_t prefix, specdec__text_sink *sink, uint32_t *scratch,
+                                                   size_t prefix, specdec__token_sink *sink, uint32_t *scratch,
                                                    size_t scratch_size, specdec_error *error)
 {
     while (length) {
         specdec__text_stretch run;
-        size_t size = specdec__text_stretch_bytes(v, text, length);
+        size_t size = specdec__text_first_stretch_bytes(v, text, length);
         specdec_result result;
 
         run.text = text;
@@ -51,7 +52,7 @@ static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, cons
     return SPECDEC_OK;
 }
 
-/* The first offset in [from, end) at which a text contains another one; end: none. */
+/* Returns the first offset in [from, end) at which a text contains the text of a token; end: there is none. */
 static size_t specdec__text_find_token_text(const unsigned char *text, size_t from, size_t end, specdec__bytes what)
 {
     while (end - from >= what.size) {
@@ -67,10 +68,10 @@ static size_t specdec__text_find_token_text(const unsigned char *text, size_t fr
     return end;
 }
 
-/* The first offset in [from, end) at which a special token is recognised; end: none. Bytes whose bit in plain is 1
-   (NULL: no bytes) only spell user-defined tokens. */
-static size_t specdec__text_find_special(const specdec__vocab *v, uint32_t id, const unsigned char *text, size_t from,
-                                         size_t end, int flags, const unsigned char *plain)
+/* Returns the first offset in [from, end) of a text at which the special token `id` is recognised; end: there is none.
+   Bytes whose bit in plain is 1 (NULL: no bytes) only spell user-defined tokens. */
+static size_t specdec__text_find_special_token(const specdec__vocab *v, uint32_t id, const unsigned char *text,
+                                               size_t from, size_t end, int flags, const unsigned char *plain)
 {
     const int anywhere = specdec__vocab_token_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
     const specdec__bytes what = specdec__vocab_token_text(v, id);
@@ -89,27 +90,27 @@ static size_t specdec__text_find_special(const specdec__vocab *v, uint32_t id, c
 }
 
 /* Splits a text at special tokens, the longest one first, then the next longest in the remaining parts, and tokenizes
-   the parts between them. plain: see specdec__text_find_special. Frames grow from the beginning of scratch; the memory
-   behind them is for merging. */
+   the parts between them. plain: see specdec__text_find_special_token. Frames grow from the beginning of scratch; the
+   memory behind them is for merging. */
 static specdec_result specdec__text_tokenize_with_specials(const specdec__vocab *v, const unsigned char *text,
                                                            size_t length, int flags, const unsigned char *plain,
-                                                           specdec__text_sink *sink, uint32_t *scratch, size_t words,
+                                                           specdec__token_sink *sink, uint32_t *scratch, size_t words,
                                                            specdec_error *error)
 {
-    specdec__text_frame *frames = (specdec__text_frame *)(void *)scratch;
+    specdec__tokenize_frame *frames = (specdec__tokenize_frame *)(void *)scratch;
     size_t depth = 1, at = 0, room = words * sizeof(uint32_t) / sizeof *frames;
     int after_special = !(flags & SPECDEC_TOKENIZE_INSIDE);
 
     if (!room)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the scratch memory is too small");
     frames[0].end = (uint32_t)length;
-    frames[0].special = 0;
+    frames[0].next_special = 0;
     while (depth) {
-        specdec__text_frame *frame = &frames[depth - 1];
+        specdec__tokenize_frame *frame = &frames[depth - 1];
 
         if (at == frame->end) {
             depth--;
-        } else if (frame->special == v->special_count) {
+        } else if (frame->next_special == v->special_count) {
             size_t prefix = !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix && after_special;
             specdec_result result =
                 specdec__text_tokenize_plain(v, text + at, frame->end - at, prefix, sink, scratch + 2 * depth,
@@ -119,12 +120,12 @@ static specdec_result specdec__text_tokenize_with_specials(const specdec__vocab 
             at = frame->end;
             after_special = 0;
         } else {
-            uint32_t id = v->specials[frame->special];
+            uint32_t id = v->specials[frame->next_special];
             specdec__bytes what = specdec__vocab_token_text(v, id);
-            size_t found = specdec__text_find_special(v, id, text, at, frame->end, flags, plain);
+            size_t found = specdec__text_find_special_token(v, id, text, at, frame->end, flags, plain);
 
             if (found == frame->end) {
-                frame->special++;
+                frame->next_special++;
             } else if (found == at) {
                 specdec__text_append_token(sink, (int32_t)id);
                 at += what.size;
@@ -136,7 +137,7 @@ static specdec_result specdec__text_tokenize_with_specials(const specdec__vocab 
                 return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the scratch memory is too small");
             } else {
                 frames[depth].end = (uint32_t)found;
-                frames[depth++].special = frame->special + 1;
+                frames[depth++].next_special = frame->next_special + 1;
             }
         }
     }
@@ -160,7 +161,7 @@ static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v,
     size_t skip = (size_t)(0 - (uintptr_t)scratch) & (sizeof(uint32_t) - 1);
     size_t words = scratch && scratch_size > skip ? (scratch_size - skip) / sizeof(uint32_t) : 0;
     uint32_t *aligned = words ? (uint32_t *)(void *)((unsigned char *)scratch + skip) : NULL;
-    specdec__text_sink sink;
+    specdec__token_sink sink;
     specdec_result result = SPECDEC_OK;
 
     sink.tokens = tokens;

@@ -8,7 +8,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Kinds of characters that pre-tokenizers distinguish: \p{L}, \p{N}, \s and the rest; END: the text has ended. */
+/* Kinds of characters that pre-tokenizers distinguish: \p{L}, \p{N}, \s and all others; END: the text has ended. */
 enum { SPECDEC__TEXT_OTHER, SPECDEC__TEXT_LETTER, SPECDEC__TEXT_NUMBER, SPECDEC__TEXT_SPACE, SPECDEC__TEXT_END };
 
 /* Further properties of a character, as bits. HEAD: it may be in the upper-case part of a word,
@@ -24,9 +24,9 @@ enum {
     SPECDEC__TEXT_ALTERNATING
 };
 
-/* Kind and properties of each class. */
+/* Kind and properties of the characters of each class. */
 static const struct {
-    unsigned char kind, properties;
+    unsigned char kind, properties; /* SPECDEC__TEXT_OTHER to _END; bits SPECDEC__TEXT_HEAD to _SYMBOL */
 } specdec__text_class_properties[] = {
     {SPECDEC__TEXT_OTHER, 0},
     {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL}, /* caseless */
@@ -39,7 +39,7 @@ static const struct {
     {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_SYMBOL}};
 
 /* Unicode's characters as runs of one class, in order: (length - 1) << 4 | class, or, for 16 and more characters, 15 <<
-   4 | class and two bytes of length - 16. specdec__text_marks: code point and offset of every 64th run. */
+   4 | class and two bytes of length - 16. specdec__text_run_index: code point and offset of every 64th run. */
 /* BEGIN unicode: written by tools/make-unicode.js, do not edit */
 /* Unicode 17.0 */
 static const unsigned char specdec__text_runs[] = {
@@ -170,7 +170,7 @@ static const unsigned char specdec__text_runs[] = {
 
 static const struct {
     uint32_t code, at;
-} specdec__text_marks[] = {
+} specdec__text_run_index[] = {
     {0x0, 0}, {0x18c, 82}, {0x376, 162}, {0x5eb, 250}, {0x82e, 332}, {0x9f4, 414}, {0xad0, 482}, {0xbab, 548},
     {0xcc6, 618}, {0xdf2, 690}, {0xf86, 768}, {0x12b6, 850}, {0x17de, 942}, {0x1b00, 1032}, {0x1f16, 1128},
     {0x2030, 1194}, {0x2185, 1268}, {0x2d70, 1378}, {0x3105, 1466}, {0xa789, 1576}, {0xa9ce, 1666}, {0xabc0, 1742},
@@ -180,7 +180,7 @@ static const struct {
     {0x31350, 3608}};
 /* END unicode */
 
-/* The class of one of the first 128 characters, without the table. */
+/* Returns the class of one of the first 128 characters of Unicode, without the table of runs. */
 static int specdec__text_ascii_class(uint32_t code)
 {
     if ((code | 32) - 'a' < 26)
@@ -194,12 +194,12 @@ static int specdec__text_ascii_class(uint32_t code)
     return memchr("$+<=>^`|~", (int)code, 9) ? SPECDEC__TEXT_SYMBOL_CLASS : SPECDEC__TEXT_PUNCTUATION_CLASS;
 }
 
-/* The class of a character: an index of specdec__text_class_properties. */
+/* Returns the class of a character: an index of specdec__text_class_properties. */
 static int specdec__text_character_class(uint32_t code)
 {
     const unsigned char *run;
     uint32_t first;
-    size_t low = 0, high = SPECDEC__COUNT(specdec__text_marks);
+    size_t low = 0, high = SPECDEC__COUNT(specdec__text_run_index);
     int found;
 
     if (code < 128)
@@ -207,13 +207,13 @@ static int specdec__text_character_class(uint32_t code)
     while (high - low > 1) {
         size_t middle = (low + high) / 2;
 
-        if (specdec__text_marks[middle].code <= code)
+        if (specdec__text_run_index[middle].code <= code)
             low = middle;
         else
             high = middle;
     }
-    run = specdec__text_runs + specdec__text_marks[low].at;
-    first = specdec__text_marks[low].code;
+    run = specdec__text_runs + specdec__text_run_index[low].at;
+    first = specdec__text_run_index[low].code;
     for (;;) {
         uint32_t length = 1u + (*run >> 4);
 
@@ -231,8 +231,8 @@ static int specdec__text_character_class(uint32_t code)
     return found;
 }
 
-/* Bytes of the UTF-8 sequence at the beginning of a text (length > 0), 1 to 4; minus the bytes present, if the text
-   ends inside a sequence that could become valid; 0: invalid. */
+/* Returns the number of bytes of the UTF-8 sequence at the beginning of a text (length > 0), 1 to 4; minus the number
+   of bytes present, if the text ends inside a sequence that could become valid; 0: invalid. */
 static int specdec__utf8_sequence_bytes(const unsigned char *text, size_t length)
 {
     unsigned first = text[0], low = 0x80, high = 0xbf;
@@ -266,7 +266,7 @@ typedef struct specdec__text_character {
     int properties; /* bits: SPECDEC__TEXT_HEAD to SPECDEC__TEXT_SYMBOL */
 } specdec__text_character;
 
-/* The character at an offset of a text. */
+/* Returns the character at byte offset `at` of a text, decoded and classified. */
 static specdec__text_character specdec__text_character_at(const unsigned char *text, size_t length, size_t at)
 {
     specdec__text_character c;
@@ -293,7 +293,8 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     return c;
 }
 
-/* The character with which byte-level BPE spells a byte: printable Latin-1 as itself, other bytes from U+0100 on. */
+/* Returns the code point with which byte-level BPE spells a byte: printable Latin-1 as itself, other bytes from U+0100
+   on. */
 static uint32_t specdec__text_byte_to_code(unsigned byte)
 {
     if (byte <= 0x20)
@@ -303,7 +304,7 @@ static uint32_t specdec__text_byte_to_code(unsigned byte)
     return byte == 0xad ? 0x143 : byte;
 }
 
-/* The byte that byte-level BPE spells with a character; -1: it spells none so. */
+/* Returns the byte that byte-level BPE spells with a code point; -1: it spells no byte with it. */
 static int specdec__text_code_to_byte(uint32_t code)
 {
     if (code >= 0x100 && code <= 0x120)
@@ -315,8 +316,8 @@ static int specdec__text_code_to_byte(uint32_t code)
     return code < 0x100 && specdec__text_byte_to_code(code) == code ? (int)code : -1;
 }
 
-/* Spells a byte of plain text as token texts do: SPM writes U+2581 for a space, byte-level BPE its character for the
-   byte. Returns the number of bytes in out, 1 to 3. */
+/* Writes a byte of plain text to out as the vocabulary spells it in token texts: SPM writes U+2581 for a space,
+   byte-level BPE its character for the byte. Returns the number of bytes in out, 1 to 3. */
 SPECDEC__INLINE size_t specdec__text_spell_byte(int model, unsigned char byte, unsigned char out[3])
 {
     uint32_t code = byte;

@@ -37,7 +37,7 @@ enum {
 };
 
 #define SPECDEC__VOCAB_MAX_TOKENS (1 << 24) /* tokens of a vocabulary, at most */
-#define SPECDEC__VOCAB_MAX_ENDS 64         /* end-of-text tokens of a vocabulary, at most */
+#define SPECDEC__VOCAB_MAX_END_TOKENS 64         /* end-of-text tokens of a vocabulary, at most */
 #define SPECDEC__TEXT_MAX_BYTES (1u << 30) /* longer texts are refused: offsets in a text have 32 bits */
 #define SPECDEC__TEXT_NONE UINT32_MAX      /* in place of an index of a token, a merge or a key: there is none */
 #define SPECDEC__TEXT_MERGE_BLOCK 16       /* symbols of a block of the merger's tournament tree */
@@ -52,23 +52,23 @@ enum {
     SPECDEC__MARK_SHOWN    /* user-defined: always recognised, always shown */
 };
 
-/* Bits of marks_present: kinds of tokens whose presence in a vocabulary changes the marks of other texts. */
+/* Bits of specdec__vocab.marks_present: tokens whose presence in a vocabulary changes the marks of other texts. */
 enum { SPECDEC__MARK_RETURN = 1, SPECDEC__MARK_CALL = 2, SPECDEC__MARK_FLUSH = 4, SPECDEC__MARK_TOOL = 8 };
 
 /* Purposes of the tokens of fill-in-the-middle prompts: text before the gap, behind it, in it; padding; borders of
    repositories and files. If the file names a token for a purpose, texts tell nothing about that purpose. */
 enum {
-    SPECDEC__GAP_NONE, SPECDEC__GAP_PREFIX, SPECDEC__GAP_SUFFIX, SPECDEC__GAP_MIDDLE, SPECDEC__GAP_PAD,
-    SPECDEC__GAP_REPOSITORY, SPECDEC__GAP_FILE, SPECDEC__GAP_COUNT
+    SPECDEC__FIM_NONE, SPECDEC__FIM_PREFIX, SPECDEC__FIM_SUFFIX, SPECDEC__FIM_MIDDLE, SPECDEC__FIM_PAD,
+    SPECDEC__FIM_REPOSITORY, SPECDEC__FIM_FILE, SPECDEC__FIM_COUNT
 };
 
 /* The table of well-known texts of tokens: the mark of each text, and its purpose in fill-in-the-middle prompts. */
-static const struct specdec__vocab_marked {
-    const char *text;        /* of the token */
-    unsigned char kind;      /* its mark: SPECDEC__MARK_NONE to _SHOWN */
-    unsigned char has;       /* the bit that the token sets in marks_present; 0: none */
-    unsigned char gap;       /* its purpose: SPECDEC__GAP_... */
-} specdec__vocab_marks[] = {
+static const struct specdec__vocab_known_text {
+    const char *text;        /* text of the token */
+    unsigned char kind;      /* mark of the text: SPECDEC__MARK_NONE to _SHOWN */
+    unsigned char presence;  /* the bit that the token sets in specdec__vocab.marks_present; 0: none */
+    unsigned char fim;       /* purpose in fill-in-the-middle prompts: SPECDEC__FIM_... */
+} specdec__vocab_known_texts[] = {
     {"<|im_end|>", SPECDEC__MARK_ENDS, 0, 0},
     {"<|eot_id|>", SPECDEC__MARK_ENDS, 0, 0},
     {"<|eom_id|>", SPECDEC__MARK_ENDS, 0, 0},
@@ -92,41 +92,41 @@ static const struct specdec__vocab_marked {
     {"<|flush|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_FLUSH, 0},
     {"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", SPECDEC__MARK_ENDS, 0, 0},
     /* of fill-in-the-middle prompts */
-    {"<|fim_pad|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
-    {"<fim-pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
-    {"<fim_pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
-    {"<PAD>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
-    {"[PAD]", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
-    {"<|fim_repo|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
-    {"<|repo_name|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
-    {"<fim-repo>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
-    {"<REPO>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
-    {"<reponame>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_REPOSITORY},
-    {"<|file_sep|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_FILE},
-    {"<|fim_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
-    {"<fim-prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
-    {"<fim_prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
-    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "begin\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
-    {"<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
-    {"\xe2\x96\x81<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
-    {"<|code_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
-    {"<|prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_PREFIX},
-    {"<|fim_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
-    {"<fim-suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
-    {"<fim_suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
-    {"<\xef\xbd\x9c" "fim\xe2\x96\x81hole\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
-    {"<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
-    {"\xe2\x96\x81<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
-    {"<|code_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
-    {"<|suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_SUFFIX},
-    {"<|fim_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
-    {"<fim-middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
-    {"<fim_middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
-    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "end\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
-    {"<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
-    {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
-    {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
-    {"<|middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
+    {"<|fim_pad|>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_PAD},
+    {"<fim-pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_PAD},
+    {"<fim_pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_PAD},
+    {"<PAD>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_PAD},
+    {"[PAD]", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_PAD},
+    {"<|fim_repo|>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_REPOSITORY},
+    {"<|repo_name|>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_REPOSITORY},
+    {"<fim-repo>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_REPOSITORY},
+    {"<REPO>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_REPOSITORY},
+    {"<reponame>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_REPOSITORY},
+    {"<|file_sep|>", SPECDEC__MARK_ENDS, 0, SPECDEC__FIM_FILE},
+    {"<|fim_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_PREFIX},
+    {"<fim-prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_PREFIX},
+    {"<fim_prefix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_PREFIX},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "begin\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_PREFIX},
+    {"<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_PREFIX},
+    {"\xe2\x96\x81<PRE>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_PREFIX},
+    {"<|code_prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_PREFIX},
+    {"<|prefix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_PREFIX},
+    {"<|fim_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_SUFFIX},
+    {"<fim-suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_SUFFIX},
+    {"<fim_suffix>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_SUFFIX},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81hole\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_SUFFIX},
+    {"<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_SUFFIX},
+    {"\xe2\x96\x81<SUF>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_SUFFIX},
+    {"<|code_suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_SUFFIX},
+    {"<|suffix|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_SUFFIX},
+    {"<|fim_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_MIDDLE},
+    {"<fim-middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_MIDDLE},
+    {"<fim_middle>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_MIDDLE},
+    {"<\xef\xbd\x9c" "fim\xe2\x96\x81" "end\xef\xbd\x9c>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_MIDDLE},
+    {"<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_MIDDLE},
+    {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_MIDDLE},
+    {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_MIDDLE},
+    {"<|middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__FIM_MIDDLE},
     /* of chat formats: as control tokens, so that answers end, and a user cannot write them */
     {"<|im_start|>", SPECDEC__MARK_CONTROL, 0, 0},
     {"<|im_sep|>", SPECDEC__MARK_CONTROL, 0, 0},
@@ -152,37 +152,36 @@ static const struct specdec__vocab_marked {
 
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are in memory. */
 typedef struct specdec__vocab {
-    int model;                                  /* SPECDEC__VOCAB_... */
-    const struct specdec__pre_tokenizer *pre_tokenizer; /* BPE only */
-    uint32_t count;                             /* number of tokens */
-    uint32_t longest;                           /* bytes of the longest token's text */
-    int32_t bos, eos, eot, eom, unknown;        /* ids of special tokens; -1: none */
-    int32_t gap[SPECDEC__GAP_COUNT];            /* ids that the file names for fill-in-the-middle; -1: none */
+    int model;                                          /* tokenizer: SPECDEC__VOCAB_SPM to _BPE_OF_CHARACTERS */
+    const struct specdec__pre_tokenizer *pre_tokenizer; /* how text is split into words; BPE only, else NULL */
+    uint32_t count;                                     /* number of tokens */
+    uint32_t longest_bytes;                             /* bytes of the longest token's text */
+    int32_t bos, eos, eot, eom, unknown;                /* ids of special tokens; -1: none */
+    int32_t fim[SPECDEC__FIM_COUNT];            /* ids that the file names for fill-in-the-middle; -1: none */
     int32_t add_bos, add_eos, add_space_prefix; /* flags of the file: 1 or 0 */
-    int marks_present;                          /* bits SPECDEC__MARK_RETURN to _TOOL: which of the tokens exist */
-    int pre_tokenizer_source;                   /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown,
-                                                   GPT-2's is used */
+    int marks_present;                          /* bits SPECDEC__MARK_RETURN to _TOOL: which of these tokens exist */
+    int pre_tokenizer_source;                   /* BPE: 1: the file names it; 0: recognised; -1: unknown, GPT-2's */
     int strips_space;                           /* 1: tokenizing drops white space behind most special tokens */
     int no_merge_crosses_space;                 /* SPM: 1: no token has U+2581 behind another character */
-    const unsigned char *texts;                 /* (texts_size bytes) the tokens' texts: the string array of the file */
-    size_t texts_size;
+    const unsigned char *texts;                 /* (texts_size) the tokens' texts: the string array of the file */
+    size_t texts_size;                          /* bytes of texts */
     const unsigned char *scores; /* (count) f32 of the file: scores of the tokens; SPM only */
     const unsigned char *types;  /* (count) i32 of the file: types of the tokens; NULL: the file has none */
     uint32_t *text_offset;       /* (count) offset of each token in texts */
     uint32_t *token_table;       /* (token_table_mask + 1) hash table of plain tokens: id + 1; 0: empty */
     uint32_t token_table_mask;   /* entries of token_table - 1 */
-    uint32_t *merges;      /* (merge_count, 2) ids of left and right token in order of rank; count: unusable */
-    uint32_t *merge_table; /* (merge_table_mask + 1) hash table of merges: rank + 1; 0: empty */
-    uint32_t merge_count;
-    uint32_t merge_table_mask; /* entries of merge_table - 1 */
-    uint32_t *specials; /* (special_count) ids of unknown, control and user-defined tokens, longest text first */
-    uint32_t special_count;
-    int32_t *byte_token; /* (256) id of the token that stands for one byte; -1: none */
-    int32_t *ends;       /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) ids of end-of-text tokens */
-    int end_count;
+    uint32_t *merges;            /* (merge_count, 2) ids of left and right token by rank; count: unusable merge */
+    uint32_t *merge_table;       /* (merge_table_mask + 1) hash table of merges: rank + 1; 0: empty */
+    uint32_t merge_count;        /* BPE: number of merges */
+    uint32_t merge_table_mask;   /* entries of merge_table - 1 */
+    uint32_t *specials;          /* (special_count) ids of unknown, control, user-defined tokens, longest text first */
+    uint32_t special_count;      /* number of unknown, control and user-defined tokens */
+    int32_t *byte_token;         /* (256) id of the token that stands for one byte; -1: none */
+    int32_t *end_tokens;         /* (end_token_count) ids of end-of-text tokens */
+    int end_token_count;         /* end-of-text tokens, at most SPECDEC__VOCAB_MAX_END_TOKENS */
 } specdec__vocab;
 
-/* The text of a token, as it is in the file. */
+/* Returns the text of a token, as it is in the GGUF file. */
 static specdec__bytes specdec__vocab_token_text(const specdec__vocab *v, uint32_t id)
 {
     const unsigned char *at = v->texts + v->text_offset[id];
@@ -194,7 +193,7 @@ static specdec__bytes specdec__vocab_token_text(const specdec__vocab *v, uint32_
 }
 
 /* Returns the byte that a token's text names, <0x00> to <0xFF>; -1: the text is not of that form. */
-static int specdec__vocab_byte_of_text(specdec__bytes text)
+static int specdec__vocab_byte_of_hex_text(specdec__bytes text)
 {
     int value = 0, i;
 
@@ -212,36 +211,36 @@ static int specdec__vocab_byte_of_text(specdec__bytes text)
 }
 
 SPECDEC__FOR_SIZE
-/* Returns the row of specdec__vocab_marks that has a text; NULL: none has it. Nearly all texts are ruled out by their
-   first and last bytes. */
-static const struct specdec__vocab_marked *specdec__vocab_find_mark(specdec__bytes text)
+/* Returns the row of specdec__vocab_known_texts that has a text; NULL: none has it. Nearly all texts are ruled out by
+   their first and last bytes. */
+static const struct specdec__vocab_known_text *specdec__vocab_find_known_text(specdec__bytes text)
 {
     size_t i;
 
     if (text.size < 4 || text.size > 40 || !memchr("<[_\xe2", text.data[0], 4) ||
         !memchr(">][", text.data[text.size - 1], 3))
         return NULL;
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_marks); i++)
-        if (specdec__bytes_are(text, specdec__vocab_marks[i].text))
-            return &specdec__vocab_marks[i];
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_known_texts); i++)
+        if (specdec__bytes_are(text, specdec__vocab_known_texts[i].text))
+            return &specdec__vocab_known_texts[i];
     return NULL;
 }
 
-/* The mark, SPECDEC__MARK_NONE to _SHOWN, of a token with this text in this vocabulary. */
+/* Returns the mark, SPECDEC__MARK_NONE to _SHOWN, of a token with this text in this vocabulary. */
 static int specdec__vocab_text_mark(const specdec__vocab *v, specdec__bytes text)
 {
-    const struct specdec__vocab_marked *row = specdec__vocab_find_mark(text);
+    const struct specdec__vocab_known_text *row = specdec__vocab_find_known_text(text);
     const int other = v->marks_present & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
 
-    if (!row || (row->gap && v->gap[row->gap] >= 0))
+    if (!row || (row->fim && v->fim[row->fim] >= 0))
         return SPECDEC__MARK_NONE;
     if (row->kind == SPECDEC__MARK_TURN && v->marks_present & SPECDEC__MARK_CALL && other)
         return SPECDEC__MARK_SHOWN;
     return row->kind;
 }
 
-/* Whether a token with this text is an end-of-text token of the vocabulary. */
-static int specdec__vocab_text_ends_texts(const specdec__vocab *v, specdec__bytes text)
+/* Returns whether a token with this text is an end-of-text token of the vocabulary. */
+static int specdec__vocab_text_is_end_token(const specdec__vocab *v, specdec__bytes text)
 {
     const int mark = specdec__vocab_text_mark(v, text);
 
@@ -249,8 +248,8 @@ static int specdec__vocab_text_ends_texts(const specdec__vocab *v, specdec__byte
                                         : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
 }
 
-/* The type, SPECDEC__TOKEN_..., of the token `id` with this text: by the mark of the text, else by the file's types; in
-   a file without types it is guessed from id and text. */
+/* Returns the type, SPECDEC__TOKEN_..., of the token `id` with this text: by the mark of the text, else by the file's
+   types; in a file without types it is guessed from id and text. */
 static int specdec__vocab_type_of_text(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     const int mark = specdec__vocab_text_mark(v, text);
@@ -271,26 +270,26 @@ static int specdec__vocab_type_of_text(const specdec__vocab *v, uint32_t id, spe
         return SPECDEC__TOKEN_CONTROL;
     if (i == v->unknown)
         return SPECDEC__TOKEN_UNKNOWN;
-    if (!SPECDEC__VOCAB_IS_BYTES(v->model) && specdec__vocab_byte_of_text(text) >= 0)
+    if (!SPECDEC__VOCAB_IS_BYTES(v->model) && specdec__vocab_byte_of_hex_text(text) >= 0)
         return SPECDEC__TOKEN_BYTE;
     return SPECDEC__TOKEN_NORMAL;
 }
 
-/* The type, SPECDEC__TOKEN_..., of the token `id` of the vocabulary. */
+/* Returns the type, SPECDEC__TOKEN_..., of the token `id` of the vocabulary. */
 static int specdec__vocab_token_type(const specdec__vocab *v, uint32_t id)
 {
     return specdec__vocab_type_of_text(v, id, specdec__vocab_token_text(v, id));
 }
 
-/* Whether a type of tokens is UNKNOWN, CONTROL or USER_DEFINED. The texts of these tokens are searched for in a text
-   before it is tokenized. */
+/* Returns whether a token type is UNKNOWN, CONTROL or USER_DEFINED. The texts of tokens of these types are searched for
+   in a text before it is tokenized. */
 static int specdec__vocab_type_is_special(int type)
 {
     return type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL || type == SPECDEC__TOKEN_USER_DEFINED;
 }
 
-/* Returns the text of the next token, in the order of ids. *at: offset in v->texts, 0 before the first token. Does not
-   need text_offset. */
+/* Returns the text of the next token, in the order of ids. *at: byte offset in v->texts, 0 before the first token. Does
+   not need v->text_offset. */
 static specdec__bytes specdec__vocab_next_text(const specdec__vocab *v, size_t *at)
 {
     specdec__bytes out;
@@ -321,13 +320,13 @@ static int32_t specdec__vocab_find_token(const specdec__vocab *v, const char *na
     return length && i == length && number < v->count ? (int32_t)number : -1;
 }
 
-/* Whether the token `id` is an end-of-text token. 0 for ids outside the vocabulary. */
-static SPECDEC__UNUSED int specdec__vocab_token_ends_text(const specdec__vocab *v, int32_t id)
+/* Returns whether the token `id` is an end-of-text token; 0 for ids outside the vocabulary. */
+static SPECDEC__UNUSED int specdec__vocab_is_end_token(const specdec__vocab *v, int32_t id)
 {
     int i;
 
-    for (i = 0; i < v->end_count; i++)
-        if (v->ends[i] == id)
+    for (i = 0; i < v->end_token_count; i++)
+        if (v->end_tokens[i] == id)
             return 1;
     return 0;
 }

@@ -9,7 +9,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* The end of the run of characters of a kind that begins at an offset, at most `limit` characters. */
+/* Returns the offset behind the run of characters of a kind (SPECDEC__TEXT_LETTER ...) that begins at offset `at` of a
+   text, at most `limit` characters. */
 static size_t specdec__text_skip_kind(const unsigned char *text, size_t length, size_t at, int kind, size_t limit)
 {
     while (limit--) {
@@ -22,8 +23,9 @@ static size_t specdec__text_skip_kind(const unsigned char *text, size_t length, 
     return at;
 }
 
-/* Bytes of a contraction ('s 't 'm 'd 're 've 'll) at the beginning of a text; 0: none. fold: also in upper case. */
-static size_t specdec__text_contraction(const unsigned char *text, size_t length, int fold)
+/* Returns the number of bytes of a contraction ('s 't 'm 'd 're 've 'll) at the beginning of a text; 0: none. fold:
+   also in upper case. */
+static size_t specdec__text_contraction_bytes(const unsigned char *text, size_t length, int fold)
 {
     int a = length > 1 && text[0] == '\'' ? text[1] : 0, b = length > 2 ? text[2] : 0;
 
@@ -36,9 +38,9 @@ static size_t specdec__text_contraction(const unsigned char *text, size_t length
     return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
 }
 
-/* Bytes of \s+(?!\S)|\s+ at the beginning of a text: white space, but its last character belongs to a following
-   word. */
-static size_t specdec__text_white_space(const unsigned char *text, size_t length)
+/* Returns the number of bytes of \s+(?!\S)|\s+ at the beginning of a text: white space, but its last character belongs
+   to a following word. */
+static size_t specdec__text_white_space_bytes(const unsigned char *text, size_t length)
 {
     size_t at = 0, last = 0;
 
@@ -56,10 +58,11 @@ static size_t specdec__text_white_space(const unsigned char *text, size_t length
    digits in one word. */
 typedef size_t specdec__text_word_function(const unsigned char *text, size_t length, size_t digits);
 
-/* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ (GPT-2). */
+/* Returns the number of bytes of the first word of a text by
+   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ (GPT-2). */
 static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t contraction = specdec__text_contraction(text, length, 0), from = text[0] == ' ';
+    size_t contraction = specdec__text_contraction_bytes(text, length, 0), from = text[0] == ' ';
     specdec__text_character c;
 
     (void)digits;
@@ -67,11 +70,12 @@ static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length, 
         return contraction;
     c = specdec__text_character_at(text, length, from);
     if (c.kind == SPECDEC__TEXT_SPACE || c.kind == SPECDEC__TEXT_END)
-        return specdec__text_white_space(text, length);
+        return specdec__text_white_space_bytes(text, length);
     return specdec__text_skip_kind(text, length, from, c.kind, SIZE_MAX);
 }
 
-/* GPT-2's expression, after a first split where every digit is a piece (StarCoder, SmolLM). */
+/* Returns the number of bytes of the first word of a text by GPT-2's expression, after a first split where every digit
+   is a piece (StarCoder, SmolLM). */
 static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t length, size_t digits)
 {
     size_t at = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 1), end;
@@ -91,20 +95,20 @@ static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t l
     return end;
 }
 
-/* Bytes of \s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text; 0: no match. */
-static size_t specdec__text_word_spaces(const unsigned char *text, size_t length)
+/* Returns the number of bytes of \s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text; 0: no match. */
+static size_t specdec__text_word_of_white_space(const unsigned char *text, size_t length)
 {
     size_t end;
 
     for (end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
         if (text[end - 1] == '\r' || text[end - 1] == '\n')
             return end;
-    return specdec__text_white_space(text, length);
+    return specdec__text_white_space_bytes(text, length);
 }
 
-/* Bytes of \p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text that no
-   letters begin. slashes = 1: [\r\n/]* instead of [\r\n]*. */
-static size_t specdec__text_word_rest(const unsigned char *text, size_t length, size_t digits, int slashes)
+/* Returns the number of bytes of \p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of
+   a text that no letters begin. slashes = 1: [\r\n/]* instead of [\r\n]*. */
+static size_t specdec__text_word_without_letters(const unsigned char *text, size_t length, size_t digits, int slashes)
 {
     size_t from = text[0] == ' ', end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
 
@@ -116,32 +120,34 @@ static size_t specdec__text_word_rest(const unsigned char *text, size_t length, 
             end++;
         return end;
     }
-    return specdec__text_word_spaces(text, length);
+    return specdec__text_word_of_white_space(text, length);
 }
 
-/* Bytes of [^\r\n\p{L}\p{N}]? at the beginning of a text: a character that may precede the letters of a word. */
-static size_t specdec__text_before_letters(specdec__text_character c)
+/* Returns the number of bytes of [^\r\n\p{L}\p{N}]? at the beginning of a text: a character that may precede the
+   letters of a word. */
+static size_t specdec__text_letter_prefix_bytes(specdec__text_character c)
 {
     return c.kind == SPECDEC__TEXT_LETTER || c.kind == SPECDEC__TEXT_NUMBER || c.code == '\r' || c.code == '\n'
                ? 0
                : (size_t)c.size;
 }
 
-/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+| and word_rest (Llama 3: digits 3, Qwen 2: digits 1). */
-static size_t specdec__text_word_modern(const unsigned char *text, size_t length, size_t digits)
+/* Returns the number of bytes of the first word of a text by (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+| and
+   the alternatives of specdec__text_word_without_letters (Llama 3: digits 3, Qwen 2: digits 1). */
+static size_t specdec__text_word_llama3(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t contraction = specdec__text_contraction(text, length, 1);
-    size_t from = specdec__text_before_letters(specdec__text_character_at(text, length, 0));
+    size_t contraction = specdec__text_contraction_bytes(text, length, 1);
+    size_t from = specdec__text_letter_prefix_bytes(specdec__text_character_at(text, length, 0));
     size_t end = specdec__text_skip_kind(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
 
     if (contraction)
         return contraction;
-    return end > from ? end : specdec__text_word_rest(text, length, digits, 0);
+    return end > from ? end : specdec__text_word_without_letters(text, length, digits, 0);
 }
 
 /* A range of code points, both ends included; the ranges of a class are in order. */
 typedef struct specdec__text_range {
-    uint32_t first, last;
+    uint32_t first, last; /* first and last code point of the range */
 } specdec__text_range;
 
 /* Does a code point lie in one of `count` ranges? */
@@ -165,14 +171,16 @@ static int specdec__text_is_han(const specdec__text_character *c)
 
     return specdec__text_in_ranges(han, SPECDEC__COUNT(han), c->code);
 }
-/* Has a character one of the properties in `properties` (HEAD, TAIL)? han = 1: characters of \p{Han} have none. */
+/* Has a character one of the properties in `properties` (bits SPECDEC__TEXT_HEAD and _TAIL)? han = 1: characters of
+   \p{Han} have none. */
 static int specdec__text_has_property(const specdec__text_character *c, int properties, int han)
 {
     return c->properties & properties && !(han && specdec__text_is_han(c));
 }
 
-/* The end of HEAD*TAIL+ that begins at an offset; the offset itself: no match. */
-static size_t specdec__text_head_and_tail(const unsigned char *text, size_t length, size_t at, int han)
+/* Returns the offset behind the longest HEAD*TAIL+ (see SPECDEC__TEXT_HEAD: upper-case letters, then lower-case ones)
+   that begins at offset `at` of a text; `at` itself: no match. */
+static size_t specdec__text_cased_letters_end(const unsigned char *text, size_t length, size_t at, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, at);
     size_t end = at;
@@ -187,12 +195,12 @@ static size_t specdec__text_head_and_tail(const unsigned char *text, size_t leng
     return end;
 }
 
-/* Bytes of [^\r\n\p{L}\p{N}]?HEAD*TAIL+|[^\r\n\p{L}\p{N}]?HEAD+TAIL* at the beginning of a text; 0: no match. The
-   second alternative only matches upper case. */
+/* Returns the number of bytes of [^\r\n\p{L}\p{N}]?HEAD*TAIL+|[^\r\n\p{L}\p{N}]?HEAD+TAIL* at the beginning of a text;
+   0: no match. The second alternative only matches upper case. */
 static size_t specdec__text_cased_word(const unsigned char *text, size_t length, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, 0);
-    size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from, han);
+    size_t from = specdec__text_letter_prefix_bytes(c), end = specdec__text_cased_letters_end(text, length, from, han);
     int mark = from && c.properties & SPECDEC__TEXT_MARK; /* a mark may be a word by itself */
 
     if (end == from && !mark)
@@ -202,21 +210,23 @@ static size_t specdec__text_cased_word(const unsigned char *text, size_t length,
     return end > from || mark ? end : 0;
 }
 
-/* Words of cased letters, and word_rest with slashes (Tekken: digits 1). */
-static size_t specdec__text_word_cased(const unsigned char *text, size_t length, size_t digits)
+/* Returns the number of bytes of the first word of a text: words of cased letters (specdec__text_cased_word), and
+   specdec__text_word_without_letters with slashes (Tekken: digits 1). */
+static size_t specdec__text_word_tekken(const unsigned char *text, size_t length, size_t digits)
 {
     size_t end = specdec__text_cased_word(text, length, 0);
 
-    return end ? end : specdec__text_word_rest(text, length, digits, 1);
+    return end ? end : specdec__text_word_without_letters(text, length, digits, 1);
 }
 
-/* Words of cased letters, with (?i:'s|'t|'re|'ve|'m|'ll|'d) behind them, and word_rest (GPT-4o: digits 3). */
-static size_t specdec__text_word_contracted(const unsigned char *text, size_t length, size_t digits)
+/* Returns the number of bytes of the first word of a text: words of cased letters (specdec__text_cased_word) with
+   (?i:'s|'t|'re|'ve|'m|'ll|'d) behind them, and specdec__text_word_without_letters (GPT-4o: digits 3). */
+static size_t specdec__text_word_gpt4o(const unsigned char *text, size_t length, size_t digits)
 {
     size_t end = specdec__text_cased_word(text, length, 0);
 
-    return end ? end + specdec__text_contraction(text + end, length - end, 1)
-               : specdec__text_word_rest(text, length, digits, 1);
+    return end ? end + specdec__text_contraction_bytes(text + end, length - end, 1)
+               : specdec__text_word_without_letters(text, length, digits, 1);
 }
 
 SPECDEC__FOR_SPEED

@@ -79,8 +79,9 @@ static void give(suite *s, char bos[256], char eos[256])
     t->local_time = 20785ll * 86400;
     if (now)
         specdec__json_read_integer(&s->json, now, &t->local_time);
-    specdec__chat_define_names(t, specdec__template_as_bytes(bos, bos_size), specdec__template_as_bytes(eos, eos_size),
-                               prompt && s->json.nodes[prompt].kind == SPECDEC__JSON_TRUE);
+    specdec__chat_define_template_names(t, specdec__template_as_bytes(bos, bos_size),
+                                        specdec__template_as_bytes(eos, eos_size),
+                                        prompt && s->json.nodes[prompt].kind == SPECDEC__JSON_TRUE);
     for (i = 0; i < 2; i++)
         specdec__template_define_name(t, specdec__template_string_value(names[i]),
                                       specdec__template_read_json(t, spelled(&s->json, names[i])));
@@ -106,7 +107,7 @@ static void request(suite *s, const char *line, size_t size, specdec__bytes text
     arena.size = MEMORY;
     arena.used = 0;
     out.text = s->output;
-    out.plain = s->plain;
+    out.marks = s->plain;
     out.size = OUTPUT;
     out.needed = 0;
     if (!specdec__conversation_read(line, size, &arena, &input, &error)) {
@@ -116,7 +117,8 @@ static void request(suite *s, const char *line, size_t size, specdec__bytes text
         work.memory = arena.base + arena.used;
         work.memory_bytes = MEMORY - arena.used;
         work.local_time = 20785ll * 86400;
-        if (!specdec__conversation_check(&input, OUTPUT, &error) && !specdec__conversation_render(&work, &input, &out, &error)) {
+        if (!specdec__conversation_check_input(&input, OUTPUT, &error) &&
+            !specdec__conversation_render(&work, &input, &out, &error)) {
             s->run.output_bytes = out.needed;
             return;
         }

@@ -56,7 +56,7 @@ static int32_t chosen(const recall *r, const float *row, int count)
     specdec_candidate best;
 
     best.token = 0;
-    specdec__choose(&r->chooser, row, r->target->model->vocab_size, r->text, count, 1, &best);
+    specdec__choose_best_tokens(&r->chooser, row, r->target->model->vocab_size, r->text, count, 1, &best);
     return best.token;
 }
 
@@ -82,7 +82,7 @@ static int answer(recall *r)
     int32_t token = -1;
 
     for (r->count = r->prompt;
-         r->count < r->prompt + r->o->limit && !specdec__vocab_token_ends_text(&r->target->model->vocab, token);) {
+         r->count < r->prompt + r->o->limit && !specdec__vocab_is_end_token(&r->target->model->vocab, token);) {
         if (r->e->view.length < r->count && !run_target(r, r->count, 0))
             return 0;
         token = r->text[r->count] = chosen(r, r->target->logits, r->count);

@@ -447,7 +447,7 @@ static void stages_submit(specdec__pipe *pipe, const specdec__order *order)
     int i;
 
     for (i = 0; order->kind == SPECDEC__ORDER_KEEP && i < order->first; i++) {
-        const int now = specdec__pipe_new_number(order, i);
+        const int now = specdec__pipe_renumbered_node(order, i);
 
         if (now >= 0) {
             stages.right[now] = stages.right[i];
@@ -562,10 +562,10 @@ static double stages_step(int n, double from, int noted)
 static specdec_result virtual_verify(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
     const specdec *t = (const specdec *)(const void *)((const char *)c->views[0] - offsetof(specdec, view));
-    const int beside = t->engine->ahead->active;
+    const int beside = t->engine->async_drafting->active;
     const double share = beside ? 1 - world.busy * (simulated.cores - c->threads) / simulated.cores : 1;
     const double from = world.now;
-    int right[SPECDEC__MAX_TREE + 1], depth[SPECDEC__MAX_TREE + 1], i;
+    int right[SPECDEC__MAX_TREE_NODES + 1], depth[SPECDEC__MAX_TREE_NODES + 1], i;
 
     (void)error;
     world.busy = beside ? world.busy : 1; /* so it is thought to be in the first step beside */
@@ -666,7 +666,7 @@ static specdec_result trace_fill(specdec__drafter *d, const specdec__draft_reque
     for (i = 1; i < drafts->tree.n; i = k) {
         for (k = i, n = 0; k < drafts->tree.n && drafts->depth[k] == drafts->depth[i]; k++) {
             drafts->tokens[k] = offer(request, drafts, drafts->tree.parents[k], drafts->tree.ranks[k]);
-            n += specdec__tree_child(&drafts->tree, k, k + 1) < drafts->tree.n;
+            n += specdec__tree_next_child(&drafts->tree, k, k + 1) < drafts->tree.n;
         }
         if (n)
             draft_takes(n);
@@ -777,8 +777,8 @@ static void *virtual_engine(specdec **t, int mode, const specdec_bytes *model)
         specdec_init(t, &c, block, bytes, &error))
         exit(program_failed(error.text, ""));
     e = (*t)->engine;
-    e->verify = virtual_verify;
-    e->ahead->lane.kind = &virtual_lane;
+    e->run_target = virtual_verify;
+    e->async_drafting->lane.kind = &virtual_lane;
     if (mode) { /* the draft model alone: the traces' texts are made, n-grams would know them by heart */
         e->drafter_count = e->tune->count = 1;
         trace_kind = &e->drafters[0].kind; /* a draft model's, but for what it does */
@@ -788,13 +788,13 @@ static void *virtual_engine(specdec **t, int mode, const specdec_bytes *model)
         trace_kind->keep_subtree = trace_keep;
         trace_kind->truncate_sequence = trace_truncate;
         trace_kind->level_cost = trace_cost;
-        trace_kind->count_behind = trace_behind;
+        trace_kind->count_unprefilled = trace_behind;
         trace_kind->prefill = trace_read;
         trace_kind->set_threads = trace_move;
         e->tune->drafters[0].cost = trace_cost(NULL, NULL);
     }
     for (i = 1; modes[simulated.stages > 0][mode].told && i <= 32; i *= 2)
-        specdec__tune_add_step(e->tune, i, stages_step(i, 0, 0), 0);
+        specdec__tune_add_step_time(e->tune, i, stages_step(i, 0, 0), 0);
     if (modes[simulated.stages > 0][mode].several)
         stages_attach(e, modes[1][mode].cancels);
     return block;
@@ -971,13 +971,13 @@ static void record_times(specdec *t, FILE *out)
 {
     specdec__engine *e = t->engine;
     specdec__drafter *d = &e->drafters[0];
-    double draft = specdec__engine_time_forward(e, d, 0, INFINITY), beside, mean[2][WIDTHS];
+    double draft = specdec__engine_time_trial_run(e, d, 0, INFINITY), beside, mean[2][WIDTHS];
     int less, i, round;
     enum { ROUNDS = 4 };
 
 
     d->kind.set_threads(d, &e->pool, 1);
-    beside = specdec__engine_time_forward(e, d, 0, INFINITY);
+    beside = specdec__engine_time_trial_run(e, d, 0, INFINITY);
     d->kind.set_threads(d, &e->pool, e->config.threads);
     fprintf(out, "# times %d %.7f %.7f\n", e->config.threads, draft, beside);
     memset(mean, 0, sizeof mean);
@@ -985,7 +985,7 @@ static void record_times(specdec *t, FILE *out)
         for (less = 0; less < 2 && less < e->config.threads; less++) {
             e->target.threads = e->config.threads - less;
             for (i = 0; i < WIDTHS - 1; i++)
-                mean[less][i] += specdec__engine_time_forward(e, NULL, 1 << i, INFINITY) / ROUNDS;
+                mean[less][i] += specdec__engine_time_trial_run(e, NULL, 1 << i, INFINITY) / ROUNDS;
         }
     e->target.threads = e->config.threads;
     for (less = 0; less < 2 && less < e->config.threads; less++)

@@ -269,7 +269,7 @@ int main(int argc, char **argv)
             in.recent = recent;
             in.recent_count = recent_count;
             list.items = items;
-            specdec__sample_list_row(&list, &in, row);
+            specdec__sample_apply_samplers(&list, &in, row);
             array.data = data;
             array.size = (size_t)size;
             array.selected = -1;
