@@ -148,8 +148,8 @@ extern "C" {
    SPECDEC_NO_FILES    no files opened or mapped; models come as memory (.data, .size)
    SPECDEC_NO_CLOCK    no clock; all measured times are 0
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
-   SPECDEC_NO_ENCODERS  weights are only read: specdec_type_from_float writes no quantised types; 4 KB less
-   SPECDEC_NO_NAMES    without configuration by name: specdec_config_set and specdec_settings_set are refused; 6 KB less
+   SPECDEC_NO_ENCODERS  weights are only read: specdec_type_from_float writes no quantised types; 13 KB less
+   SPECDEC_NO_NAMES    without configuration by name: specdec_config_set and specdec_settings_set are refused; 9 KB less
    SPECDEC_FREESTANDING  the first three, SPECDEC_NO_ENCODERS, SPECDEC_NO_TEMPLATES and SPECDEC_NO_NAMES at once; what
                        gcc -Os makes of C then has no tables for unwinding in memory either
    SPECDEC_NO_SSE41, SPECDEC_NO_AVX2, SPECDEC_NO_AVXVNNI, SPECDEC_NO_AVX512, SPECDEC_NO_DOTPROD, SPECDEC_NO_I8MM,
@@ -160,21 +160,21 @@ extern "C" {
                        #define SPECDEC_TYPES(X) X(Q4_K) X(Q6_K). A model with others is refused. If it is not
                        defined: all of them
    SPECDEC_NO_SPM      without the tokenizer of SentencePiece (tokenizer.ggml.model "llama"): a model of it is refused
-   SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
-   SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
-   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 5 KB less
-   SPECDEC_NO_TEMPLATES  without running chat templates: config.chat_format must name the format; 70 KB less
-   SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 5 KB less
-   SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
-   SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
-   SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
-   SPECDEC_NO_CONSTRAINTS  without constraints: specdec_constraint_init is refused; 68 to 80 KB less
-   SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 3 KB less
-   SPECDEC_NO_RECURRENT  without recurrent layers (LFM2, Qwen3.5, Mamba-2): a model with some is refused; 14 KB less
-   SPECDEC_NO_SEQUENCES  one sequence an engine, no forks: specdec_open, config.sequences above 1 are refused; 4 KB less
+   SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 10 KB less, of which 3 are a table of all characters
+   SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 4 KB less
+   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 79 KB less
+   SPECDEC_NO_TEMPLATES  without running chat templates: config.chat_format must name the format; 72 KB less
+   SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 8 KB less
+   SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 23 KB less
+   SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 6 KB less
+   SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 11 KB less
+   SPECDEC_NO_CONSTRAINTS  without constraints: specdec_constraint_init is refused; 96 KB less
+   SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 7 KB less
+   SPECDEC_NO_RECURRENT  without recurrent layers (LFM2, Qwen3.5, Mamba-2): a model with some is refused; 21 KB less
+   SPECDEC_NO_SEQUENCES  one sequence an engine, no forks: specdec_open, config.sequences above 1 are refused; 5 KB less
    SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
-                       silent; 14 KB less
+                       silent; 28 KB less
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
    SPECDEC_DEF         what every declaration begins with, such as an attribute that exports it from a library. extern
    SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines
@@ -2225,6 +2225,21 @@ static SPECDEC__UNUSED void specdec__arena_skip_to(specdec__arena *arena, size_t
 /* Takes zeroed memory for an array of count elements of a type, on a cache line of its own. */
 #define SPECDEC__TAKE(arena, type, count) \
     ((type *)specdec__arena_take((arena), (size_t)(count), sizeof(type), SPECDEC__CACHE_LINE))
+
+/* Texts of a row of a table, by name: a row lists the texts that it has, each as NAME("..."), where NAME(text) is
+   defined as SPECDEC__ROW_TEXT("a letter", text). The row is one string: the letter, the text and a zero byte for each
+   text, and a zero byte behind the last one. */
+#define SPECDEC__ROW_TEXT(letter, text) letter text "\0"
+#define SPECDEC__ROW_COLUMN(NAME) (*NAME("")) /* the letter of a column */
+
+/* Text number `index` of a column of a row; NULL: the row has no such text. */
+static const char *specdec__row_text(const char *row, char column, int index)
+{
+    for (; *row; row += strlen(row) + 1)
+        if (*row == column && index-- == 0)
+            return row + 1;
+    return NULL;
+}
 
 /* A string of bounded size, written piece by piece. It is always terminated; text that does not fit is cut off. */
 typedef struct specdec__writer {
@@ -14419,42 +14434,62 @@ typedef uint8_t specdec__line_row_bytes __attribute__((vector_size(16)));       
 enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__LINE_FOURS, SPECDEC__LINE_SIX,
        SPECDEC__LINE_GRID };
 
+/* Bits of a type's codes: where they begin in a tile, their mask, and by how much they are shifted in a code. */
+typedef struct specdec__line_bits {
+    uint16_t at;
+    uint8_t mask, shift;
+} specdec__line_bits;
+
+/* What codes are: numbers, or indices of specdec__quant_iq4_values. */
+enum { SPECDEC__LINE_NUMBERS, SPECDEC__LINE_IQ4_VALUES };
+
 /* The layout of a type's codes in a tile: code = (low bits | high bits << shift) + offset. */
 typedef struct specdec__line_codes {
-    uint32_t type;      /* SPECDEC__TYPE_Q4_0, ... */
-    uint16_t layout;    /* SPECDEC__LINE_WHOLE and so on */
-    uint16_t low, high; /* offsets of the low and high bits in a tile */
-    uint8_t mask, high_mask, shift; /* high_mask 0: there are no high bits */
-    uint8_t values;     /* 1: codes are indices of specdec__quant_iq4_values */
-    int8_t offset;      /* added to the bits of a code */
+    uint32_t type;                 /* SPECDEC__TYPE_Q4_0, ... */
+    uint16_t layout;               /* SPECDEC__LINE_WHOLE and so on */
+    specdec__line_bits low, high;  /* high.mask 0: there are no high bits */
+    int8_t offset;                 /* added to the bits of a code */
+    uint8_t codes;                 /* SPECDEC__LINE_NUMBERS or SPECDEC__LINE_IQ4_VALUES */
 } specdec__line_codes;
 
-/* The layouts of all types that are unpacked line by line. */
+#define SPECDEC__LINE_BITS(tile, field, mask, shift) {SPECDEC__TILE_AT(tile, field), mask, shift}
+#define SPECDEC__LINE_NO_BITS {0, 0, 0}
+#define SPECDEC__LINE_WITHOUT_CODES(type, layout) \
+    {type, layout, SPECDEC__LINE_NO_BITS, SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_NUMBERS}
+
+/* The layouts of all types that are unpacked line by line; other types, for which the last row stands, are unpacked by
+   their decoders. */
 static const specdec__line_codes specdec__line_types[] = {
-    {SPECDEC__TYPE_Q4_0, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q4_0, nibbles), 0, 15, 0, 0, 0, -8},
-    {SPECDEC__TYPE_Q4_1, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q4_1, nibbles), 0, 15, 0, 0, 0, 0},
-    {SPECDEC__TYPE_Q5_0, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q5_0, nibbles), SPECDEC__TILE_AT(q5_0, high), 15, 1, 4,
-     0, -16},
-    {SPECDEC__TYPE_Q5_1, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q5_1, nibbles), SPECDEC__TILE_AT(q5_1, high), 15, 1, 4,
-     0, 0},
-    {SPECDEC__TYPE_Q8_0, SPECDEC__LINE_WHOLE, SPECDEC__TILE_AT(q8_0, codes), 0, 255, 0, 0, 0, 0},
-    {SPECDEC__TYPE_Q2_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q2_k, two_bits), 0, 3, 0, 0, 0, 0},
-    {SPECDEC__TYPE_Q3_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q3_k, two_bits), SPECDEC__TILE_AT(q3_k, high), 3, 1, 2,
-     0, -4},
-    {SPECDEC__TYPE_Q4_K, SPECDEC__LINE_PAIRS, SPECDEC__TILE_AT(q4_k, nibbles), 0, 15, 0, 0, 0, 0},
-    {SPECDEC__TYPE_Q5_K, SPECDEC__LINE_PAIRS, SPECDEC__TILE_AT(q5_k, nibbles), SPECDEC__TILE_AT(q5_k, high), 15, 1, 4,
-     0, 0},
-    {SPECDEC__TYPE_Q6_K, SPECDEC__LINE_SIX, SPECDEC__TILE_AT(q6_k, nibbles), SPECDEC__TILE_AT(q6_k, two_bits), 15, 3, 4,
-     0, -32},
-    {SPECDEC__TYPE_IQ4_NL, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(iq4_nl, nibbles), 0, 15, 0, 0, 1, 0},
-    {SPECDEC__TYPE_IQ4_XS, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(iq4_xs, nibbles), 0, 15, 0, 0, 1, 0},
-    {SPECDEC__TYPE_IQ2_XXS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
-    {SPECDEC__TYPE_IQ2_XS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
-    {SPECDEC__TYPE_IQ2_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
-    {SPECDEC__TYPE_IQ3_XXS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
-    {SPECDEC__TYPE_IQ3_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
-    {SPECDEC__TYPE_COUNT, SPECDEC__LINE_WHOLE, 0, 0, 0, 0, 0, 0, 0}, /* other types are unpacked by their decoders */
-};
+    {SPECDEC__TYPE_Q4_0, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(q4_0, nibbles, 15, 0),
+     SPECDEC__LINE_NO_BITS, -8, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q4_1, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(q4_1, nibbles, 15, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q5_0, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(q5_0, nibbles, 15, 0),
+     SPECDEC__LINE_BITS(q5_0, high, 1, 4), -16, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q5_1, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(q5_1, nibbles, 15, 0),
+     SPECDEC__LINE_BITS(q5_1, high, 1, 4), 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q8_0, SPECDEC__LINE_WHOLE, SPECDEC__LINE_BITS(q8_0, codes, 255, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q2_K, SPECDEC__LINE_FOURS, SPECDEC__LINE_BITS(q2_k, two_bits, 3, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q3_K, SPECDEC__LINE_FOURS, SPECDEC__LINE_BITS(q3_k, two_bits, 3, 0),
+     SPECDEC__LINE_BITS(q3_k, high, 1, 2), -4, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q4_K, SPECDEC__LINE_PAIRS, SPECDEC__LINE_BITS(q4_k, nibbles, 15, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q5_K, SPECDEC__LINE_PAIRS, SPECDEC__LINE_BITS(q5_k, nibbles, 15, 0),
+     SPECDEC__LINE_BITS(q5_k, high, 1, 4), 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q6_K, SPECDEC__LINE_SIX, SPECDEC__LINE_BITS(q6_k, nibbles, 15, 0),
+     SPECDEC__LINE_BITS(q6_k, two_bits, 3, 4), -32, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_IQ4_NL, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(iq4_nl, nibbles, 15, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_IQ4_VALUES},
+    {SPECDEC__TYPE_IQ4_XS, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(iq4_xs, nibbles, 15, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_IQ4_VALUES},
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_IQ2_XXS, SPECDEC__LINE_GRID),
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_IQ2_XS, SPECDEC__LINE_GRID),
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_IQ2_S, SPECDEC__LINE_GRID),
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_IQ3_XXS, SPECDEC__LINE_GRID),
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_IQ3_S, SPECDEC__LINE_GRID),
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_COUNT, SPECDEC__LINE_WHOLE)};
 
 /* Four lines of a block: where their low and high bits begin, and how their bytes are shifted. */
 typedef struct specdec__line_run {
@@ -14468,13 +14503,13 @@ typedef struct specdec__line_run {
 SPECDEC__INLINE specdec__line_run specdec__line_find_run(const specdec__line_codes *from, const unsigned char *tile,
                                                          int b, int half)
 {
-    specdec__line_run run = {tile + from->low + half * 256, tile + from->high + half * 256, 0, b, 64, 0};
+    specdec__line_run run = {tile + from->low.at + half * 256, tile + from->high.at + half * 256, 0, b, 64, 0};
 
     switch (from->layout) {
     case SPECDEC__LINE_HALVES:
         run.low += b * 256 - half * 256;
         run.shift = half * 4;
-        run.high = tile + from->high; /* a line of words with a bit for each value */
+        run.high = tile + from->high.at; /* a line of words with a bit for each value */
         run.high_shift = half * 4;
         run.high_step = 0;
         run.high_turn = 1;
@@ -14519,8 +14554,8 @@ SPECDEC__INLINE specdec__line_vector specdec__line_load(const void *at)
 SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, const specdec__line_run *run,
                                               int has_high, int8_t *codes)
 {
-    const specdec__line_vector mask = specdec__line_fill(from->mask), offset = specdec__line_fill(from->offset);
-    const specdec__line_vector high_mask = specdec__line_fill(from->high_mask), up = specdec__line_fill(from->shift);
+    const specdec__line_vector mask = specdec__line_fill(from->low.mask), offset = specdec__line_fill(from->offset);
+    const specdec__line_vector high_mask = specdec__line_fill(from->high.mask), up = specdec__line_fill(from->high.shift);
     const specdec__line_vector shift = specdec__line_fill(run->shift);
     int i, j;
 
@@ -14549,12 +14584,12 @@ static void specdec__line_unpack_codes(const specdec__line_codes *from, const un
     for (half = 0; half < 2; half++) {
         const specdec__line_run run = specdec__line_find_run(from, tile, b, half);
 
-        if (from->high_mask)
+        if (from->high.mask)
             specdec__line_unpack_run(from, &run, 1, codes + half * 256);
         else
             specdec__line_unpack_run(from, &run, 0, codes + half * 256);
     }
-    if (from->values)
+    if (from->codes == SPECDEC__LINE_IQ4_VALUES)
         specdec__line_look_up(codes, specdec__quant_iq4_values);
 }
 
@@ -16715,9 +16750,6 @@ typedef struct specdec__json {
     const char *failed;        /* why the text is not JSON; NULL: it is */
     size_t error_at;           /* byte offset of the error */
 } specdec__json;
-
-/* Returns an upper bound of the number of nodes of a JSON text of `bytes` bytes. */
-SPECDEC__INLINE size_t specdec__json_max_nodes(size_t bytes) { return bytes / 2 + 2; }
 
 /* Stores why a JSON text is invalid and the byte offset of the error, for the first error only. Returns 0. */
 static int specdec__json_fail(specdec__json *j, size_t at, const char *why)
@@ -19398,21 +19430,29 @@ enum {
     SPECDEC__CALLS_LINES = 8  /* the value of an argument may stand between line ends */
 };
 
-/* How a family of models writes tool calls: the texts (marks) around the calls and around their parts. NULL: the model
-   does not write the mark. */
+/* Texts of a row of specdec__call_table: marks around calls and around their parts. A row lists those that the model
+   writes. */
+#define SPECDEC__CALL_SECTION_BEGIN(text) SPECDEC__ROW_TEXT("s", text) /* in front of all calls of an answer */
+#define SPECDEC__CALL_SECTION_END(text) SPECDEC__ROW_TEXT("e", text)   /* behind all calls of an answer */
+#define SPECDEC__CALL_BEGIN(text) SPECDEC__ROW_TEXT("m", text)         /* in front of each call */
+#define SPECDEC__CALL_END(text) SPECDEC__ROW_TEXT("c", text)           /* behind each call */
+#define SPECDEC__CALL_ID_END(text) SPECDEC__ROW_TEXT("i", text)   /* between a call's identifier and the tool's name */
+#define SPECDEC__CALL_NAME_END(text) SPECDEC__ROW_TEXT("n", text) /* between the tool's name and the arguments; "":
+                                                                     white space or "<" */
+#define SPECDEC__CALL_KEY_BEGIN(text) SPECDEC__ROW_TEXT("k", text) /* in front of an argument's name */
+#define SPECDEC__CALL_KEY_END(text) SPECDEC__ROW_TEXT("K", text)   /* behind an argument's name */
+#define SPECDEC__CALL_VALUE_BEGIN(text) SPECDEC__ROW_TEXT("v", text) /* in front of an argument's value */
+#define SPECDEC__CALL_VALUE_END(text) SPECDEC__ROW_TEXT("V", text)   /* behind an argument's value */
+/* Where the engine writes a call: in front of the tool's name; between name and arguments; behind the arguments. */
+#define SPECDEC__CALL_WRITTEN_BEGIN(text) SPECDEC__ROW_TEXT("b", text)
+#define SPECDEC__CALL_WRITTEN_MIDDLE(text) SPECDEC__ROW_TEXT("w", text)
+#define SPECDEC__CALL_WRITTEN_END(text) SPECDEC__ROW_TEXT("f", text)
+
+/* How a family of models writes tool calls. */
 typedef struct specdec__calls {
-    const char *name;                    /* name of this way of writing calls, such as "hermes" */
-    int form, flags;                     /* SPECDEC__CALLS_JSON to _CHANNEL; bits SPECDEC__CALLS_KEYED to _LINES */
-    const char *section_begin;           /* mark in front of all calls of an answer */
-    const char *call_begin;              /* mark in front of each call */
-    const char *id_end;                  /* mark between a call's identifier and the tool's name */
-    const char *name_end;                /* mark between the tool's name and the arguments; "": white space or "<" */
-    const char *call_end, *section_end;  /* mark behind each call; mark behind all calls of an answer */
-    const char *key_begin, *key_end;     /* marks around an argument's name */
-    const char *value_begin, *value_end; /* marks around an argument's value */
-    const char *written_begin;           /* text in front of the tool's name where the engine writes a call */
-    const char *written_middle;          /* text between name and arguments where the engine writes a call */
-    const char *written_end;             /* text behind the arguments where the engine writes a call */
+    const char *name;  /* name of this way of writing calls, such as "hermes" */
+    int form, flags;   /* SPECDEC__CALLS_JSON to _CHANNEL; bits SPECDEC__CALLS_KEYED to _LINES */
+    const char *texts; /* the marks of the family: SPECDEC__CALL_SECTION_BEGIN and so on */
 } specdec__calls;
 
 /* How a family of models writes thoughts (reasoning): between two marks. */
@@ -19422,87 +19462,131 @@ typedef struct specdec__thoughts {
     const char *content_marks[4]; /* marks around the content of the answer; the splitter leaves them out */
 } specdec__thoughts;
 
-#define SPECDEC__BAR "\xef\xbd\x9c" /* DeepSeek's full-width bar, U+FF5C, and its lower block, U+2581 */
+/* DeepSeek's tokens around calls, with a full-width bar, U+FF5C, and a lower block, U+2581. */
+#define SPECDEC__BAR "\xef\xbd\x9c"
 #define SPECDEC__BLOCK "\xe2\x96\x81"
-#define SPECDEC__DEEPSEEK(words) "<" SPECDEC__BAR words SPECDEC__BAR ">"
+#define SPECDEC__DEEPSEEK(words) "<" SPECDEC__BAR "tool" SPECDEC__BLOCK words SPECDEC__BAR ">"
+#define SPECDEC__DEEPSEEK_CALLS_BEGIN SPECDEC__DEEPSEEK("calls" SPECDEC__BLOCK "begin")
+#define SPECDEC__DEEPSEEK_CALLS_END SPECDEC__DEEPSEEK("calls" SPECDEC__BLOCK "end")
+#define SPECDEC__DEEPSEEK_CALL_BEGIN SPECDEC__DEEPSEEK("call" SPECDEC__BLOCK "begin")
+#define SPECDEC__DEEPSEEK_CALL_END SPECDEC__DEEPSEEK("call" SPECDEC__BLOCK "end")
+#define SPECDEC__DEEPSEEK_CALL_SEP SPECDEC__DEEPSEEK("sep")
+#define SPECDEC__DSML "<" SPECDEC__BAR "DSML" SPECDEC__BAR
+#define SPECDEC__DSML_END "</" SPECDEC__BAR "DSML" SPECDEC__BAR
 
 /* How all families of models write tool calls. A chat template gets the first row whose marks parse the tool call that
    the template writes. */
 static const specdec__calls specdec__call_table[] = {
-    {"hermes", SPECDEC__CALLS_JSON, 0, NULL, "<tool_call>", NULL, NULL, "</tool_call>", NULL, NULL, NULL, NULL, NULL,
-     "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"},
-    {"mistral", SPECDEC__CALLS_NAMED, 0, NULL, "[TOOL_CALLS]", NULL, "[ARGS]", NULL, NULL, NULL, NULL, NULL, NULL,
-     "[TOOL_CALLS]", "[ARGS]", ""},
-    {"mistral-list", SPECDEC__CALLS_JSON, 0, NULL, "[TOOL_CALLS]", NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-     "[TOOL_CALLS][{\"name\": \"", "\", \"arguments\": ", "}]"},
+    {"hermes", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_BEGIN("<tool_call>") SPECDEC__CALL_END("</tool_call>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<tool_call>\n{\"name\": \"") SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ")
+     SPECDEC__CALL_WRITTEN_END("}\n</tool_call>")},
+    {"mistral", SPECDEC__CALLS_NAMED, 0,
+     SPECDEC__CALL_BEGIN("[TOOL_CALLS]") SPECDEC__CALL_NAME_END("[ARGS]") SPECDEC__CALL_WRITTEN_BEGIN("[TOOL_CALLS]")
+     SPECDEC__CALL_WRITTEN_MIDDLE("[ARGS]") SPECDEC__CALL_WRITTEN_END("")},
+    {"mistral-list", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_BEGIN("[TOOL_CALLS]") SPECDEC__CALL_WRITTEN_BEGIN("[TOOL_CALLS][{\"name\": \"")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ") SPECDEC__CALL_WRITTEN_END("}]")},
     {"deepseek-r1", SPECDEC__CALLS_NAMED, 0,
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin") "function"
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"), NULL, "\n```json\n",
-     "```" SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end"), NULL, NULL, NULL, NULL,
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin")
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin") "function"
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"), "\n```json\n",
-     "\n```" SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end")
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end")},
+     SPECDEC__CALL_SECTION_BEGIN(SPECDEC__DEEPSEEK_CALLS_BEGIN)
+     SPECDEC__CALL_BEGIN(SPECDEC__DEEPSEEK_CALL_BEGIN "function" SPECDEC__DEEPSEEK_CALL_SEP)
+     SPECDEC__CALL_NAME_END("\n```json\n") SPECDEC__CALL_END("```" SPECDEC__DEEPSEEK_CALL_END)
+     SPECDEC__CALL_SECTION_END(SPECDEC__DEEPSEEK_CALLS_END)
+     SPECDEC__CALL_WRITTEN_BEGIN(SPECDEC__DEEPSEEK_CALLS_BEGIN SPECDEC__DEEPSEEK_CALL_BEGIN "function"
+        SPECDEC__DEEPSEEK_CALL_SEP) SPECDEC__CALL_WRITTEN_MIDDLE("\n```json\n")
+     SPECDEC__CALL_WRITTEN_END("\n```" SPECDEC__DEEPSEEK_CALL_END SPECDEC__DEEPSEEK_CALLS_END)},
     {"deepseek-v3", SPECDEC__CALLS_NAMED, 0,
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin"), NULL,
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end"), NULL, NULL, NULL, NULL,
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin")
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end")
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end")},
-    {"deepseek-v4", SPECDEC__CALLS_PAIRS, 0, "<" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>",
-     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke name=\"", NULL, "\">",
-     "</" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke>", "</" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>",
-     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "parameter name=\"", ">", NULL,
-     "</" SPECDEC__BAR "DSML" SPECDEC__BAR "parameter>",
-     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>\n<" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke name=\"", "\">\n",
-     NULL},
-    {"kimi", SPECDEC__CALLS_NAMED, SPECDEC__CALLS_PATH, "<|tool_calls_section_begin|>", "<|tool_call_begin|>", NULL,
-     "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>", NULL, NULL, NULL, NULL,
-     "<|tool_calls_section_begin|><|tool_call_begin|>functions.", ":0<|tool_call_argument_begin|>",
-     "<|tool_call_end|><|tool_calls_section_end|>"},
-    {"solar", SPECDEC__CALLS_NAMED, 0, "<|tool_calls|>", "<|tool_call:begin|>", "<|tool_call:name|>",
-     "<|tool_call:args|>", "<|tool_call:end|>", "<|calls|>", NULL, NULL, NULL, NULL,
-     "<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|><|calls|>"},
-    {"gpt-oss", SPECDEC__CALLS_CHANNEL, 0, NULL, "<|start|>", NULL, "<|message|>", "<|call|>", "<|end|>", NULL, NULL,
-     NULL, NULL, "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "<|call|>"},
-    {"gemma4", SPECDEC__CALLS_BRACES, 0, NULL, "<|tool_call>call:", NULL, "{", "<tool_call|>", NULL, NULL, NULL,
-     "<|\"|>", "<|\"|>", "<|tool_call>call:", "{", "}<tool_call|>"},
-    {"lfm2", SPECDEC__CALLS_PYTHON, 0, NULL, "<|tool_call_start|>", NULL, "(", "<|tool_call_end|>", NULL, NULL, NULL,
-     NULL, NULL, "<|tool_call_start|>[", "(", ")]<|tool_call_end|>"},
-    {"granite", SPECDEC__CALLS_JSON, 0, NULL, "<|tool_call|>", NULL, NULL, "<|/tool_call|>", NULL, NULL, NULL, NULL,
-     NULL, "<|tool_call|>[{\"name\": \"", "\", \"arguments\": ", "}]"},
-    {"nemotron", SPECDEC__CALLS_JSON, 0, NULL, "<TOOLCALL>", NULL, NULL, "</TOOLCALL>", NULL, NULL, NULL, NULL, NULL,
-     "<TOOLCALL>[{\"name\": \"", "\", \"arguments\": ", "}]</TOOLCALL>"},
-    {"tool-calls", SPECDEC__CALLS_JSON, 0, NULL, "<tool_calls>", NULL, NULL, "</tool_calls>", NULL, NULL, NULL, NULL,
-     NULL, "<tool_calls>[{\"name\": \"", "\", \"arguments\": ", "}]</tool_calls>"},
-    {"command-r", SPECDEC__CALLS_JSON, 0, NULL, "<|START_ACTION|>", NULL, NULL, "<|END_ACTION|>", NULL, NULL, NULL,
-     NULL, NULL, "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"", "\", \"parameters\": ",
-     "}\n]<|END_ACTION|>"},
-    {"apertus", SPECDEC__CALLS_JSON, SPECDEC__CALLS_KEYED, NULL, "<|tools_prefix|>", NULL, NULL, "<|tools_suffix|>",
-     NULL, NULL, NULL, NULL, NULL, "<|tools_prefix|>[{\"", "\": ", "}]<|tools_suffix|>"},
-    {"gigachat", SPECDEC__CALLS_JSON, 0, NULL, "function call<|role_sep|>", NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-     NULL, "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"", "\", \"arguments\": ", "}"},
-    {"glm", SPECDEC__CALLS_PAIRS, 0, NULL, "<tool_call>", NULL, "", "</tool_call>", NULL, "<arg_key>", "</arg_key>",
-     "<arg_value>", "</arg_value>", "<tool_call>", "\n", NULL},
-    {"seed", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES, "<seed:tool_call>", "<function=", NULL, ">", "</function>",
-     "</seed:tool_call>", "<parameter=", ">", NULL, "</parameter>", "<seed:tool_call>\n<function=", ">\n", NULL},
-    {"qwen-coder", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES, "<tool_call>", "<function=", NULL, ">", "</function>",
-     "</tool_call>", "<parameter=", ">", NULL, "</parameter>", "<tool_call>\n<function=", ">\n", NULL},
-    {"minimax", SPECDEC__CALLS_PAIRS, 0, "<minimax:tool_call>", "<invoke name=\"", NULL, "\">", "</invoke>",
-     "</minimax:tool_call>", "<parameter name=\"", "\">", NULL, "</parameter>",
-     "<minimax:tool_call>\n<invoke name=\"", "\">\n", NULL},
-    {"functionary", SPECDEC__CALLS_NAMED, 0, NULL, "<function=", NULL, ">", "</function>", NULL, NULL, NULL, NULL,
-     NULL, "<function=", ">", "</function>"},
-    {"llama3", SPECDEC__CALLS_JSON, SPECDEC__CALLS_BARE, NULL, "<|python_tag|>", NULL, NULL, NULL, NULL, NULL, NULL,
-     NULL, NULL, "{\"name\": \"", "\", \"parameters\": ", "}"}};
+     SPECDEC__CALL_SECTION_BEGIN(SPECDEC__DEEPSEEK_CALLS_BEGIN) SPECDEC__CALL_BEGIN(SPECDEC__DEEPSEEK_CALL_BEGIN)
+     SPECDEC__CALL_NAME_END(SPECDEC__DEEPSEEK_CALL_SEP) SPECDEC__CALL_END(SPECDEC__DEEPSEEK_CALL_END)
+     SPECDEC__CALL_SECTION_END(SPECDEC__DEEPSEEK_CALLS_END)
+     SPECDEC__CALL_WRITTEN_BEGIN(SPECDEC__DEEPSEEK_CALLS_BEGIN SPECDEC__DEEPSEEK_CALL_BEGIN)
+     SPECDEC__CALL_WRITTEN_MIDDLE(SPECDEC__DEEPSEEK_CALL_SEP)
+     SPECDEC__CALL_WRITTEN_END(SPECDEC__DEEPSEEK_CALL_END SPECDEC__DEEPSEEK_CALLS_END)},
+    {"deepseek-v4", SPECDEC__CALLS_PAIRS, 0,
+     SPECDEC__CALL_SECTION_BEGIN(SPECDEC__DSML "tool_calls>") SPECDEC__CALL_BEGIN(SPECDEC__DSML "invoke name=\"")
+     SPECDEC__CALL_NAME_END("\">") SPECDEC__CALL_END(SPECDEC__DSML_END "invoke>")
+     SPECDEC__CALL_SECTION_END(SPECDEC__DSML_END "tool_calls>")
+     SPECDEC__CALL_KEY_BEGIN(SPECDEC__DSML "parameter name=\"") SPECDEC__CALL_KEY_END(">")
+     SPECDEC__CALL_VALUE_END(SPECDEC__DSML_END "parameter>")
+     SPECDEC__CALL_WRITTEN_BEGIN(SPECDEC__DSML "tool_calls>\n" SPECDEC__DSML "invoke name=\"")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\">\n")},
+    {"kimi", SPECDEC__CALLS_NAMED, SPECDEC__CALLS_PATH,
+     SPECDEC__CALL_SECTION_BEGIN("<|tool_calls_section_begin|>") SPECDEC__CALL_BEGIN("<|tool_call_begin|>")
+     SPECDEC__CALL_NAME_END("<|tool_call_argument_begin|>") SPECDEC__CALL_END("<|tool_call_end|>")
+     SPECDEC__CALL_SECTION_END("<|tool_calls_section_end|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tool_calls_section_begin|><|tool_call_begin|>functions.")
+     SPECDEC__CALL_WRITTEN_MIDDLE(":0<|tool_call_argument_begin|>")
+     SPECDEC__CALL_WRITTEN_END("<|tool_call_end|><|tool_calls_section_end|>")},
+    {"solar", SPECDEC__CALLS_NAMED, 0,
+     SPECDEC__CALL_SECTION_BEGIN("<|tool_calls|>") SPECDEC__CALL_BEGIN("<|tool_call:begin|>")
+     SPECDEC__CALL_ID_END("<|tool_call:name|>") SPECDEC__CALL_NAME_END("<|tool_call:args|>")
+     SPECDEC__CALL_END("<|tool_call:end|>") SPECDEC__CALL_SECTION_END("<|calls|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>")
+     SPECDEC__CALL_WRITTEN_MIDDLE("<|tool_call:args|>") SPECDEC__CALL_WRITTEN_END("<|tool_call:end|><|calls|>")},
+    {"gpt-oss", SPECDEC__CALLS_CHANNEL, 0,
+     SPECDEC__CALL_BEGIN("<|start|>") SPECDEC__CALL_NAME_END("<|message|>") SPECDEC__CALL_END("<|call|>")
+     SPECDEC__CALL_SECTION_END("<|end|>") SPECDEC__CALL_WRITTEN_BEGIN("<|channel|>commentary to=functions.")
+     SPECDEC__CALL_WRITTEN_MIDDLE(" <|constrain|>json<|message|>") SPECDEC__CALL_WRITTEN_END("<|call|>")},
+    {"gemma4", SPECDEC__CALLS_BRACES, 0,
+     SPECDEC__CALL_BEGIN("<|tool_call>call:") SPECDEC__CALL_NAME_END("{") SPECDEC__CALL_END("<tool_call|>")
+     SPECDEC__CALL_VALUE_BEGIN("<|\"|>") SPECDEC__CALL_VALUE_END("<|\"|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tool_call>call:") SPECDEC__CALL_WRITTEN_MIDDLE("{")
+     SPECDEC__CALL_WRITTEN_END("}<tool_call|>")},
+    {"lfm2", SPECDEC__CALLS_PYTHON, 0,
+     SPECDEC__CALL_BEGIN("<|tool_call_start|>") SPECDEC__CALL_NAME_END("(") SPECDEC__CALL_END("<|tool_call_end|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tool_call_start|>[") SPECDEC__CALL_WRITTEN_MIDDLE("(")
+     SPECDEC__CALL_WRITTEN_END(")]<|tool_call_end|>")},
+    {"granite", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_BEGIN("<|tool_call|>") SPECDEC__CALL_END("<|/tool_call|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tool_call|>[{\"name\": \"") SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ")
+     SPECDEC__CALL_WRITTEN_END("}]")},
+    {"nemotron", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_BEGIN("<TOOLCALL>") SPECDEC__CALL_END("</TOOLCALL>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<TOOLCALL>[{\"name\": \"") SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ")
+     SPECDEC__CALL_WRITTEN_END("}]</TOOLCALL>")},
+    {"tool-calls", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_BEGIN("<tool_calls>") SPECDEC__CALL_END("</tool_calls>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<tool_calls>[{\"name\": \"") SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ")
+     SPECDEC__CALL_WRITTEN_END("}]</tool_calls>")},
+    {"command-r", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_BEGIN("<|START_ACTION|>") SPECDEC__CALL_END("<|END_ACTION|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|START_ACTION|>[\n {\"tool_call_id\": \"0\", \"tool_name\": \"")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\", \"parameters\": ") SPECDEC__CALL_WRITTEN_END("}\n]<|END_ACTION|>")},
+    {"apertus", SPECDEC__CALLS_JSON, SPECDEC__CALLS_KEYED,
+     SPECDEC__CALL_BEGIN("<|tools_prefix|>") SPECDEC__CALL_END("<|tools_suffix|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tools_prefix|>[{\"") SPECDEC__CALL_WRITTEN_MIDDLE("\": ")
+     SPECDEC__CALL_WRITTEN_END("}]<|tools_suffix|>")},
+    {"gigachat", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_BEGIN("function call<|role_sep|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ") SPECDEC__CALL_WRITTEN_END("}")},
+    {"glm", SPECDEC__CALLS_PAIRS, 0,
+     SPECDEC__CALL_BEGIN("<tool_call>") SPECDEC__CALL_NAME_END("") SPECDEC__CALL_END("</tool_call>")
+     SPECDEC__CALL_KEY_BEGIN("<arg_key>") SPECDEC__CALL_KEY_END("</arg_key>") SPECDEC__CALL_VALUE_BEGIN("<arg_value>")
+     SPECDEC__CALL_VALUE_END("</arg_value>") SPECDEC__CALL_WRITTEN_BEGIN("<tool_call>")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\n")},
+    {"seed", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES,
+     SPECDEC__CALL_SECTION_BEGIN("<seed:tool_call>") SPECDEC__CALL_BEGIN("<function=") SPECDEC__CALL_NAME_END(">")
+     SPECDEC__CALL_END("</function>") SPECDEC__CALL_SECTION_END("</seed:tool_call>")
+     SPECDEC__CALL_KEY_BEGIN("<parameter=") SPECDEC__CALL_KEY_END(">") SPECDEC__CALL_VALUE_END("</parameter>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<seed:tool_call>\n<function=") SPECDEC__CALL_WRITTEN_MIDDLE(">\n")},
+    {"qwen-coder", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES,
+     SPECDEC__CALL_SECTION_BEGIN("<tool_call>") SPECDEC__CALL_BEGIN("<function=") SPECDEC__CALL_NAME_END(">")
+     SPECDEC__CALL_END("</function>") SPECDEC__CALL_SECTION_END("</tool_call>") SPECDEC__CALL_KEY_BEGIN("<parameter=")
+     SPECDEC__CALL_KEY_END(">") SPECDEC__CALL_VALUE_END("</parameter>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<tool_call>\n<function=") SPECDEC__CALL_WRITTEN_MIDDLE(">\n")},
+    {"minimax", SPECDEC__CALLS_PAIRS, 0,
+     SPECDEC__CALL_SECTION_BEGIN("<minimax:tool_call>") SPECDEC__CALL_BEGIN("<invoke name=\"")
+     SPECDEC__CALL_NAME_END("\">") SPECDEC__CALL_END("</invoke>") SPECDEC__CALL_SECTION_END("</minimax:tool_call>")
+     SPECDEC__CALL_KEY_BEGIN("<parameter name=\"") SPECDEC__CALL_KEY_END("\">") SPECDEC__CALL_VALUE_END("</parameter>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<minimax:tool_call>\n<invoke name=\"") SPECDEC__CALL_WRITTEN_MIDDLE("\">\n")},
+    {"functionary", SPECDEC__CALLS_NAMED, 0,
+     SPECDEC__CALL_BEGIN("<function=") SPECDEC__CALL_NAME_END(">") SPECDEC__CALL_END("</function>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<function=") SPECDEC__CALL_WRITTEN_MIDDLE(">")
+     SPECDEC__CALL_WRITTEN_END("</function>")},
+    {"llama3", SPECDEC__CALLS_JSON, SPECDEC__CALLS_BARE,
+     SPECDEC__CALL_BEGIN("<|python_tag|>") SPECDEC__CALL_WRITTEN_BEGIN("{\"name\": \"")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\", \"parameters\": ") SPECDEC__CALL_WRITTEN_END("}")}};
 
 /* How all families of models write thoughts (reasoning). */
 static const specdec__thoughts specdec__thought_table[] = {
@@ -19517,6 +19601,9 @@ static const specdec__thoughts specdec__thought_table[] = {
     {"solar", "<|think|>", "<|end|>", {"<|begin|>assistant", "<|content|>"}},
     {"apriel", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", {"[END FINAL RESPONSE]"}},
     {"gpt-oss", "<|channel|>analysis<|message|>", "<|end|>", {NULL}}};
+
+/* A text of a row: SPECDEC__CALL_TEXT(row, BEGIN). NULL: the mark is not written. */
+#define SPECDEC__CALL_TEXT(row, NAME) specdec__row_text((row)->texts, SPECDEC__ROW_COLUMN(SPECDEC__CALL_##NAME), 0)
 
 /* Returns the row of specdec__call_table with a name; NULL: no row has it. */
 static const specdec__calls *specdec__answer_find_calls(const char *name)
@@ -19578,10 +19665,9 @@ enum {
    other JSON, 0: unknown. Most bytes of an argument's name. */
 enum { SPECDEC__ARGUMENT_KIND_WORDS = 3, SPECDEC__ANSWER_ARGUMENT_NAME_MOST = 96 };
 
-/* Most bytes of the answer that are held back; most bytes of a name or value that is collected in `note`; room for
-   bytes and for parts that are emitted and not returned yet. */
+/* Most bytes of a name or value that is collected in `note`; room for bytes and for parts that are emitted and not
+   returned yet. */
 enum {
-    SPECDEC__ANSWER_HELD_MOST = 96,
     SPECDEC__ANSWER_NOTE_MOST = 160,
     SPECDEC__ANSWER_OUT_BYTES = 1200,
     SPECDEC__ANSWER_QUEUED_PARTS = 12
@@ -19590,9 +19676,10 @@ enum {
 /* Does the mark around an argument's name tell whether its value is a string, as DeepSeek's does? */
 static int specdec__answer_mark_tells_argument_kind(const specdec__calls *row)
 {
-    const size_t size = row->key_begin ? strlen(row->key_begin) : 0;
+    const char *begin = SPECDEC__CALL_TEXT(row, KEY_BEGIN);
+    const size_t size = begin ? strlen(begin) : 0;
 
-    return size && row->key_begin[size - 1] == '"' && row->key_end[0] != '"';
+    return size && begin[size - 1] == '"' && SPECDEC__CALL_TEXT(row, KEY_END)[0] != '"';
 }
 
 /* Returns the hash of a tool's argument, from the hash of the tool's name and the argument's name. */
@@ -19986,7 +20073,8 @@ static void specdec__answer_emit_argument_name(specdec_splitter *s)
     for (i = 0; i < size; i++)
         specdec__answer_emit_escaped(s, (unsigned char)s->note[i]);
     specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\": ");
-    specdec__answer_enter_state(s, specdec__answer_calls_row(s)->value_begin ? SPECDEC__ANSWER_VALUE_BEGIN
+    specdec__answer_enter_state(s, SPECDEC__CALL_TEXT(specdec__answer_calls_row(s), VALUE_BEGIN)
+                                       ? SPECDEC__ANSWER_VALUE_BEGIN
                                                                              : SPECDEC__ANSWER_VALUE);
     s->flags = SPECDEC__ANSWER_NEEDS_COMMA;
     s->phase = !quote ? kind : json ? 2 : 1;
@@ -20284,8 +20372,8 @@ static void specdec__answer_read_text(specdec_splitter *s)
             marks[4 + i] = thoughts->content_marks[i];
     }
     if (row && !inside) {
-        marks[2] = row->section_begin;
-        marks[3] = row->call_begin;
+        marks[2] = SPECDEC__CALL_TEXT(row, SECTION_BEGIN);
+        marks[3] = SPECDEC__CALL_TEXT(row, BEGIN);
     }
     for (i = 0; bare && i < 3; i++)
         marks[8 + i] = specdec__answer_unmarked_call_beginnings[i];
@@ -20322,10 +20410,10 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
     const char *marks[4];
     int found, c;
 
-    marks[0] = row->call_end;
-    marks[1] = row->section_end;
-    marks[2] = row->call_begin;
-    marks[3] = row->section_begin;
+    marks[0] = SPECDEC__CALL_TEXT(row, END);
+    marks[1] = SPECDEC__CALL_TEXT(row, SECTION_END);
+    marks[2] = SPECDEC__CALL_TEXT(row, BEGIN);
+    marks[3] = SPECDEC__CALL_TEXT(row, SECTION_BEGIN);
     while (s->held && s->state == SPECDEC__ANSWER_BETWEEN) {
         c = (unsigned char)s->hold[0];
         found = specdec__answer_match_marks(s, marks, 4, 0);
@@ -20335,7 +20423,7 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
             s->held = 0;
             if (found >= 2) {
                 specdec__answer_enter_state_behind_mark(s, found == 3);
-            } else if (found == 1 || !row->section_end) {
+            } else if (found == 1 || !marks[1]) {
                 s->state = SPECDEC__ANSWER_TEXT;
                 s->flags = SPECDEC__ANSWER_SKIP_SPACE;
             }
@@ -20390,15 +20478,15 @@ static void specdec__answer_read_name(specdec_splitter *s)
     const char *marks[2];
     int found, c;
 
-    marks[0] = row->name_end;
-    marks[1] = row->id_end;
+    marks[0] = SPECDEC__CALL_TEXT(row, NAME_END);
+    marks[1] = SPECDEC__CALL_TEXT(row, ID_END);
     while (s->held && s->state == SPECDEC__ANSWER_NAME) {
         c = (unsigned char)s->hold[0];
         if (!s->noted && specdec__answer_is_space(c)) { /* white space in front of a name is dropped */
             specdec__answer_remove_first_held_byte(s);
             continue;
         }
-        if (!*row->name_end && s->noted && (specdec__answer_is_space(c) || c == '<')) {
+        if (!*marks[0] && s->noted && (specdec__answer_is_space(c) || c == '<')) {
             char next = (char)c;
 
             specdec__answer_emit_name(s);
@@ -20433,14 +20521,14 @@ static void specdec__answer_read_argument_pairs(specdec_splitter *s)
     char line[48];
     int found, space = s->state == SPECDEC__ANSWER_PAIRS || s->state == SPECDEC__ANSWER_VALUE_BEGIN;
 
-    marks[0] = s->state == SPECDEC__ANSWER_PAIRS         ? row->key_begin
-               : s->state == SPECDEC__ANSWER_KEY         ? row->key_end
-               : s->state == SPECDEC__ANSWER_VALUE_BEGIN ? row->value_begin
-                                                         : row->value_end;
-    marks[1] = s->state == SPECDEC__ANSWER_PAIRS ? row->call_end : NULL;
+    marks[0] = s->state == SPECDEC__ANSWER_PAIRS         ? SPECDEC__CALL_TEXT(row, KEY_BEGIN)
+               : s->state == SPECDEC__ANSWER_KEY         ? SPECDEC__CALL_TEXT(row, KEY_END)
+               : s->state == SPECDEC__ANSWER_VALUE_BEGIN ? SPECDEC__CALL_TEXT(row, VALUE_BEGIN)
+                                                         : SPECDEC__CALL_TEXT(row, VALUE_END);
+    marks[1] = s->state == SPECDEC__ANSWER_PAIRS ? SPECDEC__CALL_TEXT(row, END) : NULL;
     if (s->state == SPECDEC__ANSWER_VALUE && row->flags & SPECDEC__CALLS_LINES) {
         line[0] = '\n';
-        memcpy(line + 1, row->value_end, strlen(row->value_end) + 1);
+        memcpy(line + 1, marks[0], strlen(marks[0]) + 1);
         marks[1] = line;
     }
     while (s->held) {
@@ -20477,11 +20565,11 @@ static void specdec__answer_read_argument_pairs(specdec_splitter *s)
 /* Reads arguments in Python's or Gemma's syntax from the held bytes; Gemma's strings stand between marks. */
 static void specdec__answer_read_literal_arguments(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const char *quote = SPECDEC__CALL_TEXT(specdec__answer_calls_row(s), VALUE_BEGIN);
     int fits;
 
     while (s->held && s->state == SPECDEC__ANSWER_LITERAL) {
-        fits = specdec__answer_match_mark(s, row->value_begin, 0);
+        fits = specdec__answer_match_mark(s, quote, 0);
         if (fits == 1)
             return;
         if (fits == 2) {
@@ -20492,7 +20580,7 @@ static void specdec__answer_read_literal_arguments(specdec_splitter *s)
             s->flags ^= SPECDEC__ANSWER_IN_STRING;
             continue;
         }
-        if (s->flags & SPECDEC__ANSWER_IN_STRING && row->value_begin)
+        if (s->flags & SPECDEC__ANSWER_IN_STRING && quote)
             specdec__answer_emit_escaped(s, specdec__answer_remove_first_held_byte(s));
         else if (s->flags & SPECDEC__ANSWER_IN_STRING)
             specdec__answer_read_string_byte(s, specdec__answer_remove_first_held_byte(s));
@@ -20648,35 +20736,38 @@ static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specde
     return 1;
 }
 
+/* Does the text of a control token occur in a mark? NULL: no. */
+static int specdec__answer_mark_contains_token(const char *mark, specdec__bytes token)
+{
+    const size_t length = mark ? strlen(mark) : 0;
+    size_t at;
+
+    for (at = 0; length && at + token.size <= length; at++)
+        if (memcmp(mark + at, token.data, token.size) == 0)
+            return 1;
+    return 0;
+}
+
 /* Does the text of a control token occur in the marks that a splitter looks for, so that it must be shown? */
 static SPECDEC__UNUSED int specdec__answer_marks_contain_token(const specdec_splitter *s, specdec__bytes token)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
-    const char *marks[22];
-    size_t at, length;
-    int i;
+    const char *text;
+    int shows = 0, i;
 
-    memset(marks, 0, sizeof marks);
-    if (row) {
-        const char *const own[] = {row->section_begin, row->call_begin, row->id_end, row->name_end, row->call_end,
-                                   row->section_end, row->key_begin, row->key_end, row->value_begin, row->value_end,
-                                   row->written_begin, row->written_middle, row->written_end};
-
-        memcpy(marks, own, sizeof own);
-    }
-    if (thoughts) {
-        marks[13] = thoughts->open;
-        marks[14] = thoughts->close;
-        memcpy(marks + 15, thoughts->content_marks, sizeof thoughts->content_marks);
-    }
+    if (!token.size)
+        return 0;
+    for (text = row ? row->texts : ""; *text && !shows; text += strlen(text) + 1)
+        shows = specdec__answer_mark_contains_token(text + 1, token);
     if (row && row->form == SPECDEC__CALLS_CHANNEL)
-        marks[19] = "<|start|><|channel|><|return|>";
-    for (i = 0; i < 22 && token.size; i++)
-        for (at = 0, length = marks[i] ? strlen(marks[i]) : 0; length && at + token.size <= length; at++)
-            if (memcmp(marks[i] + at, token.data, token.size) == 0)
-                return 1;
-    return 0;
+        shows |= specdec__answer_mark_contains_token("<|start|><|channel|><|return|>", token);
+    if (thoughts)
+        shows |= specdec__answer_mark_contains_token(thoughts->open, token) |
+                 specdec__answer_mark_contains_token(thoughts->close, token);
+    for (i = 0; thoughts && i < (int)SPECDEC__COUNT(thoughts->content_marks); i++)
+        shows |= specdec__answer_mark_contains_token(thoughts->content_marks[i], token);
+    return shows;
 }
 
 /* Does the text of a prompt end inside a thought? */
@@ -26591,18 +26682,31 @@ SPECDEC__FOR_SIZE
 /* Number of roles of messages (system, user, assistant); most special tokens that one chat format may require. */
 enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_TOKENS = 5 };
 
+/* Texts of a row of specdec__chat_formats; without one of them, it is "" unless another text takes its place. */
+#define SPECDEC__CHAT_TOKEN(text) SPECDEC__ROW_TEXT("t", text)   /* must be one token of the vocabulary; several */
+#define SPECDEC__CHAT_OPENING(text) SPECDEC__ROW_TEXT("o", text) /* in front of a system message, or of a user message
+                                                                    without one */
+#define SPECDEC__CHAT_LATER_OPENING(text) SPECDEC__ROW_TEXT("l", text) /* in front of all but the first of these, in the
+                                                                          place of OPENING */
+#define SPECDEC__CHAT_BEFORE_SYSTEM(text) SPECDEC__ROW_TEXT("a", text) /* in front of a message of a role; letters by
+                                                                          specdec_role */
+#define SPECDEC__CHAT_BEFORE_USER(text) SPECDEC__ROW_TEXT("b", text)
+#define SPECDEC__CHAT_BEFORE_ASSISTANT(text) SPECDEC__ROW_TEXT("c", text)
+#define SPECDEC__CHAT_AFTER(text) SPECDEC__ROW_TEXT("m", text)         /* behind a message of any role */
+#define SPECDEC__CHAT_AFTER_SYSTEM(text) SPECDEC__ROW_TEXT("x", text)  /* behind a message of a role, in the place of
+                                                                          AFTER; letters by specdec_role */
+#define SPECDEC__CHAT_AFTER_USER(text) SPECDEC__ROW_TEXT("y", text)
+#define SPECDEC__CHAT_AFTER_ASSISTANT(text) SPECDEC__ROW_TEXT("z", text)
+#define SPECDEC__CHAT_TURN(text) SPECDEC__ROW_TEXT("g", text) /* begins the model's turn, in the place of
+                                                                 BEFORE_ASSISTANT */
+
 /* A chat format: how the messages of a conversation are written as text. Special tokens are spelled out, so the text is
    tokenized with PARSE_SPECIAL. The beginning-of-text token is not a part of it. */
 typedef struct specdec__chat_format {
-    const char *name;                         /* name of the chat format, such as "chatml" */
-    const char *tokens[SPECDEC__CHAT_TOKENS]; /* texts that must each be one token of the vocabulary */
-    int trim_roles;                           /* bit 1 << role: white space around messages of the role is dropped */
-    int end_token_roles;                      /* bit 1 << role: the end-of-text token stands in front of `after` */
-    const char *first_opening;                /* text in front of the conversation's first system or user message */
-    const char *later_opening;                /* text in front of later system messages, or user messages without one */
-    const char *before[SPECDEC__CHAT_ROLES];  /* text in front of a message of a role */
-    const char *after[SPECDEC__CHAT_ROLES];   /* text behind a message of a role */
-    const char *model_turn;                   /* text that begins the model's turn */
+    const char *name;    /* name of the chat format, such as "chatml" */
+    int trim_roles;      /* bit 1 << role: white space around messages of the role is dropped */
+    int end_token_roles; /* bit 1 << role: the end-of-text token stands between a message and the text behind it */
+    const char *texts;   /* SPECDEC__CHAT_... */
 } specdec__chat_format;
 
 /* Values of trim_roles and end_token_roles of a specdec__chat_format: sets of roles, a bit for each. TRIM_END_ONLY: of
@@ -26623,55 +26727,91 @@ enum {
    front of "[INST]". "deepseek-r1": with "<think>" in the prompt, or written by the model. Marks that are no tokens (of
    zephyr, tulu, llama2) are tokenized like any text. */
 static const specdec__chat_format specdec__chat_formats[] = {
-    {"phi4-mini", {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}, 0, 0, "", "",
-     {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
-    {"phi3", {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}, 0, 0, "", "",
-     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"<|end|>\n", "<|end|>\n", "<|end|>\n"}, "<|assistant|>\n"},
-    {"tulu", {NULL}, 0, SPECDEC__CHAT_ASSISTANT_ONLY, "", "",
-     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
-    {"zephyr", {NULL}, 0, SPECDEC__CHAT_ALL_ROLES, "", "",
-     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
-    {"phi4", {"<|im_start|>", "<|im_sep|>", "<|im_end|>"}, 0, 0, "", "",
-     {"<|im_start|>system<|im_sep|>", "<|im_start|>user<|im_sep|>", "<|im_start|>assistant<|im_sep|>"},
-     {"<|im_end|>", "<|im_end|>", "<|im_end|>"}, "<|im_start|>assistant<|im_sep|>"},
-    {"chatml-think", {"<|im_start|>", "<|im_end|>"}, 0, 0, "", "",
-     {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
-     {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n<think>\n"},
-    {"chatml", {"<|im_start|>", "<|im_end|>"}, 0, 0, "", "",
-     {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
-     {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n"},
-    {"llama3", {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}, SPECDEC__CHAT_ALL_ROLES, 0, "", "",
-     {"<|start_header_id|>system<|end_header_id|>\n\n", "<|start_header_id|>user<|end_header_id|>\n\n",
-      "<|start_header_id|>assistant<|end_header_id|>\n\n"},
-     {"<|eot_id|>", "<|eot_id|>", "<|eot_id|>"}, "<|start_header_id|>assistant<|end_header_id|>\n\n"},
-    {"granite", {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"}, 0, 0, "", "",
-     {"<|start_of_role|>system<|end_of_role|>", "<|start_of_role|>user<|end_of_role|>",
-      "<|start_of_role|>assistant<|end_of_role|>"},
-     {"<|end_of_text|>\n", "<|end_of_text|>\n", "<|end_of_text|>\n"}, "<|start_of_role|>assistant<|end_of_role|>"},
-    {"deepseek-r1", {SPECDEC__DEEPSEEK_USER, SPECDEC__DEEPSEEK_ASSISTANT}, 0, SPECDEC__CHAT_ASSISTANT_ONLY, "",
-     "", {"", SPECDEC__DEEPSEEK_USER, SPECDEC__DEEPSEEK_ASSISTANT}, {"", "", ""},
-     SPECDEC__DEEPSEEK_ASSISTANT "<think>\n"},
-    {"deepseek-r1", {SPECDEC__DEEPSEEK_USER, SPECDEC__DEEPSEEK_ASSISTANT}, 0, SPECDEC__CHAT_ASSISTANT_ONLY, "", "",
-     {"", SPECDEC__DEEPSEEK_USER, SPECDEC__DEEPSEEK_ASSISTANT}, {"", "", ""}, SPECDEC__DEEPSEEK_ASSISTANT},
-    {"mistral-v7", {"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]", "</s>"}, 0, 0, "", "",
-     {"[SYSTEM_PROMPT] ", "[INST] ", " "}, {"[/SYSTEM_PROMPT]", "[/INST]", "</s>"}, ""},
-    {"mistral-v3", {"[INST]", "[/INST]", "</s>"}, SPECDEC__CHAT_ASSISTANT_ONLY, 0, "[INST] ", "[INST] ",
-     {"", "", " "}, {"\n\n", "[/INST]", "</s>"}, ""},
-    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
-     {"", "", ""}, {"\n\n", " [/INST]", "</s>"}, ""},
-    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
-     {"", "", " "}, {"\n\n", " [/INST]", "</s>"}, ""},
-    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
-     {"", "", ""}, {"\n\n", " [/INST]", "</s> "}, ""},
-    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
-     {"", "", " "}, {"\n\n", " [/INST]", " </s>"}, ""},
-    {"llama2", {"<s>", "</s>"}, SPECDEC__CHAT_ALL_ROLES, 0, "[INST] ", "<s>[INST] ",
-     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
-    {"llama2", {"<s>", "</s>"}, SPECDEC__CHAT_ALL_ROLES, 0, "[INST] ", "[INST] ",
-     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
-    {"gemma", {"<start_of_turn>", "<end_of_turn>"}, SPECDEC__CHAT_ALL_ROLES, 0, "<start_of_turn>user\n",
-     "<start_of_turn>user\n",
-     {"", "", "<start_of_turn>model\n"}, {"\n\n", "<end_of_turn>\n", "<end_of_turn>\n"}, "<start_of_turn>model\n"}};
+    {"phi4-mini", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|system|>") SPECDEC__CHAT_TOKEN("<|user|>") SPECDEC__CHAT_TOKEN("<|assistant|>")
+     SPECDEC__CHAT_TOKEN("<|end|>") SPECDEC__CHAT_BEFORE_SYSTEM("<|system|>") SPECDEC__CHAT_BEFORE_USER("<|user|>")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|assistant|>") SPECDEC__CHAT_AFTER("<|end|>")},
+    {"phi3", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|system|>") SPECDEC__CHAT_TOKEN("<|user|>") SPECDEC__CHAT_TOKEN("<|assistant|>")
+     SPECDEC__CHAT_TOKEN("<|end|>") SPECDEC__CHAT_BEFORE_SYSTEM("<|system|>\n") SPECDEC__CHAT_BEFORE_USER("<|user|>\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|assistant|>\n") SPECDEC__CHAT_AFTER("<|end|>\n")},
+    {"tulu", 0, SPECDEC__CHAT_ASSISTANT_ONLY,
+     SPECDEC__CHAT_BEFORE_SYSTEM("<|system|>\n") SPECDEC__CHAT_BEFORE_USER("<|user|>\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|assistant|>\n") SPECDEC__CHAT_AFTER("\n")},
+    {"zephyr", 0, SPECDEC__CHAT_ALL_ROLES,
+     SPECDEC__CHAT_BEFORE_SYSTEM("<|system|>\n") SPECDEC__CHAT_BEFORE_USER("<|user|>\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|assistant|>\n") SPECDEC__CHAT_AFTER("\n")},
+    {"phi4", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|im_start|>") SPECDEC__CHAT_TOKEN("<|im_sep|>") SPECDEC__CHAT_TOKEN("<|im_end|>")
+     SPECDEC__CHAT_BEFORE_SYSTEM("<|im_start|>system<|im_sep|>") SPECDEC__CHAT_BEFORE_USER("<|im_start|>user<|im_sep|>")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|im_start|>assistant<|im_sep|>") SPECDEC__CHAT_AFTER("<|im_end|>")},
+    {"chatml-think", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|im_start|>") SPECDEC__CHAT_TOKEN("<|im_end|>")
+     SPECDEC__CHAT_BEFORE_SYSTEM("<|im_start|>system\n") SPECDEC__CHAT_BEFORE_USER("<|im_start|>user\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|im_start|>assistant\n") SPECDEC__CHAT_AFTER("<|im_end|>\n")
+     SPECDEC__CHAT_TURN("<|im_start|>assistant\n<think>\n")},
+    {"chatml", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|im_start|>") SPECDEC__CHAT_TOKEN("<|im_end|>")
+     SPECDEC__CHAT_BEFORE_SYSTEM("<|im_start|>system\n") SPECDEC__CHAT_BEFORE_USER("<|im_start|>user\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|im_start|>assistant\n") SPECDEC__CHAT_AFTER("<|im_end|>\n")},
+    {"llama3", SPECDEC__CHAT_ALL_ROLES, 0,
+     SPECDEC__CHAT_TOKEN("<|start_header_id|>") SPECDEC__CHAT_TOKEN("<|end_header_id|>")
+     SPECDEC__CHAT_TOKEN("<|eot_id|>") SPECDEC__CHAT_BEFORE_SYSTEM("<|start_header_id|>system<|end_header_id|>\n\n")
+     SPECDEC__CHAT_BEFORE_USER("<|start_header_id|>user<|end_header_id|>\n\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|start_header_id|>assistant<|end_header_id|>\n\n")
+     SPECDEC__CHAT_AFTER("<|eot_id|>")},
+    {"granite", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|start_of_role|>") SPECDEC__CHAT_TOKEN("<|end_of_role|>")
+     SPECDEC__CHAT_TOKEN("<|end_of_text|>") SPECDEC__CHAT_BEFORE_SYSTEM("<|start_of_role|>system<|end_of_role|>")
+     SPECDEC__CHAT_BEFORE_USER("<|start_of_role|>user<|end_of_role|>")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|start_of_role|>assistant<|end_of_role|>")
+     SPECDEC__CHAT_AFTER("<|end_of_text|>\n")},
+    {"deepseek-r1", 0, SPECDEC__CHAT_ASSISTANT_ONLY,
+     SPECDEC__CHAT_TOKEN(SPECDEC__DEEPSEEK_USER) SPECDEC__CHAT_TOKEN(SPECDEC__DEEPSEEK_ASSISTANT)
+     SPECDEC__CHAT_BEFORE_USER(SPECDEC__DEEPSEEK_USER) SPECDEC__CHAT_BEFORE_ASSISTANT(SPECDEC__DEEPSEEK_ASSISTANT)
+     SPECDEC__CHAT_TURN(SPECDEC__DEEPSEEK_ASSISTANT "<think>\n")},
+    {"deepseek-r1", 0, SPECDEC__CHAT_ASSISTANT_ONLY,
+     SPECDEC__CHAT_TOKEN(SPECDEC__DEEPSEEK_USER) SPECDEC__CHAT_TOKEN(SPECDEC__DEEPSEEK_ASSISTANT)
+     SPECDEC__CHAT_BEFORE_USER(SPECDEC__DEEPSEEK_USER) SPECDEC__CHAT_BEFORE_ASSISTANT(SPECDEC__DEEPSEEK_ASSISTANT)},
+    {"mistral-v7", 0, 0,
+     SPECDEC__CHAT_TOKEN("[SYSTEM_PROMPT]") SPECDEC__CHAT_TOKEN("[/SYSTEM_PROMPT]") SPECDEC__CHAT_TOKEN("[INST]")
+     SPECDEC__CHAT_TOKEN("[/INST]") SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_BEFORE_SYSTEM("[SYSTEM_PROMPT] ")
+     SPECDEC__CHAT_BEFORE_USER("[INST] ") SPECDEC__CHAT_BEFORE_ASSISTANT(" ")
+     SPECDEC__CHAT_AFTER_SYSTEM("[/SYSTEM_PROMPT]") SPECDEC__CHAT_AFTER_USER("[/INST]")
+     SPECDEC__CHAT_AFTER_ASSISTANT("</s>") SPECDEC__CHAT_TURN("")},
+    {"mistral-v3", SPECDEC__CHAT_ASSISTANT_ONLY, 0,
+     SPECDEC__CHAT_TOKEN("[INST]") SPECDEC__CHAT_TOKEN("[/INST]") SPECDEC__CHAT_TOKEN("</s>")
+     SPECDEC__CHAT_OPENING("[INST] ") SPECDEC__CHAT_BEFORE_ASSISTANT(" ") SPECDEC__CHAT_AFTER_SYSTEM("\n\n")
+     SPECDEC__CHAT_AFTER_USER("[/INST]") SPECDEC__CHAT_AFTER_ASSISTANT("</s>") SPECDEC__CHAT_TURN("")},
+    {"mistral", 0, 0,
+     SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ") SPECDEC__CHAT_AFTER_SYSTEM("\n\n")
+     SPECDEC__CHAT_AFTER_USER(" [/INST]") SPECDEC__CHAT_AFTER_ASSISTANT("</s>")},
+    {"mistral", 0, 0,
+     SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ") SPECDEC__CHAT_BEFORE_ASSISTANT(" ")
+     SPECDEC__CHAT_AFTER_SYSTEM("\n\n") SPECDEC__CHAT_AFTER_USER(" [/INST]") SPECDEC__CHAT_AFTER_ASSISTANT("</s>")
+     SPECDEC__CHAT_TURN("")},
+    {"mistral", 0, 0,
+     SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ") SPECDEC__CHAT_AFTER_SYSTEM("\n\n")
+     SPECDEC__CHAT_AFTER_USER(" [/INST]") SPECDEC__CHAT_AFTER_ASSISTANT("</s> ")},
+    {"mistral", 0, 0,
+     SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ") SPECDEC__CHAT_BEFORE_ASSISTANT(" ")
+     SPECDEC__CHAT_AFTER_SYSTEM("\n\n") SPECDEC__CHAT_AFTER_USER(" [/INST]") SPECDEC__CHAT_AFTER_ASSISTANT(" </s>")
+     SPECDEC__CHAT_TURN("")},
+    {"llama2", SPECDEC__CHAT_ALL_ROLES, 0,
+     SPECDEC__CHAT_TOKEN("<s>") SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ")
+     SPECDEC__CHAT_LATER_OPENING("<s>[INST] ") SPECDEC__CHAT_BEFORE_SYSTEM("<<SYS>>\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT(" ") SPECDEC__CHAT_AFTER_SYSTEM("\n<</SYS>>\n\n")
+     SPECDEC__CHAT_AFTER_USER(" [/INST]") SPECDEC__CHAT_AFTER_ASSISTANT(" </s>") SPECDEC__CHAT_TURN("")},
+    {"llama2", SPECDEC__CHAT_ALL_ROLES, 0,
+     SPECDEC__CHAT_TOKEN("<s>") SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ")
+     SPECDEC__CHAT_BEFORE_SYSTEM("<<SYS>>\n") SPECDEC__CHAT_BEFORE_ASSISTANT(" ")
+     SPECDEC__CHAT_AFTER_SYSTEM("\n<</SYS>>\n\n") SPECDEC__CHAT_AFTER_USER(" [/INST]")
+     SPECDEC__CHAT_AFTER_ASSISTANT(" </s>") SPECDEC__CHAT_TURN("")},
+    {"gemma", SPECDEC__CHAT_ALL_ROLES, 0,
+     SPECDEC__CHAT_TOKEN("<start_of_turn>") SPECDEC__CHAT_TOKEN("<end_of_turn>")
+     SPECDEC__CHAT_OPENING("<start_of_turn>user\n") SPECDEC__CHAT_BEFORE_ASSISTANT("<start_of_turn>model\n")
+     SPECDEC__CHAT_AFTER_SYSTEM("\n\n") SPECDEC__CHAT_AFTER_USER("<end_of_turn>\n")
+     SPECDEC__CHAT_AFTER_ASSISTANT("<end_of_turn>\n")}};
 
 /* How conversations with a model are written: by a chat format, or by the model's chat template; with properties of the
    template that were found by running it. */
@@ -26720,6 +26860,51 @@ typedef struct specdec__chat_text {
     size_t size, needed;  /* bytes that text has room for; bytes of the whole conversation, which may be more */
 } specdec__chat_text;
 
+/* A text of a format; in its place the text of another column, or "". */
+static const char *specdec__chat_format_text(const specdec__chat_format *format, char column, char otherwise)
+{
+    const char *text = specdec__row_text(format->texts, column, 0);
+
+    text = text ? text : specdec__row_text(format->texts, otherwise, 0);
+    return text ? text : "";
+}
+
+/* The text in front of a system message, or of a user message without one; begun: 1: it is not the first. */
+static const char *specdec__chat_opening(const specdec__chat_format *format, int begun)
+{
+    const char opening = SPECDEC__ROW_COLUMN(SPECDEC__CHAT_OPENING);
+
+    return specdec__chat_format_text(format, begun ? SPECDEC__ROW_COLUMN(SPECDEC__CHAT_LATER_OPENING) : opening,
+                                     opening);
+}
+
+/* The text in front of a message of a role. */
+static const char *specdec__chat_before(const specdec__chat_format *format, int role)
+{
+    const char column = (char)(SPECDEC__ROW_COLUMN(SPECDEC__CHAT_BEFORE_SYSTEM) + role);
+
+    return specdec__chat_format_text(format, column, column);
+}
+
+/* The text behind a message of a role. */
+static const char *specdec__chat_after(const specdec__chat_format *format, int role)
+{
+    return specdec__chat_format_text(format, (char)(SPECDEC__ROW_COLUMN(SPECDEC__CHAT_AFTER_SYSTEM) + role),
+                                     SPECDEC__ROW_COLUMN(SPECDEC__CHAT_AFTER));
+}
+
+/* Bytes in front of the first system message. */
+static size_t specdec__chat_system_offset(const specdec__chat_format *format)
+{
+    return strlen(specdec__chat_opening(format, 0)) + strlen(specdec__chat_before(format, SPECDEC_SYSTEM));
+}
+
+/* Text number i that must be one token of the vocabulary; NULL: there are no more. */
+static const char *specdec__chat_required_token(const specdec__chat_format *format, int i)
+{
+    return specdec__row_text(format->texts, SPECDEC__ROW_COLUMN(SPECDEC__CHAT_TOKEN), i);
+}
+
 /* Returns the first chat format with a name; NULL: no format has it. */
 static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find_format_by_name(const char *name)
 {
@@ -26737,21 +26922,24 @@ static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__ch
                                                                const specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    const char *tokens[SPECDEC__CHAT_TOKENS];
     int missing = 0, i;
     uint32_t id;
 
-    for (i = 0; i < SPECDEC__CHAT_TOKENS && format->tokens[i]; i++)
-        missing |= 1 << i;
+    for (i = 0; i < SPECDEC__CHAT_TOKENS; i++) {
+        tokens[i] = specdec__chat_required_token(format, i);
+        missing |= tokens[i] ? 1 << i : 0;
+    }
     for (id = 0; id < v->count && missing; id++) {
         const specdec__bytes text = specdec__cursor_string(&c);
 
         for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)
-            if (missing >> i & 1 && specdec__bytes_are(text, format->tokens[i]))
+            if (missing >> i & 1 && specdec__bytes_are(text, tokens[i]))
                 missing &= ~(1 << i);
     }
     for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)
         if (missing >> i & 1)
-            return format->tokens[i];
+            return tokens[i];
     return NULL;
 }
 
@@ -26793,7 +26981,7 @@ static void specdec__chat_append_message_end(const specdec__chat_format *format,
 {
     if (format->end_token_roles >> role & 1)
         specdec__chat_append(out, (const char *)end.data, end.size, 0);
-    specdec__chat_append(out, format->after[role], SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, specdec__chat_after(format, role), SPECDEC_WHOLE_STRING, 0);
 }
 
 /* Appends a message with a valid role to a rendered conversation. end: text of the end-of-text token; begun: 1: text
@@ -26807,8 +26995,8 @@ static void specdec__chat_append_message(const specdec__chat *chat, specdec__byt
     const specdec__bytes text = specdec__chat_trim_message(message, half ? 2 : chat->trim_roles >> role & 1 ? 3 : 0);
 
     if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM)
-        specdec__chat_append(out, begun ? format->later_opening : format->first_opening, SPECDEC_WHOLE_STRING, 0);
-    specdec__chat_append(out, format->before[role], SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append(out, specdec__chat_opening(format, begun), SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, specdec__chat_before(format, role), SPECDEC_WHOLE_STRING, 0);
     if (role == SPECDEC_SYSTEM && !begun)
         specdec__chat_append(out, (const char *)chat->system_prefix.data, chat->system_prefix.size, 0);
     specdec__chat_append(out, (const char *)text.data, text.size, !message->special);
@@ -26846,7 +27034,9 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *
         begun |= messages[i].role != SPECDEC_ASSISTANT;
         previous = (int)messages[i].role;
     }
-    specdec__chat_append(out, chat->format->model_turn, SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, specdec__chat_format_text(chat->format, SPECDEC__ROW_COLUMN(SPECDEC__CHAT_TURN),
+                                                        SPECDEC__ROW_COLUMN(SPECDEC__CHAT_BEFORE_ASSISTANT)),
+                         SPECDEC_WHOLE_STRING, 0);
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
@@ -27001,7 +27191,7 @@ static specdec__bytes specdec__chat_copy_output(specdec__chat_work *w, size_t at
 static void specdec__chat_find_system_prefix(specdec__chat_work *w, specdec__chat *chat, specdec__bytes written,
                                              const specdec_message *system)
 {
-    const size_t head = strlen(chat->format->first_opening) + strlen(chat->format->before[SPECDEC_SYSTEM]);
+    const size_t head = specdec__chat_system_offset(chat->format);
     specdec__template_value in = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, written.data, written.size),
                             what;
     size_t at;
@@ -27018,7 +27208,7 @@ static void specdec__chat_find_system_prefix(specdec__chat_work *w, specdec__cha
 static int specdec__chat_find_default_system(specdec__chat_work *w, specdec__chat *chat, specdec__bytes end,
                                              specdec__bytes written, const specdec_message *messages, int count)
 {
-    const size_t head = strlen(chat->format->first_opening) + strlen(chat->format->before[SPECDEC_SYSTEM]) +
+    const size_t head = specdec__chat_system_offset(chat->format) +
                         chat->system_prefix.size;
     specdec__chat_text out;
 
@@ -27828,7 +28018,7 @@ static size_t specdec__conversation_end_of_last_match(specdec__bytes text, const
 /* Does a splitter with this row of specdec__call_table find the sample call in a text, exactly once? */
 static int specdec__conversation_row_parses_call(const specdec__calls *row, const char *text, size_t size)
 {
-    const char *want = specdec__conversation_sample_arguments;
+    const char *want = specdec__conversation_sample_arguments, *section = SPECDEC__CALL_TEXT(row, SECTION_BEGIN);
     size_t named = 0, matched = 0, i;
     int good = 1, whole = 0;
     specdec_splitter s;
@@ -27842,8 +28032,7 @@ static int specdec__conversation_row_parses_call(const specdec__calls *row, cons
         text += at - 8;
         size -= at - 8;
     }
-    if (row->section_begin &&
-        !specdec__conversation_end_of_last_match(specdec__template_as_bytes(text, size), row->section_begin))
+    if (section && !specdec__conversation_end_of_last_match(specdec__template_as_bytes(text, size), section))
         return 0;
     specdec__answer_begin_splitter(&s, row, NULL, 0);
     specdec__answer_push_bytes(&s, text, size);
@@ -27876,7 +28065,7 @@ static const specdec__calls *specdec__conversation_find_calls_row(specdec__bytes
 
     for (k = 0; k < SPECDEC__COUNT(specdec__call_table); k++)
         if (specdec__call_table[k].form != SPECDEC__CALLS_CHANNEL &&
-            specdec__conversation_contains_mark(text, specdec__call_table[k].call_begin))
+            specdec__conversation_contains_mark(text, SPECDEC__CALL_TEXT(&specdec__call_table[k], BEGIN)))
             return &specdec__call_table[k];
     for (id = 0; id < v->count; id++) {
         const specdec__bytes token = specdec__cursor_string(&c);
@@ -27884,7 +28073,7 @@ static const specdec__calls *specdec__conversation_find_calls_row(specdec__bytes
         for (k = 0; k < SPECDEC__COUNT(specdec__call_table) && token.size > 4; k++)
             if ((specdec__call_table[k].form == SPECDEC__CALLS_JSON ||
                  specdec__call_table[k].form == SPECDEC__CALLS_PYTHON) &&
-                specdec__bytes_are(token, specdec__call_table[k].call_begin))
+                specdec__bytes_are(token, SPECDEC__CALL_TEXT(&specdec__call_table[k], BEGIN)))
                 return &specdec__call_table[k];
     }
     return NULL;
@@ -32696,7 +32885,7 @@ static void specdec__schema_limit_length(specdec__schema *s, specdec__dfa *d, in
 /* Returns the mark in front of a raw string, in the current style of values. */
 static const char *specdec__raw_string_open_mark(const specdec__schema *s)
 {
-    return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
+    return s->style == SPECDEC__STYLE_LITERAL ? SPECDEC__CALL_TEXT(s->calls, VALUE_BEGIN) : "";
 }
 
 /* Adds states to the NFA that accept the texts of a DFA, followed by the state `next`. The DFA has no calls, and an
@@ -32771,7 +32960,7 @@ static int specdec__raw_string_add_marks(specdec__schema *s, specdec__dfa *d)
 {
     specdec__build *b = s->build;
     const uint32_t lines = s->style == SPECDEC__STYLE_TEXT && s->calls->flags & SPECDEC__CALLS_LINES;
-    const char *close = s->calls->value_end;
+    const char *close = SPECDEC__CALL_TEXT(s->calls, VALUE_END);
     const uint32_t any = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
     const uint32_t more = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -33288,8 +33477,7 @@ typedef struct specdec__members {
     specdec__vector required; /* (names) not 0: the member is required */
     specdec__vector texts;    /* (2 * names) offset in text, and size, of the spelled names */
     specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
-    unsigned char *text;      /* (text_size) the spelled names, one after the other */
-    size_t text_size;         /* bytes of text */
+    unsigned char *text;      /* the spelled names, one after the other */
     uint32_t patterns;                              /* number of patternProperties */
     uint32_t pattern_name[SPECDEC__PATTERNS_MOST];  /* JSON node of each pattern */
     uint32_t pattern_owner[SPECDEC__PATTERNS_MOST]; /* JSON node of the schema that has each pattern */
@@ -33847,6 +34035,7 @@ static void specdec__tool_argument_append_value(specdec__schema *s, uint32_t all
 {
     specdec__build *b = s->build;
     const specdec__calls *row = s->calls;
+    const char *value_begin = SPECDEC__CALL_TEXT(row, VALUE_BEGIN);
     const int says = specdec__answer_mark_tells_argument_kind(row);
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t i;
@@ -33856,10 +34045,10 @@ static void specdec__tool_argument_append_value(specdec__schema *s, uint32_t all
 
         if (says)
             specdec__tool_argument_append_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
-        specdec__tool_argument_append_text(s, one, row->key_end);
-        if (row->value_begin) {
+        specdec__tool_argument_append_text(s, one, SPECDEC__CALL_TEXT(row, KEY_END));
+        if (value_begin) {
             specdec__tool_argument_append_space(s, one);
-            specdec__tool_argument_append_text(s, one, row->value_begin);
+            specdec__tool_argument_append_text(s, one, value_begin);
         }
         if (i && row->flags & SPECDEC__CALLS_LINES)
             specdec__syntax_prepend_child(b, one,
@@ -33871,7 +34060,7 @@ static void specdec__tool_argument_append_value(specdec__schema *s, uint32_t all
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
                                                                    specdec__syntax_add_character(b, '\n', '\n'), 0, 1));
         if (i)
-            specdec__tool_argument_append_text(s, one, row->value_end);
+            specdec__tool_argument_append_text(s, one, SPECDEC__CALL_TEXT(row, VALUE_END));
         specdec__syntax_prepend_child(b, any, one);
     }
     specdec__syntax_prepend_child(b, all, any);
@@ -33897,7 +34086,7 @@ static uint32_t specdec__tool_argument_build_member(specdec__schema *s, specdec_
         return 0;
     if (pairs) {
         specdec__tool_argument_append_space(s, all);
-        specdec__tool_argument_append_text(s, all, s->calls->key_begin);
+        specdec__tool_argument_append_text(s, all, SPECDEC__CALL_TEXT(s->calls, KEY_BEGIN));
     }
     if (listed) {
         specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, name, size));
@@ -34542,10 +34731,11 @@ static void specdec__tools_append_space(specdec__schema *s, uint32_t all)
 static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
+    const char *behind_id = SPECDEC__CALL_TEXT(row, ID_END);
 
-    if (row->id_end) { /* an identifier of the call */
+    if (behind_id) { /* an identifier of the call */
         specdec__tools_append_regex(s, all, "[^<]{1,40}");
-        specdec__tools_append_text(s, all, row->id_end);
+        specdec__tools_append_text(s, all, behind_id);
     }
     if (row->flags & SPECDEC__CALLS_PATH)
         specdec__tools_append_text(s, all, "functions.");
@@ -34563,7 +34753,7 @@ static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
         specdec__tools_append_regex(s, all, ":\\d{1,4}");
     if (row->form == SPECDEC__CALLS_CHANNEL) /* the rest of the header */
         specdec__tools_append_regex(s, all, "( ?<\\|channel\\|>commentary)?( ?<\\|constrain\\|>json| json)?");
-    specdec__tools_append_text(s, all, row->name_end);
+    specdec__tools_append_text(s, all, SPECDEC__CALL_TEXT(row, NAME_END));
     if (row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_NAMED)
         specdec__tools_append_space(s, all);
 }
@@ -34575,13 +34765,13 @@ static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
 
     if (row->form == SPECDEC__CALLS_PAIRS) {
         specdec__tools_append_space(s, all);
-        specdec__tools_append_text(s, all, row->call_end);
+        specdec__tools_append_text(s, all, SPECDEC__CALL_TEXT(row, END));
     } else if (row->form == SPECDEC__CALLS_PYTHON || row->form == SPECDEC__CALLS_BRACES) {
         specdec__literal_append_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
     } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* the message may end with its mark */
         const uint32_t mark = specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
-        specdec__tools_append_text(s, mark, row->call_end);
+        specdec__tools_append_text(s, mark, SPECDEC__CALL_TEXT(row, END));
         specdec__syntax_prepend_child(s->build, all,
                                       specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, mark, 0, 1));
     }
@@ -34598,10 +34788,10 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
     const int json = row->form == SPECDEC__CALLS_JSON;
 
     if (json) {
-        specdec__tools_append_json(s, all, strchr(row->written_begin, '{'));
+        specdec__tools_append_json(s, all, strchr(SPECDEC__CALL_TEXT(row, WRITTEN_BEGIN), '{'));
         specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, raw.data + 1, raw.size - 2));
         specdec__literal_append_byte(s, all, '"');
-        specdec__tools_append_json(s, all, row->written_middle + 1);
+        specdec__tools_append_json(s, all, SPECDEC__CALL_TEXT(row, WRITTEN_MIDDLE) + 1);
     } else {
         size_t size;
         const unsigned char *text;
@@ -34628,12 +34818,13 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
 /* Does a form of calls write them as a JSON list, whose bracket is opened before the first object? */
 static int specdec__tools_calls_are_list(const specdec__calls *row)
 {
-    const size_t size = row->form == SPECDEC__CALLS_JSON ? strlen(row->call_begin) : 0;
-    const char *from = row->written_begin, *object;
+    const char *mark = SPECDEC__CALL_TEXT(row, BEGIN), *begin = SPECDEC__CALL_TEXT(row, WRITTEN_BEGIN);
+    const size_t size = row->form == SPECDEC__CALLS_JSON ? strlen(mark) : 0;
+    const char *from = begin, *object;
 
-    while (strlen(from) >= size && memcmp(from, row->call_begin, size) != 0)
+    while (strlen(from) >= size && memcmp(from, mark, size) != 0)
         from++;
-    from = strlen(from) >= size ? from + size : row->written_begin;
+    from = strlen(from) >= size ? from + size : begin;
     object = strchr(from, '{');
     return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
 }
@@ -36229,25 +36420,38 @@ static int specdec__architecture_trait(const specdec__architecture *a, int trait
     return 0;
 }
 
+/* Names of tensors in a row of specdec__heads_kinds. # stands for "." and the head's number, or for nothing where all
+   heads share the tensor. */
+#define SPECDEC__HEADS_OUTPUT(name) SPECDEC__ROW_TEXT("o", name)
+#define SPECDEC__HEADS_INPUT(name) SPECDEC__ROW_TEXT("i", name)
+#define SPECDEC__HEADS_TABLE(name) SPECDEC__ROW_TEXT("t", name)
+#define SPECDEC__HEADS_NORM(name) SPECDEC__ROW_TEXT("n", name)
+#define SPECDEC__HEADS_BIAS(name) SPECDEC__ROW_TEXT("b", name)
+
+/* Values of `chained` and `residual`, which are else 0. */
+enum { SPECDEC__HEADS_CHAINED = 1, SPECDEC__HEADS_RESIDUAL = 1 };
+
 /* A kind of files of heads, which draft tokens from a hidden state of the target. A head reads the target's state or,
    where heads are chained, the state of the head before it. Its state is activation(norm(input * state read + row of
-   the last token in table) + bias), plus the state read if `residual`; its logits are output * state. In names of
-   tensors # stands for "." and the head's number, or for nothing where all heads share the tensor. */
+   the last token in table) + bias), plus the state read if `residual`; its logits are output * state. */
 typedef struct specdec__heads_kind {
-    const char *name;                                 /* general.architecture in files */
-    int chained, residual, activation;                /* 1: heads are chained; 1: the state read is added; the
-                                                         activation: SPECDEC__SILU, ... */
-    const char *output, *input, *table, *norm, *bias; /* names of tensors; NULL: none */
+    const char *name;      /* general.architecture in files */
+    int chained, residual;
+    int activation;        /* SPECDEC__SILU, ... */
+    const char *tensors;   /* SPECDEC__HEADS_... */
 } specdec__heads_kind;
 
 /* The kinds of files of heads. */
 static const specdec__heads_kind specdec__heads_kinds[] = {
     /* Wertheimer et al. 2024, arXiv 2404.19124 */
-    {"mlp_speculator", 1, 0, SPECDEC__GELU_EXACT, "speculator.head#.weight", "speculator.proj#.weight",
-     "speculator.emb#.weight", "speculator.ln#.weight", "speculator.ln#.bias"},
+    {"mlp_speculator", SPECDEC__HEADS_CHAINED, 0, SPECDEC__GELU_EXACT,
+     SPECDEC__HEADS_OUTPUT("speculator.head#.weight") SPECDEC__HEADS_INPUT("speculator.proj#.weight")
+     SPECDEC__HEADS_TABLE("speculator.emb#.weight") SPECDEC__HEADS_NORM("speculator.ln#.weight")
+     SPECDEC__HEADS_BIAS("speculator.ln#.bias")},
     /* Cai et al. 2024, arXiv 2401.10774 */
-    {"medusa", 0, 1, SPECDEC__SILU, "medusa#.head.weight", "medusa#.block.0.weight", NULL, NULL,
-     "medusa#.block.0.bias"},
+    {"medusa", 0, SPECDEC__HEADS_RESIDUAL, SPECDEC__SILU,
+     SPECDEC__HEADS_OUTPUT("medusa#.head.weight") SPECDEC__HEADS_INPUT("medusa#.block.0.weight")
+     SPECDEC__HEADS_BIAS("medusa#.block.0.bias")},
 };
 
 /* Sizes of layers that a file gives once, or as a list with a number for each layer; keys are in
@@ -38806,14 +39010,18 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Writes the name of a head's tensor: # in the pattern becomes "." and the head's number, or nothing with head < 0,
-   where heads share the tensor. */
-static const char *specdec__heads_tensor_name(const char *pattern, int head, char *name, size_t size)
+enum { SPECDEC__HEADS_NAME_BYTES = 64 }; /* a name of a head's tensor, at most */
+
+/* Writes the name of a head's tensor, of column SPECDEC__HEADS_...: # becomes "." and the head's number, or nothing
+   with head < 0, where heads share the tensor. Returns NULL if the kind has no such tensor. */
+static const char *specdec__heads_tensor_name(const specdec__heads_kind *kind, char column, int head,
+                                              char name[SPECDEC__HEADS_NAME_BYTES])
 {
-    specdec__writer w = specdec__writer_to(name, size);
+    const char *pattern = specdec__row_text(kind->tensors, column, 0);
+    specdec__writer w = specdec__writer_to(name, SPECDEC__HEADS_NAME_BYTES);
     char one[2] = {0, 0};
 
-    for (; *pattern; pattern++)
+    for (; pattern && *pattern; pattern++)
         if (*pattern != '#') {
             one[0] = *pattern;
             specdec__write_string(&w, one);
@@ -38821,8 +39029,10 @@ static const char *specdec__heads_tensor_name(const char *pattern, int head, cha
             specdec__write_string(&w, ".");
             specdec__write_number(&w, (unsigned long long)head, 0);
         }
-    return name;
+    return pattern ? name : NULL;
 }
+#define SPECDEC__HEADS_TENSOR(NAME, head) \
+    specdec__heads_tensor_name(k, SPECDEC__ROW_COLUMN(SPECDEC__HEADS_##NAME), head, name)
 
 /* Binds the tensors that head i does not share with an earlier head; while the arena counts, it only checks them.
    Errors: FORMAT, UNSUPPORTED. */
@@ -38834,32 +39044,31 @@ static specdec_result specdec__heads_bind_head(specdec__model *m, int i, specdec
     specdec__matrix counted, *to;
     const float *none;
     specdec_result r;
-    char name[64];
+    char name[SPECDEC__HEADS_NAME_BYTES];
     int found;
 
     if (layer)
         memset(layer, 0, sizeof *layer);
     to = layer ? &layer->matrix[SPECDEC__HEAD_INPUT] : &counted;
-    r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->input, i, name, sizeof name), inner,
-                                   i && k->chained ? inner : m->embedding, 1, to, &found, error);
+    r = specdec__model_bind_matrix(m, SPECDEC__HEADS_TENSOR(INPUT, i), inner, i && k->chained ? inner : m->embedding, 1,
+                                   to, &found, error);
     if (r)
         return r;
     specdec__model_count_weights(m, to);
     if (m->heads_tied && i)
         return SPECDEC_OK;
     to = layer ? &layer->matrix[SPECDEC__HEAD_OUTPUT] : &counted;
-    r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->output, own, name, sizeof name), rows, inner, 1, to,
-                                   &found, error);
+    r = specdec__model_bind_matrix(m, SPECDEC__HEADS_TENSOR(OUTPUT, own), rows, inner, 1, to, &found, error);
     if (!r)
         specdec__model_count_weights(m, to);
-    if (!r && k->table)
-        r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->table, own, name, sizeof name), m->vocab_size,
-                                       inner, 1, layer ? &layer->token_table : &counted, &found, error);
-    if (!r && k->norm)
-        r = specdec__model_copy_vector(m, specdec__heads_tensor_name(k->norm, own, name, sizeof name), inner, 1, arena,
-                                       layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none, error);
-    return r ? r : specdec__model_copy_vector(m, specdec__heads_tensor_name(k->bias, own, name, sizeof name), inner, 1,
-                                              arena, layer ? &layer->vector[SPECDEC__HEAD_BIAS] : &none, error);
+    if (!r && SPECDEC__HEADS_TENSOR(TABLE, own))
+        r = specdec__model_bind_matrix(m, name, m->vocab_size, inner, 1, layer ? &layer->token_table : &counted, &found,
+                                       error);
+    if (!r && SPECDEC__HEADS_TENSOR(NORM, own))
+        r = specdec__model_copy_vector(m, name, inner, 1, arena, layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none,
+                                       error);
+    return r ? r : specdec__model_copy_vector(m, SPECDEC__HEADS_TENSOR(BIAS, own), inner, 1, arena,
+                                              layer ? &layer->vector[SPECDEC__HEAD_BIAS] : &none, error);
 }
 
 SPECDEC__FOR_SPEED
@@ -45093,12 +45302,12 @@ static void specdec__heads_compute_states(specdec__heads *h, int thread)
     for (i = thread; i < h->n; i += specdec__pool_active(c->pool)) {
         float *z = h->inner + (size_t)i * (size_t)specdec__forward_stride(inner);
 
-        if (m->speculator->table) {
+        if (l->token_table.file) {
             specdec__quant_to_float(l->token_table.type, l->token_table.file +
                                     (size_t)h->tokens[i] * l->token_table.row_bytes, (size_t)inner, row);
             c->kernels->add_scaled(z, h->blend, row, inner);
         }
-        if (m->speculator->norm)
+        if (l->vector[SPECDEC__HEAD_NORM])
             c->kernels->norm(z, l->vector[SPECDEC__HEAD_NORM], m->epsilon, inner, 0, inner, z);
         c->kernels->add_scaled(z, 1, l->vector[SPECDEC__HEAD_BIAS], inner);
         c->kernels->activate[m->speculator->activation](z, h->ones, inner);
@@ -54652,6 +54861,7 @@ typedef struct specdec__engine {
                                                       counted */
     specdec__pipe *pipe;         /* the target's lane for pipelined runs; NULL: the target makes one run at a time */
     const specdec__remote *remote; /* functions that reach the other ranks; NULL: the engine is on one machine */
+    specdec__remote cluster_functions; /* of a cluster's rank; `remote` then points to them */
     struct specdec__link *link;  /* the connection to the other ranks */
     int never_cancelled;         /* always 0: the cancel flag of runs that belong to no single sequence */
     specdec__kernels *kernels;   /* functions of the instruction set in use */
@@ -55873,6 +56083,7 @@ static void specdec__engine_log_chat_format(const specdec__engine *e)
     const specdec__chat *chat = &e->chat;
     const specdec__vocab *v = &e->target_model->vocab;
     specdec_error words;
+    const char *token;
     int i, type;
     int32_t id;
 
@@ -55892,12 +56103,12 @@ static void specdec__engine_log_chat_format(const specdec__engine *e)
                   v->bos >= 0 && (chat->writes_bos || v->add_bos) ? "behind the token that begins texts"
                                                                   : "from the start",
                   chat->default_system.size);
-    for (i = 0; i < SPECDEC__CHAT_TOKENS && chat->format->tokens[i]; i++) {
-        id = specdec__vocab_find_token(v, chat->format->tokens[i]);
+    for (i = 0; (token = specdec__chat_required_token(chat->format, i)) != NULL; i++) {
+        id = specdec__vocab_find_token(v, token);
         type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
         if (type != SPECDEC__TOKEN_CONTROL)
             specdec__log_line(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
-                              chat->format->tokens[i], type);
+                              token, type);
     }
 }
 
@@ -58723,7 +58934,7 @@ typedef struct specdec__wire_run {
     int returned;           /* 1: the last rank has answered it */
     int abandoned;          /* 1: its rows are not awaited; it is removed when it returns */
     double slowest_seconds; /* seconds of the run on the slowest rank, once it has returned */
-    specdec_result result;  /* of a run that has returned; OK: its rows are the message in link->inbox */
+    specdec_result result;  /* of a run that has returned; OK: its rows are the message in link->messages.in */
 } specdec__wire_run;
 
 /* Progress of another rank, as its last ALIVE says. */
@@ -58734,73 +58945,112 @@ typedef struct specdec__wire_progress {
     int started;    /* 1: the rank has loaded its model */
 } specdec__wire_progress;
 
+/* What a rank knows of another one. Written by >>cluster/link. */
+typedef struct specdec__link_peer {
+    uint32_t sent_count; /* messages sent to it, without urgent ones */
+    double heard_at;     /* clock, seconds: when its last message was received; 0: none was */
+    specdec__wire_progress progress;
+    int ready;           /* 1: it has sent READY */
+    uint32_t done_run;   /* on rank 0: the last run that it has computed its layers of, as its DONE says */
+    double done_seconds; /* and how long that took */
+} specdec__link_peer;
+
+/* Messages received and to be sent. `in` is written by >>cluster/link, `out` by >>cluster/orders and >>cluster/rank. */
+typedef struct specdec__link_messages {
+    unsigned char *in;  /* (bytes) the last message received, unless it was urgent */
+    unsigned char *out; /* (bytes) header, then stored orders that are sent with the next run */
+    size_t bytes;
+    int order_words, order_capacity; /* words of orders in `out`, and at most */
+    uint32_t received_count; /* messages received from the previous rank, without urgent ones */
+} specdec__link_messages;
+
+/* The times by which a rank notices that others are silent or make no progress. Written by >>cluster/link. */
+typedef struct specdec__link_waits {
+    double listening_since; /* clock, seconds: when this rank began to receive messages */
+    double alive_sent_at;   /* clock, seconds: when ALIVE was sent last; 0: never */
+    double ended_at;        /* clock, seconds: end of the last wait */
+    double stalled_seconds; /* waiting time since the awaited run made progress */
+} specdec__link_waits;
+
+/* The views of the target's cache, by number. Written when the engine is laid out. */
+typedef struct specdec__link_views {
+    specdec__view **view; /* (count) */
+    int **cancel;         /* (count) on rank 0: the cancel flags of the views' sequences */
+    int count;
+    int capacity;         /* keys of a view, at most */
+} specdec__link_views;
+
+/* The last run of a rank's own layers. Written by >>cluster/orders and >>cluster/ranks on rank 0, by >>cluster/rank on
+   other ranks; layer, cancelled_runs and cancel also by >>cluster/link, as messages arrive. */
+typedef struct specdec__link_own_run {
+    uint32_t run;           /* number of the last run, sent or received */
+    uint32_t layer;         /* layers of this run that are done; while loading, matrices that are repacked */
+    double seconds;         /* seconds of the run on this rank */
+    /* On ranks that serve. */
+    double slowest_seconds; /* seconds of the run on the slowest rank so far */
+    uint32_t cancelled_runs[SPECDEC__WIRE_MAX_RUNS]; /* a cancelled run's number lies at that number modulo MAX_RUNS */
+    int cancel;             /* cancel flag of the run under way */
+    int node_count;         /* computed nodes that nodes of the next run may descend from */
+    int node_view;          /* number of these nodes' view; -1: several */
+} specdec__link_own_run;
+
+/* On rank 0: the runs sent to the other ranks. Written by >>cluster/orders and >>cluster/ranks. */
+typedef struct specdec__link_sent_runs {
+    specdec__wire_run runs[SPECDEC__WIRE_MAX_RUNS]; /* (count) the oldest first */
+    int count;
+    int overlap;               /* 1: a run is sent without waiting for its answer */
+    int renumbered_nodes;      /* nodes that the next commit renumbers; 0: it ends the tree */
+    double first_rank_free_at; /* clock, seconds: when rank 1 is expected to have computed all sent runs */
+} specdec__link_sent_runs;
+
+/* The draft rank, as other ranks know it, and on rank 0 of a cluster with a draft rank its draft tokens. Written by
+   >>cluster/link as they arrive; sequences also by >>cluster/draft_tokens. */
+typedef struct specdec__link_drafts {
+    int rank;             /* the rank that has the draft model alone; 0: there is none */
+    int lost;             /* 1: the draft rank is lost; 2: and it was sent FAILED */
+    uint64_t fingerprint; /* hash of the settings that must be equal on rank 0 and the draft rank */
+    specdec__remote_sequence *sequences; /* (views.count) */
+    specdec__remote_draft *tokens; /* (token_count) ring: index is number modulo count */
+    int token_count;
+    int arrived;          /* 1: draft tokens have arrived since the pipe looked last */
+    uint32_t next_number; /* number behind the draft tokens that have arrived */
+    double latency;       /* mean seconds from sending a token to the first draft tokens behind it */
+    double interval;      /* mean seconds between two messages of draft tokens */
+    double arrived_at;    /* clock, seconds: when draft tokens arrived last */
+} specdec__link_drafts;
+
+/* What a rank that serves has computed, for its statistics. */
+typedef struct specdec__link_counts {
+    double seconds;     /* time in which this rank has computed */
+    int64_t runs;
+    int64_t nodes;      /* of all runs */
+    int64_t kept_nodes; /* of runs that were not cancelled */
+} specdec__link_counts;
+
 /* A rank of a cluster, and its connection to the other ranks. */
 typedef struct specdec__link {
     specdec_cluster cluster;
     specdec__context *context;  /* the context that runs the rank's layers */
-    specdec__view **views;      /* (view_count) views of the target's cache by number */
-    int view_count;
-    int view_capacity;          /* keys of a view, at most */
-    uint64_t fingerprint;       /* hash of the model and of the settings that must be equal on all ranks with layers */
-    uint64_t draft_fingerprint; /* hash of the settings that must be equal on rank 0 and the draft rank */
     const specdec_hooks *hooks; /* log */
-    int connected;              /* rank 0: 1 once all ranks are ready */
+    uint64_t fingerprint;       /* hash of the model and of the settings that must be equal on all ranks with layers */
+    /* state of the cluster */
     int model_loaded;           /* 1: this rank has loaded its model */
-    int draft_rank_number;      /* the rank that has the draft model alone; 0: there is none */
-    int draft_rank_lost;        /* 1: the draft rank is lost; 2: and it was sent FAILED */
+    int ready_count;            /* peers that are ready */
+    int connected;              /* rank 0: 1 once all ranks are ready */
     int ended;                  /* 1: rank 0 has ended the cluster */
     specdec_error failed;       /* the error that has ended the cluster */
-
-    /* messages */
-    unsigned char *inbox;       /* (message_bytes) the last message received, unless it was urgent */
-    unsigned char *outbox;      /* (message_bytes) header, then stored orders that are sent with the next run */
-    size_t message_bytes;
-    int order_words, order_capacity; /* words of orders in outbox, and at most */
-    uint32_t sent_count[SPECDEC__WIRE_MAX_RANKS]; /* by rank: messages sent, without urgent ones */
-    uint32_t received_count;    /* messages received from the previous rank, without urgent ones */
-    double heard_at[SPECDEC__WIRE_MAX_RANKS]; /* by rank: clock, seconds: last message received; 0: none */
-    double listening_since;     /* clock, seconds: when this rank began to receive messages */
-    double alive_sent_at;       /* clock, seconds: when ALIVE was sent last; 0: never */
-    specdec__wire_progress progress[SPECDEC__WIRE_MAX_RANKS]; /* by rank */
-    double stalled_seconds;     /* waiting time since the awaited run made progress */
-    double last_wait_at;        /* clock, seconds: end of the last wait */
-    int ready_count;            /* ranks that are ready */
-    unsigned char is_ready[SPECDEC__WIRE_MAX_RANKS]; /* by rank: 1: it is ready */
-
-    /* draft tokens, on rank 0 of a cluster with a draft rank */
-    specdec__remote_sequence *draft_sequences; /* (view_count) */
-    specdec__remote_draft *draft_tokens; /* (draft_token_count) ring: index is number modulo count */
-    int draft_token_count;
-    int draft_arrived;          /* 1: draft tokens have arrived since the pipe looked last */
-    uint32_t next_draft_number; /* number behind the draft tokens that have arrived */
-    double draft_latency;       /* mean seconds from sending a token to the first draft tokens behind it */
-    double draft_interval;      /* mean seconds between two messages of draft tokens */
-    double draft_arrival_at;    /* clock, seconds: when draft tokens arrived last */
-
-    /* runs */
-    uint32_t run;               /* number of the last run, sent or received */
-    uint32_t layer;             /* layers of this run that are done; while loading, matrices that are repacked */
-    uint32_t cancelled_runs[SPECDEC__WIRE_MAX_RUNS]; /* a cancelled run's number lies at that number modulo MAX_RUNS */
-    int cancel_run;             /* cancel flag of the run under way on a rank that serves */
-    int node_count;             /* computed nodes that nodes of the next run may descend from */
-    int node_view;              /* number of these nodes' view; -1: several */
-    int renumbered_nodes;       /* nodes that the next commit renumbers; 0: it ends the tree */
-    double slowest_seconds;     /* seconds of the run under way on the slowest rank so far */
-    double stage_seconds;       /* seconds of a run: on rank 1, as rank 0 has heard; on another rank, its own */
-    double own_seconds;         /* seconds of a run on rank 0 */
-    double first_rank_free_at;  /* clock, seconds: when rank 1 is expected to have computed all sent runs */
-    uint32_t first_rank_run;    /* the last run that rank 1 has computed */
-    specdec__wire_run sent_runs[SPECDEC__WIRE_MAX_RUNS]; /* (sent_run_count) on rank 0, the oldest first */
-    int sent_run_count;
-    int overlaps_runs;          /* 1: a run is sent without waiting for its answer */
-
-    /* cancel flags and results */
+    /* cancel flags of callers */
     int *serving_cancel;        /* on a rank that serves: the flag that specdec_cancel sets; NULL: it does not serve */
-    int **sequence_cancels;     /* (view_count) on rank 0: the sequences' cancel flags */
     int *caller_cancel;         /* cancel flag of the sequence whose caller waits for the step under way; NULL: none */
-    double working_seconds;     /* time in which this rank has computed */
-    int64_t runs, run_nodes;    /* runs, and nodes in them */
-    int64_t kept_nodes;         /* nodes of runs that were not cancelled */
+    /* groups */
+    specdec__link_views views;
+    specdec__link_peer peers[SPECDEC__WIRE_MAX_RANKS]; /* by rank */
+    specdec__link_messages messages;
+    specdec__link_waits waits;
+    specdec__link_own_run own;
+    specdec__link_sent_runs sent;
+    specdec__link_drafts drafts;
+    specdec__link_counts counts;
     struct specdec__ranks *ranks; /* the lane of rank 0 */
     struct specdec__draft_rank *draft_rank; /* the state of a rank that only drafts; NULL on all other ranks */
 } specdec__link;
@@ -59051,7 +59301,13 @@ static int specdec__link_rank(const specdec__link *link) { return link->cluster.
 /* Returns the rank with layers of the target that is next to `rank`: behind it (step 1) or before it (step -1). */
 static int specdec__link_adjacent_stage(const specdec__link *link, int rank, int step)
 {
-    return rank + step + (link->draft_rank_number && rank + step == link->draft_rank_number ? step : 0);
+    return rank + step + (link->drafts.rank && rank + step == link->drafts.rank ? step : 0);
+}
+
+/* The rank behind rank 0 that has layers. */
+static specdec__link_peer *specdec__link_first_peer(specdec__link *link)
+{
+    return &link->peers[specdec__link_adjacent_stage(link, 0, 1)];
 }
 
 /* Returns the last rank with layers of the target. */
@@ -59065,7 +59321,7 @@ static void specdec__link_send_urgent_all(specdec__link *link, int kind, uint32_
 /* Sends the error link->failed, which ends the cluster, to all ranks, and ends the run under way. */
 static void specdec__link_send_failed(specdec__link *link)
 {
-    SPECDEC__STORE(&link->cancel_run, 1);
+    SPECDEC__STORE(&link->own.cancel, 1);
     specdec__link_send_urgent_all(link, SPECDEC__WIRE_FAILED, 0, link->failed.text);
 }
 
@@ -59078,16 +59334,16 @@ static int specdec__link_drop_draft_rank(specdec__link *link, int rank, const ch
 {
     const int own = specdec__link_rank(link);
 
-    if (!rank || rank != link->draft_rank_number || own == rank || (!own && !link->connected))
+    if (!rank || rank != link->drafts.rank || own == rank || (!own && !link->connected))
         return 0;
-    if (link->draft_rank_lost)
+    if (link->drafts.lost)
         return 1;
-    link->draft_rank_lost = 1;
+    link->drafts.lost = 1;
     if (!own) {
         specdec__log_line(link->hooks, "rank %d drafts no more: %s", rank, why);
         specdec__link_send_urgent(link, rank, SPECDEC__WIRE_FAILED, 0, 0, why);
     }
-    link->draft_rank_lost = 2;
+    link->drafts.lost = 2;
     return 1;
 }
 
@@ -59102,12 +59358,12 @@ static void specdec__link_send(specdec__link *link, int to, int kind, unsigned c
     specdec__wire_put(message, SPECDEC__WIRE_MAGIC_WORD, SPECDEC__WIRE_MAGIC);
     specdec__wire_put(message, SPECDEC__WIRE_KIND,
                       SPECDEC__WIRE_VERSION | (uint32_t)kind << 8 | (uint32_t)specdec__link_rank(link) << 16);
-    specdec__wire_put(message, SPECDEC__WIRE_SERIAL, urgent ? 0 : link->sent_count[to]++);
+    specdec__wire_put(message, SPECDEC__WIRE_SERIAL, urgent ? 0 : link->peers[to].sent_count++);
     specdec__wire_put(message, SPECDEC__WIRE_ORDER_WORDS, (uint32_t)words);
     specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
     specdec__wire_put(message, SPECDEC__WIRE_ROW_FLOATS, (uint32_t)floats);
     specdec__wire_put(message, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(message, count));
-    if ((link->draft_rank_lost == 2 && to == link->draft_rank_number) ||
+    if ((link->drafts.lost == 2 && to == link->drafts.rank) ||
         link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
         specdec__link_drop_draft_rank(link, to, "it cannot be reached"))
         return;
@@ -59136,11 +59392,11 @@ static void specdec__link_send_alive(specdec__link *link, int to)
 {
     const uint32_t loading = link->model_loaded ? 0 : SPECDEC__WIRE_LOADING_FLAG;
 
-    if (!to && link->model_loaded && !link->progress[0].started)
+    if (!to && link->model_loaded && !link->peers[0].progress.started)
         specdec__link_send_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
     else
-        specdec__link_send_urgent(link, to, SPECDEC__WIRE_ALIVE, link->run,
-                                  loading | link->layer | (uint64_t)link->sent_count[to] << 32, NULL);
+        specdec__link_send_urgent(link, to, SPECDEC__WIRE_ALIVE, link->own.run,
+                                  loading | link->own.layer | (uint64_t)link->peers[to].sent_count << 32, NULL);
 }
 
 /* Sends this rank's progress (the message ALIVE) to all other ranks. */
@@ -59159,7 +59415,7 @@ static void specdec__link_send_urgent_all(specdec__link *link, int kind, uint32_
     int i;
 
     for (i = 0; i < link->cluster.ranks; i++)
-        if (i != specdec__link_rank(link) && (kind != SPECDEC__WIRE_CANCEL || i != link->draft_rank_number))
+        if (i != specdec__link_rank(link) && (kind != SPECDEC__WIRE_CANCEL || i != link->drafts.rank))
             specdec__link_send_urgent(link, i, kind, run, 0, text);
 }
 
@@ -59176,9 +59432,9 @@ static void specdec__link_reject_message(specdec__link *link, int rank, const ch
 /* Handles the message CANCEL: marks a run as cancelled. If this rank computes the run, it ends between two layers. */
 static void specdec__link_handle_cancel_message(specdec__link *link, uint32_t run)
 {
-    link->cancelled_runs[run % SPECDEC__WIRE_MAX_RUNS] = run;
-    if (run == link->run)
-        SPECDEC__STORE(&link->cancel_run, 1);
+    link->own.cancelled_runs[run % SPECDEC__WIRE_MAX_RUNS] = run;
+    if (run == link->own.run)
+        SPECDEC__STORE(&link->own.cancel, 1);
 }
 
 /* Handles the message FAILED: another rank has ended with an error. */
@@ -59190,7 +59446,7 @@ static void specdec__link_handle_failed_message(specdec__link *link, int rank, c
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
                   length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
-    SPECDEC__STORE(&link->cancel_run, 1);
+    SPECDEC__STORE(&link->own.cancel, 1);
 }
 
 /* Marks a sequence as having no valid draft tokens: the draft rank begins again behind the next tokens it is sent. */
@@ -59203,7 +59459,7 @@ static void specdec__remote_draft_invalidate_sequence(specdec__remote_sequence *
 /* Returns the draft token with a number; NULL: it is not stored, or was overwritten. */
 static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *link, uint32_t number)
 {
-    specdec__remote_draft *draft = &link->draft_tokens[number % (uint32_t)link->draft_token_count];
+    specdec__remote_draft *draft = &link->drafts.tokens[number % (uint32_t)link->drafts.token_count];
 
     return number && draft->number == number ? draft : NULL;
 }
@@ -59211,7 +59467,7 @@ static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *li
 /* Stores a draft token of the draft rank in the ring, over an old one. word: token | share << 24. */
 static void specdec__remote_draft_store(specdec__link *link, uint32_t number, uint32_t word)
 {
-    specdec__remote_draft *draft = &link->draft_tokens[number % (uint32_t)link->draft_token_count];
+    specdec__remote_draft *draft = &link->drafts.tokens[number % (uint32_t)link->drafts.token_count];
 
     memset(draft, 0, sizeof *draft);
     draft->number = number;
@@ -59235,10 +59491,10 @@ static void specdec__remote_draft_measure_arrival(specdec__link *link, const spe
     const double now = specdec__os_seconds();
 
     if (first_count && first_count == sequence->sent_count)
-        specdec__remote_draft_add_arrival_time(&link->draft_latency, now - sequence->sent_at);
+        specdec__remote_draft_add_arrival_time(&link->drafts.latency, now - sequence->sent_at);
     if (!first_count)
-        specdec__remote_draft_add_arrival_time(&link->draft_interval, now - link->draft_arrival_at);
-    link->draft_arrival_at = now;
+        specdec__remote_draft_add_arrival_time(&link->drafts.interval, now - link->drafts.arrived_at);
+    link->drafts.arrived_at = now;
 }
 
 /* Stores the draft tokens of a message from the draft rank. Draft tokens of an earlier epoch, repeated ones and late
@@ -59247,12 +59503,12 @@ static void specdec__remote_draft_measure_arrival(specdec__link *link, const spe
 static int specdec__remote_draft_receive_message(specdec__link *link, const unsigned char *words, int count)
 {
     specdec__wire_reader in = {words, count, 0};
-    const int view = specdec__wire_read_int(&in, 0, link->view_count - 1);
+    const int view = specdec__wire_read_int(&in, 0, link->views.count - 1);
     const uint32_t epoch = specdec__wire_read_word(&in);
     const int first_count = specdec__wire_read_int(&in, 0, 1 << 30);
     uint32_t number = specdec__wire_read_word(&in);
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
-    const int late = (int32_t)(number - link->next_draft_number) < 0;
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
+    const int late = (int32_t)(number - link->drafts.next_number) < 0;
     const int valid = !in.bad && !late && epoch == sequence->epoch && first_count <= sequence->sent_count;
     int lost = 0;
 
@@ -59281,10 +59537,10 @@ static int specdec__remote_draft_receive_message(specdec__link *link, const unsi
         }
         lost |= !parent;
     }
-    link->next_draft_number = late ? link->next_draft_number : number;
+    link->drafts.next_number = late ? link->drafts.next_number : number;
     if (valid && lost)
         specdec__remote_draft_invalidate_sequence(sequence);
-    link->draft_arrived |= valid;
+    link->drafts.arrived |= valid;
     return !in.bad;
 }
 
@@ -59292,7 +59548,7 @@ static int specdec__remote_draft_receive_message(specdec__link *link, const unsi
    that a faulty rank cannot make rank 0 wait for ever. */
 static void specdec__link_handle_alive_message(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
 {
-    specdec__wire_progress *p = &link->progress[rank];
+    specdec__wire_progress *p = &link->peers[rank].progress;
     const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING_FLAG;
     const uint32_t sent = specdec__wire_get(words, 1);
     const uint32_t most = first & SPECDEC__WIRE_LOADING_FLAG ? 1 << 16 : (uint32_t)link->cluster.layers[rank];
@@ -59301,11 +59557,11 @@ static void specdec__link_handle_alive_message(specdec__link *link, int rank, ui
     p->started |= !(first & SPECDEC__WIRE_LOADING_FLAG);
     if ((int32_t)(sent - p->sent) > 0)
         p->sent = sent;
-    if (specdec__link_rank(link) || !further || layer > most || (int32_t)(link->run - run) < 0)
+    if (specdec__link_rank(link) || !further || layer > most || (int32_t)(link->own.run - run) < 0)
         return;
     p->run = run;
     p->layer = layer;
-    link->stalled_seconds = 0;
+    link->waits.stalled_seconds = 0;
 }
 
 /* Handles an urgent message of any kind. */
@@ -59315,21 +59571,21 @@ static void specdec__link_handle_urgent_message(specdec__link *link, const unsig
     const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
     const int rank = (int)(kind >> 16), words = (int)specdec__wire_get(message, SPECDEC__WIRE_ORDER_WORDS);
     const unsigned char *first = message + 4 * SPECDEC__WIRE_HEADER_WORDS;
-    const int is_draft_rank = rank && rank == link->draft_rank_number;
-    const uint64_t fingerprint = is_draft_rank ? link->draft_fingerprint : link->fingerprint;
+    const int is_draft_rank = rank && rank == link->drafts.rank;
+    const uint64_t fingerprint = is_draft_rank ? link->drafts.fingerprint : link->fingerprint;
 
-    link->heard_at[rank] = specdec__os_seconds();
+    link->peers[rank].heard_at = specdec__os_seconds();
     if (words < 2) {
         specdec__link_reject_message(link, rank, "an urgent message without words");
         return;
     }
-    link->progress[rank].started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
+    link->peers[rank].progress.started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
     switch (kind >> 8 & 255) {
     case SPECDEC__WIRE_ALIVE: specdec__link_handle_alive_message(link, rank, run, first); break;
     case SPECDEC__WIRE_READY:
-        link->stalled_seconds = link->is_ready[rank] ? link->stalled_seconds : 0;
-        link->ready_count += !link->is_ready[rank];
-        link->is_ready[rank] = 1;
+        link->waits.stalled_seconds = link->peers[rank].ready ? link->waits.stalled_seconds : 0;
+        link->ready_count += !link->peers[rank].ready;
+        link->peers[rank].ready = 1;
         if (specdec__load_u64(first) != fingerprint && !link->failed.code) {
             specdec__fail(&link->failed, SPECDEC_ERROR_MISMATCH, "rank %d has another model or configuration than rank "
                           "%d", rank, specdec__link_rank(link));
@@ -59338,12 +59594,12 @@ static void specdec__link_handle_urgent_message(specdec__link *link, const unsig
         break;
     case SPECDEC__WIRE_CANCEL: specdec__link_handle_cancel_message(link, run); break;
     case SPECDEC__WIRE_DONE:
-        link->first_rank_run = run;
-        link->stage_seconds = 1e-6 * specdec__wire_get(first, 0);
+        link->peers[rank].done_run = run;
+        link->peers[rank].done_seconds = 1e-6 * specdec__wire_get(first, 0);
         break;
     case SPECDEC__WIRE_FAILED: specdec__link_handle_failed_message(link, rank, first, words); break;
     case SPECDEC__WIRE_DRAFT_TOKENS:
-        if (!link->draft_tokens || !is_draft_rank || !specdec__remote_draft_receive_message(link, first, words))
+        if (!link->drafts.tokens || !is_draft_rank || !specdec__remote_draft_receive_message(link, first, words))
             specdec__link_reject_message(link, rank, "draft tokens that make no sense");
         break;
     default: break;
@@ -59354,8 +59610,8 @@ static void specdec__link_handle_urgent_message(specdec__link *link, const unsig
    yet, gets SPECDEC__WIRE_LOAD_SILENCES times as long. */
 static void specdec__link_check_silence(specdec__link *link, int rank, double now)
 {
-    const double since = link->heard_at[rank] > 0 ? link->heard_at[rank] : link->listening_since;
-    const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_LOAD_SILENCES);
+    const double since = link->peers[rank].heard_at > 0 ? link->peers[rank].heard_at : link->waits.listening_since;
+    const double most = link->cluster.silence * (link->peers[rank].progress.started ? 1 : SPECDEC__WIRE_LOAD_SILENCES);
 
     if (rank == specdec__link_rank(link) || !(now - since > most) ||
         specdec__link_drop_draft_rank(link, rank, "it was not heard of for too long"))
@@ -59373,9 +59629,9 @@ static void specdec__link_keep_alive(specdec__link *link)
 
     if (!(silence > 0) || link->failed.code)
         return;
-    link->listening_since = link->listening_since > 0 ? link->listening_since : now;
-    if (now - link->alive_sent_at > silence / 8) {
-        link->alive_sent_at = now;
+    link->waits.listening_since = link->waits.listening_since > 0 ? link->waits.listening_since : now;
+    if (now - link->waits.alive_sent_at > silence / 8) {
+        link->waits.alive_sent_at = now;
         specdec__link_send_alive_all(link);
     }
     for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
@@ -59420,7 +59676,7 @@ static int specdec__link_previous_rank(const specdec__link *link)
 
     if (!own)
         return specdec__link_last_stage(link);
-    return own == link->draft_rank_number ? 0 : specdec__link_adjacent_stage(link, own, -1);
+    return own == link->drafts.rank ? 0 : specdec__link_adjacent_stage(link, own, -1);
 }
 
 /* Returns whether this rank waits for a message: rank 0 for READY of other ranks or the answer to a run, another rank
@@ -59428,8 +59684,9 @@ static int specdec__link_previous_rank(const specdec__link *link)
 static int specdec__link_expects_message(const specdec__link *link)
 {
     if (specdec__link_rank(link))
-        return (int32_t)(link->progress[specdec__link_previous_rank(link)].sent - link->received_count) > 0;
-    return link->connected ? link->sent_run_count && !link->sent_runs[0].returned
+        return (int32_t)(link->peers[specdec__link_previous_rank(link)].progress.sent -
+                         link->messages.received_count) > 0;
+    return link->connected ? link->sent.count && !link->sent.runs[0].returned
                            : link->ready_count < link->cluster.ranks - 1;
 }
 
@@ -59440,9 +59697,9 @@ static int specdec__link_find_stalled_rank(const specdec__link *link, const char
     int i;
 
     for (i = 1; i < last; i = link->connected ? specdec__link_adjacent_stage(link, i, 1) : i + 1)
-        if (link->connected ? i != link->draft_rank_number &&
-            (int32_t)(link->progress[i].run - link->sent_runs[0].number) < 0
-                            : !link->is_ready[i])
+        if (link->connected ? i != link->drafts.rank &&
+            (int32_t)(link->peers[i].progress.run - link->sent.runs[0].number) < 0
+                            : !link->peers[i].ready)
             break;
     *what = !link->connected ? "become ready" : i < last ? "gone on" : "answered";
     return i;
@@ -59452,7 +59709,7 @@ static int specdec__link_find_stalled_rank(const specdec__link *link, const char
    messages. */
 static void specdec__link_fail_stalled(specdec__link *link)
 {
-    const int own = specdec__link_rank(link), ms = (int)(1000 * link->stalled_seconds);
+    const int own = specdec__link_rank(link), ms = (int)(1000 * link->waits.stalled_seconds);
     const char *what;
     int rank;
 
@@ -59467,29 +59724,30 @@ static void specdec__link_fail_stalled(specdec__link *link)
     specdec__link_send_failed(link);
 }
 
-/* Waits for a message of any rank, at most `seconds`, and adds the time to link->stalled_seconds if a message is
+/* Waits for a message of any rank, at most `seconds`, and adds the time to link->waits.stalled_seconds if a message is
    expected. A wait counts at most two SPECDEC__WIRE_WAIT_SECONDS, so that a machine that was suspended does not end the
    cluster. */
 static void specdec__link_wait(specdec__link *link, double seconds)
 {
+    specdec__link_waits *waits = &link->waits;
     const int awaits = specdec__link_expects_message(link);
+    const double most = SPECDEC__WIRE_LOAD_SILENCES * link->cluster.silence;
     double now, took;
 
     link->cluster.wait(link->cluster.user_data, seconds);
     now = specdec__os_seconds();
-    took = now - link->last_wait_at;
-    link->last_wait_at = now;
+    took = now - waits->ended_at;
+    waits->ended_at = now;
     took = took < 2 * SPECDEC__WIRE_WAIT_SECONDS ? took : 2 * SPECDEC__WIRE_WAIT_SECONDS;
-    link->stalled_seconds = awaits ? link->stalled_seconds + took : 0;
-    if (link->cluster.silence > 0 && link->stalled_seconds > SPECDEC__WIRE_LOAD_SILENCES * link->cluster.silence &&
-        !link->failed.code)
+    waits->stalled_seconds = awaits ? waits->stalled_seconds + took : 0;
+    if (most > 0 && waits->stalled_seconds > most && !link->failed.code)
         specdec__link_fail_stalled(link);
 }
 
 /* Counts a matrix that was repacked while the model loads, and sends ALIVE when it is due. */
 static void specdec__link_report_loading(specdec__link *link)
 {
-    link->layer++;
+    link->own.layer++;
     specdec__link_handle_urgent_messages(link);
 }
 
@@ -59500,26 +59758,26 @@ static void specdec__link_hook_between_layers(specdec__context *c)
 
     if (link->cluster.layer)
         link->cluster.layer(link->cluster.user_data, c->n);
-    link->layer++;
+    link->own.layer++;
     specdec__link_handle_urgent_messages(link);
 }
 
-/* Receives the next message of a rank into link->inbox. Returns 0 if none has arrived. */
+/* Receives the next message of a rank into link->messages.in. Returns 0 if none has arrived. */
 static int specdec__link_receive(specdec__link *link, int rank, int kind)
 {
-    const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->inbox, link->message_bytes);
+    const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->messages.in, link->messages.bytes);
     uint32_t is;
 
     if (!size || link->failed.code)
         return 0;
-    is = specdec__wire_check_message(link->inbox, size, link->message_bytes, link->cluster.ranks)
-             ? specdec__wire_get(link->inbox, SPECDEC__WIRE_KIND)
+    is = specdec__wire_check_message(link->messages.in, size, link->messages.bytes, link->cluster.ranks)
+             ? specdec__wire_get(link->messages.in, SPECDEC__WIRE_KIND)
              : SPECDEC__WIRE_KINDS << 8;
-    link->heard_at[rank] = specdec__os_seconds();
+    link->peers[rank].heard_at = specdec__os_seconds();
     if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
-        specdec__wire_get(link->inbox, SPECDEC__WIRE_SERIAL) == link->received_count++) {
-        link->progress[rank].started = 1;
-        link->stalled_seconds = 0;
+        specdec__wire_get(link->messages.in, SPECDEC__WIRE_SERIAL) == link->messages.received_count++) {
+        link->peers[rank].progress.started = 1;
+        link->waits.stalled_seconds = 0;
         return 1;
     }
     specdec__link_reject_message(link, rank, "a message that is none, or not the next one,");
@@ -59534,36 +59792,36 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Sends the orders stored in link->outbox to the next rank with layers, followed by the first `rows` rows of x, the
-   activations. */
+/* Sends the orders stored in link->messages.out to the next rank with layers, followed by the first `rows` rows of x,
+   the activations. */
 static void specdec__link_send_orders(specdec__link *link, int rows)
 {
     const specdec__context *c = link->context;
     const int floats = rows ? c->model->embedding : 0;
-    unsigned char *at = link->outbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)link->order_words);
+    unsigned char *at = link->messages.out + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)link->messages.order_words);
     int i;
 
     for (i = 0; i < rows; i++, at += 4 * (size_t)floats)
         specdec__wire_put_floats(at, c->x + (size_t)i * (size_t)c->e, floats);
-    if (link->order_words && !link->failed.code) {
-        specdec__wire_put(link->outbox, SPECDEC__WIRE_RUN, link->run);
+    if (link->messages.order_words && !link->failed.code) {
+        specdec__wire_put(link->messages.out, SPECDEC__WIRE_RUN, link->own.run);
         specdec__link_send(link, specdec__link_adjacent_stage(link, specdec__link_rank(link), 1), SPECDEC__WIRE_ORDERS,
-                           link->outbox, link->order_words, rows, floats);
+                           link->messages.out, link->messages.order_words, rows, floats);
     }
-    link->order_words = 0;
+    link->messages.order_words = 0;
 }
 
-/* Begins an order of `count` words in link->outbox; sends the stored orders first if there is no room. Returns the
-   address of the order's words. */
+/* Begins an order of `count` words in link->messages.out; sends the stored orders first if there is no room. Returns
+   the address of the order's words. */
 static unsigned char *specdec__link_begin_order(specdec__link *link, int kind, int count)
 {
     unsigned char *at;
 
-    if (link->order_words + 1 + count > link->order_capacity)
+    if (link->messages.order_words + 1 + count > link->messages.order_capacity)
         specdec__link_send_orders(link, 0);
-    at = link->outbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)link->order_words);
+    at = link->messages.out + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)link->messages.order_words);
     specdec__wire_put(at, 0, (uint32_t)kind | (uint32_t)count << 8);
-    link->order_words += 1 + count;
+    link->messages.order_words += 1 + count;
     return at + 4;
 }
 
@@ -59572,7 +59830,7 @@ static int specdec__link_view_number(const specdec__link *link, const specdec__v
 {
     int i = 0;
 
-    while (i < link->view_count - 1 && link->views[i] != view)
+    while (i < link->views.count - 1 && link->views.view[i] != view)
         i++;
     return i;
 }
@@ -59591,10 +59849,10 @@ static void specdec__link_store_kv_order(void *listener, const specdec__kv_event
                       news->source_view ? (uint32_t)specdec__link_view_number(link, news->source_view) : 0xffffffffu);
     specdec__wire_put(to, 2, (uint32_t)news->first_number);
     specdec__wire_put(to, 3, (uint32_t)news->second_number);
-    specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbered_nodes : 0));
+    specdec__wire_put(to, 4, (uint32_t)(commits ? link->sent.renumbered_nodes : 0));
     for (i = 0; i < count; i++)
         specdec__wire_put(to, 5 + i, (uint32_t)news->path[i]);
-    link->renumbered_nodes = commits ? 0 : link->renumbered_nodes;
+    link->sent.renumbered_nodes = commits ? 0 : link->sent.renumbered_nodes;
 }
 
 /* Sends the other ranks CANCEL for a run that has not returned. */
@@ -59608,13 +59866,13 @@ static void specdec__link_cancel_run(specdec__link *link, specdec__wire_run *run
 /* Removes the oldest of the runs that rank 0 has sent from link->sent_runs. */
 static void specdec__link_remove_oldest_run(specdec__link *link)
 {
-    memmove(link->sent_runs, link->sent_runs + 1, (size_t)--link->sent_run_count * sizeof *link->sent_runs);
+    memmove(link->sent.runs, link->sent.runs + 1, (size_t)--link->sent.count * sizeof *link->sent.runs);
 }
 
 /* Removes the oldest runs that are abandoned and have returned, or can return no more as the cluster has failed. */
 static void specdec__link_remove_abandoned_runs(specdec__link *link)
 {
-    while (link->sent_run_count && link->sent_runs[0].abandoned && (link->sent_runs[0].returned || link->failed.code))
+    while (link->sent.count && link->sent.runs[0].abandoned && (link->sent.runs[0].returned || link->failed.code))
         specdec__link_remove_oldest_run(link);
 }
 
@@ -59629,24 +59887,24 @@ static void specdec__link_abandon_run(specdec__link *link, specdec__wire_run *ru
 /* Receives the answer to the oldest sent run that has none. Returns 0 if it has not arrived. */
 static int specdec__link_receive_answer(specdec__link *link)
 {
-    specdec__wire_run *run = &link->sent_runs[0];
+    specdec__wire_run *run = &link->sent.runs[0];
     const int last = specdec__link_last_stage(link);
     double longest;
     uint32_t rows;
 
     specdec__link_remove_abandoned_runs(link);
-    if (!link->sent_run_count || run->returned || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
+    if (!link->sent.count || run->returned || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
         return 0;
-    rows = specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
-    if (specdec__wire_get(link->inbox, SPECDEC__WIRE_RUN) != run->number ||
-        specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS) != 1 ||
+    rows = specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
+    if (specdec__wire_get(link->messages.in, SPECDEC__WIRE_RUN) != run->number ||
+        specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS) != 1 ||
         (rows ? rows != (uint32_t)run->rows : run->rows && !run->cancelled) ||
         (rows &&
-         specdec__wire_get(link->inbox, SPECDEC__WIRE_ROW_FLOATS) != (uint32_t)link->context->model->embedding)) {
+         specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROW_FLOATS) != (uint32_t)link->context->model->embedding)) {
         specdec__link_reject_message(link, last, "states that were not asked for");
         return 0;
     }
-    longest = 1e-6 * specdec__wire_get(link->inbox, SPECDEC__WIRE_HEADER_WORDS);
+    longest = 1e-6 * specdec__wire_get(link->messages.in, SPECDEC__WIRE_HEADER_WORDS);
     run->slowest_seconds = longest > run->slowest_seconds ? longest : run->slowest_seconds;
     run->returned = 1;
     run->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
@@ -59656,13 +59914,13 @@ static int specdec__link_receive_answer(specdec__link *link)
     return 1;
 }
 
-/* Computes the logits of the rows in link->inbox, the answer to the oldest run. This takes no longer than the output of
-   a step on one machine, and is not cancelled. */
+/* Computes the logits of the rows in link->messages.in, the answer to the oldest run. This takes no longer than the
+   output of a step on one machine, and is not cancelled. */
 static void specdec__link_compute_logits(specdec__link *link)
 {
     specdec__context *c = link->context;
-    const int count = link->sent_runs[0].rows, width = c->model->embedding;
-    const unsigned char *from = link->inbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + 1);
+    const int count = link->sent.runs[0].rows, width = c->model->embedding;
+    const unsigned char *from = link->messages.in + 4 * (SPECDEC__WIRE_HEADER_WORDS + 1);
     int *cancel = c->pool->cancel, never = 0, i;
 
     for (i = 0; i < count; i++, from += 4 * (size_t)width) {
@@ -59679,7 +59937,7 @@ static void specdec__link_compute_logits(specdec__link *link)
    not finite. */
 static specdec_result specdec__link_take_run(specdec__link *link, specdec_error *error)
 {
-    const specdec__wire_run run = link->sent_runs[0];
+    const specdec__wire_run run = link->sent.runs[0];
     specdec_result result = run.cancelled ? SPECDEC_ERROR_CANCELLED : run.result;
 
     if (!result) {
@@ -59702,7 +59960,7 @@ static int specdec__link_step_is_cancelled(const specdec__link *link)
         return 1;
     for (i = batch->done_count; i < batch->n; i++)
         if ((i == batch->done_count || batch->views[i] != batch->views[i - 1]) &&
-            SPECDEC__LOAD(link->sequence_cancels[specdec__link_view_number(link, batch->views[i])]))
+            SPECDEC__LOAD(link->views.cancel[specdec__link_view_number(link, batch->views[i])]))
             return 1;
     return 0;
 }
@@ -59712,8 +59970,8 @@ static int specdec__link_any_sequence_cancelled(const specdec__link *link)
 {
     int i, any = SPECDEC__LOAD(link->context->pool->cancel);
 
-    for (i = 0; i < link->view_count; i++)
-        any |= SPECDEC__LOAD(link->sequence_cancels[i]);
+    for (i = 0; i < link->views.count; i++)
+        any |= SPECDEC__LOAD(link->views.cancel[i]);
     return any;
 }
 
@@ -59724,15 +59982,15 @@ static specdec_result specdec__link_await_run(specdec__link *link, uint32_t run,
     specdec__wire_run *last;
 
     for (;;) {
-        while (link->sent_run_count && !link->sent_runs[0].returned && specdec__link_receive_answer(link))
+        while (link->sent.count && !link->sent.runs[0].returned && specdec__link_receive_answer(link))
             continue;
         specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
             return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-        if (!link->sent_run_count || link->sent_runs[0].number > run)
+        if (!link->sent.count || link->sent.runs[0].number > run)
             return SPECDEC_OK;
-        last = &link->sent_runs[link->sent_run_count - 1];
-        if (link->sent_runs[0].number == run && link->sent_runs[0].returned)
+        last = &link->sent.runs[link->sent.count - 1];
+        if (link->sent.runs[0].number == run && link->sent.runs[0].returned)
             break;
         if (specdec__link_step_is_cancelled(link)) {
             if (last->number == run && last->rows)
@@ -59752,7 +60010,7 @@ static void specdec__link_store_run_order(specdec__link *link, int cancelled)
     unsigned char *to = specdec__link_begin_order(link, SPECDEC__WIRE_ORDER_RUN, 5 + 3 * c->n);
     int i;
 
-    specdec__wire_put(to, 0, ++link->run);
+    specdec__wire_put(to, 0, ++link->own.run);
     specdec__wire_put(to, 1, (uint32_t)cancelled);
     specdec__wire_put(to, 2, 0);
     specdec__wire_put(to, 3, (uint32_t)batch->done_count);
@@ -59775,12 +60033,12 @@ static specdec_result specdec__link_begin_run(specdec__context *c, specdec_error
     specdec__link *link = (specdec__link *)c->hooks_argument;
     const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_MAX_RUNS / 2 - 2);
 
-    while (!link->failed.code && !link->overlaps_runs && link->sent_run_count > most &&
+    while (!link->failed.code && !link->sent.overlap && link->sent.count > most &&
            !specdec__link_step_is_cancelled(link))
-        specdec__link_await_run(link, link->sent_runs[0].number, NULL);
+        specdec__link_await_run(link, link->sent.runs[0].number, NULL);
     if (link->failed.code)
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    return !link->overlaps_runs && specdec__link_step_is_cancelled(link)
+    return !link->sent.overlap && specdec__link_step_is_cancelled(link)
                ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled")
                : SPECDEC_OK;
 }
@@ -59791,23 +60049,23 @@ static specdec_result specdec__link_begin_run(specdec__context *c, specdec_error
 static specdec_result specdec__link_send_run(specdec__context *c, specdec_result result, specdec_error *error)
 {
     specdec__link *link = (specdec__link *)c->hooks_argument;
-    specdec__wire_run *run = &link->sent_runs[link->sent_run_count++];
+    specdec__wire_run *run = &link->sent.runs[link->sent.count++];
     const double now = specdec__os_seconds();
 
-    if (!result && !link->overlaps_runs && specdec__link_step_is_cancelled(link))
+    if (!result && !link->sent.overlap && specdec__link_step_is_cancelled(link))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     specdec__link_store_run_order(link, result != SPECDEC_OK);
     specdec__link_send_orders(link, c->model->layers && !result ? c->n : 0);
     if (!result && link->failed.code)
         result = specdec__fail(error, link->failed.code, "%s", link->failed.text);
     memset(run, 0, sizeof *run);
-    run->number = link->run;
+    run->number = link->own.run;
     run->rows = c->row_count;
     run->cancelled = result != SPECDEC_OK;
-    run->abandoned = result && !link->overlaps_runs;
-    link->first_rank_free_at = now > link->first_rank_free_at ? now : link->first_rank_free_at;
-    link->first_rank_free_at += result ? 0 : link->stage_seconds;
-    return result || link->overlaps_runs || !c->row_count ? result : specdec__link_await_run(link, link->run, error);
+    run->abandoned = result && !link->sent.overlap;
+    link->sent.first_rank_free_at = now > link->sent.first_rank_free_at ? now : link->sent.first_rank_free_at;
+    link->sent.first_rank_free_at += result ? 0 : specdec__link_first_peer(link)->done_seconds;
+    return result || link->sent.overlap || !c->row_count ? result : specdec__link_await_run(link, link->own.run, error);
 }
 
 /* The hooks of a forward pass in a cluster: of ranks that serve, and of rank 0 if it is not the only rank with
@@ -59836,7 +60094,7 @@ static int specdec__obey_reserve_slots(specdec__link *link, const specdec__kv_ev
 static int specdec__obey_free_reserved_slots(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_free_reserved(n->view, &link->context->kv);
-    link->node_count = 0;
+    link->own.node_count = 0;
     return 1;
 }
 
@@ -59851,17 +60109,17 @@ static int specdec__obey_commit_nodes(specdec__link *link, const specdec__kv_eve
     for (i = 0; i < count; i++)
         if (n->path[i] <= (i ? n->path[i - 1] : -1))
             return 0;
-    if (n->first_number > link->view_capacity - n->view->length ||
+    if (n->first_number > link->views.capacity - n->view->length ||
         (count && n->path[count - 1] >= (known ? known : specdec__view_count_reserved(n->view, &c->kv))))
         return 0;
-    if (known ? known != link->node_count || !n->first_number || link->node_view < 0 ||
-                    link->views[link->node_view] != n->view
+    if (known ? known != link->own.node_count || !n->first_number || link->own.node_view < 0 ||
+                    link->views.view[link->own.node_view] != n->view
               : n->second_number)
         return 0;
-    link->node_count = known ? specdec__forward_commit_keeping(c, n->view, n->path, n->first_number, n->second_number,
-                                                          known) : 0;
     if (!known)
         specdec__view_commit(n->view, &c->kv, n->path, n->first_number);
+    link->own.node_count = !known ? 0 : specdec__forward_commit_keeping(c, n->view, n->path, n->first_number,
+                                                                        n->second_number, known);
     return 1;
 }
 
@@ -59869,7 +60127,7 @@ static int specdec__obey_commit_nodes(specdec__link *link, const specdec__kv_eve
 static int specdec__obey_truncate_view(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_truncate(n->view, &link->context->kv, n->first_number);
-    link->node_count = 0;
+    link->own.node_count = 0;
     return 1;
 }
 
@@ -59881,7 +60139,7 @@ static int specdec__obey_share_keys(specdec__link *link, const specdec__kv_event
         return 0;
     /* fails where rank 0's has failed, too */
     specdec__view_share(n->view, &link->context->kv, n->source_view, n->first_number, n->second_number);
-    link->node_count = 0;
+    link->own.node_count = 0;
     return 1;
 }
 
@@ -59901,9 +60159,9 @@ static int specdec__obey_kv_order(specdec__link *link, int kind, specdec__wire_r
     int other, count, i;
 
     news.kind = kind;
-    news.view = link->views[specdec__wire_read_int(in, 0, link->view_count - 1)];
-    other = specdec__wire_read_int(in, -1, link->view_count - 1);
-    news.source_view = other < 0 ? NULL : link->views[other];
+    news.view = link->views.view[specdec__wire_read_int(in, 0, link->views.count - 1)];
+    other = specdec__wire_read_int(in, -1, link->views.count - 1);
+    news.source_view = other < 0 ? NULL : link->views.view[other];
     news.first_number = specdec__wire_read_int(in, 0, commits ? c->max_nodes : 1 << 30);
     news.second_number = specdec__wire_read_int(in, commits ? -1 : 0, commits ? c->max_nodes : 1 << 30);
     news.renumbered = specdec__wire_read_int(in, 0, c->max_nodes);
@@ -59940,20 +60198,20 @@ static int specdec__link_read_nodes(specdec__link *link, int done, int n, specde
     for (i = done; i < done + n; i++) {
         c->tokens[i] = specdec__wire_read_int(in, 0, c->model->vocab_size - 1);
         c->parents[i] = specdec__wire_read_int(in, -1, i - 1);
-        view = specdec__wire_read_int(in, 0, 4 * link->view_count - 1);
+        view = specdec__wire_read_int(in, 0, 4 * link->views.count - 1);
         c->wants_logits[i] = (unsigned char)(view & 1);
         c->certain[i] = (unsigned char)(view >> 1 & 1);
         view >>= 2;
-        c->views[i] = link->views[view];
+        c->views[i] = link->views.view[view];
         mixed |= i > done && c->views[i] != c->views[i - 1];
-        if (in->bad || (done && (mixed || view != link->node_view)) ||
+        if (in->bad || (done && (mixed || view != link->own.node_view)) ||
             (c->parents[i] >= 0 && c->parents[i] < done &&
              !specdec__link_node_is_computed(link, c->views[i], c->parents[i])))
             return 0;
     }
     for (i = 0; i < done; i++)
-        c->views[i] = link->views[view];
-    link->node_view = mixed ? -1 : view;
+        c->views[i] = link->views.view[view];
+    link->own.node_view = mixed ? -1 : view;
     return 1;
 }
 
@@ -59970,10 +60228,10 @@ static int specdec__link_run_layers(specdec__link *link, const specdec__batch *b
     int i;
 
     *empty = (!x && !specdec__model_has_first_layer(c->model)) ||
-             link->cancelled_runs[link->run % SPECDEC__WIRE_MAX_RUNS] == link->run;
+             link->own.cancelled_runs[link->own.run % SPECDEC__WIRE_MAX_RUNS] == link->own.run;
     for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
         specdec__wire_get_floats(c->x + (size_t)i * (size_t)c->e, x, width);
-    SPECDEC__STORE(&link->cancel_run, 0);
+    SPECDEC__STORE(&link->own.cancel, 0);
     result = *empty ? specdec__forward_skip_batch(c, batch, &error) : specdec__forward(c, batch, &error);
     if (!result && !*empty)
         result = specdec__forward_check_step(c, 0, n, &error);
@@ -59984,12 +60242,13 @@ static int specdec__link_run_layers(specdec__link *link, const specdec__batch *b
     }
     if (link->failed.code)
         return 0;
-    link->runs++;
-    link->run_nodes += n;
-    link->kept_nodes += *empty ? 0 : n;
-    link->layer = (uint32_t)c->model->layers;
-    link->stage_seconds = specdec__os_seconds() - start;
-    link->slowest_seconds = link->stage_seconds > link->slowest_seconds ? link->stage_seconds : link->slowest_seconds;
+    link->counts.runs++;
+    link->counts.nodes += n;
+    link->counts.kept_nodes += *empty ? 0 : n;
+    link->own.layer = (uint32_t)c->model->layers;
+    link->own.seconds = specdec__os_seconds() - start;
+    if (link->own.seconds > link->own.slowest_seconds)
+        link->own.slowest_seconds = link->own.seconds;
     return 1;
 }
 
@@ -60001,18 +60260,18 @@ static int specdec__obey_run_order(specdec__link *link, specdec__wire_reader *in
     const unsigned char *x;
     const uint32_t run = specdec__wire_read_word(in);
     const int cancelled = specdec__wire_read_int(in, 0, 1), longest = specdec__wire_read_int(in, 0, 1 << 30);
-    const int done = specdec__wire_read_int(in, 0, link->node_count);
+    const int done = specdec__wire_read_int(in, 0, link->own.node_count);
     const int n = specdec__wire_read_int(in, 1, c->max_nodes - done);
     specdec__batch batch;
 
-    if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
+    if (in->bad || in->left != 3 * n || run != link->own.run + 1 || (rows && rows != n) ||
         (rows > 0) != (!cancelled && !specdec__model_has_first_layer(c->model)) ||
         !specdec__link_read_nodes(link, done, n, in))
         return 0;
-    link->run = run;
-    link->layer = 0;
-    link->slowest_seconds = 1e-6 * longest;
-    link->node_count = done + n;
+    link->own.run = run;
+    link->own.layer = 0;
+    link->own.slowest_seconds = 1e-6 * longest;
+    link->own.node_count = done + n;
     if (cancelled)
         specdec__link_handle_cancel_message(link, run);
     x = rows ? in->at : NULL;
@@ -60025,7 +60284,7 @@ static int specdec__obey_run_order(specdec__link *link, specdec__wire_reader *in
 /* Returns how long the run under way took on the slowest rank so far, in microseconds, at most 10^9. */
 static uint32_t specdec__link_slowest_microseconds(const specdec__link *link)
 {
-    return link->slowest_seconds < 1000 ? (uint32_t)(1e6 * link->slowest_seconds) : 1000000000u;
+    return link->own.slowest_seconds < 1000 ? (uint32_t)(1e6 * link->own.slowest_seconds) : 1000000000u;
 }
 
 /* Sends rank 0 the answer of the last rank to a run: the wanted rows, or none if the run is empty. */
@@ -60033,14 +60292,14 @@ static void specdec__link_send_answer(specdec__link *link, int empty)
 {
     const specdec__context *c = link->context;
     const int rows = empty ? 0 : c->row_count, width = c->model->embedding;
-    unsigned char *to = link->outbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + 1);
+    unsigned char *to = link->messages.out + 4 * (SPECDEC__WIRE_HEADER_WORDS + 1);
     int i;
 
     for (i = 0; i < rows; i++, to += 4 * (size_t)width)
         specdec__wire_put_floats(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
-    specdec__wire_put(link->outbox, SPECDEC__WIRE_RUN, link->run);
-    specdec__wire_put(link->outbox, SPECDEC__WIRE_HEADER_WORDS, specdec__link_slowest_microseconds(link));
-    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->outbox, 1, rows, rows ? width : 0);
+    specdec__wire_put(link->messages.out, SPECDEC__WIRE_RUN, link->own.run);
+    specdec__wire_put(link->messages.out, SPECDEC__WIRE_HEADER_WORDS, specdec__link_slowest_microseconds(link));
+    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->messages.out, 1, rows, rows ? width : 0);
 }
 
 /* Sends the orders of the received message to the next rank, with the rows that this rank has computed; the last rank
@@ -60049,31 +60308,32 @@ static void specdec__link_send_answer(specdec__link *link, int empty)
 static void specdec__link_pass_message_on(specdec__link *link, int run_at, int empty)
 {
     specdec__context *c = link->context;
-    const int words = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
-    unsigned char *orders = link->outbox + 4 * SPECDEC__WIRE_HEADER_WORDS;
+    const int words = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
+    unsigned char *orders = link->messages.out + 4 * SPECDEC__WIRE_HEADER_WORDS;
 
     if (!specdec__model_has_last_layer(c->model)) {
-        memcpy(orders, link->inbox + 4 * SPECDEC__WIRE_HEADER_WORDS, 4 * (size_t)words);
+        memcpy(orders, link->messages.in + 4 * SPECDEC__WIRE_HEADER_WORDS, 4 * (size_t)words);
         if (run_at >= 0) {
             specdec__wire_put(orders, run_at + 2, (uint32_t)empty);
             specdec__wire_put(orders, run_at + 3, specdec__link_slowest_microseconds(link));
         }
-        link->order_words = words;
+        link->messages.order_words = words;
         specdec__link_send_orders(link, run_at >= 0 && !empty ? c->n : 0);
     } else if (run_at >= 0) {
         specdec__link_send_answer(link, empty);
     }
     if (run_at >= 0 && specdec__link_rank(link) == specdec__link_adjacent_stage(link, 0, 1))
-        specdec__link_send_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage_seconds), NULL);
+        specdec__link_send_urgent(link, 0, SPECDEC__WIRE_DONE, link->own.run, (uint64_t)(1e6 * link->own.seconds),
+                                  NULL);
 }
 
 /* Obeys the order at word `at` of a received message of `words` words. An order to run a batch must be the last one:
    *run_at becomes its word index. Returns the number of words of the order; 0 if it is not valid. */
 static int specdec__link_obey_order(specdec__link *link, int at, int words, int *run_at, int *empty)
 {
-    const unsigned char *order = link->inbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)at);
+    const unsigned char *order = link->messages.in + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)at);
     const uint32_t head = specdec__wire_get(order, 0), kind = head & 255;
-    const int rows = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
+    const int rows = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
     specdec__wire_reader in;
     int valid = 1;
 
@@ -60097,10 +60357,10 @@ static int specdec__link_obey_order(specdec__link *link, int at, int words, int 
 /* Obeys all orders of the received message, and passes the message on. */
 static void specdec__link_obey_message(specdec__link *link)
 {
-    const int words = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
-    const int rows = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
-    const int floats = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ROW_FLOATS);
-    int at = 0, took = words <= link->order_capacity && (!rows || floats == link->context->model->embedding);
+    const int words = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
+    const int rows = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
+    const int floats = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROW_FLOATS);
+    int at = 0, took = words <= link->messages.order_capacity && (!rows || floats == link->context->model->embedding);
     int run_at = -1, empty = 0;
 
     for (; took && at < words; at += took)
@@ -60129,7 +60389,7 @@ static specdec_result specdec__link_serve(specdec__link *link)
         }
         start = specdec__os_seconds();
         specdec__link_obey_message(link);
-        link->working_seconds += specdec__os_seconds() - start;
+        link->counts.seconds += specdec__os_seconds() - start;
     }
     return SPECDEC_DONE;
 }
@@ -60149,25 +60409,25 @@ static void specdec__remote_draft_send_order(specdec__link *link, int kind, int 
     unsigned char *to = message + 4 * SPECDEC__WIRE_HEADER_WORDS;
     int i;
 
-    if (link->failed.code || link->draft_rank_lost)
+    if (link->failed.code || link->drafts.lost)
         return;
     memset(message, 0, 4 * SPECDEC__WIRE_HEADER_WORDS);
     specdec__wire_put(to, 0, (uint32_t)kind | (uint32_t)(count + 2) << 8);
     specdec__wire_put(to, 1, (uint32_t)view);
-    specdec__wire_put(to, 2, link->draft_sequences[view].epoch);
+    specdec__wire_put(to, 2, link->drafts.sequences[view].epoch);
     for (i = 0; i < count; i++)
         specdec__wire_put(to, 3 + i, words[i]);
-    specdec__link_send(link, link->draft_rank_number, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
+    specdec__link_send(link, link->drafts.rank, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
 }
 
 /* Sends the draft rank the tokens among a sequence's first `count` tokens that were not sent yet. */
 static void specdec__remote_draft_send_tokens(specdec__link *link, int view, const int32_t *tokens, int count)
 {
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
     uint32_t words[1 + SPECDEC__WIRE_MAX_TOKENS];
     int i;
 
-    while (!link->draft_rank_lost && (sequence->sent_count < count || sequence->epoch_unsent)) {
+    while (!link->drafts.lost && (sequence->sent_count < count || sequence->epoch_unsent)) {
         const int n = specdec__max_int(specdec__min_int(count - sequence->sent_count, SPECDEC__WIRE_MAX_TOKENS), 0);
 
         words[0] = (uint32_t)sequence->sent_count;
@@ -60184,7 +60444,7 @@ static void specdec__remote_draft_send_tokens(specdec__link *link, int view, con
    invalid. */
 static void specdec__remote_draft_send_sampling(specdec__link *link, int view, const uint32_t *sampling)
 {
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
 
     if (memcmp(sequence->sampling, sampling, sizeof sequence->sampling) == 0)
         return;
@@ -60198,7 +60458,7 @@ static void specdec__remote_draft_send_sampling(specdec__link *link, int view, c
    token is left, at once. */
 static void specdec__remote_draft_truncate_sequence(specdec__link *link, int view, int length)
 {
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
 
     if (sequence->sent_count <= length)
         return;
@@ -60214,11 +60474,11 @@ static void specdec__remote_draft_truncate_sequence(specdec__link *link, int vie
    no token of it. */
 static void specdec__remote_draft_fork_sequence(specdec__link *link, int view, int other, int length)
 {
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
     uint32_t words[2];
 
     words[0] = (uint32_t)other;
-    words[1] = (uint32_t)specdec__min_int(length, link->draft_sequences[other].sent_count);
+    words[1] = (uint32_t)specdec__min_int(length, link->drafts.sequences[other].sent_count);
     sequence->sent_count = (int)words[1];
     sequence->epoch++;
     sequence->count = sequence->epoch_unsent = 0;
@@ -60233,7 +60493,7 @@ static const specdec__remote_draft *specdec__remote_draft_find_root(specdec__lin
                                                                     const int32_t *tokens,
                                                                     int count)
 {
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
     const specdec__remote_draft *root = specdec__remote_draft_find(link, sequence->root), *child = NULL;
     uint32_t i;
 
@@ -60324,9 +60584,9 @@ static void specdec__link_lay_out_draft_tokens(specdec__link *link, const specde
 
     if (!link)
         return;
-    link->draft_sequences = sequences;
-    link->draft_tokens = drafts;
-    link->draft_token_count = count;
+    link->drafts.sequences = sequences;
+    link->drafts.tokens = drafts;
+    link->drafts.token_count = count;
 }
 
 /* Takes a rank's memory, besides its context, from the arena, and connects it with the context. The caller enters views
@@ -60347,17 +60607,17 @@ static specdec__link *specdec__link_lay_out(const specdec_cluster *cluster, spec
         specdec__link_lay_out_draft_tokens(link, room, arena);
     if (!arena->base || arena->used == SIZE_MAX)
         return NULL;
-    link->draft_rank_number = drafter;
+    link->drafts.rank = drafter;
     link->cluster = *cluster;
     link->context = c;
-    link->views = views;
-    link->sequence_cancels = cancels;
-    link->view_count = room->max_views;
-    link->view_capacity = room->view_keys;
-    link->inbox = in;
-    link->outbox = out;
-    link->message_bytes = bytes;
-    link->order_capacity = most_words;
+    link->views.view = views;
+    link->views.cancel = cancels;
+    link->views.count = room->max_views;
+    link->views.capacity = room->view_keys;
+    link->messages.in = in;
+    link->messages.out = out;
+    link->messages.bytes = bytes;
+    link->messages.order_capacity = most_words;
     link->fingerprint = specdec__link_fingerprint(c, room, cluster);
     c->hooks_argument = link;
     c->hooks = &specdec__link_hooks[!cluster->rank && specdec__link_last_stage(link)];
@@ -60374,7 +60634,7 @@ static specdec_result specdec__link_connect_ranks(specdec__link *link, const spe
     const int others = link->cluster.ranks - 1;
 
     link->model_loaded = 1;
-    link->layer = 0;
+    link->own.layer = 0;
     if (specdec__link_rank(link)) {
         specdec__link_send_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
     } else {
@@ -60401,7 +60661,7 @@ static void specdec__link_end(specdec__link *link)
         specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "it has ended");
         specdec__link_send_failed(link);
     } else {
-        if (link->draft_rank_number)
+        if (link->drafts.rank)
             specdec__remote_draft_send_order(link, SPECDEC__WIRE_ORDER_END, 0, NULL, 0);
         if (specdec__link_last_stage(link))
             specdec__link_begin_order(link, SPECDEC__WIRE_ORDER_END, 0);
@@ -60433,22 +60693,22 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
     const double start = specdec__os_seconds();
-    const uint32_t runs = link->run;
+    const uint32_t runs = link->own.run;
     specdec__wire_run *run;
     specdec_result result;
 
     ranks->stage.view = &pipe->sequence->view;
-    link->renumbered_nodes = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
-    link->overlaps_runs = 1;
+    link->sent.renumbered_nodes = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
+    link->sent.overlap = 1;
     result = specdec__stage_obey_order(&ranks->stage, order, 0, &ranks->error);
-    link->overlaps_runs = 0;
+    link->sent.overlap = 0;
     pipe->no_room = ranks->stage.failed;
     if (order->kind != SPECDEC__ORDER_RUN)
         return;
-    link->own_seconds = specdec__os_seconds() - start;
-    if (!result || link->run != runs)
+    link->own.seconds = specdec__os_seconds() - start;
+    if (!result || link->own.run != runs)
         return;
-    run = &link->sent_runs[link->sent_run_count++]; /* no other rank has it */
+    run = &link->sent.runs[link->sent.count++]; /* no other rank has it */
     memset(run, 0, sizeof *run);
     run->rows = run->returned = 1;
     run->result = result;
@@ -60466,11 +60726,12 @@ static int specdec__ranks_poll_state(specdec__ranks *ranks)
     specdec__link_handle_urgent_messages(link);
     if (link->failed.code)
         return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_RETURNED | SPECDEC__PIPE_FREE | SPECDEC__PIPE_DRAFTED;
-    state |= link->draft_arrived ? SPECDEC__PIPE_DRAFTED : 0;
-    if (link->sent_run_count && link->sent_runs[0].returned)
+    state |= link->drafts.arrived ? SPECDEC__PIPE_DRAFTED : 0;
+    if (link->sent.count && link->sent.runs[0].returned)
         state |= SPECDEC__PIPE_RETURNED;
-    ranks->pipe.free_at = link->run == link->first_rank_run ? 0 : link->first_rank_free_at - link->own_seconds;
-    if (specdec__os_seconds() >= ranks->pipe.free_at && link->sent_run_count < SPECDEC__WIRE_MAX_RUNS - 1)
+    ranks->pipe.free_at = link->own.run == specdec__link_first_peer(link)->done_run
+                              ? 0 : link->sent.first_rank_free_at - link->own.seconds;
+    if (specdec__os_seconds() >= ranks->pipe.free_at && link->sent.count < SPECDEC__WIRE_MAX_RUNS - 1)
         state |= SPECDEC__PIPE_FREE;
     return state;
 }
@@ -60482,7 +60743,7 @@ static int specdec__ranks_wait(specdec__pipe *pipe, int until)
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
 
-    link->draft_arrived = until ? 0 : link->draft_arrived; /* a caller that waits has used all that have arrived */
+    link->drafts.arrived = until ? 0 : link->drafts.arrived; /* a caller that waits has used all that have arrived */
     for (;;) {
         const int state = specdec__ranks_poll_state(ranks);
         const double now = specdec__os_seconds();
@@ -60514,7 +60775,7 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
 
     while (!(specdec__ranks_poll_state(ranks) & SPECDEC__PIPE_RETURNED)) {
         if (specdec__link_any_sequence_cancelled(link)) {
-            specdec__link_abandon_run(link, &link->sent_runs[link->sent_run_count - pipe->count]);
+            specdec__link_abandon_run(link, &link->sent.runs[link->sent.count - pipe->count]);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
         }
         specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
@@ -60524,10 +60785,10 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
         specdec__link_remove_oldest_run(link);
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     }
-    pipe->stage_seconds = link->sent_runs[0].slowest_seconds;
+    pipe->stage_seconds = link->sent.runs[0].slowest_seconds;
     start = specdec__os_seconds();
     result = specdec__link_take_run(link, &unsound);
-    own = link->own_seconds + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
+    own = link->own.seconds + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
     pipe->stage_seconds = own > pipe->stage_seconds ? own : pipe->stage_seconds;
     if (result == SPECDEC_ERROR_FORMAT) /* logits that are not finite */
         return specdec__fail(error, result, "%s", unsound.text);
@@ -60539,7 +60800,7 @@ static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
 {
     specdec__link *link = ((specdec__ranks *)pipe)->link;
 
-    specdec__link_cancel_run(link, &link->sent_runs[link->sent_run_count - pipe->count + at]);
+    specdec__link_cancel_run(link, &link->sent.runs[link->sent.count - pipe->count + at]);
 }
 
 /* The functions of the lane of a target whose layers lie on several ranks. */
@@ -60608,10 +60869,10 @@ static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, c
 {
     const specdec__link *link = specdec__draft_remote_link(d);
     const int has_children = specdec__draft_remote_can_extend(d, request, 0);
-    const double least = 0.2 * link->draft_latency;
-    const double interval = link->draft_interval > least ? link->draft_interval : least;
-    const double usual = has_children ? interval : link->draft_latency;
-    const double began = has_children ? link->draft_arrival_at : link->draft_sequences[request->at].sent_at;
+    const double least = 0.2 * link->drafts.latency;
+    const double interval = link->drafts.interval > least ? link->drafts.interval : least;
+    const double usual = has_children ? interval : link->drafts.latency;
+    const double began = has_children ? link->drafts.arrived_at : link->drafts.sequences[request->at].sent_at;
     const double since = specdec__os_seconds() - began;
 
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
@@ -60623,10 +60884,10 @@ static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__draf
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
     const specdec__link *link = specdec__draft_remote_link(d);
-    const double late = 2 * link->draft_latency,
+    const double late = 2 * link->drafts.latency,
                  wait = !(late > 0) || late > request->wait_seconds ? request->wait_seconds : late;
 
-    m->until = specdec__draft_remote_can_extend(d, request, 0) ? 0 : link->draft_sequences[request->at].sent_at + wait;
+    m->until = specdec__draft_remote_can_extend(d, request, 0) ? 0 : link->drafts.sequences[request->at].sent_at + wait;
 }
 
 /* Waits until the children of a candidate have arrived from the draft rank, at most until the time `until` of the
@@ -61009,16 +61270,16 @@ static const struct {
 } specdec__draft_rank_table[] = {{specdec__draft_rank_obey_tokens}, {specdec__draft_rank_obey_sampling},
                                  {specdec__draft_rank_obey_fork}};
 
-/* Obeys the order of rank 0 that was received into link->inbox; an order that is not valid ends the cluster. */
+/* Obeys the order of rank 0 that was received into link->messages.in; an order that is not valid ends the cluster. */
 static void specdec__draft_rank_obey_order(specdec__engine *e)
 {
     specdec__link *link = e->link;
-    specdec__wire_reader in = {link->inbox + 4 * SPECDEC__WIRE_HEADER_WORDS, 0, 0};
-    const uint32_t rows = specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
+    specdec__wire_reader in = {link->messages.in + 4 * SPECDEC__WIRE_HEADER_WORDS, 0, 0};
+    const uint32_t rows = specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
     uint32_t head, kind, epoch;
     int view, valid;
 
-    in.left = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
+    in.left = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
     head = specdec__wire_read_word(&in);
     kind = head & 255;
     valid = !rows && !in.bad && head >> 8 == (uint32_t)in.left;
@@ -61162,7 +61423,7 @@ static int specdec__draft_rank_run_step(specdec__engine *e)
         drafted = specdec__draft_rank_extend_tree(next);
     }
     g->runs += drafted;
-    e->link->runs += drafted;
+    e->link->counts.runs += drafted;
     return drafted;
 }
 
@@ -61177,11 +61438,11 @@ static specdec_result specdec__draft_rank_serve(specdec__engine *e)
         specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
             return link->failed.code;
-        SPECDEC__STORE(&link->cancel_run, 0);
+        SPECDEC__STORE(&link->own.cancel, 0);
         if (specdec__link_receive(link, 0, SPECDEC__WIRE_ORDERS))
             specdec__draft_rank_obey_order(e);
         else if (!link->failed.code && specdec__draft_rank_run_step(e))
-            link->working_seconds += specdec__os_seconds() - start;
+            link->counts.seconds += specdec__os_seconds() - start;
         else if (!link->failed.code)
             specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
     }
@@ -61221,23 +61482,23 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     if (!link || arena->used == SIZE_MAX)
         return;
     link->hooks = &e->config.hooks;
-    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.max_views,
+    link->drafts.fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.max_views,
                                                               e->config.context);
-    link->fingerprint = e->remote->only_drafts ? link->draft_fingerprint : link->fingerprint;
+    link->fingerprint = e->remote->only_drafts ? link->drafts.fingerprint : link->fingerprint;
     if (e->remote->only_drafts) {
         specdec__draft_model_context(&e->drafters[0])->hooks_argument = link; /* sends ALIVE between layers */
         specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
     for (i = 0; i < e->room.max_views; i++) {
-        link->views[i] = &e->sequences[i].view;
-        link->sequence_cancels[i] = &e->sequences[i].cancel;
+        link->views.view[i] = &e->sequences[i].view;
+        link->views.cancel[i] = &e->sequences[i].cancel;
     }
     link->ranks = ranks;
     ranks->link = link;
     ranks->stage.context = &e->target;
     ranks->pipe.node = node;
     /* one more run than ranks with layers, which travels between ranks */
-    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->draft_rank_number, SPECDEC__PIPE_RUNS);
+    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->drafts.rank, SPECDEC__PIPE_RUNS);
 }
 
 /* The progress hook of an engine while weights are repacked: sends ALIVE to the other ranks, then calls the caller's
@@ -61273,39 +61534,46 @@ static specdec_result specdec__cluster_serve(specdec *t)
     specdec__link *link = e->link;
     specdec_result result;
 
-    e->pool.cancel = &link->cancel_run;
+    e->pool.cancel = &link->own.cancel;
     link->serving_cancel = &t->cancel;
     result = link->draft_rank ? specdec__draft_rank_serve(e) : specdec__link_serve(link);
-    t->stats.steps = link->runs;
-    t->stats.drafted = link->run_nodes;
-    t->stats.accepted = link->kept_nodes;
-    t->stats.seconds = link->working_seconds;
+    t->stats.steps = link->counts.runs;
+    t->stats.drafted = link->counts.nodes;
+    t->stats.accepted = link->counts.kept_nodes;
+    t->stats.seconds = link->counts.seconds;
     return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 
 /* Ends the cluster of an engine: see specdec__link_end. */
 static void specdec__cluster_end(specdec__engine *e) { specdec__link_end(e->link); }
 
-/* The tables of functions (specdec__remote) of rank 0, of other ranks with layers, and of the draft rank. */
-static const specdec__remote specdec__cluster_remotes[] = {
-    {0, specdec__cluster_choose_layers, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out,
-     specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel, NULL,
-     specdec__cluster_end},
-    {0, specdec__cluster_choose_layers, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out,
-     specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel,
-     specdec__cluster_serve, specdec__cluster_end},
-    {1, NULL, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out, specdec__cluster_report_loading,
-     specdec__cluster_start, specdec__cluster_set_caller_cancel, specdec__cluster_serve, specdec__cluster_end}};
+/* Sets the functions (specdec__remote) of a rank. only_drafts: 1: the rank holds the draft model alone; obeys: 1: the
+   rank obeys rank 0. */
+static void specdec__cluster_set_functions(specdec__remote *remote, int only_drafts, int obeys)
+{
+    memset(remote, 0, sizeof *remote);
+    remote->only_drafts = only_drafts;
+    remote->remove_remote_layers = only_drafts ? NULL : specdec__cluster_choose_layers;
+    remote->replace_drafter_kind = specdec__cluster_use_remote_drafter;
+    remote->allocate = specdec__cluster_lay_out;
+    remote->report_progress = specdec__cluster_report_loading;
+    remote->connect = specdec__cluster_start;
+    remote->set_cancel_flag = specdec__cluster_set_caller_cancel;
+    remote->obey_rank_0 = obeys ? specdec__cluster_serve : NULL;
+    remote->disconnect = specdec__cluster_end;
+}
 
-/* Checks config.cluster, adapts the rest of the configuration to this rank, and chooses its row of
-   specdec__cluster_remotes. */
+/* Checks config.cluster, adapts the rest of the configuration to this rank, and sets its functions. */
 static specdec_result specdec__cluster_choose_functions(specdec__engine *e, specdec_error *error)
 {
     const specdec_cluster *cluster = e->config.cluster;
     specdec_result result = cluster ? specdec__cluster_check(&e->config, error) : SPECDEC_OK;
 
-    if (!result && e->config.cluster)
-        e->remote = &specdec__cluster_remotes[specdec__cluster_is_draft_rank(cluster) ? 2 : cluster->rank > 0];
+    if (!result && e->config.cluster) {
+        specdec__cluster_set_functions(&e->cluster_functions, specdec__cluster_is_draft_rank(cluster),
+                                       cluster->rank > 0);
+        e->remote = &e->cluster_functions;
+    }
     return result;
 }
 
@@ -62427,7 +62695,7 @@ static void specdec__chat_append_turn_end(const specdec *t, int32_t last, specde
 {
     const specdec__chat_format *format = t->engine->chat.format;
     const specdec__vocab *v = &t->model->vocab;
-    const char *after = format->after[SPECDEC_ASSISTANT];
+    const char *after = specdec__chat_after(format, SPECDEC_ASSISTANT);
     size_t size = strlen(after), from;
     specdec__bytes end;
 
@@ -62621,10 +62889,10 @@ static specdec_result specdec__conversation_append_call_beginning(specdec *t, co
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              calls ? "a tool is required, but there are none"
                                    : "a tool is required, but how this model calls tools is not known");
-    specdec__chat_append(out, calls->written_begin, SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, SPECDEC__CALL_TEXT(calls, WRITTEN_BEGIN), SPECDEC_WHOLE_STRING, 0);
     if (name.size) {
         specdec__chat_append(out, (const char *)name.data, name.size, 1);
-        specdec__chat_append(out, calls->written_middle, SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append(out, SPECDEC__CALL_TEXT(calls, WRITTEN_MIDDLE), SPECDEC_WHOLE_STRING, 0);
     }
     *begun = out->needed - before;
     if (*begun >= SPECDEC__STOP_MAX_BYTES)

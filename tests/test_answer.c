@@ -194,9 +194,9 @@ static void test_noise(void)
     for (round = 0; round < 4000; round++) {
         const specdec__calls *row = &specdec__call_table[round % SPECDEC__COUNT(specdec__call_table)];
         const specdec__thoughts *thoughts = &specdec__thought_table[round / 7 % SPECDEC__COUNT(specdec__thought_table)];
-        const char *const pieces[] = {row->call_begin, row->section_begin ? row->section_begin : "", row->name_end ? row->name_end : "", row->call_end ? row->call_end : "",
-                                      row->section_end ? row->section_end : "", thoughts->open, thoughts->close, row->written_begin, row->written_middle, row->written_end ? row->written_end : "}",
-                                      row->key_begin ? row->key_begin : "{", row->key_end ? row->key_end : "\"", row->value_end ? row->value_end : ":",
+        const char *const pieces[] = {SPECDEC__CALL_TEXT(row, BEGIN), SPECDEC__CALL_TEXT(row, SECTION_BEGIN) ? SPECDEC__CALL_TEXT(row, SECTION_BEGIN) : "", SPECDEC__CALL_TEXT(row, NAME_END) ? SPECDEC__CALL_TEXT(row, NAME_END) : "", SPECDEC__CALL_TEXT(row, END) ? SPECDEC__CALL_TEXT(row, END) : "",
+                                      SPECDEC__CALL_TEXT(row, SECTION_END) ? SPECDEC__CALL_TEXT(row, SECTION_END) : "", thoughts->open, thoughts->close, SPECDEC__CALL_TEXT(row, WRITTEN_BEGIN), SPECDEC__CALL_TEXT(row, WRITTEN_MIDDLE), SPECDEC__CALL_TEXT(row, WRITTEN_END) ? SPECDEC__CALL_TEXT(row, WRITTEN_END) : "}",
+                                      SPECDEC__CALL_TEXT(row, KEY_BEGIN) ? SPECDEC__CALL_TEXT(row, KEY_BEGIN) : "{", SPECDEC__CALL_TEXT(row, KEY_END) ? SPECDEC__CALL_TEXT(row, KEY_END) : "\"", SPECDEC__CALL_TEXT(row, VALUE_END) ? SPECDEC__CALL_TEXT(row, VALUE_END) : ":",
                                       "{\"name\": \"f\", \"arguments\": {\"a\": 1}}", "f", "\"", "\\", "}", "{", "[", "]", ",", ":", "=", " ", "\n", "x", "'", "1"};
         size_t size = 0;
         int same;

@@ -525,7 +525,7 @@ static void take_call(subject *s, taken *out)
 static const specdec_constraint *mark_of(const char *form)
 {
     const specdec__calls *row = specdec__answer_find_calls(form);
-    const char *section = row->section_begin ? row->section_begin : "", *mark = row->flags & SPECDEC__CALLS_BARE ? "<|python_tag|>" : row->call_begin;
+    const char *section = SPECDEC__CALL_TEXT(row, SECTION_BEGIN) ? SPECDEC__CALL_TEXT(row, SECTION_BEGIN) : "", *mark = row->flags & SPECDEC__CALLS_BARE ? "<|python_tag|>" : SPECDEC__CALL_TEXT(row, BEGIN);
     char text[400];
     size_t at, size;
 

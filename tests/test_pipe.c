@@ -623,11 +623,11 @@ static void test_cancel(void)
         SPECDEC__STORE(&listens, 0);
         if (start_cluster(&stopped, &config, 20)) {
             specdec *text = stopped.ranks[0].text;
-            uint32_t runs = text->engine->link->run;
+            uint32_t runs = text->engine->link->own.run;
 
             SPECDEC__STORE(&listens, 1);
             CHECK_EQUAL_INT(specdec_prompt_tokens(text, prompted, 190), SPECDEC_ERROR_CANCELLED);
-            runs = text->engine->link->run - runs;
+            runs = text->engine->link->own.run - runs;
             printf("  %d runs of 48 were sent\n", (int)runs);
             CHECK(runs < 20);
             CHECK_EQUAL_INT(specdec_prompt_tokens(text, prompted, 30), SPECDEC_OK);
@@ -925,7 +925,7 @@ static void test_retried(void)
         specdec__link_reject_message(link, 1, "something");
         for (i = 0; i < 100 && most < SPECDEC__WIRE_MAX_RUNS - 8; i++) {
             CHECK_EQUAL_INT(specdec_step(text, &tokens, &count), SPECDEC_ERROR_PEER);
-            most = link->sent_run_count > most ? link->sent_run_count : most;
+            most = link->sent.count > most ? link->sent.count : most;
         }
         CHECK(most <= SPECDEC__PIPE_RUNS);
         printf("  %d runs at most\n", most);

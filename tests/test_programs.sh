@@ -464,7 +464,7 @@ else
 fi
 
 check "programs name the chat formats that specdec.h has" [ "$(echo "$formats" | tr '|' '\n' | sort)" = \
-    "$(sed -n '/specdec__chat_formats\[\] = {/,/};/s/^    {"\([a-z0-9-]*\)", {.*/\1/p' specdec.h | sort -u)" ]
+    "$(sed -n '/specdec__chat_formats\[\] = {/,/};/s/^    {"\([a-z0-9-]*\)", .*/\1/p' specdec.h | sort -u)" ]
 run talk --chat-format nonsense -p hello
 check "an unknown chat format is wrong usage, and formats are named" [ $status -eq 2 -a "$(grep -c 'zephyr|chatml' "$T/err")" -eq 1 ]
 run talk --chat-format llama3 -p hello

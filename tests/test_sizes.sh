@@ -1,6 +1,8 @@
 #!/bin/sh
 # What specdec.h weighs in a program: the sizes that its options promise, no frame above 3 KB, and that what is left works.
 # Runs in the repository root, on what make has built. Bytes and frames are checked where the compiler is gcc 12 on x86-64.
+# "sh tests/test_sizes.sh table" needs nothing built: it prints the table of build options in docs/manual.md, some minutes, or
+# of the options that are named behind it.
 . tests/check.sh
 CC=${CC:-cc}
 WARNINGS="-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Werror"
@@ -8,6 +10,43 @@ SMALL="-Os -DSPECDEC_NO_SIMD -DSPECDEC_FREESTANDING"
 known=no
 [ "$($CC -dumpmachine 2> /dev/null)" = x86_64-linux-gnu ] && ! $CC --version 2> /dev/null | grep -q clang &&
     [ "$($CC -dumpversion | cut -d. -f1)" = 12 ] && known=yes
+
+# --- the table: what each option saves of a program with everything, in bytes of machine code at -O2
+half_bytes() # HALF OPTION...: the bytes of one half of the header, SPECDEC_KERNELS_APART or SPECDEC_KERNELS
+{
+    half=$1
+    shift
+    $CC -std=c99 -O2 -DSPECDEC_IMPLEMENTATION "-D$half" "$@" -x c -c specdec.h -o "$T/half.o" && size "$T/half.o" | awk 'NR == 2 { print $1 }'
+}
+saves() # OPTION: prints a row. An instruction set is compiled into kernels alone, and most options leave kernels as they are
+{
+    bytes=0
+    case "$1" in
+    *SSE41 | *AVX*) ;;
+    *) bytes=$((without_kernels - $(half_bytes SPECDEC_KERNELS_APART "$1"))) ;;
+    esac
+    case "$1" in
+    *SIMD | *SSE41 | *AVX* | *TYPES*) bytes=$((bytes + kernels - $(half_bytes SPECDEC_KERNELS "$1"))) ;;
+    esac
+    echo "$bytes ${1#-D}"
+}
+if [ "${1-}" = table ]; then
+    shift
+    without_kernels=$(half_bytes SPECDEC_KERNELS_APART)
+    kernels=$(half_bytes SPECDEC_KERNELS)
+    echo "| option (all without one: $(((without_kernels + kernels + 512) / 1024)) KB; $($CC -dumpmachine), version $($CC -dumpversion), -O2) | KB less |"
+    echo '|---|---|'
+    # those of the header's list, without the instruction sets of other processors
+    # shellcheck disable=SC2046
+    [ $# -gt 0 ] || set -- $(sed -n '/ Options: define before/,/SPECDEC_STATIC/p' specdec.h | grep -o 'SPECDEC_NO_[A-Z0-9_]*' | sort -u |
+        grep -v 'DOTPROD\|I8MM\|NEON32\|RVV') SPECDEC_FREESTANDING SPECDEC_CLUSTER 'SPECDEC_TYPES(X)='
+    for option; do
+        saves "-D$option"
+    done > "$T/rows"
+    sort -rn "$T/rows" | awk '{ kb = $1 / 1024; form = (kb * kb < 99) ? "%.1f" : "%.0f"; $1 = ""
+        printf "| `%s` | " form " |\n", substr($0, 2), kb }'
+    exit
+fi
 [ $known = yes ] || skip "the sizes are those of gcc 12 on x86-64"
 
 # weighs BYTES OPTION...: the header alone, or a program that includes it, compiles without a warning with $SMALL, and to at

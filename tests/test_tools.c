@@ -78,7 +78,7 @@ static int follows(const specdec_constraint *c, specdec_constraint_state *state,
 /* A text that the constraint allows: random bytes, more and more of them those that end something. Returns its size; 0: it has found no end. */
 static int write_call(const specdec_constraint *c, const specdec__calls *row, char *out)
 {
-    const char *const ends[] = {row->value_end, row->call_end, "\"", "}", "]", ")", row->name_end, "\\\"", "\"}", "1", "null", "\n", "None", "{\"a\": 3}"};
+    const char *const ends[] = {SPECDEC__CALL_TEXT(row, VALUE_END), SPECDEC__CALL_TEXT(row, END), "\"", "}", "]", ")", SPECDEC__CALL_TEXT(row, NAME_END), "\\\"", "\"}", "1", "null", "\n", "None", "{\"a\": 3}"};
     specdec_constraint_state state;
     uint32_t mask[8], byte, k;
     int size = 0, end = 0, i;
@@ -151,16 +151,16 @@ static char call[LONGEST + 400], arguments[LONGEST * 6 + 1], source[8000];
 static int try_call(const specdec_constraint *c, const specdec__calls *row, int *which)
 {
     const char *before = row->form == SPECDEC__CALLS_CHANNEL ? "<|channel|>commentary to=functions." : row->flags & SPECDEC__CALLS_BARE ? "<|python_tag|>"
-                                                                                                     : row->call_begin;
-    const char *behind = row->form == SPECDEC__CALLS_CHANNEL && random_below(2) ? row->call_end : "";
+                                                                                                     : SPECDEC__CALL_TEXT(row, BEGIN);
+    const char *behind = row->form == SPECDEC__CALLS_CHANNEL && random_below(2) ? SPECDEC__CALL_TEXT(row, END) : "";
     specdec_constraint_state state;
     char name[100];
     size_t size = 0;
     int written, i;
 
-    if (row->section_begin) {
-        memcpy(call, row->section_begin, strlen(row->section_begin));
-        size = strlen(row->section_begin);
+    if (SPECDEC__CALL_TEXT(row, SECTION_BEGIN)) {
+        memcpy(call, SPECDEC__CALL_TEXT(row, SECTION_BEGIN), strlen(SPECDEC__CALL_TEXT(row, SECTION_BEGIN)));
+        size = strlen(SPECDEC__CALL_TEXT(row, SECTION_BEGIN));
     }
     memcpy(call + size, before, strlen(before));
     size += strlen(before);
@@ -168,8 +168,8 @@ static int try_call(const specdec_constraint *c, const specdec__calls *row, int 
     if (!written)
         return -1;
     size += (size_t)written;
-    if (row->form == SPECDEC__CALLS_CHANNEL && memcmp(call + size - strlen(row->call_end), row->call_end, strlen(row->call_end)))
-        behind = row->call_end;
+    if (row->form == SPECDEC__CALLS_CHANNEL && memcmp(call + size - strlen(SPECDEC__CALL_TEXT(row, END)), SPECDEC__CALL_TEXT(row, END), strlen(SPECDEC__CALL_TEXT(row, END))))
+        behind = SPECDEC__CALL_TEXT(row, END);
     memcpy(call + size, behind, strlen(behind));
     size += strlen(behind);
     memset(name, 0, sizeof name);

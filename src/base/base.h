@@ -523,6 +523,21 @@ static SPECDEC__UNUSED void specdec__arena_skip_to(specdec__arena *arena, size_t
 #define SPECDEC__TAKE(arena, type, count) \
     ((type *)specdec__arena_take((arena), (size_t)(count), sizeof(type), SPECDEC__CACHE_LINE))
 
+/* Texts of a row of a table, by name: a row lists the texts that it has, each as NAME("..."), where NAME(text) is
+   defined as SPECDEC__ROW_TEXT("a letter", text). The row is one string: the letter, the text and a zero byte for each
+   text, and a zero byte behind the last one. */
+#define SPECDEC__ROW_TEXT(letter, text) letter text "\0"
+#define SPECDEC__ROW_COLUMN(NAME) (*NAME("")) /* the letter of a column */
+
+/* Text number `index` of a column of a row; NULL: the row has no such text. */
+static const char *specdec__row_text(const char *row, char column, int index)
+{
+    for (; *row; row += strlen(row) + 1)
+        if (*row == column && index-- == 0)
+            return row + 1;
+    return NULL;
+}
+
 /* A string of bounded size, written piece by piece. It is always terminated; text that does not fit is cut off. */
 typedef struct specdec__writer {
     char *text; /* the string, always terminated */

@@ -48,23 +48,23 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     if (!link || arena->used == SIZE_MAX)
         return;
     link->hooks = &e->config.hooks;
-    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.max_views,
+    link->drafts.fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.max_views,
                                                               e->config.context);
-    link->fingerprint = e->remote->only_drafts ? link->draft_fingerprint : link->fingerprint;
+    link->fingerprint = e->remote->only_drafts ? link->drafts.fingerprint : link->fingerprint;
     if (e->remote->only_drafts) {
         specdec__draft_model_context(&e->drafters[0])->hooks_argument = link; /* sends ALIVE between layers */
         specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
     for (i = 0; i < e->room.max_views; i++) {
-        link->views[i] = &e->sequences[i].view;
-        link->sequence_cancels[i] = &e->sequences[i].cancel;
+        link->views.view[i] = &e->sequences[i].view;
+        link->views.cancel[i] = &e->sequences[i].cancel;
     }
     link->ranks = ranks;
     ranks->link = link;
     ranks->stage.context = &e->target;
     ranks->pipe.node = node;
     /* one more run than ranks with layers, which travels between ranks */
-    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->draft_rank_number, SPECDEC__PIPE_RUNS);
+    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->drafts.rank, SPECDEC__PIPE_RUNS);
 }
 
 /* The progress hook of an engine while weights are repacked: sends ALIVE to the other ranks, then calls the caller's
@@ -100,39 +100,46 @@ static specdec_result specdec__cluster_serve(specdec *t)
     specdec__link *link = e->link;
     specdec_result result;
 
-    e->pool.cancel = &link->cancel_run;
+    e->pool.cancel = &link->own.cancel;
     link->serving_cancel = &t->cancel;
     result = link->draft_rank ? specdec__draft_rank_serve(e) : specdec__link_serve(link);
-    t->stats.steps = link->runs;
-    t->stats.drafted = link->run_nodes;
-    t->stats.accepted = link->kept_nodes;
-    t->stats.seconds = link->working_seconds;
+    t->stats.steps = link->counts.runs;
+    t->stats.drafted = link->counts.nodes;
+    t->stats.accepted = link->counts.kept_nodes;
+    t->stats.seconds = link->counts.seconds;
     return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 
 /* Ends the cluster of an engine: see specdec__link_end. */
 static void specdec__cluster_end(specdec__engine *e) { specdec__link_end(e->link); }
 
-/* The tables of functions (specdec__remote) of rank 0, of other ranks with layers, and of the draft rank. */
-static const specdec__remote specdec__cluster_remotes[] = {
-    {0, specdec__cluster_choose_layers, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out,
-     specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel, NULL,
-     specdec__cluster_end},
-    {0, specdec__cluster_choose_layers, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out,
-     specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel,
-     specdec__cluster_serve, specdec__cluster_end},
-    {1, NULL, specdec__cluster_use_remote_drafter, specdec__cluster_lay_out, specdec__cluster_report_loading,
-     specdec__cluster_start, specdec__cluster_set_caller_cancel, specdec__cluster_serve, specdec__cluster_end}};
+/* Sets the functions (specdec__remote) of a rank. only_drafts: 1: the rank holds the draft model alone; obeys: 1: the
+   rank obeys rank 0. */
+static void specdec__cluster_set_functions(specdec__remote *remote, int only_drafts, int obeys)
+{
+    memset(remote, 0, sizeof *remote);
+    remote->only_drafts = only_drafts;
+    remote->remove_remote_layers = only_drafts ? NULL : specdec__cluster_choose_layers;
+    remote->replace_drafter_kind = specdec__cluster_use_remote_drafter;
+    remote->allocate = specdec__cluster_lay_out;
+    remote->report_progress = specdec__cluster_report_loading;
+    remote->connect = specdec__cluster_start;
+    remote->set_cancel_flag = specdec__cluster_set_caller_cancel;
+    remote->obey_rank_0 = obeys ? specdec__cluster_serve : NULL;
+    remote->disconnect = specdec__cluster_end;
+}
 
-/* Checks config.cluster, adapts the rest of the configuration to this rank, and chooses its row of
-   specdec__cluster_remotes. */
+/* Checks config.cluster, adapts the rest of the configuration to this rank, and sets its functions. */
 static specdec_result specdec__cluster_choose_functions(specdec__engine *e, specdec_error *error)
 {
     const specdec_cluster *cluster = e->config.cluster;
     specdec_result result = cluster ? specdec__cluster_check(&e->config, error) : SPECDEC_OK;
 
-    if (!result && e->config.cluster)
-        e->remote = &specdec__cluster_remotes[specdec__cluster_is_draft_rank(cluster) ? 2 : cluster->rank > 0];
+    if (!result && e->config.cluster) {
+        specdec__cluster_set_functions(&e->cluster_functions, specdec__cluster_is_draft_rank(cluster),
+                                       cluster->rank > 0);
+        e->remote = &e->cluster_functions;
+    }
     return result;
 }
 

@@ -189,16 +189,16 @@ static const struct {
 } specdec__draft_rank_table[] = {{specdec__draft_rank_obey_tokens}, {specdec__draft_rank_obey_sampling},
                                  {specdec__draft_rank_obey_fork}};
 
-/* Obeys the order of rank 0 that was received into link->inbox; an order that is not valid ends the cluster. */
+/* Obeys the order of rank 0 that was received into link->messages.in; an order that is not valid ends the cluster. */
 static void specdec__draft_rank_obey_order(specdec__engine *e)
 {
     specdec__link *link = e->link;
-    specdec__wire_reader in = {link->inbox + 4 * SPECDEC__WIRE_HEADER_WORDS, 0, 0};
-    const uint32_t rows = specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
+    specdec__wire_reader in = {link->messages.in + 4 * SPECDEC__WIRE_HEADER_WORDS, 0, 0};
+    const uint32_t rows = specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
     uint32_t head, kind, epoch;
     int view, valid;
 
-    in.left = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
+    in.left = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
     head = specdec__wire_read_word(&in);
     kind = head & 255;
     valid = !rows && !in.bad && head >> 8 == (uint32_t)in.left;
@@ -342,7 +342,7 @@ static int specdec__draft_rank_run_step(specdec__engine *e)
         drafted = specdec__draft_rank_extend_tree(next);
     }
     g->runs += drafted;
-    e->link->runs += drafted;
+    e->link->counts.runs += drafted;
     return drafted;
 }
 
@@ -357,11 +357,11 @@ static specdec_result specdec__draft_rank_serve(specdec__engine *e)
         specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
             return link->failed.code;
-        SPECDEC__STORE(&link->cancel_run, 0);
+        SPECDEC__STORE(&link->own.cancel, 0);
         if (specdec__link_receive(link, 0, SPECDEC__WIRE_ORDERS))
             specdec__draft_rank_obey_order(e);
         else if (!link->failed.code && specdec__draft_rank_run_step(e))
-            link->working_seconds += specdec__os_seconds() - start;
+            link->counts.seconds += specdec__os_seconds() - start;
         else if (!link->failed.code)
             specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
     }

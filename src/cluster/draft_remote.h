@@ -70,10 +70,10 @@ static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, c
 {
     const specdec__link *link = specdec__draft_remote_link(d);
     const int has_children = specdec__draft_remote_can_extend(d, request, 0);
-    const double least = 0.2 * link->draft_latency;
-    const double interval = link->draft_interval > least ? link->draft_interval : least;
-    const double usual = has_children ? interval : link->draft_latency;
-    const double began = has_children ? link->draft_arrival_at : link->draft_sequences[request->at].sent_at;
+    const double least = 0.2 * link->drafts.latency;
+    const double interval = link->drafts.interval > least ? link->drafts.interval : least;
+    const double usual = has_children ? interval : link->drafts.latency;
+    const double began = has_children ? link->drafts.arrived_at : link->drafts.sequences[request->at].sent_at;
     const double since = specdec__os_seconds() - began;
 
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
@@ -85,10 +85,10 @@ static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__draf
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
     const specdec__link *link = specdec__draft_remote_link(d);
-    const double late = 2 * link->draft_latency,
+    const double late = 2 * link->drafts.latency,
                  wait = !(late > 0) || late > request->wait_seconds ? request->wait_seconds : late;
 
-    m->until = specdec__draft_remote_can_extend(d, request, 0) ? 0 : link->draft_sequences[request->at].sent_at + wait;
+    m->until = specdec__draft_remote_can_extend(d, request, 0) ? 0 : link->drafts.sequences[request->at].sent_at + wait;
 }
 
 /* Waits until the children of a candidate have arrived from the draft rank, at most until the time `until` of the

@@ -17,25 +17,25 @@ static void specdec__remote_draft_send_order(specdec__link *link, int kind, int 
     unsigned char *to = message + 4 * SPECDEC__WIRE_HEADER_WORDS;
     int i;
 
-    if (link->failed.code || link->draft_rank_lost)
+    if (link->failed.code || link->drafts.lost)
         return;
     memset(message, 0, 4 * SPECDEC__WIRE_HEADER_WORDS);
     specdec__wire_put(to, 0, (uint32_t)kind | (uint32_t)(count + 2) << 8);
     specdec__wire_put(to, 1, (uint32_t)view);
-    specdec__wire_put(to, 2, link->draft_sequences[view].epoch);
+    specdec__wire_put(to, 2, link->drafts.sequences[view].epoch);
     for (i = 0; i < count; i++)
         specdec__wire_put(to, 3 + i, words[i]);
-    specdec__link_send(link, link->draft_rank_number, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
+    specdec__link_send(link, link->drafts.rank, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
 }
 
 /* Sends the draft rank the tokens among a sequence's first `count` tokens that were not sent yet. */
 static void specdec__remote_draft_send_tokens(specdec__link *link, int view, const int32_t *tokens, int count)
 {
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
     uint32_t words[1 + SPECDEC__WIRE_MAX_TOKENS];
     int i;
 
-    while (!link->draft_rank_lost && (sequence->sent_count < count || sequence->epoch_unsent)) {
+    while (!link->drafts.lost && (sequence->sent_count < count || sequence->epoch_unsent)) {
         const int n = specdec__max_int(specdec__min_int(count - sequence->sent_count, SPECDEC__WIRE_MAX_TOKENS), 0);
 
         words[0] = (uint32_t)sequence->sent_count;
@@ -52,7 +52,7 @@ static void specdec__remote_draft_send_tokens(specdec__link *link, int view, con
    invalid. */
 static void specdec__remote_draft_send_sampling(specdec__link *link, int view, const uint32_t *sampling)
 {
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
 
     if (memcmp(sequence->sampling, sampling, sizeof sequence->sampling) == 0)
         return;
@@ -66,7 +66,7 @@ static void specdec__remote_draft_send_sampling(specdec__link *link, int view, c
    token is left, at once. */
 static void specdec__remote_draft_truncate_sequence(specdec__link *link, int view, int length)
 {
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
 
     if (sequence->sent_count <= length)
         return;
@@ -82,11 +82,11 @@ static void specdec__remote_draft_truncate_sequence(specdec__link *link, int vie
    no token of it. */
 static void specdec__remote_draft_fork_sequence(specdec__link *link, int view, int other, int length)
 {
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
     uint32_t words[2];
 
     words[0] = (uint32_t)other;
-    words[1] = (uint32_t)specdec__min_int(length, link->draft_sequences[other].sent_count);
+    words[1] = (uint32_t)specdec__min_int(length, link->drafts.sequences[other].sent_count);
     sequence->sent_count = (int)words[1];
     sequence->epoch++;
     sequence->count = sequence->epoch_unsent = 0;
@@ -101,7 +101,7 @@ static const specdec__remote_draft *specdec__remote_draft_find_root(specdec__lin
                                                                     const int32_t *tokens,
                                                                     int count)
 {
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
     const specdec__remote_draft *root = specdec__remote_draft_find(link, sequence->root), *child = NULL;
     uint32_t i;
 

@@ -16,7 +16,13 @@ static int specdec__link_rank(const specdec__link *link) { return link->cluster.
 /* Returns the rank with layers of the target that is next to `rank`: behind it (step 1) or before it (step -1). */
 static int specdec__link_adjacent_stage(const specdec__link *link, int rank, int step)
 {
-    return rank + step + (link->draft_rank_number && rank + step == link->draft_rank_number ? step : 0);
+    return rank + step + (link->drafts.rank && rank + step == link->drafts.rank ? step : 0);
+}
+
+/* The rank behind rank 0 that has layers. */
+static specdec__link_peer *specdec__link_first_peer(specdec__link *link)
+{
+    return &link->peers[specdec__link_adjacent_stage(link, 0, 1)];
 }
 
 /* Returns the last rank with layers of the target. */
@@ -30,7 +36,7 @@ static void specdec__link_send_urgent_all(specdec__link *link, int kind, uint32_
 /* Sends the error link->failed, which ends the cluster, to all ranks, and ends the run under way. */
 static void specdec__link_send_failed(specdec__link *link)
 {
-    SPECDEC__STORE(&link->cancel_run, 1);
+    SPECDEC__STORE(&link->own.cancel, 1);
     specdec__link_send_urgent_all(link, SPECDEC__WIRE_FAILED, 0, link->failed.text);
 }
 
@@ -43,16 +49,16 @@ static int specdec__link_drop_draft_rank(specdec__link *link, int rank, const ch
 {
     const int own = specdec__link_rank(link);
 
-    if (!rank || rank != link->draft_rank_number || own == rank || (!own && !link->connected))
+    if (!rank || rank != link->drafts.rank || own == rank || (!own && !link->connected))
         return 0;
-    if (link->draft_rank_lost)
+    if (link->drafts.lost)
         return 1;
-    link->draft_rank_lost = 1;
+    link->drafts.lost = 1;
     if (!own) {
         specdec__log_line(link->hooks, "rank %d drafts no more: %s", rank, why);
         specdec__link_send_urgent(link, rank, SPECDEC__WIRE_FAILED, 0, 0, why);
     }
-    link->draft_rank_lost = 2;
+    link->drafts.lost = 2;
     return 1;
 }
 
@@ -67,12 +73,12 @@ static void specdec__link_send(specdec__link *link, int to, int kind, unsigned c
     specdec__wire_put(message, SPECDEC__WIRE_MAGIC_WORD, SPECDEC__WIRE_MAGIC);
     specdec__wire_put(message, SPECDEC__WIRE_KIND,
                       SPECDEC__WIRE_VERSION | (uint32_t)kind << 8 | (uint32_t)specdec__link_rank(link) << 16);
-    specdec__wire_put(message, SPECDEC__WIRE_SERIAL, urgent ? 0 : link->sent_count[to]++);
+    specdec__wire_put(message, SPECDEC__WIRE_SERIAL, urgent ? 0 : link->peers[to].sent_count++);
     specdec__wire_put(message, SPECDEC__WIRE_ORDER_WORDS, (uint32_t)words);
     specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
     specdec__wire_put(message, SPECDEC__WIRE_ROW_FLOATS, (uint32_t)floats);
     specdec__wire_put(message, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(message, count));
-    if ((link->draft_rank_lost == 2 && to == link->draft_rank_number) ||
+    if ((link->drafts.lost == 2 && to == link->drafts.rank) ||
         link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
         specdec__link_drop_draft_rank(link, to, "it cannot be reached"))
         return;
@@ -101,11 +107,11 @@ static void specdec__link_send_alive(specdec__link *link, int to)
 {
     const uint32_t loading = link->model_loaded ? 0 : SPECDEC__WIRE_LOADING_FLAG;
 
-    if (!to && link->model_loaded && !link->progress[0].started)
+    if (!to && link->model_loaded && !link->peers[0].progress.started)
         specdec__link_send_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
     else
-        specdec__link_send_urgent(link, to, SPECDEC__WIRE_ALIVE, link->run,
-                                  loading | link->layer | (uint64_t)link->sent_count[to] << 32, NULL);
+        specdec__link_send_urgent(link, to, SPECDEC__WIRE_ALIVE, link->own.run,
+                                  loading | link->own.layer | (uint64_t)link->peers[to].sent_count << 32, NULL);
 }
 
 /* Sends this rank's progress (the message ALIVE) to all other ranks. */
@@ -124,7 +130,7 @@ static void specdec__link_send_urgent_all(specdec__link *link, int kind, uint32_
     int i;
 
     for (i = 0; i < link->cluster.ranks; i++)
-        if (i != specdec__link_rank(link) && (kind != SPECDEC__WIRE_CANCEL || i != link->draft_rank_number))
+        if (i != specdec__link_rank(link) && (kind != SPECDEC__WIRE_CANCEL || i != link->drafts.rank))
             specdec__link_send_urgent(link, i, kind, run, 0, text);
 }
 
@@ -141,9 +147,9 @@ static void specdec__link_reject_message(specdec__link *link, int rank, const ch
 /* Handles the message CANCEL: marks a run as cancelled. If this rank computes the run, it ends between two layers. */
 static void specdec__link_handle_cancel_message(specdec__link *link, uint32_t run)
 {
-    link->cancelled_runs[run % SPECDEC__WIRE_MAX_RUNS] = run;
-    if (run == link->run)
-        SPECDEC__STORE(&link->cancel_run, 1);
+    link->own.cancelled_runs[run % SPECDEC__WIRE_MAX_RUNS] = run;
+    if (run == link->own.run)
+        SPECDEC__STORE(&link->own.cancel, 1);
 }
 
 /* Handles the message FAILED: another rank has ended with an error. */
@@ -155,7 +161,7 @@ static void specdec__link_handle_failed_message(specdec__link *link, int rank, c
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
                   length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
-    SPECDEC__STORE(&link->cancel_run, 1);
+    SPECDEC__STORE(&link->own.cancel, 1);
 }
 
 /* Marks a sequence as having no valid draft tokens: the draft rank begins again behind the next tokens it is sent. */
@@ -168,7 +174,7 @@ static void specdec__remote_draft_invalidate_sequence(specdec__remote_sequence *
 /* Returns the draft token with a number; NULL: it is not stored, or was overwritten. */
 static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *link, uint32_t number)
 {
-    specdec__remote_draft *draft = &link->draft_tokens[number % (uint32_t)link->draft_token_count];
+    specdec__remote_draft *draft = &link->drafts.tokens[number % (uint32_t)link->drafts.token_count];
 
     return number && draft->number == number ? draft : NULL;
 }
@@ -176,7 +182,7 @@ static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *li
 /* Stores a draft token of the draft rank in the ring, over an old one. word: token | share << 24. */
 static void specdec__remote_draft_store(specdec__link *link, uint32_t number, uint32_t word)
 {
-    specdec__remote_draft *draft = &link->draft_tokens[number % (uint32_t)link->draft_token_count];
+    specdec__remote_draft *draft = &link->drafts.tokens[number % (uint32_t)link->drafts.token_count];
 
     memset(draft, 0, sizeof *draft);
     draft->number = number;
@@ -200,10 +206,10 @@ static void specdec__remote_draft_measure_arrival(specdec__link *link, const spe
     const double now = specdec__os_seconds();
 
     if (first_count && first_count == sequence->sent_count)
-        specdec__remote_draft_add_arrival_time(&link->draft_latency, now - sequence->sent_at);
+        specdec__remote_draft_add_arrival_time(&link->drafts.latency, now - sequence->sent_at);
     if (!first_count)
-        specdec__remote_draft_add_arrival_time(&link->draft_interval, now - link->draft_arrival_at);
-    link->draft_arrival_at = now;
+        specdec__remote_draft_add_arrival_time(&link->drafts.interval, now - link->drafts.arrived_at);
+    link->drafts.arrived_at = now;
 }
 
 /* Stores the draft tokens of a message from the draft rank. Draft tokens of an earlier epoch, repeated ones and late
@@ -212,12 +218,12 @@ static void specdec__remote_draft_measure_arrival(specdec__link *link, const spe
 static int specdec__remote_draft_receive_message(specdec__link *link, const unsigned char *words, int count)
 {
     specdec__wire_reader in = {words, count, 0};
-    const int view = specdec__wire_read_int(&in, 0, link->view_count - 1);
+    const int view = specdec__wire_read_int(&in, 0, link->views.count - 1);
     const uint32_t epoch = specdec__wire_read_word(&in);
     const int first_count = specdec__wire_read_int(&in, 0, 1 << 30);
     uint32_t number = specdec__wire_read_word(&in);
-    specdec__remote_sequence *sequence = &link->draft_sequences[view];
-    const int late = (int32_t)(number - link->next_draft_number) < 0;
+    specdec__remote_sequence *sequence = &link->drafts.sequences[view];
+    const int late = (int32_t)(number - link->drafts.next_number) < 0;
     const int valid = !in.bad && !late && epoch == sequence->epoch && first_count <= sequence->sent_count;
     int lost = 0;
 
@@ -246,10 +252,10 @@ static int specdec__remote_draft_receive_message(specdec__link *link, const unsi
         }
         lost |= !parent;
     }
-    link->next_draft_number = late ? link->next_draft_number : number;
+    link->drafts.next_number = late ? link->drafts.next_number : number;
     if (valid && lost)
         specdec__remote_draft_invalidate_sequence(sequence);
-    link->draft_arrived |= valid;
+    link->drafts.arrived |= valid;
     return !in.bad;
 }
 
@@ -257,7 +263,7 @@ static int specdec__remote_draft_receive_message(specdec__link *link, const unsi
    that a faulty rank cannot make rank 0 wait for ever. */
 static void specdec__link_handle_alive_message(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
 {
-    specdec__wire_progress *p = &link->progress[rank];
+    specdec__wire_progress *p = &link->peers[rank].progress;
     const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING_FLAG;
     const uint32_t sent = specdec__wire_get(words, 1);
     const uint32_t most = first & SPECDEC__WIRE_LOADING_FLAG ? 1 << 16 : (uint32_t)link->cluster.layers[rank];
@@ -266,11 +272,11 @@ static void specdec__link_handle_alive_message(specdec__link *link, int rank, ui
     p->started |= !(first & SPECDEC__WIRE_LOADING_FLAG);
     if ((int32_t)(sent - p->sent) > 0)
         p->sent = sent;
-    if (specdec__link_rank(link) || !further || layer > most || (int32_t)(link->run - run) < 0)
+    if (specdec__link_rank(link) || !further || layer > most || (int32_t)(link->own.run - run) < 0)
         return;
     p->run = run;
     p->layer = layer;
-    link->stalled_seconds = 0;
+    link->waits.stalled_seconds = 0;
 }
 
 /* Handles an urgent message of any kind. */
@@ -280,21 +286,21 @@ static void specdec__link_handle_urgent_message(specdec__link *link, const unsig
     const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
     const int rank = (int)(kind >> 16), words = (int)specdec__wire_get(message, SPECDEC__WIRE_ORDER_WORDS);
     const unsigned char *first = message + 4 * SPECDEC__WIRE_HEADER_WORDS;
-    const int is_draft_rank = rank && rank == link->draft_rank_number;
-    const uint64_t fingerprint = is_draft_rank ? link->draft_fingerprint : link->fingerprint;
+    const int is_draft_rank = rank && rank == link->drafts.rank;
+    const uint64_t fingerprint = is_draft_rank ? link->drafts.fingerprint : link->fingerprint;
 
-    link->heard_at[rank] = specdec__os_seconds();
+    link->peers[rank].heard_at = specdec__os_seconds();
     if (words < 2) {
         specdec__link_reject_message(link, rank, "an urgent message without words");
         return;
     }
-    link->progress[rank].started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
+    link->peers[rank].progress.started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
     switch (kind >> 8 & 255) {
     case SPECDEC__WIRE_ALIVE: specdec__link_handle_alive_message(link, rank, run, first); break;
     case SPECDEC__WIRE_READY:
-        link->stalled_seconds = link->is_ready[rank] ? link->stalled_seconds : 0;
-        link->ready_count += !link->is_ready[rank];
-        link->is_ready[rank] = 1;
+        link->waits.stalled_seconds = link->peers[rank].ready ? link->waits.stalled_seconds : 0;
+        link->ready_count += !link->peers[rank].ready;
+        link->peers[rank].ready = 1;
         if (specdec__load_u64(first) != fingerprint && !link->failed.code) {
             specdec__fail(&link->failed, SPECDEC_ERROR_MISMATCH, "rank %d has another model or configuration than rank "
                           "%d", rank, specdec__link_rank(link));
@@ -303,12 +309,12 @@ static void specdec__link_handle_urgent_message(specdec__link *link, const unsig
         break;
     case SPECDEC__WIRE_CANCEL: specdec__link_handle_cancel_message(link, run); break;
     case SPECDEC__WIRE_DONE:
-        link->first_rank_run = run;
-        link->stage_seconds = 1e-6 * specdec__wire_get(first, 0);
+        link->peers[rank].done_run = run;
+        link->peers[rank].done_seconds = 1e-6 * specdec__wire_get(first, 0);
         break;
     case SPECDEC__WIRE_FAILED: specdec__link_handle_failed_message(link, rank, first, words); break;
     case SPECDEC__WIRE_DRAFT_TOKENS:
-        if (!link->draft_tokens || !is_draft_rank || !specdec__remote_draft_receive_message(link, first, words))
+        if (!link->drafts.tokens || !is_draft_rank || !specdec__remote_draft_receive_message(link, first, words))
             specdec__link_reject_message(link, rank, "draft tokens that make no sense");
         break;
     default: break;
@@ -319,8 +325,8 @@ static void specdec__link_handle_urgent_message(specdec__link *link, const unsig
    yet, gets SPECDEC__WIRE_LOAD_SILENCES times as long. */
 static void specdec__link_check_silence(specdec__link *link, int rank, double now)
 {
-    const double since = link->heard_at[rank] > 0 ? link->heard_at[rank] : link->listening_since;
-    const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_LOAD_SILENCES);
+    const double since = link->peers[rank].heard_at > 0 ? link->peers[rank].heard_at : link->waits.listening_since;
+    const double most = link->cluster.silence * (link->peers[rank].progress.started ? 1 : SPECDEC__WIRE_LOAD_SILENCES);
 
     if (rank == specdec__link_rank(link) || !(now - since > most) ||
         specdec__link_drop_draft_rank(link, rank, "it was not heard of for too long"))
@@ -338,9 +344,9 @@ static void specdec__link_keep_alive(specdec__link *link)
 
     if (!(silence > 0) || link->failed.code)
         return;
-    link->listening_since = link->listening_since > 0 ? link->listening_since : now;
-    if (now - link->alive_sent_at > silence / 8) {
-        link->alive_sent_at = now;
+    link->waits.listening_since = link->waits.listening_since > 0 ? link->waits.listening_since : now;
+    if (now - link->waits.alive_sent_at > silence / 8) {
+        link->waits.alive_sent_at = now;
         specdec__link_send_alive_all(link);
     }
     for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
@@ -385,7 +391,7 @@ static int specdec__link_previous_rank(const specdec__link *link)
 
     if (!own)
         return specdec__link_last_stage(link);
-    return own == link->draft_rank_number ? 0 : specdec__link_adjacent_stage(link, own, -1);
+    return own == link->drafts.rank ? 0 : specdec__link_adjacent_stage(link, own, -1);
 }
 
 /* Returns whether this rank waits for a message: rank 0 for READY of other ranks or the answer to a run, another rank
@@ -393,8 +399,9 @@ static int specdec__link_previous_rank(const specdec__link *link)
 static int specdec__link_expects_message(const specdec__link *link)
 {
     if (specdec__link_rank(link))
-        return (int32_t)(link->progress[specdec__link_previous_rank(link)].sent - link->received_count) > 0;
-    return link->connected ? link->sent_run_count && !link->sent_runs[0].returned
+        return (int32_t)(link->peers[specdec__link_previous_rank(link)].progress.sent -
+                         link->messages.received_count) > 0;
+    return link->connected ? link->sent.count && !link->sent.runs[0].returned
                            : link->ready_count < link->cluster.ranks - 1;
 }
 
@@ -405,9 +412,9 @@ static int specdec__link_find_stalled_rank(const specdec__link *link, const char
     int i;
 
     for (i = 1; i < last; i = link->connected ? specdec__link_adjacent_stage(link, i, 1) : i + 1)
-        if (link->connected ? i != link->draft_rank_number &&
-            (int32_t)(link->progress[i].run - link->sent_runs[0].number) < 0
-                            : !link->is_ready[i])
+        if (link->connected ? i != link->drafts.rank &&
+            (int32_t)(link->peers[i].progress.run - link->sent.runs[0].number) < 0
+                            : !link->peers[i].ready)
             break;
     *what = !link->connected ? "become ready" : i < last ? "gone on" : "answered";
     return i;
@@ -417,7 +424,7 @@ static int specdec__link_find_stalled_rank(const specdec__link *link, const char
    messages. */
 static void specdec__link_fail_stalled(specdec__link *link)
 {
-    const int own = specdec__link_rank(link), ms = (int)(1000 * link->stalled_seconds);
+    const int own = specdec__link_rank(link), ms = (int)(1000 * link->waits.stalled_seconds);
     const char *what;
     int rank;
 
@@ -432,29 +439,30 @@ static void specdec__link_fail_stalled(specdec__link *link)
     specdec__link_send_failed(link);
 }
 
-/* Waits for a message of any rank, at most `seconds`, and adds the time to link->stalled_seconds if a message is
+/* Waits for a message of any rank, at most `seconds`, and adds the time to link->waits.stalled_seconds if a message is
    expected. A wait counts at most two SPECDEC__WIRE_WAIT_SECONDS, so that a machine that was suspended does not end the
    cluster. */
 static void specdec__link_wait(specdec__link *link, double seconds)
 {
+    specdec__link_waits *waits = &link->waits;
     const int awaits = specdec__link_expects_message(link);
+    const double most = SPECDEC__WIRE_LOAD_SILENCES * link->cluster.silence;
     double now, took;
 
     link->cluster.wait(link->cluster.user_data, seconds);
     now = specdec__os_seconds();
-    took = now - link->last_wait_at;
-    link->last_wait_at = now;
+    took = now - waits->ended_at;
+    waits->ended_at = now;
     took = took < 2 * SPECDEC__WIRE_WAIT_SECONDS ? took : 2 * SPECDEC__WIRE_WAIT_SECONDS;
-    link->stalled_seconds = awaits ? link->stalled_seconds + took : 0;
-    if (link->cluster.silence > 0 && link->stalled_seconds > SPECDEC__WIRE_LOAD_SILENCES * link->cluster.silence &&
-        !link->failed.code)
+    waits->stalled_seconds = awaits ? waits->stalled_seconds + took : 0;
+    if (most > 0 && waits->stalled_seconds > most && !link->failed.code)
         specdec__link_fail_stalled(link);
 }
 
 /* Counts a matrix that was repacked while the model loads, and sends ALIVE when it is due. */
 static void specdec__link_report_loading(specdec__link *link)
 {
-    link->layer++;
+    link->own.layer++;
     specdec__link_handle_urgent_messages(link);
 }
 
@@ -465,26 +473,26 @@ static void specdec__link_hook_between_layers(specdec__context *c)
 
     if (link->cluster.layer)
         link->cluster.layer(link->cluster.user_data, c->n);
-    link->layer++;
+    link->own.layer++;
     specdec__link_handle_urgent_messages(link);
 }
 
-/* Receives the next message of a rank into link->inbox. Returns 0 if none has arrived. */
+/* Receives the next message of a rank into link->messages.in. Returns 0 if none has arrived. */
 static int specdec__link_receive(specdec__link *link, int rank, int kind)
 {
-    const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->inbox, link->message_bytes);
+    const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->messages.in, link->messages.bytes);
     uint32_t is;
 
     if (!size || link->failed.code)
         return 0;
-    is = specdec__wire_check_message(link->inbox, size, link->message_bytes, link->cluster.ranks)
-             ? specdec__wire_get(link->inbox, SPECDEC__WIRE_KIND)
+    is = specdec__wire_check_message(link->messages.in, size, link->messages.bytes, link->cluster.ranks)
+             ? specdec__wire_get(link->messages.in, SPECDEC__WIRE_KIND)
              : SPECDEC__WIRE_KINDS << 8;
-    link->heard_at[rank] = specdec__os_seconds();
+    link->peers[rank].heard_at = specdec__os_seconds();
     if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
-        specdec__wire_get(link->inbox, SPECDEC__WIRE_SERIAL) == link->received_count++) {
-        link->progress[rank].started = 1;
-        link->stalled_seconds = 0;
+        specdec__wire_get(link->messages.in, SPECDEC__WIRE_SERIAL) == link->messages.received_count++) {
+        link->peers[rank].progress.started = 1;
+        link->waits.stalled_seconds = 0;
         return 1;
     }
     specdec__link_reject_message(link, rank, "a message that is none, or not the next one,");

@@ -77,9 +77,9 @@ static void specdec__link_lay_out_draft_tokens(specdec__link *link, const specde
 
     if (!link)
         return;
-    link->draft_sequences = sequences;
-    link->draft_tokens = drafts;
-    link->draft_token_count = count;
+    link->drafts.sequences = sequences;
+    link->drafts.tokens = drafts;
+    link->drafts.token_count = count;
 }
 
 /* Takes a rank's memory, besides its context, from the arena, and connects it with the context. The caller enters views
@@ -100,17 +100,17 @@ static specdec__link *specdec__link_lay_out(const specdec_cluster *cluster, spec
         specdec__link_lay_out_draft_tokens(link, room, arena);
     if (!arena->base || arena->used == SIZE_MAX)
         return NULL;
-    link->draft_rank_number = drafter;
+    link->drafts.rank = drafter;
     link->cluster = *cluster;
     link->context = c;
-    link->views = views;
-    link->sequence_cancels = cancels;
-    link->view_count = room->max_views;
-    link->view_capacity = room->view_keys;
-    link->inbox = in;
-    link->outbox = out;
-    link->message_bytes = bytes;
-    link->order_capacity = most_words;
+    link->views.view = views;
+    link->views.cancel = cancels;
+    link->views.count = room->max_views;
+    link->views.capacity = room->view_keys;
+    link->messages.in = in;
+    link->messages.out = out;
+    link->messages.bytes = bytes;
+    link->messages.order_capacity = most_words;
     link->fingerprint = specdec__link_fingerprint(c, room, cluster);
     c->hooks_argument = link;
     c->hooks = &specdec__link_hooks[!cluster->rank && specdec__link_last_stage(link)];
@@ -127,7 +127,7 @@ static specdec_result specdec__link_connect_ranks(specdec__link *link, const spe
     const int others = link->cluster.ranks - 1;
 
     link->model_loaded = 1;
-    link->layer = 0;
+    link->own.layer = 0;
     if (specdec__link_rank(link)) {
         specdec__link_send_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
     } else {
@@ -154,7 +154,7 @@ static void specdec__link_end(specdec__link *link)
         specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "it has ended");
         specdec__link_send_failed(link);
     } else {
-        if (link->draft_rank_number)
+        if (link->drafts.rank)
             specdec__remote_draft_send_order(link, SPECDEC__WIRE_ORDER_END, 0, NULL, 0);
         if (specdec__link_last_stage(link))
             specdec__link_begin_order(link, SPECDEC__WIRE_ORDER_END, 0);

@@ -28,7 +28,7 @@ static int specdec__obey_reserve_slots(specdec__link *link, const specdec__kv_ev
 static int specdec__obey_free_reserved_slots(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_free_reserved(n->view, &link->context->kv);
-    link->node_count = 0;
+    link->own.node_count = 0;
     return 1;
 }
 
@@ -43,17 +43,17 @@ static int specdec__obey_commit_nodes(specdec__link *link, const specdec__kv_eve
     for (i = 0; i < count; i++)
         if (n->path[i] <= (i ? n->path[i - 1] : -1))
             return 0;
-    if (n->first_number > link->view_capacity - n->view->length ||
+    if (n->first_number > link->views.capacity - n->view->length ||
         (count && n->path[count - 1] >= (known ? known : specdec__view_count_reserved(n->view, &c->kv))))
         return 0;
-    if (known ? known != link->node_count || !n->first_number || link->node_view < 0 ||
-                    link->views[link->node_view] != n->view
+    if (known ? known != link->own.node_count || !n->first_number || link->own.node_view < 0 ||
+                    link->views.view[link->own.node_view] != n->view
               : n->second_number)
         return 0;
-    link->node_count = known ? specdec__forward_commit_keeping(c, n->view, n->path, n->first_number, n->second_number,
-                                                          known) : 0;
     if (!known)
         specdec__view_commit(n->view, &c->kv, n->path, n->first_number);
+    link->own.node_count = !known ? 0 : specdec__forward_commit_keeping(c, n->view, n->path, n->first_number,
+                                                                        n->second_number, known);
     return 1;
 }
 
@@ -61,7 +61,7 @@ static int specdec__obey_commit_nodes(specdec__link *link, const specdec__kv_eve
 static int specdec__obey_truncate_view(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_truncate(n->view, &link->context->kv, n->first_number);
-    link->node_count = 0;
+    link->own.node_count = 0;
     return 1;
 }
 
@@ -73,7 +73,7 @@ static int specdec__obey_share_keys(specdec__link *link, const specdec__kv_event
         return 0;
     /* fails where rank 0's has failed, too */
     specdec__view_share(n->view, &link->context->kv, n->source_view, n->first_number, n->second_number);
-    link->node_count = 0;
+    link->own.node_count = 0;
     return 1;
 }
 
@@ -93,9 +93,9 @@ static int specdec__obey_kv_order(specdec__link *link, int kind, specdec__wire_r
     int other, count, i;
 
     news.kind = kind;
-    news.view = link->views[specdec__wire_read_int(in, 0, link->view_count - 1)];
-    other = specdec__wire_read_int(in, -1, link->view_count - 1);
-    news.source_view = other < 0 ? NULL : link->views[other];
+    news.view = link->views.view[specdec__wire_read_int(in, 0, link->views.count - 1)];
+    other = specdec__wire_read_int(in, -1, link->views.count - 1);
+    news.source_view = other < 0 ? NULL : link->views.view[other];
     news.first_number = specdec__wire_read_int(in, 0, commits ? c->max_nodes : 1 << 30);
     news.second_number = specdec__wire_read_int(in, commits ? -1 : 0, commits ? c->max_nodes : 1 << 30);
     news.renumbered = specdec__wire_read_int(in, 0, c->max_nodes);
@@ -132,20 +132,20 @@ static int specdec__link_read_nodes(specdec__link *link, int done, int n, specde
     for (i = done; i < done + n; i++) {
         c->tokens[i] = specdec__wire_read_int(in, 0, c->model->vocab_size - 1);
         c->parents[i] = specdec__wire_read_int(in, -1, i - 1);
-        view = specdec__wire_read_int(in, 0, 4 * link->view_count - 1);
+        view = specdec__wire_read_int(in, 0, 4 * link->views.count - 1);
         c->wants_logits[i] = (unsigned char)(view & 1);
         c->certain[i] = (unsigned char)(view >> 1 & 1);
         view >>= 2;
-        c->views[i] = link->views[view];
+        c->views[i] = link->views.view[view];
         mixed |= i > done && c->views[i] != c->views[i - 1];
-        if (in->bad || (done && (mixed || view != link->node_view)) ||
+        if (in->bad || (done && (mixed || view != link->own.node_view)) ||
             (c->parents[i] >= 0 && c->parents[i] < done &&
              !specdec__link_node_is_computed(link, c->views[i], c->parents[i])))
             return 0;
     }
     for (i = 0; i < done; i++)
-        c->views[i] = link->views[view];
-    link->node_view = mixed ? -1 : view;
+        c->views[i] = link->views.view[view];
+    link->own.node_view = mixed ? -1 : view;
     return 1;
 }
 
@@ -162,10 +162,10 @@ static int specdec__link_run_layers(specdec__link *link, const specdec__batch *b
     int i;
 
     *empty = (!x && !specdec__model_has_first_layer(c->model)) ||
-             link->cancelled_runs[link->run % SPECDEC__WIRE_MAX_RUNS] == link->run;
+             link->own.cancelled_runs[link->own.run % SPECDEC__WIRE_MAX_RUNS] == link->own.run;
     for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
         specdec__wire_get_floats(c->x + (size_t)i * (size_t)c->e, x, width);
-    SPECDEC__STORE(&link->cancel_run, 0);
+    SPECDEC__STORE(&link->own.cancel, 0);
     result = *empty ? specdec__forward_skip_batch(c, batch, &error) : specdec__forward(c, batch, &error);
     if (!result && !*empty)
         result = specdec__forward_check_step(c, 0, n, &error);
@@ -176,12 +176,13 @@ static int specdec__link_run_layers(specdec__link *link, const specdec__batch *b
     }
     if (link->failed.code)
         return 0;
-    link->runs++;
-    link->run_nodes += n;
-    link->kept_nodes += *empty ? 0 : n;
-    link->layer = (uint32_t)c->model->layers;
-    link->stage_seconds = specdec__os_seconds() - start;
-    link->slowest_seconds = link->stage_seconds > link->slowest_seconds ? link->stage_seconds : link->slowest_seconds;
+    link->counts.runs++;
+    link->counts.nodes += n;
+    link->counts.kept_nodes += *empty ? 0 : n;
+    link->own.layer = (uint32_t)c->model->layers;
+    link->own.seconds = specdec__os_seconds() - start;
+    if (link->own.seconds > link->own.slowest_seconds)
+        link->own.slowest_seconds = link->own.seconds;
     return 1;
 }
 
@@ -193,18 +194,18 @@ static int specdec__obey_run_order(specdec__link *link, specdec__wire_reader *in
     const unsigned char *x;
     const uint32_t run = specdec__wire_read_word(in);
     const int cancelled = specdec__wire_read_int(in, 0, 1), longest = specdec__wire_read_int(in, 0, 1 << 30);
-    const int done = specdec__wire_read_int(in, 0, link->node_count);
+    const int done = specdec__wire_read_int(in, 0, link->own.node_count);
     const int n = specdec__wire_read_int(in, 1, c->max_nodes - done);
     specdec__batch batch;
 
-    if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
+    if (in->bad || in->left != 3 * n || run != link->own.run + 1 || (rows && rows != n) ||
         (rows > 0) != (!cancelled && !specdec__model_has_first_layer(c->model)) ||
         !specdec__link_read_nodes(link, done, n, in))
         return 0;
-    link->run = run;
-    link->layer = 0;
-    link->slowest_seconds = 1e-6 * longest;
-    link->node_count = done + n;
+    link->own.run = run;
+    link->own.layer = 0;
+    link->own.slowest_seconds = 1e-6 * longest;
+    link->own.node_count = done + n;
     if (cancelled)
         specdec__link_handle_cancel_message(link, run);
     x = rows ? in->at : NULL;
@@ -217,7 +218,7 @@ static int specdec__obey_run_order(specdec__link *link, specdec__wire_reader *in
 /* Returns how long the run under way took on the slowest rank so far, in microseconds, at most 10^9. */
 static uint32_t specdec__link_slowest_microseconds(const specdec__link *link)
 {
-    return link->slowest_seconds < 1000 ? (uint32_t)(1e6 * link->slowest_seconds) : 1000000000u;
+    return link->own.slowest_seconds < 1000 ? (uint32_t)(1e6 * link->own.slowest_seconds) : 1000000000u;
 }
 
 /* Sends rank 0 the answer of the last rank to a run: the wanted rows, or none if the run is empty. */
@@ -225,14 +226,14 @@ static void specdec__link_send_answer(specdec__link *link, int empty)
 {
     const specdec__context *c = link->context;
     const int rows = empty ? 0 : c->row_count, width = c->model->embedding;
-    unsigned char *to = link->outbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + 1);
+    unsigned char *to = link->messages.out + 4 * (SPECDEC__WIRE_HEADER_WORDS + 1);
     int i;
 
     for (i = 0; i < rows; i++, to += 4 * (size_t)width)
         specdec__wire_put_floats(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
-    specdec__wire_put(link->outbox, SPECDEC__WIRE_RUN, link->run);
-    specdec__wire_put(link->outbox, SPECDEC__WIRE_HEADER_WORDS, specdec__link_slowest_microseconds(link));
-    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->outbox, 1, rows, rows ? width : 0);
+    specdec__wire_put(link->messages.out, SPECDEC__WIRE_RUN, link->own.run);
+    specdec__wire_put(link->messages.out, SPECDEC__WIRE_HEADER_WORDS, specdec__link_slowest_microseconds(link));
+    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->messages.out, 1, rows, rows ? width : 0);
 }
 
 /* Sends the orders of the received message to the next rank, with the rows that this rank has computed; the last rank
@@ -241,31 +242,32 @@ static void specdec__link_send_answer(specdec__link *link, int empty)
 static void specdec__link_pass_message_on(specdec__link *link, int run_at, int empty)
 {
     specdec__context *c = link->context;
-    const int words = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
-    unsigned char *orders = link->outbox + 4 * SPECDEC__WIRE_HEADER_WORDS;
+    const int words = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
+    unsigned char *orders = link->messages.out + 4 * SPECDEC__WIRE_HEADER_WORDS;
 
     if (!specdec__model_has_last_layer(c->model)) {
-        memcpy(orders, link->inbox + 4 * SPECDEC__WIRE_HEADER_WORDS, 4 * (size_t)words);
+        memcpy(orders, link->messages.in + 4 * SPECDEC__WIRE_HEADER_WORDS, 4 * (size_t)words);
         if (run_at >= 0) {
             specdec__wire_put(orders, run_at + 2, (uint32_t)empty);
             specdec__wire_put(orders, run_at + 3, specdec__link_slowest_microseconds(link));
         }
-        link->order_words = words;
+        link->messages.order_words = words;
         specdec__link_send_orders(link, run_at >= 0 && !empty ? c->n : 0);
     } else if (run_at >= 0) {
         specdec__link_send_answer(link, empty);
     }
     if (run_at >= 0 && specdec__link_rank(link) == specdec__link_adjacent_stage(link, 0, 1))
-        specdec__link_send_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage_seconds), NULL);
+        specdec__link_send_urgent(link, 0, SPECDEC__WIRE_DONE, link->own.run, (uint64_t)(1e6 * link->own.seconds),
+                                  NULL);
 }
 
 /* Obeys the order at word `at` of a received message of `words` words. An order to run a batch must be the last one:
    *run_at becomes its word index. Returns the number of words of the order; 0 if it is not valid. */
 static int specdec__link_obey_order(specdec__link *link, int at, int words, int *run_at, int *empty)
 {
-    const unsigned char *order = link->inbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)at);
+    const unsigned char *order = link->messages.in + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)at);
     const uint32_t head = specdec__wire_get(order, 0), kind = head & 255;
-    const int rows = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
+    const int rows = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
     specdec__wire_reader in;
     int valid = 1;
 
@@ -289,10 +291,10 @@ static int specdec__link_obey_order(specdec__link *link, int at, int words, int 
 /* Obeys all orders of the received message, and passes the message on. */
 static void specdec__link_obey_message(specdec__link *link)
 {
-    const int words = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
-    const int rows = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
-    const int floats = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ROW_FLOATS);
-    int at = 0, took = words <= link->order_capacity && (!rows || floats == link->context->model->embedding);
+    const int words = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
+    const int rows = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
+    const int floats = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROW_FLOATS);
+    int at = 0, took = words <= link->messages.order_capacity && (!rows || floats == link->context->model->embedding);
     int run_at = -1, empty = 0;
 
     for (; took && at < words; at += took)
@@ -321,7 +323,7 @@ static specdec_result specdec__link_serve(specdec__link *link)
         }
         start = specdec__os_seconds();
         specdec__link_obey_message(link);
-        link->working_seconds += specdec__os_seconds() - start;
+        link->counts.seconds += specdec__os_seconds() - start;
     }
     return SPECDEC_DONE;
 }

@@ -30,22 +30,22 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
     const double start = specdec__os_seconds();
-    const uint32_t runs = link->run;
+    const uint32_t runs = link->own.run;
     specdec__wire_run *run;
     specdec_result result;
 
     ranks->stage.view = &pipe->sequence->view;
-    link->renumbered_nodes = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
-    link->overlaps_runs = 1;
+    link->sent.renumbered_nodes = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
+    link->sent.overlap = 1;
     result = specdec__stage_obey_order(&ranks->stage, order, 0, &ranks->error);
-    link->overlaps_runs = 0;
+    link->sent.overlap = 0;
     pipe->no_room = ranks->stage.failed;
     if (order->kind != SPECDEC__ORDER_RUN)
         return;
-    link->own_seconds = specdec__os_seconds() - start;
-    if (!result || link->run != runs)
+    link->own.seconds = specdec__os_seconds() - start;
+    if (!result || link->own.run != runs)
         return;
-    run = &link->sent_runs[link->sent_run_count++]; /* no other rank has it */
+    run = &link->sent.runs[link->sent.count++]; /* no other rank has it */
     memset(run, 0, sizeof *run);
     run->rows = run->returned = 1;
     run->result = result;
@@ -63,11 +63,12 @@ static int specdec__ranks_poll_state(specdec__ranks *ranks)
     specdec__link_handle_urgent_messages(link);
     if (link->failed.code)
         return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_RETURNED | SPECDEC__PIPE_FREE | SPECDEC__PIPE_DRAFTED;
-    state |= link->draft_arrived ? SPECDEC__PIPE_DRAFTED : 0;
-    if (link->sent_run_count && link->sent_runs[0].returned)
+    state |= link->drafts.arrived ? SPECDEC__PIPE_DRAFTED : 0;
+    if (link->sent.count && link->sent.runs[0].returned)
         state |= SPECDEC__PIPE_RETURNED;
-    ranks->pipe.free_at = link->run == link->first_rank_run ? 0 : link->first_rank_free_at - link->own_seconds;
-    if (specdec__os_seconds() >= ranks->pipe.free_at && link->sent_run_count < SPECDEC__WIRE_MAX_RUNS - 1)
+    ranks->pipe.free_at = link->own.run == specdec__link_first_peer(link)->done_run
+                              ? 0 : link->sent.first_rank_free_at - link->own.seconds;
+    if (specdec__os_seconds() >= ranks->pipe.free_at && link->sent.count < SPECDEC__WIRE_MAX_RUNS - 1)
         state |= SPECDEC__PIPE_FREE;
     return state;
 }
@@ -79,7 +80,7 @@ static int specdec__ranks_wait(specdec__pipe *pipe, int until)
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
 
-    link->draft_arrived = until ? 0 : link->draft_arrived; /* a caller that waits has used all that have arrived */
+    link->drafts.arrived = until ? 0 : link->drafts.arrived; /* a caller that waits has used all that have arrived */
     for (;;) {
         const int state = specdec__ranks_poll_state(ranks);
         const double now = specdec__os_seconds();
@@ -111,7 +112,7 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
 
     while (!(specdec__ranks_poll_state(ranks) & SPECDEC__PIPE_RETURNED)) {
         if (specdec__link_any_sequence_cancelled(link)) {
-            specdec__link_abandon_run(link, &link->sent_runs[link->sent_run_count - pipe->count]);
+            specdec__link_abandon_run(link, &link->sent.runs[link->sent.count - pipe->count]);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
         }
         specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
@@ -121,10 +122,10 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
         specdec__link_remove_oldest_run(link);
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     }
-    pipe->stage_seconds = link->sent_runs[0].slowest_seconds;
+    pipe->stage_seconds = link->sent.runs[0].slowest_seconds;
     start = specdec__os_seconds();
     result = specdec__link_take_run(link, &unsound);
-    own = link->own_seconds + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
+    own = link->own.seconds + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
     pipe->stage_seconds = own > pipe->stage_seconds ? own : pipe->stage_seconds;
     if (result == SPECDEC_ERROR_FORMAT) /* logits that are not finite */
         return specdec__fail(error, result, "%s", unsound.text);
@@ -136,7 +137,7 @@ static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
 {
     specdec__link *link = ((specdec__ranks *)pipe)->link;
 
-    specdec__link_cancel_run(link, &link->sent_runs[link->sent_run_count - pipe->count + at]);
+    specdec__link_cancel_run(link, &link->sent.runs[link->sent.count - pipe->count + at]);
 }
 
 /* The functions of the lane of a target whose layers lie on several ranks. */

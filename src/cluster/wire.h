@@ -115,7 +115,7 @@ typedef struct specdec__wire_run {
     int returned;           /* 1: the last rank has answered it */
     int abandoned;          /* 1: its rows are not awaited; it is removed when it returns */
     double slowest_seconds; /* seconds of the run on the slowest rank, once it has returned */
-    specdec_result result;  /* of a run that has returned; OK: its rows are the message in link->inbox */
+    specdec_result result;  /* of a run that has returned; OK: its rows are the message in link->messages.in */
 } specdec__wire_run;
 
 /* Progress of another rank, as its last ALIVE says. */
@@ -126,73 +126,112 @@ typedef struct specdec__wire_progress {
     int started;    /* 1: the rank has loaded its model */
 } specdec__wire_progress;
 
+/* What a rank knows of another one. Written by >>cluster/link. */
+typedef struct specdec__link_peer {
+    uint32_t sent_count; /* messages sent to it, without urgent ones */
+    double heard_at;     /* clock, seconds: when its last message was received; 0: none was */
+    specdec__wire_progress progress;
+    int ready;           /* 1: it has sent READY */
+    uint32_t done_run;   /* on rank 0: the last run that it has computed its layers of, as its DONE says */
+    double done_seconds; /* and how long that took */
+} specdec__link_peer;
+
+/* Messages received and to be sent. `in` is written by >>cluster/link, `out` by >>cluster/orders and >>cluster/rank. */
+typedef struct specdec__link_messages {
+    unsigned char *in;  /* (bytes) the last message received, unless it was urgent */
+    unsigned char *out; /* (bytes) header, then stored orders that are sent with the next run */
+    size_t bytes;
+    int order_words, order_capacity; /* words of orders in `out`, and at most */
+    uint32_t received_count; /* messages received from the previous rank, without urgent ones */
+} specdec__link_messages;
+
+/* The times by which a rank notices that others are silent or make no progress. Written by >>cluster/link. */
+typedef struct specdec__link_waits {
+    double listening_since; /* clock, seconds: when this rank began to receive messages */
+    double alive_sent_at;   /* clock, seconds: when ALIVE was sent last; 0: never */
+    double ended_at;        /* clock, seconds: end of the last wait */
+    double stalled_seconds; /* waiting time since the awaited run made progress */
+} specdec__link_waits;
+
+/* The views of the target's cache, by number. Written when the engine is laid out. */
+typedef struct specdec__link_views {
+    specdec__view **view; /* (count) */
+    int **cancel;         /* (count) on rank 0: the cancel flags of the views' sequences */
+    int count;
+    int capacity;         /* keys of a view, at most */
+} specdec__link_views;
+
+/* The last run of a rank's own layers. Written by >>cluster/orders and >>cluster/ranks on rank 0, by >>cluster/rank on
+   other ranks; layer, cancelled_runs and cancel also by >>cluster/link, as messages arrive. */
+typedef struct specdec__link_own_run {
+    uint32_t run;           /* number of the last run, sent or received */
+    uint32_t layer;         /* layers of this run that are done; while loading, matrices that are repacked */
+    double seconds;         /* seconds of the run on this rank */
+    /* On ranks that serve. */
+    double slowest_seconds; /* seconds of the run on the slowest rank so far */
+    uint32_t cancelled_runs[SPECDEC__WIRE_MAX_RUNS]; /* a cancelled run's number lies at that number modulo MAX_RUNS */
+    int cancel;             /* cancel flag of the run under way */
+    int node_count;         /* computed nodes that nodes of the next run may descend from */
+    int node_view;          /* number of these nodes' view; -1: several */
+} specdec__link_own_run;
+
+/* On rank 0: the runs sent to the other ranks. Written by >>cluster/orders and >>cluster/ranks. */
+typedef struct specdec__link_sent_runs {
+    specdec__wire_run runs[SPECDEC__WIRE_MAX_RUNS]; /* (count) the oldest first */
+    int count;
+    int overlap;               /* 1: a run is sent without waiting for its answer */
+    int renumbered_nodes;      /* nodes that the next commit renumbers; 0: it ends the tree */
+    double first_rank_free_at; /* clock, seconds: when rank 1 is expected to have computed all sent runs */
+} specdec__link_sent_runs;
+
+/* The draft rank, as other ranks know it, and on rank 0 of a cluster with a draft rank its draft tokens. Written by
+   >>cluster/link as they arrive; sequences also by >>cluster/draft_tokens. */
+typedef struct specdec__link_drafts {
+    int rank;             /* the rank that has the draft model alone; 0: there is none */
+    int lost;             /* 1: the draft rank is lost; 2: and it was sent FAILED */
+    uint64_t fingerprint; /* hash of the settings that must be equal on rank 0 and the draft rank */
+    specdec__remote_sequence *sequences; /* (views.count) */
+    specdec__remote_draft *tokens; /* (token_count) ring: index is number modulo count */
+    int token_count;
+    int arrived;          /* 1: draft tokens have arrived since the pipe looked last */
+    uint32_t next_number; /* number behind the draft tokens that have arrived */
+    double latency;       /* mean seconds from sending a token to the first draft tokens behind it */
+    double interval;      /* mean seconds between two messages of draft tokens */
+    double arrived_at;    /* clock, seconds: when draft tokens arrived last */
+} specdec__link_drafts;
+
+/* What a rank that serves has computed, for its statistics. */
+typedef struct specdec__link_counts {
+    double seconds;     /* time in which this rank has computed */
+    int64_t runs;
+    int64_t nodes;      /* of all runs */
+    int64_t kept_nodes; /* of runs that were not cancelled */
+} specdec__link_counts;
+
 /* A rank of a cluster, and its connection to the other ranks. */
 typedef struct specdec__link {
     specdec_cluster cluster;
     specdec__context *context;  /* the context that runs the rank's layers */
-    specdec__view **views;      /* (view_count) views of the target's cache by number */
-    int view_count;
-    int view_capacity;          /* keys of a view, at most */
-    uint64_t fingerprint;       /* hash of the model and of the settings that must be equal on all ranks with layers */
-    uint64_t draft_fingerprint; /* hash of the settings that must be equal on rank 0 and the draft rank */
     const specdec_hooks *hooks; /* log */
-    int connected;              /* rank 0: 1 once all ranks are ready */
+    uint64_t fingerprint;       /* hash of the model and of the settings that must be equal on all ranks with layers */
+    /* state of the cluster */
     int model_loaded;           /* 1: this rank has loaded its model */
-    int draft_rank_number;      /* the rank that has the draft model alone; 0: there is none */
-    int draft_rank_lost;        /* 1: the draft rank is lost; 2: and it was sent FAILED */
+    int ready_count;            /* peers that are ready */
+    int connected;              /* rank 0: 1 once all ranks are ready */
     int ended;                  /* 1: rank 0 has ended the cluster */
     specdec_error failed;       /* the error that has ended the cluster */
-
-    /* messages */
-    unsigned char *inbox;       /* (message_bytes) the last message received, unless it was urgent */
-    unsigned char *outbox;      /* (message_bytes) header, then stored orders that are sent with the next run */
-    size_t message_bytes;
-    int order_words, order_capacity; /* words of orders in outbox, and at most */
-    uint32_t sent_count[SPECDEC__WIRE_MAX_RANKS]; /* by rank: messages sent, without urgent ones */
-    uint32_t received_count;    /* messages received from the previous rank, without urgent ones */
-    double heard_at[SPECDEC__WIRE_MAX_RANKS]; /* by rank: clock, seconds: last message received; 0: none */
-    double listening_since;     /* clock, seconds: when this rank began to receive messages */
-    double alive_sent_at;       /* clock, seconds: when ALIVE was sent last; 0: never */
-    specdec__wire_progress progress[SPECDEC__WIRE_MAX_RANKS]; /* by rank */
-    double stalled_seconds;     /* waiting time since the awaited run made progress */
-    double last_wait_at;        /* clock, seconds: end of the last wait */
-    int ready_count;            /* ranks that are ready */
-    unsigned char is_ready[SPECDEC__WIRE_MAX_RANKS]; /* by rank: 1: it is ready */
-
-    /* draft tokens, on rank 0 of a cluster with a draft rank */
-    specdec__remote_sequence *draft_sequences; /* (view_count) */
-    specdec__remote_draft *draft_tokens; /* (draft_token_count) ring: index is number modulo count */
-    int draft_token_count;
-    int draft_arrived;          /* 1: draft tokens have arrived since the pipe looked last */
-    uint32_t next_draft_number; /* number behind the draft tokens that have arrived */
-    double draft_latency;       /* mean seconds from sending a token to the first draft tokens behind it */
-    double draft_interval;      /* mean seconds between two messages of draft tokens */
-    double draft_arrival_at;    /* clock, seconds: when draft tokens arrived last */
-
-    /* runs */
-    uint32_t run;               /* number of the last run, sent or received */
-    uint32_t layer;             /* layers of this run that are done; while loading, matrices that are repacked */
-    uint32_t cancelled_runs[SPECDEC__WIRE_MAX_RUNS]; /* a cancelled run's number lies at that number modulo MAX_RUNS */
-    int cancel_run;             /* cancel flag of the run under way on a rank that serves */
-    int node_count;             /* computed nodes that nodes of the next run may descend from */
-    int node_view;              /* number of these nodes' view; -1: several */
-    int renumbered_nodes;       /* nodes that the next commit renumbers; 0: it ends the tree */
-    double slowest_seconds;     /* seconds of the run under way on the slowest rank so far */
-    double stage_seconds;       /* seconds of a run: on rank 1, as rank 0 has heard; on another rank, its own */
-    double own_seconds;         /* seconds of a run on rank 0 */
-    double first_rank_free_at;  /* clock, seconds: when rank 1 is expected to have computed all sent runs */
-    uint32_t first_rank_run;    /* the last run that rank 1 has computed */
-    specdec__wire_run sent_runs[SPECDEC__WIRE_MAX_RUNS]; /* (sent_run_count) on rank 0, the oldest first */
-    int sent_run_count;
-    int overlaps_runs;          /* 1: a run is sent without waiting for its answer */
-
-    /* cancel flags and results */
+    /* cancel flags of callers */
     int *serving_cancel;        /* on a rank that serves: the flag that specdec_cancel sets; NULL: it does not serve */
-    int **sequence_cancels;     /* (view_count) on rank 0: the sequences' cancel flags */
     int *caller_cancel;         /* cancel flag of the sequence whose caller waits for the step under way; NULL: none */
-    double working_seconds;     /* time in which this rank has computed */
-    int64_t runs, run_nodes;    /* runs, and nodes in them */
-    int64_t kept_nodes;         /* nodes of runs that were not cancelled */
+    /* groups */
+    specdec__link_views views;
+    specdec__link_peer peers[SPECDEC__WIRE_MAX_RANKS]; /* by rank */
+    specdec__link_messages messages;
+    specdec__link_waits waits;
+    specdec__link_own_run own;
+    specdec__link_sent_runs sent;
+    specdec__link_drafts drafts;
+    specdec__link_counts counts;
     struct specdec__ranks *ranks; /* the lane of rank 0 */
     struct specdec__draft_rank *draft_rank; /* the state of a rank that only drafts; NULL on all other ranks */
 } specdec__link;

@@ -27,8 +27,7 @@ typedef struct specdec__members {
     specdec__vector required; /* (names) not 0: the member is required */
     specdec__vector texts;    /* (2 * names) offset in text, and size, of the spelled names */
     specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
-    unsigned char *text;      /* (text_size) the spelled names, one after the other */
-    size_t text_size;         /* bytes of text */
+    unsigned char *text;      /* the spelled names, one after the other */
     uint32_t patterns;                              /* number of patternProperties */
     uint32_t pattern_name[SPECDEC__PATTERNS_MOST];  /* JSON node of each pattern */
     uint32_t pattern_owner[SPECDEC__PATTERNS_MOST]; /* JSON node of the schema that has each pattern */
@@ -586,6 +585,7 @@ static void specdec__tool_argument_append_value(specdec__schema *s, uint32_t all
 {
     specdec__build *b = s->build;
     const specdec__calls *row = s->calls;
+    const char *value_begin = SPECDEC__CALL_TEXT(row, VALUE_BEGIN);
     const int says = specdec__answer_mark_tells_argument_kind(row);
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t i;
@@ -595,10 +595,10 @@ static void specdec__tool_argument_append_value(specdec__schema *s, uint32_t all
 
         if (says)
             specdec__tool_argument_append_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
-        specdec__tool_argument_append_text(s, one, row->key_end);
-        if (row->value_begin) {
+        specdec__tool_argument_append_text(s, one, SPECDEC__CALL_TEXT(row, KEY_END));
+        if (value_begin) {
             specdec__tool_argument_append_space(s, one);
-            specdec__tool_argument_append_text(s, one, row->value_begin);
+            specdec__tool_argument_append_text(s, one, value_begin);
         }
         if (i && row->flags & SPECDEC__CALLS_LINES)
             specdec__syntax_prepend_child(b, one,
@@ -610,7 +610,7 @@ static void specdec__tool_argument_append_value(specdec__schema *s, uint32_t all
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
                                                                    specdec__syntax_add_character(b, '\n', '\n'), 0, 1));
         if (i)
-            specdec__tool_argument_append_text(s, one, row->value_end);
+            specdec__tool_argument_append_text(s, one, SPECDEC__CALL_TEXT(row, VALUE_END));
         specdec__syntax_prepend_child(b, any, one);
     }
     specdec__syntax_prepend_child(b, all, any);
@@ -636,7 +636,7 @@ static uint32_t specdec__tool_argument_build_member(specdec__schema *s, specdec_
         return 0;
     if (pairs) {
         specdec__tool_argument_append_space(s, all);
-        specdec__tool_argument_append_text(s, all, s->calls->key_begin);
+        specdec__tool_argument_append_text(s, all, SPECDEC__CALL_TEXT(s->calls, KEY_BEGIN));
     }
     if (listed) {
         specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, name, size));

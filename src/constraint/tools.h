@@ -105,10 +105,11 @@ static void specdec__tools_append_space(specdec__schema *s, uint32_t all)
 static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
+    const char *behind_id = SPECDEC__CALL_TEXT(row, ID_END);
 
-    if (row->id_end) { /* an identifier of the call */
+    if (behind_id) { /* an identifier of the call */
         specdec__tools_append_regex(s, all, "[^<]{1,40}");
-        specdec__tools_append_text(s, all, row->id_end);
+        specdec__tools_append_text(s, all, behind_id);
     }
     if (row->flags & SPECDEC__CALLS_PATH)
         specdec__tools_append_text(s, all, "functions.");
@@ -126,7 +127,7 @@ static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
         specdec__tools_append_regex(s, all, ":\\d{1,4}");
     if (row->form == SPECDEC__CALLS_CHANNEL) /* the rest of the header */
         specdec__tools_append_regex(s, all, "( ?<\\|channel\\|>commentary)?( ?<\\|constrain\\|>json| json)?");
-    specdec__tools_append_text(s, all, row->name_end);
+    specdec__tools_append_text(s, all, SPECDEC__CALL_TEXT(row, NAME_END));
     if (row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_NAMED)
         specdec__tools_append_space(s, all);
 }
@@ -138,13 +139,13 @@ static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
 
     if (row->form == SPECDEC__CALLS_PAIRS) {
         specdec__tools_append_space(s, all);
-        specdec__tools_append_text(s, all, row->call_end);
+        specdec__tools_append_text(s, all, SPECDEC__CALL_TEXT(row, END));
     } else if (row->form == SPECDEC__CALLS_PYTHON || row->form == SPECDEC__CALLS_BRACES) {
         specdec__literal_append_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
     } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* the message may end with its mark */
         const uint32_t mark = specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
-        specdec__tools_append_text(s, mark, row->call_end);
+        specdec__tools_append_text(s, mark, SPECDEC__CALL_TEXT(row, END));
         specdec__syntax_prepend_child(s->build, all,
                                       specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, mark, 0, 1));
     }
@@ -161,10 +162,10 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
     const int json = row->form == SPECDEC__CALLS_JSON;
 
     if (json) {
-        specdec__tools_append_json(s, all, strchr(row->written_begin, '{'));
+        specdec__tools_append_json(s, all, strchr(SPECDEC__CALL_TEXT(row, WRITTEN_BEGIN), '{'));
         specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, raw.data + 1, raw.size - 2));
         specdec__literal_append_byte(s, all, '"');
-        specdec__tools_append_json(s, all, row->written_middle + 1);
+        specdec__tools_append_json(s, all, SPECDEC__CALL_TEXT(row, WRITTEN_MIDDLE) + 1);
     } else {
         size_t size;
         const unsigned char *text;
@@ -191,12 +192,13 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
 /* Does a form of calls write them as a JSON list, whose bracket is opened before the first object? */
 static int specdec__tools_calls_are_list(const specdec__calls *row)
 {
-    const size_t size = row->form == SPECDEC__CALLS_JSON ? strlen(row->call_begin) : 0;
-    const char *from = row->written_begin, *object;
+    const char *mark = SPECDEC__CALL_TEXT(row, BEGIN), *begin = SPECDEC__CALL_TEXT(row, WRITTEN_BEGIN);
+    const size_t size = row->form == SPECDEC__CALLS_JSON ? strlen(mark) : 0;
+    const char *from = begin, *object;
 
-    while (strlen(from) >= size && memcmp(from, row->call_begin, size) != 0)
+    while (strlen(from) >= size && memcmp(from, mark, size) != 0)
         from++;
-    from = strlen(from) >= size ? from + size : row->written_begin;
+    from = strlen(from) >= size ? from + size : begin;
     object = strchr(from, '{');
     return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
 }

@@ -239,7 +239,7 @@ static void specdec__schema_limit_length(specdec__schema *s, specdec__dfa *d, in
 /* Returns the mark in front of a raw string, in the current style of values. */
 static const char *specdec__raw_string_open_mark(const specdec__schema *s)
 {
-    return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
+    return s->style == SPECDEC__STYLE_LITERAL ? SPECDEC__CALL_TEXT(s->calls, VALUE_BEGIN) : "";
 }
 
 /* Adds states to the NFA that accept the texts of a DFA, followed by the state `next`. The DFA has no calls, and an
@@ -314,7 +314,7 @@ static int specdec__raw_string_add_marks(specdec__schema *s, specdec__dfa *d)
 {
     specdec__build *b = s->build;
     const uint32_t lines = s->style == SPECDEC__STYLE_TEXT && s->calls->flags & SPECDEC__CALLS_LINES;
-    const char *close = s->calls->value_end;
+    const char *close = SPECDEC__CALL_TEXT(s->calls, VALUE_END);
     const uint32_t any = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
     const uint32_t more = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CODE_POINT);
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);

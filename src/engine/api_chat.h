@@ -32,7 +32,7 @@ static void specdec__chat_append_turn_end(const specdec *t, int32_t last, specde
 {
     const specdec__chat_format *format = t->engine->chat.format;
     const specdec__vocab *v = &t->model->vocab;
-    const char *after = format->after[SPECDEC_ASSISTANT];
+    const char *after = specdec__chat_after(format, SPECDEC_ASSISTANT);
     size_t size = strlen(after), from;
     specdec__bytes end;
 
@@ -226,10 +226,10 @@ static specdec_result specdec__conversation_append_call_beginning(specdec *t, co
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              calls ? "a tool is required, but there are none"
                                    : "a tool is required, but how this model calls tools is not known");
-    specdec__chat_append(out, calls->written_begin, SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, SPECDEC__CALL_TEXT(calls, WRITTEN_BEGIN), SPECDEC_WHOLE_STRING, 0);
     if (name.size) {
         specdec__chat_append(out, (const char *)name.data, name.size, 1);
-        specdec__chat_append(out, calls->written_middle, SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append(out, SPECDEC__CALL_TEXT(calls, WRITTEN_MIDDLE), SPECDEC_WHOLE_STRING, 0);
     }
     *begun = out->needed - before;
     if (*begun >= SPECDEC__STOP_MAX_BYTES)

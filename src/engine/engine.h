@@ -43,6 +43,7 @@ typedef struct specdec__engine {
                                                       counted */
     specdec__pipe *pipe;         /* the target's lane for pipelined runs; NULL: the target makes one run at a time */
     const specdec__remote *remote; /* functions that reach the other ranks; NULL: the engine is on one machine */
+    specdec__remote cluster_functions; /* of a cluster's rank; `remote` then points to them */
     struct specdec__link *link;  /* the connection to the other ranks */
     int never_cancelled;         /* always 0: the cancel flag of runs that belong to no single sequence */
     specdec__kernels *kernels;   /* functions of the instruction set in use */

@@ -139,6 +139,7 @@ static void specdec__engine_log_chat_format(const specdec__engine *e)
     const specdec__chat *chat = &e->chat;
     const specdec__vocab *v = &e->target_model->vocab;
     specdec_error words;
+    const char *token;
     int i, type;
     int32_t id;
 
@@ -158,12 +159,12 @@ static void specdec__engine_log_chat_format(const specdec__engine *e)
                   v->bos >= 0 && (chat->writes_bos || v->add_bos) ? "behind the token that begins texts"
                                                                   : "from the start",
                   chat->default_system.size);
-    for (i = 0; i < SPECDEC__CHAT_TOKENS && chat->format->tokens[i]; i++) {
-        id = specdec__vocab_find_token(v, chat->format->tokens[i]);
+    for (i = 0; (token = specdec__chat_required_token(chat->format, i)) != NULL; i++) {
+        id = specdec__vocab_find_token(v, token);
         type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
         if (type != SPECDEC__TOKEN_CONTROL)
             specdec__log_line(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
-                              chat->format->tokens[i], type);
+                              token, type);
     }
 }
 

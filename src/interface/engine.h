@@ -14,8 +14,8 @@ extern "C" {
    SPECDEC_NO_FILES    no files opened or mapped; models come as memory (.data, .size)
    SPECDEC_NO_CLOCK    no clock; all measured times are 0
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
-   SPECDEC_NO_ENCODERS  weights are only read: specdec_type_from_float writes no quantised types; 4 KB less
-   SPECDEC_NO_NAMES    without configuration by name: specdec_config_set and specdec_settings_set are refused; 6 KB less
+   SPECDEC_NO_ENCODERS  weights are only read: specdec_type_from_float writes no quantised types; 13 KB less
+   SPECDEC_NO_NAMES    without configuration by name: specdec_config_set and specdec_settings_set are refused; 9 KB less
    SPECDEC_FREESTANDING  the first three, SPECDEC_NO_ENCODERS, SPECDEC_NO_TEMPLATES and SPECDEC_NO_NAMES at once; what
                        gcc -Os makes of C then has no tables for unwinding in memory either
    SPECDEC_NO_SSE41, SPECDEC_NO_AVX2, SPECDEC_NO_AVXVNNI, SPECDEC_NO_AVX512, SPECDEC_NO_DOTPROD, SPECDEC_NO_I8MM,
@@ -26,21 +26,21 @@ extern "C" {
                        #define SPECDEC_TYPES(X) X(Q4_K) X(Q6_K). A model with others is refused. If it is not
                        defined: all of them
    SPECDEC_NO_SPM      without the tokenizer of SentencePiece (tokenizer.ggml.model "llama"): a model of it is refused
-   SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
-   SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
-   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 5 KB less
-   SPECDEC_NO_TEMPLATES  without running chat templates: config.chat_format must name the format; 70 KB less
-   SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 5 KB less
-   SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
-   SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
-   SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
-   SPECDEC_NO_CONSTRAINTS  without constraints: specdec_constraint_init is refused; 68 to 80 KB less
-   SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 3 KB less
-   SPECDEC_NO_RECURRENT  without recurrent layers (LFM2, Qwen3.5, Mamba-2): a model with some is refused; 14 KB less
-   SPECDEC_NO_SEQUENCES  one sequence an engine, no forks: specdec_open, config.sequences above 1 are refused; 4 KB less
+   SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 10 KB less, of which 3 are a table of all characters
+   SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 4 KB less
+   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 79 KB less
+   SPECDEC_NO_TEMPLATES  without running chat templates: config.chat_format must name the format; 72 KB less
+   SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 8 KB less
+   SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 23 KB less
+   SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 6 KB less
+   SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 11 KB less
+   SPECDEC_NO_CONSTRAINTS  without constraints: specdec_constraint_init is refused; 96 KB less
+   SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 7 KB less
+   SPECDEC_NO_RECURRENT  without recurrent layers (LFM2, Qwen3.5, Mamba-2): a model with some is refused; 21 KB less
+   SPECDEC_NO_SEQUENCES  one sequence an engine, no forks: specdec_open, config.sequences above 1 are refused; 5 KB less
    SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
-                       silent; 14 KB less
+                       silent; 28 KB less
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
    SPECDEC_DEF         what every declaration begins with, such as an attribute that exports it from a library. extern
    SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines

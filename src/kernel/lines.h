@@ -20,42 +20,62 @@ typedef uint8_t specdec__line_row_bytes __attribute__((vector_size(16)));       
 enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__LINE_FOURS, SPECDEC__LINE_SIX,
        SPECDEC__LINE_GRID };
 
+/* Bits of a type's codes: where they begin in a tile, their mask, and by how much they are shifted in a code. */
+typedef struct specdec__line_bits {
+    uint16_t at;
+    uint8_t mask, shift;
+} specdec__line_bits;
+
+/* What codes are: numbers, or indices of specdec__quant_iq4_values. */
+enum { SPECDEC__LINE_NUMBERS, SPECDEC__LINE_IQ4_VALUES };
+
 /* The layout of a type's codes in a tile: code = (low bits | high bits << shift) + offset. */
 typedef struct specdec__line_codes {
-    uint32_t type;      /* SPECDEC__TYPE_Q4_0, ... */
-    uint16_t layout;    /* SPECDEC__LINE_WHOLE and so on */
-    uint16_t low, high; /* offsets of the low and high bits in a tile */
-    uint8_t mask, high_mask, shift; /* high_mask 0: there are no high bits */
-    uint8_t values;     /* 1: codes are indices of specdec__quant_iq4_values */
-    int8_t offset;      /* added to the bits of a code */
+    uint32_t type;                 /* SPECDEC__TYPE_Q4_0, ... */
+    uint16_t layout;               /* SPECDEC__LINE_WHOLE and so on */
+    specdec__line_bits low, high;  /* high.mask 0: there are no high bits */
+    int8_t offset;                 /* added to the bits of a code */
+    uint8_t codes;                 /* SPECDEC__LINE_NUMBERS or SPECDEC__LINE_IQ4_VALUES */
 } specdec__line_codes;
 
-/* The layouts of all types that are unpacked line by line. */
+#define SPECDEC__LINE_BITS(tile, field, mask, shift) {SPECDEC__TILE_AT(tile, field), mask, shift}
+#define SPECDEC__LINE_NO_BITS {0, 0, 0}
+#define SPECDEC__LINE_WITHOUT_CODES(type, layout) \
+    {type, layout, SPECDEC__LINE_NO_BITS, SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_NUMBERS}
+
+/* The layouts of all types that are unpacked line by line; other types, for which the last row stands, are unpacked by
+   their decoders. */
 static const specdec__line_codes specdec__line_types[] = {
-    {SPECDEC__TYPE_Q4_0, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q4_0, nibbles), 0, 15, 0, 0, 0, -8},
-    {SPECDEC__TYPE_Q4_1, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q4_1, nibbles), 0, 15, 0, 0, 0, 0},
-    {SPECDEC__TYPE_Q5_0, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q5_0, nibbles), SPECDEC__TILE_AT(q5_0, high), 15, 1, 4,
-     0, -16},
-    {SPECDEC__TYPE_Q5_1, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q5_1, nibbles), SPECDEC__TILE_AT(q5_1, high), 15, 1, 4,
-     0, 0},
-    {SPECDEC__TYPE_Q8_0, SPECDEC__LINE_WHOLE, SPECDEC__TILE_AT(q8_0, codes), 0, 255, 0, 0, 0, 0},
-    {SPECDEC__TYPE_Q2_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q2_k, two_bits), 0, 3, 0, 0, 0, 0},
-    {SPECDEC__TYPE_Q3_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q3_k, two_bits), SPECDEC__TILE_AT(q3_k, high), 3, 1, 2,
-     0, -4},
-    {SPECDEC__TYPE_Q4_K, SPECDEC__LINE_PAIRS, SPECDEC__TILE_AT(q4_k, nibbles), 0, 15, 0, 0, 0, 0},
-    {SPECDEC__TYPE_Q5_K, SPECDEC__LINE_PAIRS, SPECDEC__TILE_AT(q5_k, nibbles), SPECDEC__TILE_AT(q5_k, high), 15, 1, 4,
-     0, 0},
-    {SPECDEC__TYPE_Q6_K, SPECDEC__LINE_SIX, SPECDEC__TILE_AT(q6_k, nibbles), SPECDEC__TILE_AT(q6_k, two_bits), 15, 3, 4,
-     0, -32},
-    {SPECDEC__TYPE_IQ4_NL, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(iq4_nl, nibbles), 0, 15, 0, 0, 1, 0},
-    {SPECDEC__TYPE_IQ4_XS, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(iq4_xs, nibbles), 0, 15, 0, 0, 1, 0},
-    {SPECDEC__TYPE_IQ2_XXS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
-    {SPECDEC__TYPE_IQ2_XS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
-    {SPECDEC__TYPE_IQ2_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
-    {SPECDEC__TYPE_IQ3_XXS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
-    {SPECDEC__TYPE_IQ3_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
-    {SPECDEC__TYPE_COUNT, SPECDEC__LINE_WHOLE, 0, 0, 0, 0, 0, 0, 0}, /* other types are unpacked by their decoders */
-};
+    {SPECDEC__TYPE_Q4_0, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(q4_0, nibbles, 15, 0),
+     SPECDEC__LINE_NO_BITS, -8, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q4_1, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(q4_1, nibbles, 15, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q5_0, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(q5_0, nibbles, 15, 0),
+     SPECDEC__LINE_BITS(q5_0, high, 1, 4), -16, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q5_1, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(q5_1, nibbles, 15, 0),
+     SPECDEC__LINE_BITS(q5_1, high, 1, 4), 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q8_0, SPECDEC__LINE_WHOLE, SPECDEC__LINE_BITS(q8_0, codes, 255, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q2_K, SPECDEC__LINE_FOURS, SPECDEC__LINE_BITS(q2_k, two_bits, 3, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q3_K, SPECDEC__LINE_FOURS, SPECDEC__LINE_BITS(q3_k, two_bits, 3, 0),
+     SPECDEC__LINE_BITS(q3_k, high, 1, 2), -4, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q4_K, SPECDEC__LINE_PAIRS, SPECDEC__LINE_BITS(q4_k, nibbles, 15, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q5_K, SPECDEC__LINE_PAIRS, SPECDEC__LINE_BITS(q5_k, nibbles, 15, 0),
+     SPECDEC__LINE_BITS(q5_k, high, 1, 4), 0, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_Q6_K, SPECDEC__LINE_SIX, SPECDEC__LINE_BITS(q6_k, nibbles, 15, 0),
+     SPECDEC__LINE_BITS(q6_k, two_bits, 3, 4), -32, SPECDEC__LINE_NUMBERS},
+    {SPECDEC__TYPE_IQ4_NL, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(iq4_nl, nibbles, 15, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_IQ4_VALUES},
+    {SPECDEC__TYPE_IQ4_XS, SPECDEC__LINE_HALVES, SPECDEC__LINE_BITS(iq4_xs, nibbles, 15, 0),
+     SPECDEC__LINE_NO_BITS, 0, SPECDEC__LINE_IQ4_VALUES},
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_IQ2_XXS, SPECDEC__LINE_GRID),
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_IQ2_XS, SPECDEC__LINE_GRID),
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_IQ2_S, SPECDEC__LINE_GRID),
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_IQ3_XXS, SPECDEC__LINE_GRID),
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_IQ3_S, SPECDEC__LINE_GRID),
+    SPECDEC__LINE_WITHOUT_CODES(SPECDEC__TYPE_COUNT, SPECDEC__LINE_WHOLE)};
 
 /* Four lines of a block: where their low and high bits begin, and how their bytes are shifted. */
 typedef struct specdec__line_run {
@@ -69,13 +89,13 @@ typedef struct specdec__line_run {
 SPECDEC__INLINE specdec__line_run specdec__line_find_run(const specdec__line_codes *from, const unsigned char *tile,
                                                          int b, int half)
 {
-    specdec__line_run run = {tile + from->low + half * 256, tile + from->high + half * 256, 0, b, 64, 0};
+    specdec__line_run run = {tile + from->low.at + half * 256, tile + from->high.at + half * 256, 0, b, 64, 0};
 
     switch (from->layout) {
     case SPECDEC__LINE_HALVES:
         run.low += b * 256 - half * 256;
         run.shift = half * 4;
-        run.high = tile + from->high; /* a line of words with a bit for each value */
+        run.high = tile + from->high.at; /* a line of words with a bit for each value */
         run.high_shift = half * 4;
         run.high_step = 0;
         run.high_turn = 1;
@@ -120,8 +140,8 @@ SPECDEC__INLINE specdec__line_vector specdec__line_load(const void *at)
 SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, const specdec__line_run *run,
                                               int has_high, int8_t *codes)
 {
-    const specdec__line_vector mask = specdec__line_fill(from->mask), offset = specdec__line_fill(from->offset);
-    const specdec__line_vector high_mask = specdec__line_fill(from->high_mask), up = specdec__line_fill(from->shift);
+    const specdec__line_vector mask = specdec__line_fill(from->low.mask), offset = specdec__line_fill(from->offset);
+    const specdec__line_vector high_mask = specdec__line_fill(from->high.mask), up = specdec__line_fill(from->high.shift);
     const specdec__line_vector shift = specdec__line_fill(run->shift);
     int i, j;
 
@@ -150,12 +170,12 @@ static void specdec__line_unpack_codes(const specdec__line_codes *from, const un
     for (half = 0; half < 2; half++) {
         const specdec__line_run run = specdec__line_find_run(from, tile, b, half);
 
-        if (from->high_mask)
+        if (from->high.mask)
             specdec__line_unpack_run(from, &run, 1, codes + half * 256);
         else
             specdec__line_unpack_run(from, &run, 0, codes + half * 256);
     }
-    if (from->values)
+    if (from->codes == SPECDEC__LINE_IQ4_VALUES)
         specdec__line_look_up(codes, specdec__quant_iq4_values);
 }
 

@@ -9,14 +9,18 @@
 
 SPECDEC__FOR_SIZE
 
-/* Writes the name of a head's tensor: # in the pattern becomes "." and the head's number, or nothing with head < 0,
-   where heads share the tensor. */
-static const char *specdec__heads_tensor_name(const char *pattern, int head, char *name, size_t size)
+enum { SPECDEC__HEADS_NAME_BYTES = 64 }; /* a name of a head's tensor, at most */
+
+/* Writes the name of a head's tensor, of column SPECDEC__HEADS_...: # becomes "." and the head's number, or nothing
+   with head < 0, where heads share the tensor. Returns NULL if the kind has no such tensor. */
+static const char *specdec__heads_tensor_name(const specdec__heads_kind *kind, char column, int head,
+                                              char name[SPECDEC__HEADS_NAME_BYTES])
 {
-    specdec__writer w = specdec__writer_to(name, size);
+    const char *pattern = specdec__row_text(kind->tensors, column, 0);
+    specdec__writer w = specdec__writer_to(name, SPECDEC__HEADS_NAME_BYTES);
     char one[2] = {0, 0};
 
-    for (; *pattern; pattern++)
+    for (; pattern && *pattern; pattern++)
         if (*pattern != '#') {
             one[0] = *pattern;
             specdec__write_string(&w, one);
@@ -24,8 +28,10 @@ static const char *specdec__heads_tensor_name(const char *pattern, int head, cha
             specdec__write_string(&w, ".");
             specdec__write_number(&w, (unsigned long long)head, 0);
         }
-    return name;
+    return pattern ? name : NULL;
 }
+#define SPECDEC__HEADS_TENSOR(NAME, head) \
+    specdec__heads_tensor_name(k, SPECDEC__ROW_COLUMN(SPECDEC__HEADS_##NAME), head, name)
 
 /* Binds the tensors that head i does not share with an earlier head; while the arena counts, it only checks them.
    Errors: FORMAT, UNSUPPORTED. */
@@ -37,32 +43,31 @@ static specdec_result specdec__heads_bind_head(specdec__model *m, int i, specdec
     specdec__matrix counted, *to;
     const float *none;
     specdec_result r;
-    char name[64];
+    char name[SPECDEC__HEADS_NAME_BYTES];
     int found;
 
     if (layer)
         memset(layer, 0, sizeof *layer);
     to = layer ? &layer->matrix[SPECDEC__HEAD_INPUT] : &counted;
-    r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->input, i, name, sizeof name), inner,
-                                   i && k->chained ? inner : m->embedding, 1, to, &found, error);
+    r = specdec__model_bind_matrix(m, SPECDEC__HEADS_TENSOR(INPUT, i), inner, i && k->chained ? inner : m->embedding, 1,
+                                   to, &found, error);
     if (r)
         return r;
     specdec__model_count_weights(m, to);
     if (m->heads_tied && i)
         return SPECDEC_OK;
     to = layer ? &layer->matrix[SPECDEC__HEAD_OUTPUT] : &counted;
-    r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->output, own, name, sizeof name), rows, inner, 1, to,
-                                   &found, error);
+    r = specdec__model_bind_matrix(m, SPECDEC__HEADS_TENSOR(OUTPUT, own), rows, inner, 1, to, &found, error);
     if (!r)
         specdec__model_count_weights(m, to);
-    if (!r && k->table)
-        r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->table, own, name, sizeof name), m->vocab_size,
-                                       inner, 1, layer ? &layer->token_table : &counted, &found, error);
-    if (!r && k->norm)
-        r = specdec__model_copy_vector(m, specdec__heads_tensor_name(k->norm, own, name, sizeof name), inner, 1, arena,
-                                       layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none, error);
-    return r ? r : specdec__model_copy_vector(m, specdec__heads_tensor_name(k->bias, own, name, sizeof name), inner, 1,
-                                              arena, layer ? &layer->vector[SPECDEC__HEAD_BIAS] : &none, error);
+    if (!r && SPECDEC__HEADS_TENSOR(TABLE, own))
+        r = specdec__model_bind_matrix(m, name, m->vocab_size, inner, 1, layer ? &layer->token_table : &counted, &found,
+                                       error);
+    if (!r && SPECDEC__HEADS_TENSOR(NORM, own))
+        r = specdec__model_copy_vector(m, name, inner, 1, arena, layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none,
+                                       error);
+    return r ? r : specdec__model_copy_vector(m, SPECDEC__HEADS_TENSOR(BIAS, own), inner, 1, arena,
+                                              layer ? &layer->vector[SPECDEC__HEAD_BIAS] : &none, error);
 }
 
 SPECDEC__FOR_SPEED

@@ -399,25 +399,38 @@ static int specdec__architecture_trait(const specdec__architecture *a, int trait
     return 0;
 }
 
+/* Names of tensors in a row of specdec__heads_kinds. # stands for "." and the head's number, or for nothing where all
+   heads share the tensor. */
+#define SPECDEC__HEADS_OUTPUT(name) SPECDEC__ROW_TEXT("o", name)
+#define SPECDEC__HEADS_INPUT(name) SPECDEC__ROW_TEXT("i", name)
+#define SPECDEC__HEADS_TABLE(name) SPECDEC__ROW_TEXT("t", name)
+#define SPECDEC__HEADS_NORM(name) SPECDEC__ROW_TEXT("n", name)
+#define SPECDEC__HEADS_BIAS(name) SPECDEC__ROW_TEXT("b", name)
+
+/* Values of `chained` and `residual`, which are else 0. */
+enum { SPECDEC__HEADS_CHAINED = 1, SPECDEC__HEADS_RESIDUAL = 1 };
+
 /* A kind of files of heads, which draft tokens from a hidden state of the target. A head reads the target's state or,
    where heads are chained, the state of the head before it. Its state is activation(norm(input * state read + row of
-   the last token in table) + bias), plus the state read if `residual`; its logits are output * state. In names of
-   tensors # stands for "." and the head's number, or for nothing where all heads share the tensor. */
+   the last token in table) + bias), plus the state read if `residual`; its logits are output * state. */
 typedef struct specdec__heads_kind {
-    const char *name;                                 /* general.architecture in files */
-    int chained, residual, activation;                /* 1: heads are chained; 1: the state read is added; the
-                                                         activation: SPECDEC__SILU, ... */
-    const char *output, *input, *table, *norm, *bias; /* names of tensors; NULL: none */
+    const char *name;      /* general.architecture in files */
+    int chained, residual;
+    int activation;        /* SPECDEC__SILU, ... */
+    const char *tensors;   /* SPECDEC__HEADS_... */
 } specdec__heads_kind;
 
 /* The kinds of files of heads. */
 static const specdec__heads_kind specdec__heads_kinds[] = {
     /* Wertheimer et al. 2024, arXiv 2404.19124 */
-    {"mlp_speculator", 1, 0, SPECDEC__GELU_EXACT, "speculator.head#.weight", "speculator.proj#.weight",
-     "speculator.emb#.weight", "speculator.ln#.weight", "speculator.ln#.bias"},
+    {"mlp_speculator", SPECDEC__HEADS_CHAINED, 0, SPECDEC__GELU_EXACT,
+     SPECDEC__HEADS_OUTPUT("speculator.head#.weight") SPECDEC__HEADS_INPUT("speculator.proj#.weight")
+     SPECDEC__HEADS_TABLE("speculator.emb#.weight") SPECDEC__HEADS_NORM("speculator.ln#.weight")
+     SPECDEC__HEADS_BIAS("speculator.ln#.bias")},
     /* Cai et al. 2024, arXiv 2401.10774 */
-    {"medusa", 0, 1, SPECDEC__SILU, "medusa#.head.weight", "medusa#.block.0.weight", NULL, NULL,
-     "medusa#.block.0.bias"},
+    {"medusa", 0, SPECDEC__HEADS_RESIDUAL, SPECDEC__SILU,
+     SPECDEC__HEADS_OUTPUT("medusa#.head.weight") SPECDEC__HEADS_INPUT("medusa#.block.0.weight")
+     SPECDEC__HEADS_BIAS("medusa#.block.0.bias")},
 };
 
 /* Sizes of layers that a file gives once, or as a list with a number for each layer; keys are in

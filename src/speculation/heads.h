@@ -80,12 +80,12 @@ static void specdec__heads_compute_states(specdec__heads *h, int thread)
     for (i = thread; i < h->n; i += specdec__pool_active(c->pool)) {
         float *z = h->inner + (size_t)i * (size_t)specdec__forward_stride(inner);
 
-        if (m->speculator->table) {
+        if (l->token_table.file) {
             specdec__quant_to_float(l->token_table.type, l->token_table.file +
                                     (size_t)h->tokens[i] * l->token_table.row_bytes, (size_t)inner, row);
             c->kernels->add_scaled(z, h->blend, row, inner);
         }
-        if (m->speculator->norm)
+        if (l->vector[SPECDEC__HEAD_NORM])
             c->kernels->norm(z, l->vector[SPECDEC__HEAD_NORM], m->epsilon, inner, 0, inner, z);
         c->kernels->add_scaled(z, 1, l->vector[SPECDEC__HEAD_BIAS], inner);
         c->kernels->activate[m->speculator->activation](z, h->ones, inner);

@@ -26,21 +26,29 @@ enum {
     SPECDEC__CALLS_LINES = 8  /* the value of an argument may stand between line ends */
 };
 
-/* How a family of models writes tool calls: the texts (marks) around the calls and around their parts. NULL: the model
-   does not write the mark. */
+/* Texts of a row of specdec__call_table: marks around calls and around their parts. A row lists those that the model
+   writes. */
+#define SPECDEC__CALL_SECTION_BEGIN(text) SPECDEC__ROW_TEXT("s", text) /* in front of all calls of an answer */
+#define SPECDEC__CALL_SECTION_END(text) SPECDEC__ROW_TEXT("e", text)   /* behind all calls of an answer */
+#define SPECDEC__CALL_BEGIN(text) SPECDEC__ROW_TEXT("m", text)         /* in front of each call */
+#define SPECDEC__CALL_END(text) SPECDEC__ROW_TEXT("c", text)           /* behind each call */
+#define SPECDEC__CALL_ID_END(text) SPECDEC__ROW_TEXT("i", text)   /* between a call's identifier and the tool's name */
+#define SPECDEC__CALL_NAME_END(text) SPECDEC__ROW_TEXT("n", text) /* between the tool's name and the arguments; "":
+                                                                     white space or "<" */
+#define SPECDEC__CALL_KEY_BEGIN(text) SPECDEC__ROW_TEXT("k", text) /* in front of an argument's name */
+#define SPECDEC__CALL_KEY_END(text) SPECDEC__ROW_TEXT("K", text)   /* behind an argument's name */
+#define SPECDEC__CALL_VALUE_BEGIN(text) SPECDEC__ROW_TEXT("v", text) /* in front of an argument's value */
+#define SPECDEC__CALL_VALUE_END(text) SPECDEC__ROW_TEXT("V", text)   /* behind an argument's value */
+/* Where the engine writes a call: in front of the tool's name; between name and arguments; behind the arguments. */
+#define SPECDEC__CALL_WRITTEN_BEGIN(text) SPECDEC__ROW_TEXT("b", text)
+#define SPECDEC__CALL_WRITTEN_MIDDLE(text) SPECDEC__ROW_TEXT("w", text)
+#define SPECDEC__CALL_WRITTEN_END(text) SPECDEC__ROW_TEXT("f", text)
+
+/* How a family of models writes tool calls. */
 typedef struct specdec__calls {
-    const char *name;                    /* name of this way of writing calls, such as "hermes" */
-    int form, flags;                     /* SPECDEC__CALLS_JSON to _CHANNEL; bits SPECDEC__CALLS_KEYED to _LINES */
-    const char *section_begin;           /* mark in front of all calls of an answer */
-    const char *call_begin;              /* mark in front of each call */
-    const char *id_end;                  /* mark between a call's identifier and the tool's name */
-    const char *name_end;                /* mark between the tool's name and the arguments; "": white space or "<" */
-    const char *call_end, *section_end;  /* mark behind each call; mark behind all calls of an answer */
-    const char *key_begin, *key_end;     /* marks around an argument's name */
-    const char *value_begin, *value_end; /* marks around an argument's value */
-    const char *written_begin;           /* text in front of the tool's name where the engine writes a call */
-    const char *written_middle;          /* text between name and arguments where the engine writes a call */
-    const char *written_end;             /* text behind the arguments where the engine writes a call */
+    const char *name;  /* name of this way of writing calls, such as "hermes" */
+    int form, flags;   /* SPECDEC__CALLS_JSON to _CHANNEL; bits SPECDEC__CALLS_KEYED to _LINES */
+    const char *texts; /* the marks of the family: SPECDEC__CALL_SECTION_BEGIN and so on */
 } specdec__calls;
 
 /* How a family of models writes thoughts (reasoning): between two marks. */
@@ -50,87 +58,131 @@ typedef struct specdec__thoughts {
     const char *content_marks[4]; /* marks around the content of the answer; the splitter leaves them out */
 } specdec__thoughts;
 
-#define SPECDEC__BAR "\xef\xbd\x9c" /* DeepSeek's full-width bar, U+FF5C, and its lower block, U+2581 */
+/* DeepSeek's tokens around calls, with a full-width bar, U+FF5C, and a lower block, U+2581. */
+#define SPECDEC__BAR "\xef\xbd\x9c"
 #define SPECDEC__BLOCK "\xe2\x96\x81"
-#define SPECDEC__DEEPSEEK(words) "<" SPECDEC__BAR words SPECDEC__BAR ">"
+#define SPECDEC__DEEPSEEK(words) "<" SPECDEC__BAR "tool" SPECDEC__BLOCK words SPECDEC__BAR ">"
+#define SPECDEC__DEEPSEEK_CALLS_BEGIN SPECDEC__DEEPSEEK("calls" SPECDEC__BLOCK "begin")
+#define SPECDEC__DEEPSEEK_CALLS_END SPECDEC__DEEPSEEK("calls" SPECDEC__BLOCK "end")
+#define SPECDEC__DEEPSEEK_CALL_BEGIN SPECDEC__DEEPSEEK("call" SPECDEC__BLOCK "begin")
+#define SPECDEC__DEEPSEEK_CALL_END SPECDEC__DEEPSEEK("call" SPECDEC__BLOCK "end")
+#define SPECDEC__DEEPSEEK_CALL_SEP SPECDEC__DEEPSEEK("sep")
+#define SPECDEC__DSML "<" SPECDEC__BAR "DSML" SPECDEC__BAR
+#define SPECDEC__DSML_END "</" SPECDEC__BAR "DSML" SPECDEC__BAR
 
 /* How all families of models write tool calls. A chat template gets the first row whose marks parse the tool call that
    the template writes. */
 static const specdec__calls specdec__call_table[] = {
-    {"hermes", SPECDEC__CALLS_JSON, 0, NULL, "<tool_call>", NULL, NULL, "</tool_call>", NULL, NULL, NULL, NULL, NULL,
-     "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"},
-    {"mistral", SPECDEC__CALLS_NAMED, 0, NULL, "[TOOL_CALLS]", NULL, "[ARGS]", NULL, NULL, NULL, NULL, NULL, NULL,
-     "[TOOL_CALLS]", "[ARGS]", ""},
-    {"mistral-list", SPECDEC__CALLS_JSON, 0, NULL, "[TOOL_CALLS]", NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-     "[TOOL_CALLS][{\"name\": \"", "\", \"arguments\": ", "}]"},
+    {"hermes", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_BEGIN("<tool_call>") SPECDEC__CALL_END("</tool_call>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<tool_call>\n{\"name\": \"") SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ")
+     SPECDEC__CALL_WRITTEN_END("}\n</tool_call>")},
+    {"mistral", SPECDEC__CALLS_NAMED, 0,
+     SPECDEC__CALL_BEGIN("[TOOL_CALLS]") SPECDEC__CALL_NAME_END("[ARGS]") SPECDEC__CALL_WRITTEN_BEGIN("[TOOL_CALLS]")
+     SPECDEC__CALL_WRITTEN_MIDDLE("[ARGS]") SPECDEC__CALL_WRITTEN_END("")},
+    {"mistral-list", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_BEGIN("[TOOL_CALLS]") SPECDEC__CALL_WRITTEN_BEGIN("[TOOL_CALLS][{\"name\": \"")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ") SPECDEC__CALL_WRITTEN_END("}]")},
     {"deepseek-r1", SPECDEC__CALLS_NAMED, 0,
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin") "function"
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"), NULL, "\n```json\n",
-     "```" SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end"), NULL, NULL, NULL, NULL,
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin")
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin") "function"
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"), "\n```json\n",
-     "\n```" SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end")
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end")},
+     SPECDEC__CALL_SECTION_BEGIN(SPECDEC__DEEPSEEK_CALLS_BEGIN)
+     SPECDEC__CALL_BEGIN(SPECDEC__DEEPSEEK_CALL_BEGIN "function" SPECDEC__DEEPSEEK_CALL_SEP)
+     SPECDEC__CALL_NAME_END("\n```json\n") SPECDEC__CALL_END("```" SPECDEC__DEEPSEEK_CALL_END)
+     SPECDEC__CALL_SECTION_END(SPECDEC__DEEPSEEK_CALLS_END)
+     SPECDEC__CALL_WRITTEN_BEGIN(SPECDEC__DEEPSEEK_CALLS_BEGIN SPECDEC__DEEPSEEK_CALL_BEGIN "function"
+        SPECDEC__DEEPSEEK_CALL_SEP) SPECDEC__CALL_WRITTEN_MIDDLE("\n```json\n")
+     SPECDEC__CALL_WRITTEN_END("\n```" SPECDEC__DEEPSEEK_CALL_END SPECDEC__DEEPSEEK_CALLS_END)},
     {"deepseek-v3", SPECDEC__CALLS_NAMED, 0,
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin"), NULL,
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end"), NULL, NULL, NULL, NULL,
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "begin")
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "begin"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "sep"),
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "call" SPECDEC__BLOCK "end")
-     SPECDEC__DEEPSEEK("tool" SPECDEC__BLOCK "calls" SPECDEC__BLOCK "end")},
-    {"deepseek-v4", SPECDEC__CALLS_PAIRS, 0, "<" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>",
-     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke name=\"", NULL, "\">",
-     "</" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke>", "</" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>",
-     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "parameter name=\"", ">", NULL,
-     "</" SPECDEC__BAR "DSML" SPECDEC__BAR "parameter>",
-     "<" SPECDEC__BAR "DSML" SPECDEC__BAR "tool_calls>\n<" SPECDEC__BAR "DSML" SPECDEC__BAR "invoke name=\"", "\">\n",
-     NULL},
-    {"kimi", SPECDEC__CALLS_NAMED, SPECDEC__CALLS_PATH, "<|tool_calls_section_begin|>", "<|tool_call_begin|>", NULL,
-     "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>", NULL, NULL, NULL, NULL,
-     "<|tool_calls_section_begin|><|tool_call_begin|>functions.", ":0<|tool_call_argument_begin|>",
-     "<|tool_call_end|><|tool_calls_section_end|>"},
-    {"solar", SPECDEC__CALLS_NAMED, 0, "<|tool_calls|>", "<|tool_call:begin|>", "<|tool_call:name|>",
-     "<|tool_call:args|>", "<|tool_call:end|>", "<|calls|>", NULL, NULL, NULL, NULL,
-     "<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|><|calls|>"},
-    {"gpt-oss", SPECDEC__CALLS_CHANNEL, 0, NULL, "<|start|>", NULL, "<|message|>", "<|call|>", "<|end|>", NULL, NULL,
-     NULL, NULL, "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "<|call|>"},
-    {"gemma4", SPECDEC__CALLS_BRACES, 0, NULL, "<|tool_call>call:", NULL, "{", "<tool_call|>", NULL, NULL, NULL,
-     "<|\"|>", "<|\"|>", "<|tool_call>call:", "{", "}<tool_call|>"},
-    {"lfm2", SPECDEC__CALLS_PYTHON, 0, NULL, "<|tool_call_start|>", NULL, "(", "<|tool_call_end|>", NULL, NULL, NULL,
-     NULL, NULL, "<|tool_call_start|>[", "(", ")]<|tool_call_end|>"},
-    {"granite", SPECDEC__CALLS_JSON, 0, NULL, "<|tool_call|>", NULL, NULL, "<|/tool_call|>", NULL, NULL, NULL, NULL,
-     NULL, "<|tool_call|>[{\"name\": \"", "\", \"arguments\": ", "}]"},
-    {"nemotron", SPECDEC__CALLS_JSON, 0, NULL, "<TOOLCALL>", NULL, NULL, "</TOOLCALL>", NULL, NULL, NULL, NULL, NULL,
-     "<TOOLCALL>[{\"name\": \"", "\", \"arguments\": ", "}]</TOOLCALL>"},
-    {"tool-calls", SPECDEC__CALLS_JSON, 0, NULL, "<tool_calls>", NULL, NULL, "</tool_calls>", NULL, NULL, NULL, NULL,
-     NULL, "<tool_calls>[{\"name\": \"", "\", \"arguments\": ", "}]</tool_calls>"},
-    {"command-r", SPECDEC__CALLS_JSON, 0, NULL, "<|START_ACTION|>", NULL, NULL, "<|END_ACTION|>", NULL, NULL, NULL,
-     NULL, NULL, "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"", "\", \"parameters\": ",
-     "}\n]<|END_ACTION|>"},
-    {"apertus", SPECDEC__CALLS_JSON, SPECDEC__CALLS_KEYED, NULL, "<|tools_prefix|>", NULL, NULL, "<|tools_suffix|>",
-     NULL, NULL, NULL, NULL, NULL, "<|tools_prefix|>[{\"", "\": ", "}]<|tools_suffix|>"},
-    {"gigachat", SPECDEC__CALLS_JSON, 0, NULL, "function call<|role_sep|>", NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-     NULL, "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"", "\", \"arguments\": ", "}"},
-    {"glm", SPECDEC__CALLS_PAIRS, 0, NULL, "<tool_call>", NULL, "", "</tool_call>", NULL, "<arg_key>", "</arg_key>",
-     "<arg_value>", "</arg_value>", "<tool_call>", "\n", NULL},
-    {"seed", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES, "<seed:tool_call>", "<function=", NULL, ">", "</function>",
-     "</seed:tool_call>", "<parameter=", ">", NULL, "</parameter>", "<seed:tool_call>\n<function=", ">\n", NULL},
-    {"qwen-coder", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES, "<tool_call>", "<function=", NULL, ">", "</function>",
-     "</tool_call>", "<parameter=", ">", NULL, "</parameter>", "<tool_call>\n<function=", ">\n", NULL},
-    {"minimax", SPECDEC__CALLS_PAIRS, 0, "<minimax:tool_call>", "<invoke name=\"", NULL, "\">", "</invoke>",
-     "</minimax:tool_call>", "<parameter name=\"", "\">", NULL, "</parameter>",
-     "<minimax:tool_call>\n<invoke name=\"", "\">\n", NULL},
-    {"functionary", SPECDEC__CALLS_NAMED, 0, NULL, "<function=", NULL, ">", "</function>", NULL, NULL, NULL, NULL,
-     NULL, "<function=", ">", "</function>"},
-    {"llama3", SPECDEC__CALLS_JSON, SPECDEC__CALLS_BARE, NULL, "<|python_tag|>", NULL, NULL, NULL, NULL, NULL, NULL,
-     NULL, NULL, "{\"name\": \"", "\", \"parameters\": ", "}"}};
+     SPECDEC__CALL_SECTION_BEGIN(SPECDEC__DEEPSEEK_CALLS_BEGIN) SPECDEC__CALL_BEGIN(SPECDEC__DEEPSEEK_CALL_BEGIN)
+     SPECDEC__CALL_NAME_END(SPECDEC__DEEPSEEK_CALL_SEP) SPECDEC__CALL_END(SPECDEC__DEEPSEEK_CALL_END)
+     SPECDEC__CALL_SECTION_END(SPECDEC__DEEPSEEK_CALLS_END)
+     SPECDEC__CALL_WRITTEN_BEGIN(SPECDEC__DEEPSEEK_CALLS_BEGIN SPECDEC__DEEPSEEK_CALL_BEGIN)
+     SPECDEC__CALL_WRITTEN_MIDDLE(SPECDEC__DEEPSEEK_CALL_SEP)
+     SPECDEC__CALL_WRITTEN_END(SPECDEC__DEEPSEEK_CALL_END SPECDEC__DEEPSEEK_CALLS_END)},
+    {"deepseek-v4", SPECDEC__CALLS_PAIRS, 0,
+     SPECDEC__CALL_SECTION_BEGIN(SPECDEC__DSML "tool_calls>") SPECDEC__CALL_BEGIN(SPECDEC__DSML "invoke name=\"")
+     SPECDEC__CALL_NAME_END("\">") SPECDEC__CALL_END(SPECDEC__DSML_END "invoke>")
+     SPECDEC__CALL_SECTION_END(SPECDEC__DSML_END "tool_calls>")
+     SPECDEC__CALL_KEY_BEGIN(SPECDEC__DSML "parameter name=\"") SPECDEC__CALL_KEY_END(">")
+     SPECDEC__CALL_VALUE_END(SPECDEC__DSML_END "parameter>")
+     SPECDEC__CALL_WRITTEN_BEGIN(SPECDEC__DSML "tool_calls>\n" SPECDEC__DSML "invoke name=\"")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\">\n")},
+    {"kimi", SPECDEC__CALLS_NAMED, SPECDEC__CALLS_PATH,
+     SPECDEC__CALL_SECTION_BEGIN("<|tool_calls_section_begin|>") SPECDEC__CALL_BEGIN("<|tool_call_begin|>")
+     SPECDEC__CALL_NAME_END("<|tool_call_argument_begin|>") SPECDEC__CALL_END("<|tool_call_end|>")
+     SPECDEC__CALL_SECTION_END("<|tool_calls_section_end|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tool_calls_section_begin|><|tool_call_begin|>functions.")
+     SPECDEC__CALL_WRITTEN_MIDDLE(":0<|tool_call_argument_begin|>")
+     SPECDEC__CALL_WRITTEN_END("<|tool_call_end|><|tool_calls_section_end|>")},
+    {"solar", SPECDEC__CALLS_NAMED, 0,
+     SPECDEC__CALL_SECTION_BEGIN("<|tool_calls|>") SPECDEC__CALL_BEGIN("<|tool_call:begin|>")
+     SPECDEC__CALL_ID_END("<|tool_call:name|>") SPECDEC__CALL_NAME_END("<|tool_call:args|>")
+     SPECDEC__CALL_END("<|tool_call:end|>") SPECDEC__CALL_SECTION_END("<|calls|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>")
+     SPECDEC__CALL_WRITTEN_MIDDLE("<|tool_call:args|>") SPECDEC__CALL_WRITTEN_END("<|tool_call:end|><|calls|>")},
+    {"gpt-oss", SPECDEC__CALLS_CHANNEL, 0,
+     SPECDEC__CALL_BEGIN("<|start|>") SPECDEC__CALL_NAME_END("<|message|>") SPECDEC__CALL_END("<|call|>")
+     SPECDEC__CALL_SECTION_END("<|end|>") SPECDEC__CALL_WRITTEN_BEGIN("<|channel|>commentary to=functions.")
+     SPECDEC__CALL_WRITTEN_MIDDLE(" <|constrain|>json<|message|>") SPECDEC__CALL_WRITTEN_END("<|call|>")},
+    {"gemma4", SPECDEC__CALLS_BRACES, 0,
+     SPECDEC__CALL_BEGIN("<|tool_call>call:") SPECDEC__CALL_NAME_END("{") SPECDEC__CALL_END("<tool_call|>")
+     SPECDEC__CALL_VALUE_BEGIN("<|\"|>") SPECDEC__CALL_VALUE_END("<|\"|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tool_call>call:") SPECDEC__CALL_WRITTEN_MIDDLE("{")
+     SPECDEC__CALL_WRITTEN_END("}<tool_call|>")},
+    {"lfm2", SPECDEC__CALLS_PYTHON, 0,
+     SPECDEC__CALL_BEGIN("<|tool_call_start|>") SPECDEC__CALL_NAME_END("(") SPECDEC__CALL_END("<|tool_call_end|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tool_call_start|>[") SPECDEC__CALL_WRITTEN_MIDDLE("(")
+     SPECDEC__CALL_WRITTEN_END(")]<|tool_call_end|>")},
+    {"granite", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_BEGIN("<|tool_call|>") SPECDEC__CALL_END("<|/tool_call|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tool_call|>[{\"name\": \"") SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ")
+     SPECDEC__CALL_WRITTEN_END("}]")},
+    {"nemotron", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_BEGIN("<TOOLCALL>") SPECDEC__CALL_END("</TOOLCALL>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<TOOLCALL>[{\"name\": \"") SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ")
+     SPECDEC__CALL_WRITTEN_END("}]</TOOLCALL>")},
+    {"tool-calls", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_BEGIN("<tool_calls>") SPECDEC__CALL_END("</tool_calls>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<tool_calls>[{\"name\": \"") SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ")
+     SPECDEC__CALL_WRITTEN_END("}]</tool_calls>")},
+    {"command-r", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_BEGIN("<|START_ACTION|>") SPECDEC__CALL_END("<|END_ACTION|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|START_ACTION|>[\n {\"tool_call_id\": \"0\", \"tool_name\": \"")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\", \"parameters\": ") SPECDEC__CALL_WRITTEN_END("}\n]<|END_ACTION|>")},
+    {"apertus", SPECDEC__CALLS_JSON, SPECDEC__CALLS_KEYED,
+     SPECDEC__CALL_BEGIN("<|tools_prefix|>") SPECDEC__CALL_END("<|tools_suffix|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|tools_prefix|>[{\"") SPECDEC__CALL_WRITTEN_MIDDLE("\": ")
+     SPECDEC__CALL_WRITTEN_END("}]<|tools_suffix|>")},
+    {"gigachat", SPECDEC__CALLS_JSON, 0,
+     SPECDEC__CALL_BEGIN("function call<|role_sep|>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\", \"arguments\": ") SPECDEC__CALL_WRITTEN_END("}")},
+    {"glm", SPECDEC__CALLS_PAIRS, 0,
+     SPECDEC__CALL_BEGIN("<tool_call>") SPECDEC__CALL_NAME_END("") SPECDEC__CALL_END("</tool_call>")
+     SPECDEC__CALL_KEY_BEGIN("<arg_key>") SPECDEC__CALL_KEY_END("</arg_key>") SPECDEC__CALL_VALUE_BEGIN("<arg_value>")
+     SPECDEC__CALL_VALUE_END("</arg_value>") SPECDEC__CALL_WRITTEN_BEGIN("<tool_call>")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\n")},
+    {"seed", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES,
+     SPECDEC__CALL_SECTION_BEGIN("<seed:tool_call>") SPECDEC__CALL_BEGIN("<function=") SPECDEC__CALL_NAME_END(">")
+     SPECDEC__CALL_END("</function>") SPECDEC__CALL_SECTION_END("</seed:tool_call>")
+     SPECDEC__CALL_KEY_BEGIN("<parameter=") SPECDEC__CALL_KEY_END(">") SPECDEC__CALL_VALUE_END("</parameter>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<seed:tool_call>\n<function=") SPECDEC__CALL_WRITTEN_MIDDLE(">\n")},
+    {"qwen-coder", SPECDEC__CALLS_PAIRS, SPECDEC__CALLS_LINES,
+     SPECDEC__CALL_SECTION_BEGIN("<tool_call>") SPECDEC__CALL_BEGIN("<function=") SPECDEC__CALL_NAME_END(">")
+     SPECDEC__CALL_END("</function>") SPECDEC__CALL_SECTION_END("</tool_call>") SPECDEC__CALL_KEY_BEGIN("<parameter=")
+     SPECDEC__CALL_KEY_END(">") SPECDEC__CALL_VALUE_END("</parameter>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<tool_call>\n<function=") SPECDEC__CALL_WRITTEN_MIDDLE(">\n")},
+    {"minimax", SPECDEC__CALLS_PAIRS, 0,
+     SPECDEC__CALL_SECTION_BEGIN("<minimax:tool_call>") SPECDEC__CALL_BEGIN("<invoke name=\"")
+     SPECDEC__CALL_NAME_END("\">") SPECDEC__CALL_END("</invoke>") SPECDEC__CALL_SECTION_END("</minimax:tool_call>")
+     SPECDEC__CALL_KEY_BEGIN("<parameter name=\"") SPECDEC__CALL_KEY_END("\">") SPECDEC__CALL_VALUE_END("</parameter>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<minimax:tool_call>\n<invoke name=\"") SPECDEC__CALL_WRITTEN_MIDDLE("\">\n")},
+    {"functionary", SPECDEC__CALLS_NAMED, 0,
+     SPECDEC__CALL_BEGIN("<function=") SPECDEC__CALL_NAME_END(">") SPECDEC__CALL_END("</function>")
+     SPECDEC__CALL_WRITTEN_BEGIN("<function=") SPECDEC__CALL_WRITTEN_MIDDLE(">")
+     SPECDEC__CALL_WRITTEN_END("</function>")},
+    {"llama3", SPECDEC__CALLS_JSON, SPECDEC__CALLS_BARE,
+     SPECDEC__CALL_BEGIN("<|python_tag|>") SPECDEC__CALL_WRITTEN_BEGIN("{\"name\": \"")
+     SPECDEC__CALL_WRITTEN_MIDDLE("\", \"parameters\": ") SPECDEC__CALL_WRITTEN_END("}")}};
 
 /* How all families of models write thoughts (reasoning). */
 static const specdec__thoughts specdec__thought_table[] = {
@@ -145,6 +197,9 @@ static const specdec__thoughts specdec__thought_table[] = {
     {"solar", "<|think|>", "<|end|>", {"<|begin|>assistant", "<|content|>"}},
     {"apriel", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", {"[END FINAL RESPONSE]"}},
     {"gpt-oss", "<|channel|>analysis<|message|>", "<|end|>", {NULL}}};
+
+/* A text of a row: SPECDEC__CALL_TEXT(row, BEGIN). NULL: the mark is not written. */
+#define SPECDEC__CALL_TEXT(row, NAME) specdec__row_text((row)->texts, SPECDEC__ROW_COLUMN(SPECDEC__CALL_##NAME), 0)
 
 /* Returns the row of specdec__call_table with a name; NULL: no row has it. */
 static const specdec__calls *specdec__answer_find_calls(const char *name)

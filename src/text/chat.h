@@ -17,18 +17,31 @@ SPECDEC__FOR_SIZE
 /* Number of roles of messages (system, user, assistant); most special tokens that one chat format may require. */
 enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_TOKENS = 5 };
 
+/* Texts of a row of specdec__chat_formats; without one of them, it is "" unless another text takes its place. */
+#define SPECDEC__CHAT_TOKEN(text) SPECDEC__ROW_TEXT("t", text)   /* must be one token of the vocabulary; several */
+#define SPECDEC__CHAT_OPENING(text) SPECDEC__ROW_TEXT("o", text) /* in front of a system message, or of a user message
+                                                                    without one */
+#define SPECDEC__CHAT_LATER_OPENING(text) SPECDEC__ROW_TEXT("l", text) /* in front of all but the first of these, in the
+                                                                          place of OPENING */
+#define SPECDEC__CHAT_BEFORE_SYSTEM(text) SPECDEC__ROW_TEXT("a", text) /* in front of a message of a role; letters by
+                                                                          specdec_role */
+#define SPECDEC__CHAT_BEFORE_USER(text) SPECDEC__ROW_TEXT("b", text)
+#define SPECDEC__CHAT_BEFORE_ASSISTANT(text) SPECDEC__ROW_TEXT("c", text)
+#define SPECDEC__CHAT_AFTER(text) SPECDEC__ROW_TEXT("m", text)         /* behind a message of any role */
+#define SPECDEC__CHAT_AFTER_SYSTEM(text) SPECDEC__ROW_TEXT("x", text)  /* behind a message of a role, in the place of
+                                                                          AFTER; letters by specdec_role */
+#define SPECDEC__CHAT_AFTER_USER(text) SPECDEC__ROW_TEXT("y", text)
+#define SPECDEC__CHAT_AFTER_ASSISTANT(text) SPECDEC__ROW_TEXT("z", text)
+#define SPECDEC__CHAT_TURN(text) SPECDEC__ROW_TEXT("g", text) /* begins the model's turn, in the place of
+                                                                 BEFORE_ASSISTANT */
+
 /* A chat format: how the messages of a conversation are written as text. Special tokens are spelled out, so the text is
    tokenized with PARSE_SPECIAL. The beginning-of-text token is not a part of it. */
 typedef struct specdec__chat_format {
-    const char *name;                         /* name of the chat format, such as "chatml" */
-    const char *tokens[SPECDEC__CHAT_TOKENS]; /* texts that must each be one token of the vocabulary */
-    int trim_roles;                           /* bit 1 << role: white space around messages of the role is dropped */
-    int end_token_roles;                      /* bit 1 << role: the end-of-text token stands in front of `after` */
-    const char *first_opening;                /* text in front of the conversation's first system or user message */
-    const char *later_opening;                /* text in front of later system messages, or user messages without one */
-    const char *before[SPECDEC__CHAT_ROLES];  /* text in front of a message of a role */
-    const char *after[SPECDEC__CHAT_ROLES];   /* text behind a message of a role */
-    const char *model_turn;                   /* text that begins the model's turn */
+    const char *name;    /* name of the chat format, such as "chatml" */
+    int trim_roles;      /* bit 1 << role: white space around messages of the role is dropped */
+    int end_token_roles; /* bit 1 << role: the end-of-text token stands between a message and the text behind it */
+    const char *texts;   /* SPECDEC__CHAT_... */
 } specdec__chat_format;
 
 /* Values of trim_roles and end_token_roles of a specdec__chat_format: sets of roles, a bit for each. TRIM_END_ONLY: of
@@ -49,55 +62,91 @@ enum {
    front of "[INST]". "deepseek-r1": with "<think>" in the prompt, or written by the model. Marks that are no tokens (of
    zephyr, tulu, llama2) are tokenized like any text. */
 static const specdec__chat_format specdec__chat_formats[] = {
-    {"phi4-mini", {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}, 0, 0, "", "",
-     {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
-    {"phi3", {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}, 0, 0, "", "",
-     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"<|end|>\n", "<|end|>\n", "<|end|>\n"}, "<|assistant|>\n"},
-    {"tulu", {NULL}, 0, SPECDEC__CHAT_ASSISTANT_ONLY, "", "",
-     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
-    {"zephyr", {NULL}, 0, SPECDEC__CHAT_ALL_ROLES, "", "",
-     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
-    {"phi4", {"<|im_start|>", "<|im_sep|>", "<|im_end|>"}, 0, 0, "", "",
-     {"<|im_start|>system<|im_sep|>", "<|im_start|>user<|im_sep|>", "<|im_start|>assistant<|im_sep|>"},
-     {"<|im_end|>", "<|im_end|>", "<|im_end|>"}, "<|im_start|>assistant<|im_sep|>"},
-    {"chatml-think", {"<|im_start|>", "<|im_end|>"}, 0, 0, "", "",
-     {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
-     {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n<think>\n"},
-    {"chatml", {"<|im_start|>", "<|im_end|>"}, 0, 0, "", "",
-     {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
-     {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n"},
-    {"llama3", {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}, SPECDEC__CHAT_ALL_ROLES, 0, "", "",
-     {"<|start_header_id|>system<|end_header_id|>\n\n", "<|start_header_id|>user<|end_header_id|>\n\n",
-      "<|start_header_id|>assistant<|end_header_id|>\n\n"},
-     {"<|eot_id|>", "<|eot_id|>", "<|eot_id|>"}, "<|start_header_id|>assistant<|end_header_id|>\n\n"},
-    {"granite", {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"}, 0, 0, "", "",
-     {"<|start_of_role|>system<|end_of_role|>", "<|start_of_role|>user<|end_of_role|>",
-      "<|start_of_role|>assistant<|end_of_role|>"},
-     {"<|end_of_text|>\n", "<|end_of_text|>\n", "<|end_of_text|>\n"}, "<|start_of_role|>assistant<|end_of_role|>"},
-    {"deepseek-r1", {SPECDEC__DEEPSEEK_USER, SPECDEC__DEEPSEEK_ASSISTANT}, 0, SPECDEC__CHAT_ASSISTANT_ONLY, "",
-     "", {"", SPECDEC__DEEPSEEK_USER, SPECDEC__DEEPSEEK_ASSISTANT}, {"", "", ""},
-     SPECDEC__DEEPSEEK_ASSISTANT "<think>\n"},
-    {"deepseek-r1", {SPECDEC__DEEPSEEK_USER, SPECDEC__DEEPSEEK_ASSISTANT}, 0, SPECDEC__CHAT_ASSISTANT_ONLY, "", "",
-     {"", SPECDEC__DEEPSEEK_USER, SPECDEC__DEEPSEEK_ASSISTANT}, {"", "", ""}, SPECDEC__DEEPSEEK_ASSISTANT},
-    {"mistral-v7", {"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]", "</s>"}, 0, 0, "", "",
-     {"[SYSTEM_PROMPT] ", "[INST] ", " "}, {"[/SYSTEM_PROMPT]", "[/INST]", "</s>"}, ""},
-    {"mistral-v3", {"[INST]", "[/INST]", "</s>"}, SPECDEC__CHAT_ASSISTANT_ONLY, 0, "[INST] ", "[INST] ",
-     {"", "", " "}, {"\n\n", "[/INST]", "</s>"}, ""},
-    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
-     {"", "", ""}, {"\n\n", " [/INST]", "</s>"}, ""},
-    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
-     {"", "", " "}, {"\n\n", " [/INST]", "</s>"}, ""},
-    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
-     {"", "", ""}, {"\n\n", " [/INST]", "</s> "}, ""},
-    {"mistral", {"</s>"}, 0, 0, "[INST] ", "[INST] ",
-     {"", "", " "}, {"\n\n", " [/INST]", " </s>"}, ""},
-    {"llama2", {"<s>", "</s>"}, SPECDEC__CHAT_ALL_ROLES, 0, "[INST] ", "<s>[INST] ",
-     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
-    {"llama2", {"<s>", "</s>"}, SPECDEC__CHAT_ALL_ROLES, 0, "[INST] ", "[INST] ",
-     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
-    {"gemma", {"<start_of_turn>", "<end_of_turn>"}, SPECDEC__CHAT_ALL_ROLES, 0, "<start_of_turn>user\n",
-     "<start_of_turn>user\n",
-     {"", "", "<start_of_turn>model\n"}, {"\n\n", "<end_of_turn>\n", "<end_of_turn>\n"}, "<start_of_turn>model\n"}};
+    {"phi4-mini", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|system|>") SPECDEC__CHAT_TOKEN("<|user|>") SPECDEC__CHAT_TOKEN("<|assistant|>")
+     SPECDEC__CHAT_TOKEN("<|end|>") SPECDEC__CHAT_BEFORE_SYSTEM("<|system|>") SPECDEC__CHAT_BEFORE_USER("<|user|>")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|assistant|>") SPECDEC__CHAT_AFTER("<|end|>")},
+    {"phi3", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|system|>") SPECDEC__CHAT_TOKEN("<|user|>") SPECDEC__CHAT_TOKEN("<|assistant|>")
+     SPECDEC__CHAT_TOKEN("<|end|>") SPECDEC__CHAT_BEFORE_SYSTEM("<|system|>\n") SPECDEC__CHAT_BEFORE_USER("<|user|>\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|assistant|>\n") SPECDEC__CHAT_AFTER("<|end|>\n")},
+    {"tulu", 0, SPECDEC__CHAT_ASSISTANT_ONLY,
+     SPECDEC__CHAT_BEFORE_SYSTEM("<|system|>\n") SPECDEC__CHAT_BEFORE_USER("<|user|>\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|assistant|>\n") SPECDEC__CHAT_AFTER("\n")},
+    {"zephyr", 0, SPECDEC__CHAT_ALL_ROLES,
+     SPECDEC__CHAT_BEFORE_SYSTEM("<|system|>\n") SPECDEC__CHAT_BEFORE_USER("<|user|>\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|assistant|>\n") SPECDEC__CHAT_AFTER("\n")},
+    {"phi4", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|im_start|>") SPECDEC__CHAT_TOKEN("<|im_sep|>") SPECDEC__CHAT_TOKEN("<|im_end|>")
+     SPECDEC__CHAT_BEFORE_SYSTEM("<|im_start|>system<|im_sep|>") SPECDEC__CHAT_BEFORE_USER("<|im_start|>user<|im_sep|>")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|im_start|>assistant<|im_sep|>") SPECDEC__CHAT_AFTER("<|im_end|>")},
+    {"chatml-think", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|im_start|>") SPECDEC__CHAT_TOKEN("<|im_end|>")
+     SPECDEC__CHAT_BEFORE_SYSTEM("<|im_start|>system\n") SPECDEC__CHAT_BEFORE_USER("<|im_start|>user\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|im_start|>assistant\n") SPECDEC__CHAT_AFTER("<|im_end|>\n")
+     SPECDEC__CHAT_TURN("<|im_start|>assistant\n<think>\n")},
+    {"chatml", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|im_start|>") SPECDEC__CHAT_TOKEN("<|im_end|>")
+     SPECDEC__CHAT_BEFORE_SYSTEM("<|im_start|>system\n") SPECDEC__CHAT_BEFORE_USER("<|im_start|>user\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|im_start|>assistant\n") SPECDEC__CHAT_AFTER("<|im_end|>\n")},
+    {"llama3", SPECDEC__CHAT_ALL_ROLES, 0,
+     SPECDEC__CHAT_TOKEN("<|start_header_id|>") SPECDEC__CHAT_TOKEN("<|end_header_id|>")
+     SPECDEC__CHAT_TOKEN("<|eot_id|>") SPECDEC__CHAT_BEFORE_SYSTEM("<|start_header_id|>system<|end_header_id|>\n\n")
+     SPECDEC__CHAT_BEFORE_USER("<|start_header_id|>user<|end_header_id|>\n\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|start_header_id|>assistant<|end_header_id|>\n\n")
+     SPECDEC__CHAT_AFTER("<|eot_id|>")},
+    {"granite", 0, 0,
+     SPECDEC__CHAT_TOKEN("<|start_of_role|>") SPECDEC__CHAT_TOKEN("<|end_of_role|>")
+     SPECDEC__CHAT_TOKEN("<|end_of_text|>") SPECDEC__CHAT_BEFORE_SYSTEM("<|start_of_role|>system<|end_of_role|>")
+     SPECDEC__CHAT_BEFORE_USER("<|start_of_role|>user<|end_of_role|>")
+     SPECDEC__CHAT_BEFORE_ASSISTANT("<|start_of_role|>assistant<|end_of_role|>")
+     SPECDEC__CHAT_AFTER("<|end_of_text|>\n")},
+    {"deepseek-r1", 0, SPECDEC__CHAT_ASSISTANT_ONLY,
+     SPECDEC__CHAT_TOKEN(SPECDEC__DEEPSEEK_USER) SPECDEC__CHAT_TOKEN(SPECDEC__DEEPSEEK_ASSISTANT)
+     SPECDEC__CHAT_BEFORE_USER(SPECDEC__DEEPSEEK_USER) SPECDEC__CHAT_BEFORE_ASSISTANT(SPECDEC__DEEPSEEK_ASSISTANT)
+     SPECDEC__CHAT_TURN(SPECDEC__DEEPSEEK_ASSISTANT "<think>\n")},
+    {"deepseek-r1", 0, SPECDEC__CHAT_ASSISTANT_ONLY,
+     SPECDEC__CHAT_TOKEN(SPECDEC__DEEPSEEK_USER) SPECDEC__CHAT_TOKEN(SPECDEC__DEEPSEEK_ASSISTANT)
+     SPECDEC__CHAT_BEFORE_USER(SPECDEC__DEEPSEEK_USER) SPECDEC__CHAT_BEFORE_ASSISTANT(SPECDEC__DEEPSEEK_ASSISTANT)},
+    {"mistral-v7", 0, 0,
+     SPECDEC__CHAT_TOKEN("[SYSTEM_PROMPT]") SPECDEC__CHAT_TOKEN("[/SYSTEM_PROMPT]") SPECDEC__CHAT_TOKEN("[INST]")
+     SPECDEC__CHAT_TOKEN("[/INST]") SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_BEFORE_SYSTEM("[SYSTEM_PROMPT] ")
+     SPECDEC__CHAT_BEFORE_USER("[INST] ") SPECDEC__CHAT_BEFORE_ASSISTANT(" ")
+     SPECDEC__CHAT_AFTER_SYSTEM("[/SYSTEM_PROMPT]") SPECDEC__CHAT_AFTER_USER("[/INST]")
+     SPECDEC__CHAT_AFTER_ASSISTANT("</s>") SPECDEC__CHAT_TURN("")},
+    {"mistral-v3", SPECDEC__CHAT_ASSISTANT_ONLY, 0,
+     SPECDEC__CHAT_TOKEN("[INST]") SPECDEC__CHAT_TOKEN("[/INST]") SPECDEC__CHAT_TOKEN("</s>")
+     SPECDEC__CHAT_OPENING("[INST] ") SPECDEC__CHAT_BEFORE_ASSISTANT(" ") SPECDEC__CHAT_AFTER_SYSTEM("\n\n")
+     SPECDEC__CHAT_AFTER_USER("[/INST]") SPECDEC__CHAT_AFTER_ASSISTANT("</s>") SPECDEC__CHAT_TURN("")},
+    {"mistral", 0, 0,
+     SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ") SPECDEC__CHAT_AFTER_SYSTEM("\n\n")
+     SPECDEC__CHAT_AFTER_USER(" [/INST]") SPECDEC__CHAT_AFTER_ASSISTANT("</s>")},
+    {"mistral", 0, 0,
+     SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ") SPECDEC__CHAT_BEFORE_ASSISTANT(" ")
+     SPECDEC__CHAT_AFTER_SYSTEM("\n\n") SPECDEC__CHAT_AFTER_USER(" [/INST]") SPECDEC__CHAT_AFTER_ASSISTANT("</s>")
+     SPECDEC__CHAT_TURN("")},
+    {"mistral", 0, 0,
+     SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ") SPECDEC__CHAT_AFTER_SYSTEM("\n\n")
+     SPECDEC__CHAT_AFTER_USER(" [/INST]") SPECDEC__CHAT_AFTER_ASSISTANT("</s> ")},
+    {"mistral", 0, 0,
+     SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ") SPECDEC__CHAT_BEFORE_ASSISTANT(" ")
+     SPECDEC__CHAT_AFTER_SYSTEM("\n\n") SPECDEC__CHAT_AFTER_USER(" [/INST]") SPECDEC__CHAT_AFTER_ASSISTANT(" </s>")
+     SPECDEC__CHAT_TURN("")},
+    {"llama2", SPECDEC__CHAT_ALL_ROLES, 0,
+     SPECDEC__CHAT_TOKEN("<s>") SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ")
+     SPECDEC__CHAT_LATER_OPENING("<s>[INST] ") SPECDEC__CHAT_BEFORE_SYSTEM("<<SYS>>\n")
+     SPECDEC__CHAT_BEFORE_ASSISTANT(" ") SPECDEC__CHAT_AFTER_SYSTEM("\n<</SYS>>\n\n")
+     SPECDEC__CHAT_AFTER_USER(" [/INST]") SPECDEC__CHAT_AFTER_ASSISTANT(" </s>") SPECDEC__CHAT_TURN("")},
+    {"llama2", SPECDEC__CHAT_ALL_ROLES, 0,
+     SPECDEC__CHAT_TOKEN("<s>") SPECDEC__CHAT_TOKEN("</s>") SPECDEC__CHAT_OPENING("[INST] ")
+     SPECDEC__CHAT_BEFORE_SYSTEM("<<SYS>>\n") SPECDEC__CHAT_BEFORE_ASSISTANT(" ")
+     SPECDEC__CHAT_AFTER_SYSTEM("\n<</SYS>>\n\n") SPECDEC__CHAT_AFTER_USER(" [/INST]")
+     SPECDEC__CHAT_AFTER_ASSISTANT(" </s>") SPECDEC__CHAT_TURN("")},
+    {"gemma", SPECDEC__CHAT_ALL_ROLES, 0,
+     SPECDEC__CHAT_TOKEN("<start_of_turn>") SPECDEC__CHAT_TOKEN("<end_of_turn>")
+     SPECDEC__CHAT_OPENING("<start_of_turn>user\n") SPECDEC__CHAT_BEFORE_ASSISTANT("<start_of_turn>model\n")
+     SPECDEC__CHAT_AFTER_SYSTEM("\n\n") SPECDEC__CHAT_AFTER_USER("<end_of_turn>\n")
+     SPECDEC__CHAT_AFTER_ASSISTANT("<end_of_turn>\n")}};
 
 /* How conversations with a model are written: by a chat format, or by the model's chat template; with properties of the
    template that were found by running it. */
@@ -146,6 +195,51 @@ typedef struct specdec__chat_text {
     size_t size, needed;  /* bytes that text has room for; bytes of the whole conversation, which may be more */
 } specdec__chat_text;
 
+/* A text of a format; in its place the text of another column, or "". */
+static const char *specdec__chat_format_text(const specdec__chat_format *format, char column, char otherwise)
+{
+    const char *text = specdec__row_text(format->texts, column, 0);
+
+    text = text ? text : specdec__row_text(format->texts, otherwise, 0);
+    return text ? text : "";
+}
+
+/* The text in front of a system message, or of a user message without one; begun: 1: it is not the first. */
+static const char *specdec__chat_opening(const specdec__chat_format *format, int begun)
+{
+    const char opening = SPECDEC__ROW_COLUMN(SPECDEC__CHAT_OPENING);
+
+    return specdec__chat_format_text(format, begun ? SPECDEC__ROW_COLUMN(SPECDEC__CHAT_LATER_OPENING) : opening,
+                                     opening);
+}
+
+/* The text in front of a message of a role. */
+static const char *specdec__chat_before(const specdec__chat_format *format, int role)
+{
+    const char column = (char)(SPECDEC__ROW_COLUMN(SPECDEC__CHAT_BEFORE_SYSTEM) + role);
+
+    return specdec__chat_format_text(format, column, column);
+}
+
+/* The text behind a message of a role. */
+static const char *specdec__chat_after(const specdec__chat_format *format, int role)
+{
+    return specdec__chat_format_text(format, (char)(SPECDEC__ROW_COLUMN(SPECDEC__CHAT_AFTER_SYSTEM) + role),
+                                     SPECDEC__ROW_COLUMN(SPECDEC__CHAT_AFTER));
+}
+
+/* Bytes in front of the first system message. */
+static size_t specdec__chat_system_offset(const specdec__chat_format *format)
+{
+    return strlen(specdec__chat_opening(format, 0)) + strlen(specdec__chat_before(format, SPECDEC_SYSTEM));
+}
+
+/* Text number i that must be one token of the vocabulary; NULL: there are no more. */
+static const char *specdec__chat_required_token(const specdec__chat_format *format, int i)
+{
+    return specdec__row_text(format->texts, SPECDEC__ROW_COLUMN(SPECDEC__CHAT_TOKEN), i);
+}
+
 /* Returns the first chat format with a name; NULL: no format has it. */
 static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find_format_by_name(const char *name)
 {
@@ -163,21 +257,24 @@ static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__ch
                                                                const specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
+    const char *tokens[SPECDEC__CHAT_TOKENS];
     int missing = 0, i;
     uint32_t id;
 
-    for (i = 0; i < SPECDEC__CHAT_TOKENS && format->tokens[i]; i++)
-        missing |= 1 << i;
+    for (i = 0; i < SPECDEC__CHAT_TOKENS; i++) {
+        tokens[i] = specdec__chat_required_token(format, i);
+        missing |= tokens[i] ? 1 << i : 0;
+    }
     for (id = 0; id < v->count && missing; id++) {
         const specdec__bytes text = specdec__cursor_string(&c);
 
         for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)
-            if (missing >> i & 1 && specdec__bytes_are(text, format->tokens[i]))
+            if (missing >> i & 1 && specdec__bytes_are(text, tokens[i]))
                 missing &= ~(1 << i);
     }
     for (i = 0; i < SPECDEC__CHAT_TOKENS; i++)
         if (missing >> i & 1)
-            return format->tokens[i];
+            return tokens[i];
     return NULL;
 }
 
@@ -219,7 +316,7 @@ static void specdec__chat_append_message_end(const specdec__chat_format *format,
 {
     if (format->end_token_roles >> role & 1)
         specdec__chat_append(out, (const char *)end.data, end.size, 0);
-    specdec__chat_append(out, format->after[role], SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, specdec__chat_after(format, role), SPECDEC_WHOLE_STRING, 0);
 }
 
 /* Appends a message with a valid role to a rendered conversation. end: text of the end-of-text token; begun: 1: text
@@ -233,8 +330,8 @@ static void specdec__chat_append_message(const specdec__chat *chat, specdec__byt
     const specdec__bytes text = specdec__chat_trim_message(message, half ? 2 : chat->trim_roles >> role & 1 ? 3 : 0);
 
     if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM)
-        specdec__chat_append(out, begun ? format->later_opening : format->first_opening, SPECDEC_WHOLE_STRING, 0);
-    specdec__chat_append(out, format->before[role], SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append(out, specdec__chat_opening(format, begun), SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, specdec__chat_before(format, role), SPECDEC_WHOLE_STRING, 0);
     if (role == SPECDEC_SYSTEM && !begun)
         specdec__chat_append(out, (const char *)chat->system_prefix.data, chat->system_prefix.size, 0);
     specdec__chat_append(out, (const char *)text.data, text.size, !message->special);
@@ -272,7 +369,9 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *
         begun |= messages[i].role != SPECDEC_ASSISTANT;
         previous = (int)messages[i].role;
     }
-    specdec__chat_append(out, chat->format->model_turn, SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, specdec__chat_format_text(chat->format, SPECDEC__ROW_COLUMN(SPECDEC__CHAT_TURN),
+                                                        SPECDEC__ROW_COLUMN(SPECDEC__CHAT_BEFORE_ASSISTANT)),
+                         SPECDEC_WHOLE_STRING, 0);
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
@@ -427,7 +526,7 @@ static specdec__bytes specdec__chat_copy_output(specdec__chat_work *w, size_t at
 static void specdec__chat_find_system_prefix(specdec__chat_work *w, specdec__chat *chat, specdec__bytes written,
                                              const specdec_message *system)
 {
-    const size_t head = strlen(chat->format->first_opening) + strlen(chat->format->before[SPECDEC_SYSTEM]);
+    const size_t head = specdec__chat_system_offset(chat->format);
     specdec__template_value in = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, written.data, written.size),
                             what;
     size_t at;
@@ -444,7 +543,7 @@ static void specdec__chat_find_system_prefix(specdec__chat_work *w, specdec__cha
 static int specdec__chat_find_default_system(specdec__chat_work *w, specdec__chat *chat, specdec__bytes end,
                                              specdec__bytes written, const specdec_message *messages, int count)
 {
-    const size_t head = strlen(chat->format->first_opening) + strlen(chat->format->before[SPECDEC_SYSTEM]) +
+    const size_t head = specdec__chat_system_offset(chat->format) +
                         chat->system_prefix.size;
     specdec__chat_text out;
 

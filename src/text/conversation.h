@@ -537,7 +537,7 @@ static size_t specdec__conversation_end_of_last_match(specdec__bytes text, const
 /* Does a splitter with this row of specdec__call_table find the sample call in a text, exactly once? */
 static int specdec__conversation_row_parses_call(const specdec__calls *row, const char *text, size_t size)
 {
-    const char *want = specdec__conversation_sample_arguments;
+    const char *want = specdec__conversation_sample_arguments, *section = SPECDEC__CALL_TEXT(row, SECTION_BEGIN);
     size_t named = 0, matched = 0, i;
     int good = 1, whole = 0;
     specdec_splitter s;
@@ -551,8 +551,7 @@ static int specdec__conversation_row_parses_call(const specdec__calls *row, cons
         text += at - 8;
         size -= at - 8;
     }
-    if (row->section_begin &&
-        !specdec__conversation_end_of_last_match(specdec__template_as_bytes(text, size), row->section_begin))
+    if (section && !specdec__conversation_end_of_last_match(specdec__template_as_bytes(text, size), section))
         return 0;
     specdec__answer_begin_splitter(&s, row, NULL, 0);
     specdec__answer_push_bytes(&s, text, size);
@@ -585,7 +584,7 @@ static const specdec__calls *specdec__conversation_find_calls_row(specdec__bytes
 
     for (k = 0; k < SPECDEC__COUNT(specdec__call_table); k++)
         if (specdec__call_table[k].form != SPECDEC__CALLS_CHANNEL &&
-            specdec__conversation_contains_mark(text, specdec__call_table[k].call_begin))
+            specdec__conversation_contains_mark(text, SPECDEC__CALL_TEXT(&specdec__call_table[k], BEGIN)))
             return &specdec__call_table[k];
     for (id = 0; id < v->count; id++) {
         const specdec__bytes token = specdec__cursor_string(&c);
@@ -593,7 +592,7 @@ static const specdec__calls *specdec__conversation_find_calls_row(specdec__bytes
         for (k = 0; k < SPECDEC__COUNT(specdec__call_table) && token.size > 4; k++)
             if ((specdec__call_table[k].form == SPECDEC__CALLS_JSON ||
                  specdec__call_table[k].form == SPECDEC__CALLS_PYTHON) &&
-                specdec__bytes_are(token, specdec__call_table[k].call_begin))
+                specdec__bytes_are(token, SPECDEC__CALL_TEXT(&specdec__call_table[k], BEGIN)))
                 return &specdec__call_table[k];
     }
     return NULL;

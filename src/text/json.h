@@ -36,9 +36,6 @@ typedef struct specdec__json {
     size_t error_at;           /* byte offset of the error */
 } specdec__json;
 
-/* Returns an upper bound of the number of nodes of a JSON text of `bytes` bytes. */
-SPECDEC__INLINE size_t specdec__json_max_nodes(size_t bytes) { return bytes / 2 + 2; }
-
 /* Stores why a JSON text is invalid and the byte offset of the error, for the first error only. Returns 0. */
 static int specdec__json_fail(specdec__json *j, size_t at, const char *why)
 {

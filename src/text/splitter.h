@@ -39,10 +39,9 @@ enum {
    other JSON, 0: unknown. Most bytes of an argument's name. */
 enum { SPECDEC__ARGUMENT_KIND_WORDS = 3, SPECDEC__ANSWER_ARGUMENT_NAME_MOST = 96 };
 
-/* Most bytes of the answer that are held back; most bytes of a name or value that is collected in `note`; room for
-   bytes and for parts that are emitted and not returned yet. */
+/* Most bytes of a name or value that is collected in `note`; room for bytes and for parts that are emitted and not
+   returned yet. */
 enum {
-    SPECDEC__ANSWER_HELD_MOST = 96,
     SPECDEC__ANSWER_NOTE_MOST = 160,
     SPECDEC__ANSWER_OUT_BYTES = 1200,
     SPECDEC__ANSWER_QUEUED_PARTS = 12
@@ -51,9 +50,10 @@ enum {
 /* Does the mark around an argument's name tell whether its value is a string, as DeepSeek's does? */
 static int specdec__answer_mark_tells_argument_kind(const specdec__calls *row)
 {
-    const size_t size = row->key_begin ? strlen(row->key_begin) : 0;
+    const char *begin = SPECDEC__CALL_TEXT(row, KEY_BEGIN);
+    const size_t size = begin ? strlen(begin) : 0;
 
-    return size && row->key_begin[size - 1] == '"' && row->key_end[0] != '"';
+    return size && begin[size - 1] == '"' && SPECDEC__CALL_TEXT(row, KEY_END)[0] != '"';
 }
 
 /* Returns the hash of a tool's argument, from the hash of the tool's name and the argument's name. */
@@ -447,7 +447,8 @@ static void specdec__answer_emit_argument_name(specdec_splitter *s)
     for (i = 0; i < size; i++)
         specdec__answer_emit_escaped(s, (unsigned char)s->note[i]);
     specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\": ");
-    specdec__answer_enter_state(s, specdec__answer_calls_row(s)->value_begin ? SPECDEC__ANSWER_VALUE_BEGIN
+    specdec__answer_enter_state(s, SPECDEC__CALL_TEXT(specdec__answer_calls_row(s), VALUE_BEGIN)
+                                       ? SPECDEC__ANSWER_VALUE_BEGIN
                                                                              : SPECDEC__ANSWER_VALUE);
     s->flags = SPECDEC__ANSWER_NEEDS_COMMA;
     s->phase = !quote ? kind : json ? 2 : 1;
@@ -745,8 +746,8 @@ static void specdec__answer_read_text(specdec_splitter *s)
             marks[4 + i] = thoughts->content_marks[i];
     }
     if (row && !inside) {
-        marks[2] = row->section_begin;
-        marks[3] = row->call_begin;
+        marks[2] = SPECDEC__CALL_TEXT(row, SECTION_BEGIN);
+        marks[3] = SPECDEC__CALL_TEXT(row, BEGIN);
     }
     for (i = 0; bare && i < 3; i++)
         marks[8 + i] = specdec__answer_unmarked_call_beginnings[i];
@@ -783,10 +784,10 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
     const char *marks[4];
     int found, c;
 
-    marks[0] = row->call_end;
-    marks[1] = row->section_end;
-    marks[2] = row->call_begin;
-    marks[3] = row->section_begin;
+    marks[0] = SPECDEC__CALL_TEXT(row, END);
+    marks[1] = SPECDEC__CALL_TEXT(row, SECTION_END);
+    marks[2] = SPECDEC__CALL_TEXT(row, BEGIN);
+    marks[3] = SPECDEC__CALL_TEXT(row, SECTION_BEGIN);
     while (s->held && s->state == SPECDEC__ANSWER_BETWEEN) {
         c = (unsigned char)s->hold[0];
         found = specdec__answer_match_marks(s, marks, 4, 0);
@@ -796,7 +797,7 @@ static void specdec__answer_read_between_calls(specdec_splitter *s)
             s->held = 0;
             if (found >= 2) {
                 specdec__answer_enter_state_behind_mark(s, found == 3);
-            } else if (found == 1 || !row->section_end) {
+            } else if (found == 1 || !marks[1]) {
                 s->state = SPECDEC__ANSWER_TEXT;
                 s->flags = SPECDEC__ANSWER_SKIP_SPACE;
             }
@@ -851,15 +852,15 @@ static void specdec__answer_read_name(specdec_splitter *s)
     const char *marks[2];
     int found, c;
 
-    marks[0] = row->name_end;
-    marks[1] = row->id_end;
+    marks[0] = SPECDEC__CALL_TEXT(row, NAME_END);
+    marks[1] = SPECDEC__CALL_TEXT(row, ID_END);
     while (s->held && s->state == SPECDEC__ANSWER_NAME) {
         c = (unsigned char)s->hold[0];
         if (!s->noted && specdec__answer_is_space(c)) { /* white space in front of a name is dropped */
             specdec__answer_remove_first_held_byte(s);
             continue;
         }
-        if (!*row->name_end && s->noted && (specdec__answer_is_space(c) || c == '<')) {
+        if (!*marks[0] && s->noted && (specdec__answer_is_space(c) || c == '<')) {
             char next = (char)c;
 
             specdec__answer_emit_name(s);
@@ -894,14 +895,14 @@ static void specdec__answer_read_argument_pairs(specdec_splitter *s)
     char line[48];
     int found, space = s->state == SPECDEC__ANSWER_PAIRS || s->state == SPECDEC__ANSWER_VALUE_BEGIN;
 
-    marks[0] = s->state == SPECDEC__ANSWER_PAIRS         ? row->key_begin
-               : s->state == SPECDEC__ANSWER_KEY         ? row->key_end
-               : s->state == SPECDEC__ANSWER_VALUE_BEGIN ? row->value_begin
-                                                         : row->value_end;
-    marks[1] = s->state == SPECDEC__ANSWER_PAIRS ? row->call_end : NULL;
+    marks[0] = s->state == SPECDEC__ANSWER_PAIRS         ? SPECDEC__CALL_TEXT(row, KEY_BEGIN)
+               : s->state == SPECDEC__ANSWER_KEY         ? SPECDEC__CALL_TEXT(row, KEY_END)
+               : s->state == SPECDEC__ANSWER_VALUE_BEGIN ? SPECDEC__CALL_TEXT(row, VALUE_BEGIN)
+                                                         : SPECDEC__CALL_TEXT(row, VALUE_END);
+    marks[1] = s->state == SPECDEC__ANSWER_PAIRS ? SPECDEC__CALL_TEXT(row, END) : NULL;
     if (s->state == SPECDEC__ANSWER_VALUE && row->flags & SPECDEC__CALLS_LINES) {
         line[0] = '\n';
-        memcpy(line + 1, row->value_end, strlen(row->value_end) + 1);
+        memcpy(line + 1, marks[0], strlen(marks[0]) + 1);
         marks[1] = line;
     }
     while (s->held) {
@@ -938,11 +939,11 @@ static void specdec__answer_read_argument_pairs(specdec_splitter *s)
 /* Reads arguments in Python's or Gemma's syntax from the held bytes; Gemma's strings stand between marks. */
 static void specdec__answer_read_literal_arguments(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_calls_row(s);
+    const char *quote = SPECDEC__CALL_TEXT(specdec__answer_calls_row(s), VALUE_BEGIN);
     int fits;
 
     while (s->held && s->state == SPECDEC__ANSWER_LITERAL) {
-        fits = specdec__answer_match_mark(s, row->value_begin, 0);
+        fits = specdec__answer_match_mark(s, quote, 0);
         if (fits == 1)
             return;
         if (fits == 2) {
@@ -953,7 +954,7 @@ static void specdec__answer_read_literal_arguments(specdec_splitter *s)
             s->flags ^= SPECDEC__ANSWER_IN_STRING;
             continue;
         }
-        if (s->flags & SPECDEC__ANSWER_IN_STRING && row->value_begin)
+        if (s->flags & SPECDEC__ANSWER_IN_STRING && quote)
             specdec__answer_emit_escaped(s, specdec__answer_remove_first_held_byte(s));
         else if (s->flags & SPECDEC__ANSWER_IN_STRING)
             specdec__answer_read_string_byte(s, specdec__answer_remove_first_held_byte(s));
@@ -1109,35 +1110,38 @@ static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specde
     return 1;
 }
 
+/* Does the text of a control token occur in a mark? NULL: no. */
+static int specdec__answer_mark_contains_token(const char *mark, specdec__bytes token)
+{
+    const size_t length = mark ? strlen(mark) : 0;
+    size_t at;
+
+    for (at = 0; length && at + token.size <= length; at++)
+        if (memcmp(mark + at, token.data, token.size) == 0)
+            return 1;
+    return 0;
+}
+
 /* Does the text of a control token occur in the marks that a splitter looks for, so that it must be shown? */
 static SPECDEC__UNUSED int specdec__answer_marks_contain_token(const specdec_splitter *s, specdec__bytes token)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
-    const char *marks[22];
-    size_t at, length;
-    int i;
+    const char *text;
+    int shows = 0, i;
 
-    memset(marks, 0, sizeof marks);
-    if (row) {
-        const char *const own[] = {row->section_begin, row->call_begin, row->id_end, row->name_end, row->call_end,
-                                   row->section_end, row->key_begin, row->key_end, row->value_begin, row->value_end,
-                                   row->written_begin, row->written_middle, row->written_end};
-
-        memcpy(marks, own, sizeof own);
-    }
-    if (thoughts) {
-        marks[13] = thoughts->open;
-        marks[14] = thoughts->close;
-        memcpy(marks + 15, thoughts->content_marks, sizeof thoughts->content_marks);
-    }
+    if (!token.size)
+        return 0;
+    for (text = row ? row->texts : ""; *text && !shows; text += strlen(text) + 1)
+        shows = specdec__answer_mark_contains_token(text + 1, token);
     if (row && row->form == SPECDEC__CALLS_CHANNEL)
-        marks[19] = "<|start|><|channel|><|return|>";
-    for (i = 0; i < 22 && token.size; i++)
-        for (at = 0, length = marks[i] ? strlen(marks[i]) : 0; length && at + token.size <= length; at++)
-            if (memcmp(marks[i] + at, token.data, token.size) == 0)
-                return 1;
-    return 0;
+        shows |= specdec__answer_mark_contains_token("<|start|><|channel|><|return|>", token);
+    if (thoughts)
+        shows |= specdec__answer_mark_contains_token(thoughts->open, token) |
+                 specdec__answer_mark_contains_token(thoughts->close, token);
+    for (i = 0; thoughts && i < (int)SPECDEC__COUNT(thoughts->content_marks); i++)
+        shows |= specdec__answer_mark_contains_token(thoughts->content_marks[i], token);
+    return shows;
 }
 
 /* Does the text of a prompt end inside a thought? */
