@@ -14555,7 +14555,8 @@ SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, c
                                               int has_high, int8_t *codes)
 {
     const specdec__line_vector mask = specdec__line_fill(from->low.mask), offset = specdec__line_fill(from->offset);
-    const specdec__line_vector high_mask = specdec__line_fill(from->high.mask), up = specdec__line_fill(from->high.shift);
+    const specdec__line_vector high_mask = specdec__line_fill(from->high.mask);
+    const specdec__line_vector up = specdec__line_fill(from->high.shift);
     const specdec__line_vector shift = specdec__line_fill(run->shift);
     int i, j;
 
