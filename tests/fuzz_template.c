@@ -36,7 +36,7 @@ static void fuzz_template(const uint8_t *text, size_t length, const uint8_t *giv
                                       specdec__template_list_items(&values)[2 * i + 1]);
     t->local_time = 1000000000;
     specdec__template_render(t);
-    if (t->output_bytes > OUTPUT || t->steps > SPECDEC__TEMPLATE_MAX_STEPS + (1 << 24) || (t->failed && t->line < 1))
+    if (t->output_bytes > OUTPUT || t->work > SPECDEC__TEMPLATE_MAX_WORK + (1 << 24) || (t->failed && t->line < 1))
         abort();
     free(plain);
     free(output);

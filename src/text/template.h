@@ -39,7 +39,7 @@ enum {
     SPECDEC__TEMPLATE_MAX_BRACKETS = 24,        /* brackets within each other in the text */
     SPECDEC__TEMPLATE_MAX_NESTED = 48,       /* lists and dicts within each other that are written */
     SPECDEC__TEMPLATE_MAX_BYTES = 1 << 20, /* bytes of a template */
-    SPECDEC__TEMPLATE_MAX_STEPS = 4000000    /* work: instructions, and each 16 bytes that are compared or written */
+    SPECDEC__TEMPLATE_MAX_WORK = 4000000    /* work: instructions, and each 16 bytes that are compared or written */
 };
 
 #define SPECDEC__TEMPLATE_NO_CLOCK INT64_MIN /* no clock: templates that use the date are refused */
@@ -149,7 +149,7 @@ typedef struct specdec__template {
     char *output;                     /* (output_room) the text that the template writes */
     unsigned char *output_marks;      /* a bit for each byte of output, as in marks; NULL: not recorded */
     size_t output_room, output_bytes; /* bytes that output has room for; bytes written so far */
-    size_t work;                      /* work so far, at most SPECDEC__TEMPLATE_MAX_STEPS */
+    size_t work;                      /* work so far, at most SPECDEC__TEMPLATE_MAX_WORK */
     int64_t local_time;               /* local time in seconds since 1970; SPECDEC__TEMPLATE_NO_CLOCK: none */
     /* the error that stopped compiling or running: */
     const char *failed;      /* text of the error; NULL: none */
@@ -288,7 +288,7 @@ static specdec__template_value specdec__template_fail(specdec__template *t, cons
 static void specdec__template_count_work(specdec__template *t, size_t bytes)
 {
     t->work += bytes / 16 + 1;
-    if (t->work > SPECDEC__TEMPLATE_MAX_STEPS)
+    if (t->work > SPECDEC__TEMPLATE_MAX_WORK)
         specdec__template_fail(t, "it takes too long");
 }
 
