@@ -28525,7 +28525,8 @@ static int specdec__object_allows_key(const specdec__automaton *m, uint32_t key,
 
 /* Reads a byte of an object's key: along the tree of listed keys, or, where the byte leaves the tree, as an unlisted
    key. */
-static void specdec__automaton_read_key(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
+static void specdec__automaton_read_byte_in_key_state(specdec__automaton *m, const specdec__automaton_thread *at,
+                                                      uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
     const specdec__stack_node *node = specdec__automaton_node(m, at->node);
@@ -28557,7 +28558,8 @@ SPECDEC__INLINE int specdec__automaton_skips_space(const specdec__automaton *m, 
 
 /* Reads a byte at the beginning of an object or behind a member: white space, a quote or comma, or the closing
    brace. */
-static void specdec__automaton_read_object(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
+static void specdec__automaton_read_byte_in_object_state(specdec__automaton *m, const specdec__automaton_thread *at,
+                                                         uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
     const int begins = SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_OBJECT;
@@ -28594,7 +28596,8 @@ SPECDEC__INLINE uint32_t specdec__array_item_rule(const uint32_t *array, uint32_
 
 /* Reads a byte between the items of an array: white space, the closing bracket, a comma, or the first byte of an
    item. */
-static void specdec__automaton_read_array(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
+static void specdec__automaton_read_byte_in_array_state(specdec__automaton *m, const specdec__automaton_thread *at,
+                                                        uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *array = m->words + record[1];
     const uint32_t kind = SPECDEC__RECORD_KIND(record[0]);
@@ -28641,7 +28644,8 @@ static void specdec__automaton_visit_repetition(specdec__automaton *m, const spe
 }
 
 /* Reads a byte in a PLAIN state: by its edges, in the rules that it calls, or behind the end of its rule. */
-static void specdec__automaton_read_plain(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
+static void specdec__automaton_read_byte_in_plain_state(specdec__automaton *m, const specdec__automaton_thread *at,
+                                                        uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, edges = SPECDEC__RECORD_EDGES(record[0]);
     const uint32_t *edge = specdec__record_find_edge(record + 2, edges, byte), *call = record + 2 + 2 * edges;
@@ -28696,14 +28700,14 @@ static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__a
         const specdec__automaton_thread at = m->visits[i];
 
         switch (SPECDEC__RECORD_KIND(m->words[at.state])) {
-        case SPECDEC__RECORD_PLAIN: specdec__automaton_read_plain(m, &at, byte); break;
-        case SPECDEC__RECORD_KEY: specdec__automaton_read_key(m, &at, byte); break;
+        case SPECDEC__RECORD_PLAIN: specdec__automaton_read_byte_in_plain_state(m, &at, byte); break;
+        case SPECDEC__RECORD_KEY: specdec__automaton_read_byte_in_key_state(m, &at, byte); break;
         case SPECDEC__RECORD_SET: specdec__automaton_count_member(m, &at); break;
         case SPECDEC__RECORD_OBJECT:
-        case SPECDEC__RECORD_AFTER_MEMBER: specdec__automaton_read_object(m, &at, byte); break;
+        case SPECDEC__RECORD_AFTER_MEMBER: specdec__automaton_read_byte_in_object_state(m, &at, byte); break;
         case SPECDEC__RECORD_REPEAT:
         case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_visit_repetition(m, &at); break;
-        default: specdec__automaton_read_array(m, &at, byte);
+        default: specdec__automaton_read_byte_in_array_state(m, &at, byte);
         }
     }
 }
@@ -28850,7 +28854,7 @@ static SPECDEC__UNUSED void specdec__constraint_first_state(const specdec_constr
 }
 
 /* Adds the bytes that may follow in a state of a rule to a set of 256 bits; some of them may then be refused. */
-static void specdec__record_first_bytes(const specdec__automaton *m, uint32_t state, uint32_t set[8])
+static void specdec__record_add_first_bytes(const specdec__automaton *m, uint32_t state, uint32_t set[8])
 {
     const uint32_t *record = m->words + state, kind = SPECDEC__RECORD_KIND(record[0]);
     const uint32_t edges = SPECDEC__RECORD_EDGES(record[0]);
@@ -28864,7 +28868,7 @@ static void specdec__record_first_bytes(const specdec__automaton *m, uint32_t st
             for (j = 0; j < 8; j++)
                 set[j] |= m->rules[record[at]].first[j];
         if (kind == SPECDEC__RECORD_KEY && record[3])
-            specdec__record_first_bytes(m, record[3], set); /* the state that reads unlisted keys is PLAIN */
+            specdec__record_add_first_bytes(m, record[3], set); /* the state that reads unlisted keys is PLAIN */
     } else {
         for (j = 0; j < 8; j++)
             set[j] = UINT32_MAX;
@@ -29355,7 +29359,7 @@ static void specdec__dfa_set_classes(specdec__dfa *d, const unsigned char *borde
 }
 
 /* Returns the last byte of a class of bytes. */
-static uint32_t specdec__dfa_class_last(const specdec__dfa *d, uint32_t class_of_bytes)
+static uint32_t specdec__dfa_last_byte_of_class(const specdec__dfa *d, uint32_t class_of_bytes)
 {
     return class_of_bytes + 1 < d->classes ? (uint32_t)d->class_first[class_of_bytes + 1] - 1 : 255;
 }
@@ -29389,7 +29393,8 @@ static void specdec__dfa_add_closure(specdec__build *b, specdec__dfa *d, uint32_
 }
 
 /* Returns the labels of a set of NFA states: bits of the ACCEPT states that are reached if the text ends here. */
-static uint32_t specdec__dfa_set_labels(specdec__build *b, specdec__dfa *d, uint32_t from, uint32_t count, int first)
+static uint32_t specdec__dfa_find_labels_of_set(specdec__build *b, specdec__dfa *d, uint32_t from, uint32_t count,
+                                                int first)
 {
     uint32_t i, label = 0, ends = 0;
 
@@ -29446,7 +29451,7 @@ static void specdec__dfa_enter_set_in_table(specdec__build *b, specdec__dfa *d, 
 
 /* Returns the DFA state of the set of NFA states in d->current_set, whose members are marked; a new set gets a new
    state. */
-static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int first)
+static uint32_t specdec__dfa_find_state_of_set(specdec__build *b, specdec__dfa *d, int first)
 {
     const uint32_t count = d->current_set.count;
     uint32_t hash, i, state, from;
@@ -29479,13 +29484,13 @@ static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int 
     memset(d->next.data + (size_t)state * d->classes, 0, (size_t)d->classes * 4);
     specdec__dfa_enter_set_in_table(b, d, state);
     if (!b->failed)
-        d->label.data[state] = specdec__dfa_set_labels(b, d, from, count, first);
+        d->label.data[state] = specdec__dfa_find_labels_of_set(b, d, from, count, first);
     return b->failed ? 0 : state;
 }
 
 /* Returns the DFA state behind a byte (type BYTE), or behind the call of a rule (type CALL). */
-static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint32_t state, uint32_t type,
-                                        uint32_t what)
+static uint32_t specdec__dfa_state_behind_byte_or_call(specdec__build *b, specdec__dfa *d, uint32_t state,
+                                                       uint32_t type, uint32_t what)
 {
     const uint32_t from = d->sets.data[2 * state], count = d->sets.data[2 * state + 1];
     uint32_t i;
@@ -29500,7 +29505,7 @@ static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint
         if (type == SPECDEC__NFA_CALL ? node[2] == what : what >= (node[0] >> 8 & 255) && what <= node[0] >> 16)
             specdec__dfa_add_closure(b, d, node[1], 0, 0);
     }
-    return specdec__dfa_find_state(b, d, 0);
+    return specdec__dfa_find_state_of_set(b, d, 0);
 }
 
 /* Initialises a DFA, with state 0 only, which rejects. */
@@ -29532,10 +29537,11 @@ static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start
     memset(d->next.data, 0, (size_t)d->classes * 4);
     d->generation = 1;
     specdec__dfa_add_closure(b, d, start, 1, 0);
-    specdec__dfa_find_state(b, d, 1);
+    specdec__dfa_find_state_of_set(b, d, 1);
     for (state = 1; state < d->states && !b->failed; state++) {
         for (c = 0; c < d->classes && !b->failed; c++) {
-            const uint32_t target = specdec__dfa_next_state(b, d, state, SPECDEC__NFA_BYTE, d->class_first[c]);
+            const uint32_t target = specdec__dfa_state_behind_byte_or_call(b, d, state, SPECDEC__NFA_BYTE,
+                                                                           d->class_first[c]);
             d->next.data[(size_t)state * d->classes + c] = target;
         }
         for (i = 0; i < d->sets.data[2 * state + 1] && !b->failed; i++) {
@@ -29548,7 +29554,7 @@ static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start
                 known |= d->calls.data[j - 2] == rule;
             if (known)
                 continue;
-            target = specdec__dfa_next_state(b, d, state, SPECDEC__NFA_CALL, rule);
+            target = specdec__dfa_state_behind_byte_or_call(b, d, state, SPECDEC__NFA_CALL, rule);
             specdec__vector_push(b, &d->calls, state);
             specdec__vector_push(b, &d->calls, rule);
             specdec__vector_push(b, &d->calls, target);
@@ -29738,11 +29744,11 @@ static uint32_t specdec__dfa_write_edges(const specdec__dfa *d, uint32_t state, 
             continue;
         if (next[c] == previous) {
             if (out)
-                out[2 * count - 2] = (out[2 * count - 2] & 255) | specdec__dfa_class_last(d, c) << 8;
+                out[2 * count - 2] = (out[2 * count - 2] & 255) | specdec__dfa_last_byte_of_class(d, c) << 8;
             continue;
         }
         if (out) {
-            out[2 * count] = d->class_first[c] | specdec__dfa_class_last(d, c) << 8;
+            out[2 * count] = d->class_first[c] | specdec__dfa_last_byte_of_class(d, c) << 8;
             out[2 * count + 1] = place[next[c]];
         }
         count++;
@@ -30372,7 +30378,7 @@ static uint32_t specdec__stack_need_of_array(const specdec__build *b, const uint
 }
 
 /* Returns the stack need of a PLAIN state: the least of the needs of its end, its edges and its calls. */
-static uint32_t specdec__stack_need_of_plain(const specdec__build *b, const uint32_t *record)
+static uint32_t specdec__stack_need_of_plain_record(const specdec__build *b, const uint32_t *record)
 {
     const uint32_t edges = SPECDEC__RECORD_EDGES(record[0]);
     uint32_t i, need = record[0] & SPECDEC__RECORD_MAY_END ? 0 : 255;
@@ -30403,7 +30409,7 @@ static uint32_t specdec__stack_need_of_state(const specdec__build *b, uint32_t s
     uint32_t need;
 
     switch (SPECDEC__RECORD_KIND(record[0])) {
-    case SPECDEC__RECORD_PLAIN: return specdec__stack_need_of_plain(b, record);
+    case SPECDEC__RECORD_PLAIN: return specdec__stack_need_of_plain_record(b, record);
     case SPECDEC__RECORD_SET: return SPECDEC__RECORD_STACK_NEED(b->words[record[1]]);
     case SPECDEC__RECORD_OBJECT: return specdec__stack_need_of_object(b, b->words + record[1]);
     case SPECDEC__RECORD_ARRAY: return specdec__stack_need_of_array(b, b->words + record[1]);
@@ -30549,7 +30555,7 @@ static uint32_t specdec__live_kinds_of_state(const specdec__build *b, uint32_t s
 }
 
 /* Does every character that needs no escape in a JSON string lead back to the state, and no control character on? */
-static int specdec__live_state_is_string(const specdec__build *b, uint32_t state)
+static int specdec__live_state_is_inside_string(const specdec__build *b, uint32_t state)
 {
     uint32_t byte;
     int form;
@@ -30592,7 +30598,7 @@ static void specdec__build_compute_live_kinds(specdec__build *b)
     for (i = 0; i < b->states.count; i++)
         if (SPECDEC__RECORD_LIVE_KINDS(b->words[b->states.data[i]]) == SPECDEC__BYTE_KINDS_PLAIN &&
             !(b->words[b->states.data[i]] & SPECDEC__RECORD_MAY_END) &&
-            specdec__live_state_is_string(b, b->states.data[i]))
+            specdec__live_state_is_inside_string(b, b->states.data[i]))
             b->words[b->states.data[i]] |= SPECDEC__RECORD_IN_STRING;
 }
 
@@ -30949,7 +30955,7 @@ static void specdec__gbnf_read_rule(specdec__build *b, specdec__gbnf *g)
 
 /* Adds the rules that may stand at the beginning of a syntax tree to a list. Returns whether the tree may match the
    empty text. */
-static int specdec__gbnf_add_leftmost(specdec__build *b, uint32_t tree, specdec__vector *list)
+static int specdec__gbnf_add_leftmost_rules(specdec__build *b, uint32_t tree, specdec__vector *list)
 {
     const uint32_t *node = b->tree.data + tree;
     const uint32_t kind = node[SPECDEC__SYNTAX_KIND];
@@ -30961,7 +30967,7 @@ static int specdec__gbnf_add_leftmost(specdec__build *b, uint32_t tree, specdec_
         specdec__vector_push(b, list, node[SPECDEC__SYNTAX_A]);
     if (kind != SPECDEC__SYNTAX_ALL) {
         for (child = node[SPECDEC__SYNTAX_CHILD]; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
-            specdec__gbnf_add_leftmost(b, child, list);
+            specdec__gbnf_add_leftmost_rules(b, child, list);
         return specdec__syntax_is_nullable(b, tree);
     }
     for (child = node[SPECDEC__SYNTAX_CHILD]; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
@@ -30971,7 +30977,7 @@ static int specdec__gbnf_add_leftmost(specdec__build *b, uint32_t tree, specdec_
     while (child && last && child != last)
         child = b->tree.data[child + SPECDEC__SYNTAX_NEXT];
     for (; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
-        specdec__gbnf_add_leftmost(b, child, list);
+        specdec__gbnf_add_leftmost_rules(b, child, list);
     return !last;
 }
 
@@ -30990,7 +30996,7 @@ static void specdec__gbnf_refuse_left_recursion(specdec__build *b, specdec__gbnf
         specdec__vector_push(b, &from, list.count);
         specdec__vector_push(b, &color, 0);
         if (g->trees.data[i])
-            specdec__gbnf_add_leftmost(b, g->trees.data[i], &list);
+            specdec__gbnf_add_leftmost_rules(b, g->trees.data[i], &list);
     }
     specdec__vector_push(b, &from, list.count);
     for (i = 0; i < g->trees.count && !b->failed; i++) {
@@ -31249,7 +31255,7 @@ static void specdec__strings_add_any_string_states(specdec__build *b, specdec__d
 }
 
 /* Builds states that read a JSON string of least to most characters, counted at run time. Returns the first state. */
-static uint32_t specdec__strings_add_counted(specdec__build *b, uint32_t least, uint32_t most)
+static uint32_t specdec__strings_add_counted_states(specdec__build *b, uint32_t least, uint32_t most)
 {
     const uint32_t rule = specdec__build_add_rule(b);
     const uint32_t end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END, 2);
@@ -31512,8 +31518,8 @@ static int specdec__numbers_regex_dfa(specdec__build *b, specdec__dfa *d, const 
 }
 
 /* Builds the DFA of numbers, without exponent, that are at least (at_least) or at most d; strict: above or below. */
-static SPECDEC__NOINLINE int specdec__numbers_limit_dfa(specdec__build *b, specdec__dfa *out, const specdec__decimal *d,
-                                                        int at_least, int strict)
+static SPECDEC__NOINLINE int specdec__numbers_build_limit_dfa(specdec__build *b, specdec__dfa *out,
+                                                              const specdec__decimal *d, int at_least, int strict)
 {
     specdec__pattern *p = (specdec__pattern *)(void *)specdec__build_reserve_scratch(b, sizeof *p / 4 + 1);
     const int zero = !d->whole && !d->fraction;
@@ -31543,7 +31549,7 @@ static SPECDEC__NOINLINE int specdec__numbers_limit_dfa(specdec__build *b, specd
    behind the sign; 3 behind a whole part of 0; from 4 on the remainder of the whole part, modulo unit; then, for 0 to
    `places` digits behind the point, the remainder of all digits; last: zeros behind `places` digits of a multiple.
    Returns 0 when the build failed. */
-static int specdec__numbers_multiple_dfa(specdec__build *b, specdec__dfa *d, uint32_t unit, uint32_t places)
+static int specdec__numbers_build_multiples_dfa(specdec__build *b, specdec__dfa *d, uint32_t unit, uint32_t places)
 {
     const uint32_t points = 4 + unit, rest = points + unit * (places + 1), states = rest + 1;
     unsigned char border[257];
@@ -31856,7 +31862,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
 }
 
 /* Returns the SPECDEC__JSON_TYPE_... bit of the value at a JSON node. */
-static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
+static uint32_t specdec__schema_type_bit_of_value(specdec__schema *s, uint32_t node)
 {
     static const unsigned char types[] = {1, 2, 4, 0, 32, 64, 128};
     const uint32_t kind = specdec__schema_json_node(s, node)->kind;
@@ -31869,7 +31875,7 @@ static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 }
 
 /* Returns the SPECDEC__JSON_TYPE_... bits of the type's name, or list of such names, at a JSON node. */
-static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
+static uint32_t specdec__schema_read_type_bits(specdec__schema *s, uint32_t node)
 {
     static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object", "any"};
     static const unsigned char types[] = {1, 6, 8, 24, 32, 64, 128, 255};
@@ -31878,7 +31884,7 @@ static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
     if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
         while (specdec__schema_next_child(s, node, &at) && !s->build->failed)
             all |= specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_STRING
-                       ? specdec__schema_read_types(s, at)
+                       ? specdec__schema_read_type_bits(s, at)
                        : (uint32_t)specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT,
                                                                 "a type that is not known");
         return all;
@@ -32144,7 +32150,7 @@ static void specdec__schema_handle_keyword(specdec__schema *s, uint32_t owner, u
 
     switch (key->kind) {
     case SPECDEC__KEY_NOTE: case SPECDEC__KEY_BRANCH: break;
-    case SPECDEC__KEY_TYPE: s->types &= specdec__schema_read_types(s, node); break;
+    case SPECDEC__KEY_TYPE: s->types &= specdec__schema_read_type_bits(s, node); break;
     case SPECDEC__KEY_REF: specdec__schema_add_term(s, specdec__schema_find_ref(s, owner, node), 0); break;
     case SPECDEC__KEY_NOT: specdec__schema_add_term(s, node, 1); break;
     case SPECDEC__KEY_ALL:
@@ -32356,7 +32362,7 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
     branch.more = 0;
     s->types &= key->types;
     switch (key->kind) {
-    case SPECDEC__KEY_TYPE: s->types &= ~specdec__schema_read_types(s, node); return !i;
+    case SPECDEC__KEY_TYPE: s->types &= ~specdec__schema_read_type_bits(s, node); return !i;
     case SPECDEC__KEY_REF: specdec__schema_add_term(s, specdec__schema_find_ref(s, owner, node), 1); return !i;
     case SPECDEC__KEY_NOT: specdec__schema_add_term(s, node, 0); return !i;
     case SPECDEC__KEY_ALL: return specdec__schema_apply_any_of(s, node, i, 1);
@@ -32473,7 +32479,7 @@ static int specdec__schema_apply_option(specdec__schema *s, const specdec__fact 
 /* ---- Disjoint schemas, as far as a quick look shows: fewer negated schemas then have to be built. */
 
 /* Returns the SPECDEC__JSON_TYPE_... bits that a schema allows at most. */
-static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node, int depth)
+static uint32_t specdec__schema_allowed_type_bits(specdec__schema *s, uint32_t node, int depth)
 {
     const uint32_t kind = specdec__schema_json_node(s, node)->kind;
     uint32_t types = SPECDEC__JSON_TYPE_ALL, at = 0, value, listed = 0;
@@ -32481,14 +32487,14 @@ static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node,
     if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_count_work(s->build, 4))
         return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__JSON_TYPE_ALL;
     if ((value = specdec__schema_get_member(s, node, "type")) != 0)
-        types &= specdec__schema_read_types(s, value);
+        types &= specdec__schema_read_type_bits(s, value);
     if ((value = specdec__schema_get_member(s, node, "$ref")) != 0 && !s->build->failed)
-        types &= specdec__schema_allowed_types(s, specdec__schema_find_ref(s, node, value), depth + 1);
+        types &= specdec__schema_allowed_type_bits(s, specdec__schema_find_ref(s, node, value), depth + 1);
     if ((value = specdec__schema_get_member(s, node, "const")) != 0)
-        types &= specdec__schema_type_of(s, value);
+        types &= specdec__schema_type_bit_of_value(s, value);
     if ((value = specdec__schema_get_member(s, node, "enum")) != 0) {
         while (specdec__schema_next_child(s, value, &at))
-            listed |= specdec__schema_type_of(s, at);
+            listed |= specdec__schema_type_bit_of_value(s, at);
         types &= listed;
     }
     return types;
@@ -32562,7 +32568,7 @@ static int specdec__schema_forbids_required_member(specdec__schema *s, uint32_t 
 /* Is it certain that no value obeys both of two schemas? 0: unknown. */
 static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth)
 {
-    const uint32_t types = specdec__schema_allowed_types(s, a, 0) & specdec__schema_allowed_types(s, c, 0);
+    const uint32_t types = specdec__schema_allowed_type_bits(s, a, 0) & specdec__schema_allowed_type_bits(s, c, 0);
     uint32_t listed, one, two, at = 0;
 
     if (!types || s->build->failed || !specdec__build_count_work(s->build, 8))
@@ -32602,7 +32608,7 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
 /* ---- Conjunctions. */
 
 /* Returns the words, SPECDEC__CONJUNCTION_FIRST ..., of conjunction number i. */
-static const uint32_t *specdec__schema_conjunction(const specdec__schema *s, uint32_t i)
+static const uint32_t *specdec__schema_conjunction_words(const specdec__schema *s, uint32_t i)
 {
     return s->conjunctions.data + (size_t)i * SPECDEC__CONJUNCTION_WORDS;
 }
@@ -32635,7 +32641,7 @@ static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *t
     }
     count = j;
     for (i = 0; i < specdec__schema_conjunction_count(s) && specdec__build_count_work(s->build, 1); i++) {
-        const uint32_t *known = specdec__schema_conjunction(s, i);
+        const uint32_t *known = specdec__schema_conjunction_words(s, i);
 
         if (known[SPECDEC__CONJUNCTION_COUNT] == count && known[SPECDEC__CONJUNCTION_STYLE] == s->child_style &&
             known[SPECDEC__CONJUNCTION_TOOL] == tool &&
@@ -32670,7 +32676,7 @@ static void specdec__schema_add_alternative(specdec__schema *s, uint32_t state)
 }
 
 /* Adds a state with one edge: the byte leads to `target`. Returns the state. */
-static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byte, uint32_t target)
+static uint32_t specdec__schema_add_state_with_byte(specdec__schema *s, unsigned byte, uint32_t target)
 {
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
 
@@ -32683,7 +32689,7 @@ static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byt
 
 /* Adds a state in which white space may stand if the constraint allows it, followed by a byte that leads to `target`;
    byte < 0: followed by a tail call of rule `target`. Returns the state. */
-static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, uint32_t target)
+static uint32_t specdec__schema_add_state_with_space(specdec__schema *s, int byte, uint32_t target)
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
     const uint32_t spaces = s->allows_space ? 3 : 0, edges = spaces + (byte >= 0);
@@ -32708,7 +32714,7 @@ static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, u
 
 /* Returns the state in front of a value that a rule describes; colon = 1: the state in front of the colon before the
    value. It is added when it is asked for first. */
-static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t rule, int colon)
+static uint32_t specdec__schema_get_state_before_value(specdec__schema *s, uint32_t rule, int colon)
 {
     uint32_t at;
 
@@ -32718,9 +32724,9 @@ static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t 
         return 0;
     at = s->value_states.data[2 * rule];
     if (!at) {
-        at = specdec__schema_state_with_space(s, -1, rule);
+        at = specdec__schema_add_state_with_space(s, -1, rule);
         s->value_states.data[2 * rule] = at;
-        s->value_states.data[2 * rule + 1] = specdec__schema_state_with_space(s, ':', at);
+        s->value_states.data[2 * rule + 1] = specdec__schema_add_state_with_space(s, ':', at);
     }
     return s->value_states.data[2 * rule + (colon != 0)];
 }
@@ -32805,7 +32811,7 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
 
 /* Builds the DFA of the string at a JSON node, or (list = 1) of all strings of an array. Returns 0 when the build
    failed. */
-static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
+static int specdec__schema_build_listed_strings_dfa(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
 {
     specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
@@ -32859,7 +32865,7 @@ static int specdec__schema_apply_string_fact(specdec__schema *s, const specdec__
         }
         return specdec__strings_tree_dfa(b, &one, tree) && specdec__strings_intersect(b, d, any, &one, (int)fact->more);
     case SPECDEC__KEY_ENUM: case SPECDEC__KEY_CONST:
-        return specdec__schema_listed_dfa(s, &one, fact->node, fact->kind == SPECDEC__KEY_ENUM) &&
+        return specdec__schema_build_listed_strings_dfa(s, &one, fact->node, fact->kind == SPECDEC__KEY_ENUM) &&
                specdec__strings_intersect(b, d, any, &one, (int)fact->more);
     default: return 1;
     }
@@ -32907,7 +32913,7 @@ static uint32_t specdec__nfa_add_dfa(specdec__build *b, const specdec__dfa *d, u
 
             while (c + 1 < d->classes && targets[c + 1] == target)
                 c++;
-            high = specdec__dfa_class_last(d, c);
+            high = specdec__dfa_last_byte_of_class(d, c);
             if (target)
                 all = specdec__nfa_add_split(
                     b, all,
@@ -33054,14 +33060,14 @@ static void specdec__schema_add_strings(specdec__schema *s)
         return;
     }
     if (!any) {
-        specdec__schema_add_alternative(s, specdec__strings_add_counted(s->build, length[0], length[1]));
+        specdec__schema_add_alternative(s, specdec__strings_add_counted_states(s->build, length[0], length[1]));
         return;
     }
     specdec__schema_limit_length(s, &d, &any, length, owner);
     if (s->build->failed || !specdec__dfa_remove_dead_states(s->build, &d))
         return;
     place = specdec__dfa_write_records(s->build, &d, &s->end_state, NULL);
-    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '"', place));
+    specdec__schema_add_alternative(s, specdec__schema_add_state_with_byte(s, '"', place));
 }
 
 /* ---- Numbers. */
@@ -33076,7 +33082,7 @@ static void specdec__schema_limit_numbers(specdec__schema *s, specdec__dfa *d, u
         specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
     } else if (!specdec__decimal_read(specdec__json_raw_text(&s->json, node), &limit)) {
         specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
-    } else if (specdec__numbers_limit_dfa(s->build, &side, &limit, at_least, strict)) {
+    } else if (specdec__numbers_build_limit_dfa(s->build, &side, &limit, at_least, strict)) {
         specdec__dfa_product(s->build, d, &old, &side, SPECDEC__DFA_BOTH);
     }
 }
@@ -33115,7 +33121,7 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
                                                              : "the number is not positive");
         return;
     }
-    if (specdec__numbers_multiple_dfa(s->build, &all, value, (uint32_t)unit.fraction))
+    if (specdec__numbers_build_multiples_dfa(s->build, &all, value, (uint32_t)unit.fraction))
         specdec__dfa_product(s->build, d, &old, &all, fact->more ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH);
 }
 
@@ -33207,7 +33213,7 @@ static void specdec__schema_add_numbers(specdec__schema *s)
 /* ---- Arrays. */
 
 /* The schemas of an array's first items (a list) and of further items, by the keywords of one schema; 0: none. */
-static void specdec__schema_item_schemas(const specdec__schema *s, uint32_t owner, uint32_t *first, uint32_t *rest)
+static void specdec__schema_find_item_schemas(const specdec__schema *s, uint32_t owner, uint32_t *first, uint32_t *rest)
 {
     const uint32_t items = specdec__schema_get_member(s, owner, "items");
 
@@ -33232,7 +33238,7 @@ static uint32_t specdec__schema_item_rule(specdec__schema *s, uint32_t i)
 
         if (fact.kind != SPECDEC__KEY_ITEMS)
             continue;
-        specdec__schema_item_schemas(s, fact.owner, &first, &rest);
+        specdec__schema_find_item_schemas(s, fact.owner, &first, &rest);
         if (first && i < specdec__schema_json_node(s, first)->count)
             for (rest = 0; specdec__schema_next_child(s, first, &at) && !rest; k++)
                 rest = k == i ? at : 0;
@@ -33256,7 +33262,7 @@ static void specdec__schema_add_arrays(specdec__schema *s)
         if (fact.kind == SPECDEC__KEY_ITEMS) {
             uint32_t first, rest;
 
-            specdec__schema_item_schemas(s, fact.owner, &first, &rest);
+            specdec__schema_find_item_schemas(s, fact.owner, &first, &rest);
             if (first && specdec__schema_json_node(s, first)->count > prefix)
                 prefix = specdec__schema_json_node(s, first)->count;
         } else if (fact.kind == SPECDEC__KEY_MIN_ITEMS || fact.kind == SPECDEC__KEY_MAX_ITEMS) {
@@ -33295,7 +33301,7 @@ static void specdec__schema_add_arrays(specdec__schema *s)
         const uint32_t rule = specdec__schema_item_rule(s, i);
         b->words[array + SPECDEC__ARRAY_WORDS + i] = rule;
     }
-    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '[', start));
+    specdec__schema_add_alternative(s, specdec__schema_add_state_with_byte(s, '[', start));
 }
 
 /* ---- Listed values. */
@@ -33304,7 +33310,7 @@ static void specdec__schema_add_arrays(specdec__schema *s)
 static int specdec__schema_value_obeys_facts(specdec__schema *s, uint32_t node)
 {
     static const char any_number[] = "-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?";
-    const uint32_t type = specdec__schema_type_of(s, node);
+    const uint32_t type = specdec__schema_type_bit_of_value(s, node);
     uint32_t i, length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, at;
     specdec__dfa d;
     int any = 0;
@@ -33378,7 +33384,7 @@ static void specdec__literal_append_byte(specdec__schema *s, uint32_t all, unsig
 }
 
 /* Returns the syntax tree of null, false or true (kind 0, 1, 2) in the current style of values. */
-static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
+static uint32_t specdec__literal_null_or_boolean_tree(specdec__schema *s, uint32_t kind)
 {
     static const char *const words[] = {"null", "false", "true", "None", "False", "True"};
     const char *word = words[kind + (s->style == SPECDEC__STYLE_LITERAL &&
@@ -33388,14 +33394,14 @@ static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
 }
 
 /* Returns the syntax tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
-static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
+static uint32_t specdec__literal_raw_string_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t rule;
     specdec__dfa d;
 
-    if (!specdec__schema_listed_dfa(s, &d, node, 0) || !specdec__dfa_remove_dead_states(b, &d) ||
+    if (!specdec__schema_build_listed_strings_dfa(s, &d, node, 0) || !specdec__dfa_remove_dead_states(b, &d) ||
         (s->ambiguous && !specdec__raw_string_remove_matches(s, &d, specdec__raw_ambiguous_regex)) ||
         !specdec__raw_string_add_marks(s, &d))
         return 0;
@@ -33417,9 +33423,9 @@ static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
     size_t size;
 
     if (value.kind < SPECDEC__JSON_NUMBER)
-        return specdec__literal_word_tree(s, value.kind);
+        return specdec__literal_null_or_boolean_tree(s, value.kind);
     if (value.kind == SPECDEC__JSON_STRING && b->raw_strings)
-        return specdec__literal_raw_tree(s, node);
+        return specdec__literal_raw_string_tree(s, node);
     if (value.kind < SPECDEC__JSON_STRING)
         return specdec__syntax_add_text(b, s->json.text + value.from, value.to - value.from);
     all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -33532,7 +33538,7 @@ static void specdec__members_add_name(specdec__schema *s, specdec__members *m, u
 }
 
 /* Builds the DFA of the strings that a schema in propertyNames allows. Returns 0 when it allows none. */
-static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, specdec__dfa *d, int depth)
+static int specdec__members_build_allowed_names_dfa(specdec__schema *s, uint32_t node, specdec__dfa *d, int depth)
 {
     uint32_t length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, at = 0;
     specdec__dfa one;
@@ -33542,7 +33548,7 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
         return 0;
     any = 1;
     if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_FALSE)
-        return specdec__schema_listed_dfa(s, d, node, 0); /* the empty list: no string is allowed */
+        return specdec__schema_build_listed_strings_dfa(s, d, node, 0); /* the empty list: no string is allowed */
     if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
         return 1;
     while (specdec__schema_next_child(s, node, &at) && !s->build->failed) {
@@ -33555,12 +33561,12 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
         fact.node = at + 1;
         fact.owner = node;
         fact.more = 0;
-        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_read_types(s, at + 1) & SPECDEC__JSON_TYPE_STRING)
+        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_read_type_bits(s, at + 1) & SPECDEC__JSON_TYPE_STRING)
             continue;
         if ((key->kind == SPECDEC__KEY_REF || key->kind == SPECDEC__KEY_NOT) && depth < 8) {
             const uint32_t other = key->kind == SPECDEC__KEY_REF ? specdec__schema_find_ref(s, node, at + 1) : at + 1;
 
-            if (!s->build->failed && specdec__members_build_allowed(s, other, &one, depth + 1))
+            if (!s->build->failed && specdec__members_build_allowed_names_dfa(s, other, &one, depth + 1))
                 specdec__strings_intersect(s->build, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
         } else if (key->types == SPECDEC__JSON_TYPE_STRING || key->kind == SPECDEC__KEY_ENUM ||
                    key->kind == SPECDEC__KEY_CONST) {
@@ -33631,7 +33637,7 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
                 m->most = count - fact.more < m->most ? count - fact.more : m->most;
             break;
         case SPECDEC__KEY_NAMES:
-            if (specdec__members_build_allowed(s, fact.node, &one, 0))
+            if (specdec__members_build_allowed_names_dfa(s, fact.node, &one, 0))
                 specdec__strings_intersect(s->build, &m->allowed, &m->names_limited, &one, 0);
             break;
         case SPECDEC__FACT_MEMBER: case SPECDEC__FACT_ABSENT: specdec__members_add_name(s, m, fact.node, 0); break;
@@ -33670,7 +33676,7 @@ static void specdec__members_spell_names(specdec__schema *s, specdec__members *m
 }
 
 /* Does the listed name number a come before number c, in order of their bytes? */
-static int specdec__members_name_before(const specdec__members *m, uint32_t a, uint32_t c)
+static int specdec__members_name_is_before(const specdec__members *m, uint32_t a, uint32_t c)
 {
     const uint32_t one = m->texts.data[2 * a + 1], two = m->texts.data[2 * c + 1];
     const int order = memcmp(m->text + m->texts.data[2 * a], m->text + m->texts.data[2 * c], one < two ? one : two);
@@ -33678,7 +33684,7 @@ static int specdec__members_name_before(const specdec__members *m, uint32_t a, u
     return order ? order < 0 : one < two;
 }
 
-SPECDEC__HEAP(specdec__members_sink, uint32_t, specdec__members, specdec__members_name_before)
+SPECDEC__HEAP(specdec__members_sink, uint32_t, specdec__members, specdec__members_name_is_before)
 
 /* Sorts the listed names of an object by their bytes into m->sorted (heap sort). */
 static void specdec__members_sort_names(specdec__schema *s, specdec__members *m)
@@ -33757,10 +33763,10 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
 
 /* Adds a SET state, behind the closing quote of a key: it counts the member, and leads to the state in front of its
    value. rule UINT32_MAX: the member is forbidden, so the state leads nowhere. Returns the state. */
-static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t index, uint32_t rule)
+static uint32_t specdec__members_add_state_behind_key(specdec__schema *s, uint32_t index, uint32_t rule)
 {
     const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN, 2)
-                                               : specdec__schema_state_before_value(s, rule, 1);
+                                               : specdec__schema_get_state_before_value(s, rule, 1);
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_SET, 3);
 
     if (s->build->failed)
@@ -33772,8 +33778,8 @@ static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t inde
 
 /* Builds the states that read unlisted keys of an object. Returns the word OTHER of the object. *d and *place: the DFA
    that reads such keys from their first byte on, and its states. */
-static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__members *m, specdec__dfa *d,
-                                              uint32_t **place)
+static uint32_t specdec__members_add_unlisted_key_states(specdec__schema *s, specdec__members *m, specdec__dfa *d,
+                                                         uint32_t **place)
 {
     specdec__build *b = s->build;
     uint32_t ends[32], matched[32], kinds = 0, i, k, none = 1;
@@ -33785,14 +33791,15 @@ static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__membe
 
         *d = s->string_dfa;
         *place = s->string_states;
-        return rule == UINT32_MAX || b->failed ? 0 : specdec__members_add_set_state(s, SPECDEC__OBJECT_UNLISTED, rule);
+        return rule == UINT32_MAX || b->failed ? 0
+               : specdec__members_add_state_behind_key(s, SPECDEC__OBJECT_UNLISTED, rule);
     }
     if (!specdec__strings_length_dfa(b, d, 0, UINT32_MAX))
         return 0;
     if (m->names_limited && !specdec__strings_intersect(b, d, &any, &m->allowed, 0))
         return 0;
     for (i = 0; i < m->names.count && !b->failed; i++) { /* keys that are listed have states of their own */
-        if (specdec__schema_listed_dfa(s, &listed, m->names.data[i], 0))
+        if (specdec__schema_build_listed_strings_dfa(s, &listed, m->names.data[i], 0))
             specdec__strings_intersect(b, d, &any, &listed, 1);
     }
     for (i = 0; i < d->states && !b->failed; i++)
@@ -33823,7 +33830,7 @@ static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__membe
             matched[kinds] = label & 0x7fffffff;
             ends[kinds++] = rule == UINT32_MAX || b->failed
                                 ? 0
-                                : specdec__members_add_set_state(s, SPECDEC__OBJECT_UNLISTED, rule);
+                                : specdec__members_add_state_behind_key(s, SPECDEC__OBJECT_UNLISTED, rule);
             none &= !ends[k];
         }
         d->label.data[i] = ends[k] ? 1u << k : 0;
@@ -33938,7 +33945,7 @@ static uint32_t specdec__members_add_key_states(specdec__schema *s, const specde
 /* ---- Members in the style of tool arguments that are no JSON, in the order in which the schema lists them. */
 
 /* Can the name of a tool's argument be written without quotes and escapes? */
-static int specdec__tool_argument_name_fits(const specdec__schema *s, const unsigned char *text, size_t size)
+static int specdec__tool_argument_name_needs_no_quotes(const specdec__schema *s, const unsigned char *text, size_t size)
 {
     const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
     size_t i;
@@ -33955,17 +33962,17 @@ static int specdec__tool_argument_name_fits(const specdec__schema *s, const unsi
 
 /* Returns the kind of an argument's value by the schemas of its rule: 1: a string, 2: any value but a string, 0:
    unknown. */
-static uint32_t specdec__tool_argument_value_kind(specdec__schema *s, uint32_t rule)
+static uint32_t specdec__tool_argument_kind_of_rule(specdec__schema *s, uint32_t rule)
 {
     uint32_t types = SPECDEC__JSON_TYPE_ALL, i, k;
 
     for (i = 0; i < specdec__schema_conjunction_count(s); i++) {
-        const uint32_t *found = specdec__schema_conjunction(s, i);
+        const uint32_t *found = specdec__schema_conjunction_words(s, i);
 
         for (k = 0; found[SPECDEC__CONJUNCTION_RULE] == rule && k < found[SPECDEC__CONJUNCTION_COUNT]; k++) {
             const uint32_t term = s->terms.data[found[SPECDEC__CONJUNCTION_FIRST] + k];
 
-            types &= term & 1 ? SPECDEC__JSON_TYPE_ALL : specdec__schema_allowed_types(s, term >> 1, 0);
+            types &= term & 1 ? SPECDEC__JSON_TYPE_ALL : specdec__schema_allowed_type_bits(s, term >> 1, 0);
         }
     }
     return !(types & ~SPECDEC__JSON_TYPE_STRING) ? 1 : !(types & SPECDEC__JSON_TYPE_STRING) ? 2 : 0;
@@ -34005,7 +34012,7 @@ static uint32_t specdec__tool_argument_stored_kind(specdec__schema *s, uint32_t 
 }
 
 /* Could a reader take a string of this rule for a number, array or other value, as the argument's kind is unknown? */
-static int specdec__tool_argument_is_ambiguous(specdec__schema *s, uint32_t rule)
+static int specdec__tool_argument_string_is_ambiguous(specdec__schema *s, uint32_t rule)
 {
     uint32_t i;
 
@@ -34069,7 +34076,7 @@ static void specdec__tool_argument_append_value(specdec__schema *s, uint32_t all
 
 /* Builds the rule of an argument, with its name and marks. place: as in specdec__members_value_rule. Returns the rule;
    0: the argument may not be written. */
-static uint32_t specdec__tool_argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
+static uint32_t specdec__tool_argument_build_rule(specdec__schema *s, specdec__members *m, uint32_t place)
 {
     specdec__build *b = s->build;
     const int listed = place != UINT32_MAX;
@@ -34079,7 +34086,7 @@ static uint32_t specdec__tool_argument_build_member(specdec__schema *s, specdec_
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     uint32_t rule, text;
 
-    if (listed && !specdec__tool_argument_name_fits(s, name, size))
+    if (listed && !specdec__tool_argument_name_needs_no_quotes(s, name, size))
         return 0;
     s->child_style = pairs ? SPECDEC__STYLE_TEXT : SPECDEC__STYLE_LITERAL;
     text = specdec__members_value_rule(s, m, place, 0);
@@ -34103,7 +34110,7 @@ static uint32_t specdec__tool_argument_build_member(specdec__schema *s, specdec_
     }
     if (pairs) {
         if (!specdec__answer_mark_tells_argument_kind(s->calls))
-            specdec__tool_argument_store_kind(s, name, size, specdec__tool_argument_value_kind(s, text), text);
+            specdec__tool_argument_store_kind(s, name, size, specdec__tool_argument_kind_of_rule(s, text), text);
         s->child_style = SPECDEC__STYLE_REST;
         specdec__tool_argument_append_value(s, all, text, specdec__members_value_rule(s, m, place, 0));
     } else {
@@ -34118,7 +34125,7 @@ static uint32_t specdec__tool_argument_build_member(specdec__schema *s, specdec_
 
 /* Returns the syntax tree of an argument behind another one: a comma where the form of calls has commas, then the rule
    `member`. */
-static uint32_t specdec__tool_argument_member_tree(specdec__schema *s, uint32_t member)
+static uint32_t specdec__tool_argument_tree_with_comma(specdec__schema *s, uint32_t member)
 {
     specdec__build *b = s->build;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -34140,7 +34147,7 @@ static uint32_t specdec__tool_argument_members_tree(specdec__schema *s, specdec_
 
     *empty = 1;
     if (!m->names.count && !m->patterns && !m->names_limited && m->most) {
-        const uint32_t member = specdec__tool_argument_build_member(s, m, UINT32_MAX);
+        const uint32_t member = specdec__tool_argument_build_rule(s, m, UINT32_MAX);
 
         if (member) {
             const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -34148,16 +34155,16 @@ static uint32_t specdec__tool_argument_members_tree(specdec__schema *s, specdec_
             specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, member, 0));
             specdec__syntax_prepend_child(b, all,
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
-                                                                   specdec__tool_argument_member_tree(s, member), 0,
+                                                                   specdec__tool_argument_tree_with_comma(s, member), 0,
                                                                    UINT32_MAX));
             specdec__syntax_prepend_child(b, first, all);
         }
     }
     for (i = m->names.count; i-- > 0 && !b->failed;) {
-        const uint32_t member = specdec__tool_argument_build_member(s, m, i);
+        const uint32_t member = specdec__tool_argument_build_rule(s, m, i);
         const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
         const uint32_t behind = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-        const uint32_t next = member ? specdec__tool_argument_member_tree(s, member) : 0,
+        const uint32_t next = member ? specdec__tool_argument_tree_with_comma(s, member) : 0,
                        least = m->required.data[i] != 0;
         uint32_t rule;
 
@@ -34249,9 +34256,9 @@ static void specdec__schema_add_objects(specdec__schema *s)
         required += m->required.data[i] != 0;
         if (rule == UINT32_MAX && m->required.data[i])
             return; /* a required member is forbidden */
-        sets[i] = specdec__members_add_set_state(s, i + 1, rule);
+        sets[i] = specdec__members_add_state_behind_key(s, i + 1, rule);
     }
-    other = specdec__members_add_unlisted(s, m, d, &place);
+    other = specdec__members_add_unlisted_key_states(s, m, d, &place);
     if (b->failed)
         return;
     if (other && m->least > required + 1) {
@@ -34261,7 +34268,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
     }
     specdec__members_build_name_tree(s, m, other ? d : NULL, &tree);
     keys = specdec__members_add_key_states(s, m, object, &tree, sets, other ? place : NULL);
-    i = specdec__schema_state_with_space(s, '"', keys);
+    i = specdec__schema_add_state_with_space(s, '"', keys);
     if (b->failed)
         return;
     b->words[start + 1] = b->words[after + 1] = object;
@@ -34283,7 +34290,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
             first[2 * count + 1 + i] = m->sorted.data[i];
         }
     }
-    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '{', start));
+    specdec__schema_add_alternative(s, specdec__schema_add_state_with_byte(s, '{', start));
 }
 
 /* ---- Shapes. */
@@ -34325,7 +34332,7 @@ static void specdec__schema_add_shape_values(specdec__schema *s)
         if (fact.more) { /* negated values: null, false and true are taken out of the types, others when their rules are
                             built */
             while (!list || specdec__schema_next_child(s, fact.node, &at)) {
-                const uint32_t type = specdec__schema_type_of(s, list ? at : fact.node);
+                const uint32_t type = specdec__schema_type_bit_of_value(s, list ? at : fact.node);
 
                 if (type & s->types && type >= SPECDEC__JSON_TYPE_ARRAY)
                     specdec__schema_fail_keyword(s, fact.owner, list ? "enum" : "const", SPECDEC_ERROR_UNSUPPORTED,
@@ -34383,7 +34390,7 @@ static void specdec__schema_prune_types(specdec__schema *s)
 
 /* Takes pending terms apart into facts and branches, then tries the options of each branch, depth-first. Each
    combination of options is a shape. */
-static void specdec__schema_expand_terms(specdec__schema *s)
+static void specdec__schema_expand_terms_to_shapes(specdec__schema *s)
 {
     uint32_t i, facts, branches, seen, types;
     specdec__fact branch;
@@ -34410,7 +34417,7 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     seen = s->split_terms.count;
     types = s->types;
     for (i = 0; !s->build->failed && specdec__schema_apply_option(s, &branch, i); i++) {
-        specdec__schema_expand_terms(s);
+        specdec__schema_expand_terms_to_shapes(s);
         s->facts.count = facts;
         s->branches.count = branches;
         s->split_terms.count = seen;
@@ -34426,7 +34433,7 @@ static void specdec__schema_expand_terms(specdec__schema *s)
 
 /* Builds the states of all listed values, null, false and true of the current rule. Returns the first state; 0: the
    rule has none. */
-static uint32_t specdec__schema_add_literals(specdec__schema *s)
+static uint32_t specdec__schema_add_listed_values(specdec__schema *s)
 {
     specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
@@ -34434,7 +34441,7 @@ static uint32_t specdec__schema_add_literals(specdec__schema *s)
 
     for (i = 0; i < 3; i++)
         if (s->free_types >> i & 1)
-            specdec__syntax_prepend_child(b, any, specdec__literal_word_tree(s, i));
+            specdec__syntax_prepend_child(b, any, specdec__literal_null_or_boolean_tree(s, i));
     for (i = 0; i < s->literals.count && !b->failed; i++) {
         const uint32_t node = s->literals.data[i];
         const uint32_t tree = b->raw_strings && specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_STRING
@@ -34450,7 +34457,7 @@ static uint32_t specdec__schema_add_literals(specdec__schema *s)
 }
 
 /* Adds the listed strings to the current rule, in styles where strings are raw. */
-static void specdec__schema_add_raw_literals(specdec__schema *s)
+static void specdec__schema_add_listed_raw_strings(specdec__schema *s)
 {
     specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
@@ -34472,7 +34479,7 @@ static void specdec__schema_add_raw_literals(specdec__schema *s)
 }
 
 /* Sets the types and the spelling of strings that a conjunction's style has, before the conjunction is built. */
-static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conjunction)
+static void specdec__schema_set_style_of_conjunction(specdec__schema *s, const uint32_t *conjunction)
 {
     static const uint32_t types[] = {SPECDEC__JSON_TYPE_ALL, SPECDEC__JSON_TYPE_OBJECT, SPECDEC__JSON_TYPE_STRING,
                                      SPECDEC__JSON_TYPE_ALL & ~SPECDEC__JSON_TYPE_STRING, SPECDEC__JSON_TYPE_ALL};
@@ -34485,7 +34492,7 @@ static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conj
     s->build->raw_strings = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
                 (style == SPECDEC__STYLE_LITERAL && s->calls->form == SPECDEC__CALLS_BRACES);
     s->ambiguous = style == SPECDEC__STYLE_TEXT &&
-                   specdec__tool_argument_is_ambiguous(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
+                   specdec__tool_argument_string_is_ambiguous(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
     s->may_be_empty = 0;
 }
 
@@ -34493,7 +34500,7 @@ static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conj
 static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conjunction)
 {
     specdec__build *b = s->build;
-    const uint32_t *words = specdec__schema_conjunction(s, conjunction);
+    const uint32_t *words = specdec__schema_conjunction_words(s, conjunction);
     const uint32_t first = words[SPECDEC__CONJUNCTION_FIRST], count = words[SPECDEC__CONJUNCTION_COUNT];
     const uint32_t rule = words[SPECDEC__CONJUNCTION_RULE];
     uint32_t i, start;
@@ -34501,14 +34508,14 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
     s->facts.count = s->branches.count = s->pending_terms.count = s->split_terms.count = 0;
     s->branch_index = s->depth = s->shapes = s->free_types = 0;
     s->literals.count = s->alternatives.count = 0;
-    specdec__schema_begin_style(s, words);
+    specdec__schema_set_style_of_conjunction(s, words);
     for (i = 0; i < count; i++)
         specdec__vector_push(b, &s->pending_terms, s->terms.data[first + i]);
-    specdec__schema_expand_terms(s);
+    specdec__schema_expand_terms_to_shapes(s);
     if (b->failed)
         return;
-    specdec__schema_add_alternative(s, specdec__schema_add_literals(s));
-    specdec__schema_add_raw_literals(s);
+    specdec__schema_add_alternative(s, specdec__schema_add_listed_values(s));
+    specdec__schema_add_listed_raw_strings(s);
     if (s->free_types & SPECDEC__JSON_TYPE_STRING)
         specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_string_any_rule(s)]
                                                           : b->string_quote);
@@ -34546,7 +34553,7 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
 /* Sets the keyword and, as schema, the first one of a conjunction in an error that names no keyword yet. */
 static void specdec__schema_set_error_keyword(specdec__schema *s, uint32_t conjunction, const char *key)
 {
-    const uint32_t *words = specdec__schema_conjunction(s, conjunction);
+    const uint32_t *words = specdec__schema_conjunction_words(s, conjunction);
 
     if (s->error_key || s->error_node || !words[SPECDEC__CONJUNCTION_COUNT])
         return;
@@ -34632,7 +34639,7 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
         return;
     specdec__build_finish(b, root, s->allows_space);
     for (i = 0; b->crowded_state && i < specdec__schema_conjunction_count(s); i++)
-        if (b->rules.data[specdec__schema_conjunction(s, i)[SPECDEC__CONJUNCTION_RULE]] == b->crowded_state)
+        if (b->rules.data[specdec__schema_conjunction_words(s, i)[SPECDEC__CONJUNCTION_RULE]] == b->crowded_state)
             specdec__schema_set_error_keyword(s, i, "anyOf, oneOf or not");
 }
 
@@ -34684,7 +34691,7 @@ static uint32_t specdec__tools_arguments_schema(specdec__schema *s, uint32_t too
 }
 
 /* Does this form of calls write arguments in a style other than JSON? */
-static int specdec__tools_has_own_style(const specdec__calls *row)
+static int specdec__tools_arguments_are_not_json(const specdec__calls *row)
 {
     return row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_PYTHON ||
            row->form == SPECDEC__CALLS_BRACES;
@@ -34729,7 +34736,7 @@ static void specdec__tools_append_space(specdec__schema *s, uint32_t all)
 }
 
 /* Appends the text that a form of calls has between its mark and the name of the tool to the concatenation `all`. */
-static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
+static void specdec__tools_append_text_before_name(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
     const char *behind_id = SPECDEC__CALL_TEXT(row, ID_END);
@@ -34746,7 +34753,7 @@ static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
 
 /* Appends the text that a form of calls has between the name of the tool and its arguments to the concatenation
    `all`. */
-static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
+static void specdec__tools_append_text_before_arguments(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
 
@@ -34760,7 +34767,7 @@ static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
 }
 
 /* Appends the text that a form of calls has behind the arguments to the concatenation `all`. */
-static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
+static void specdec__tools_append_text_behind_arguments(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
 
@@ -34800,19 +34807,19 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
         b->raw_strings = 1;
         text = specdec__schema_spell_string(s, name, &size);
         b->raw_strings = 0;
-        specdec__tools_append_prefix(s, all);
+        specdec__tools_append_text_before_name(s, all);
         if (text)
             specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, text, size));
-        specdec__tools_append_middle(s, all);
+        specdec__tools_append_text_before_arguments(s, all);
     }
     if (rule)
         specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, rule, 0));
-    else if (!specdec__tools_has_own_style(row))
+    else if (!specdec__tools_arguments_are_not_json(row))
         specdec__tools_append_json(s, all, "{}");
     if (json)
         specdec__tools_append_json(s, all, "}");
     else
-        specdec__tools_append_suffix(s, all);
+        specdec__tools_append_text_behind_arguments(s, all);
     return all;
 }
 
@@ -34882,7 +34889,8 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
 
         if (!b->failed && schema && specdec__tools_is_chosen(s, name, source->choices, source->choice_count)) {
             specdec__vector_push(b, &s->documents, schema);
-            s->child_style = specdec__tools_has_own_style(row) ? SPECDEC__STYLE_ARGUMENTS : SPECDEC__STYLE_JSON;
+            s->child_style = specdec__tools_arguments_are_not_json(row) ? SPECDEC__STYLE_ARGUMENTS
+                             : SPECDEC__STYLE_JSON;
             s->tool = name;
             specdec__vector_push(b, &rules, specdec__schema_conjunction_rule(s, &term, 1));
         } else {
@@ -35113,7 +35121,7 @@ struct specdec_token_trie {
 };
 
 /* Returns the number of bytes of the plain character at the beginning of a text; 0: no plain character begins there. */
-static size_t specdec__trie_plain_character(const unsigned char *text, size_t size)
+static size_t specdec__trie_plain_character_bytes(const unsigned char *text, size_t size)
 {
     const int length = size ? specdec__utf8_sequence_bytes(text, size) : 0;
 
@@ -35121,7 +35129,7 @@ static size_t specdec__trie_plain_character(const unsigned char *text, size_t si
 }
 
 /* Does the trie's entry of token a come before that of token c, in order of bytes? */
-static int specdec__trie_entry_before(const specdec_token_trie *t, uint32_t a, uint32_t c)
+static int specdec__trie_entry_is_before(const specdec_token_trie *t, uint32_t a, uint32_t c)
 {
     const unsigned char *x = t->text + t->offset[a] + t->entry_begin[a],
                         *y = t->text + t->offset[c] + t->entry_begin[c];
@@ -35132,7 +35140,7 @@ static int specdec__trie_entry_before(const specdec_token_trie *t, uint32_t a, u
     return order ? order < 0 : m != n ? m < n : a < c;
 }
 
-SPECDEC__HEAP(specdec__trie_sink, uint32_t, specdec_token_trie, specdec__trie_entry_before)
+SPECDEC__HEAP(specdec__trie_sink, uint32_t, specdec_token_trie, specdec__trie_entry_is_before)
 
 /* Sorts tokens by the bytes of their entries (heap sort). */
 static void specdec__trie_sort_entries(specdec_token_trie *t, uint32_t *tokens, uint32_t count)
@@ -35201,7 +35209,7 @@ static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__
 
 /* Computes the kinds of bytes from each place of a trie's entry to its end; kinds[0]: of the whole entry. Places inside
    a character get BYTE_KIND_OTHER. */
-static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kinds)
+static void specdec__trie_compute_suffix_kinds(specdec__bytes entry, unsigned char *kinds)
 {
     size_t at = 0, i;
 
@@ -35249,7 +35257,7 @@ static void specdec__trie_compute_node_kinds(const specdec_token_trie *t, specde
 
             if (bytes.size != depth)
                 break;
-            specdec__trie_suffix_kinds(bytes, kinds);
+            specdec__trie_compute_suffix_kinds(bytes, kinds);
             for (k = 0; k <= depth; k++) {
                 tree->nodes[path[k]].first_and_kinds |= kinds[k];
                 if (tree->heights[path[k]] < depth - k)
@@ -35311,7 +35319,7 @@ static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned 
         const size_t size = t->offset[id + 1] - t->offset[id];
         size_t at = 0, characters = 0, one;
 
-        while (at < size && (one = specdec__trie_plain_character(text + at, size - at)) != 0) {
+        while (at < size && (one = specdec__trie_plain_character_bytes(text + at, size - at)) != 0) {
             at += one;
             characters++;
         }
@@ -35372,7 +35380,7 @@ static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const spe
             size_t at = 0, i, size = t->offset[id + 1] - t->offset[id];
 
             for (i = 0; i < t->plain_characters[id]; i++)
-                at += specdec__trie_plain_character(t->text + t->offset[id] + at, size - at);
+                at += specdec__trie_plain_character_bytes(t->text + t->offset[id] + at, size - at);
             from[id] = (unsigned char)at;
         }
     }
@@ -35436,11 +35444,11 @@ static void specdec__automaton_find_next_bytes(specdec__automaton *m, const spec
 
         switch (SPECDEC__RECORD_KIND(record[0])) {
         case SPECDEC__RECORD_PLAIN:
-            specdec__record_first_bytes(m, at.state, set);
+            specdec__record_add_first_bytes(m, at.state, set);
             if (record[0] & SPECDEC__RECORD_MAY_END)
                 specdec__automaton_end_rule(m, at.node);
             break;
-        case SPECDEC__RECORD_KEY: specdec__record_first_bytes(m, at.state, set); break;
+        case SPECDEC__RECORD_KEY: specdec__record_add_first_bytes(m, at.state, set); break;
         case SPECDEC__RECORD_SET: specdec__automaton_count_member(m, &at); break;
         case SPECDEC__RECORD_REPEAT:
         case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_visit_repetition(m, &at); break;
@@ -35478,8 +35486,8 @@ static SPECDEC__NOINLINE int specdec__constraint_allows_bytes(const specdec_cons
 }
 
 /* Computes the bytes that may follow a text, as a mask of 256 bits, which may have some bits too many. */
-static SPECDEC__NOINLINE void specdec__mask_next_bytes(const specdec_constraint *constraint,
-                                                       const specdec_constraint_state *state, uint32_t mask[8])
+static SPECDEC__NOINLINE void specdec__mask_compute_next_bytes(const specdec_constraint *constraint,
+                                                               const specdec_constraint_state *state, uint32_t mask[8])
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
     specdec__automaton_thread items[SPECDEC__BYTE_VISITS];
@@ -35494,12 +35502,12 @@ static SPECDEC__NOINLINE void specdec__mask_next_bytes(const specdec_constraint 
 }
 
 /* Returns the only byte that may follow a text; -1: no byte may; 256: several may. */
-static int specdec__mask_only_byte(const specdec_constraint *c, const specdec_constraint_state *state)
+static int specdec__mask_find_only_byte(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     uint32_t mask[8], i;
     int found = -1;
 
-    specdec__mask_next_bytes(c, state, mask);
+    specdec__mask_compute_next_bytes(c, state, mask);
     for (i = 0; i < 256; i++) {
         const unsigned char byte = (unsigned char)i;
 
@@ -35514,9 +35522,10 @@ static int specdec__mask_only_byte(const specdec_constraint *c, const specdec_co
 
 /* Returns the byte that must follow a text, as the text is not complete and no other byte may follow; -1: there is
    none. */
-static SPECDEC__UNUSED int specdec__mask_forced_byte(const specdec_constraint *c, const specdec_constraint_state *state)
+static SPECDEC__UNUSED int specdec__mask_find_forced_byte(const specdec_constraint *c,
+                                                          const specdec_constraint_state *state)
 {
-    const int byte = specdec__mask_only_byte(c, state);
+    const int byte = specdec__mask_find_only_byte(c, state);
 
     return byte < 0 || byte > 255 || specdec__constraint_is_complete(c, state) ? -1 : byte;
 }
@@ -35549,8 +35558,8 @@ SPECDEC__INLINE void specdec__mask_add_entries(specdec__mask_walk *w, uint32_t f
 }
 
 /* May `height` bytes of the given kinds, in any order, follow in the state of a thread? */
-SPECDEC__INLINE int specdec__mask_allows_kinds(const specdec__mask_walk *w, const specdec__automaton_thread *at,
-                                               uint32_t kinds, uint32_t height)
+SPECDEC__INLINE int specdec__mask_allows_byte_kinds(const specdec__mask_walk *w, const specdec__automaton_thread *at,
+                                                    uint32_t kinds, uint32_t height)
 {
     const uint32_t *record = w->automaton.words + at->state;
 
@@ -35567,7 +35576,7 @@ SPECDEC__INLINE int specdec__mask_allows_kinds(const specdec__mask_walk *w, cons
 
 /* Reads a plain character inside a string with length limits, as specdec__automaton_read_byte does, but faster. Returns
    the number of threads behind it: 1, or 0 where the string is full. */
-static uint32_t specdec__mask_count_character(specdec__mask_walk *w, const specdec__automaton_thread *at)
+static uint32_t specdec__mask_read_counted_character(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
     specdec__automaton *m = &w->automaton;
     const uint32_t *record = m->words + at->state;
@@ -35618,7 +35627,7 @@ SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const sp
         m->words[threads->state] & SPECDEC__RECORD_COUNTED_STRING &&
         SPECDEC__RECORD_KIND(m->words[threads->state]) == SPECDEC__RECORD_AFTER_REPEAT &&
         m->state_node_count + m->new_node_count < SPECDEC__STACK_NODES)
-        return specdec__mask_count_character(w, threads);
+        return specdec__mask_read_counted_character(w, threads);
     specdec__automaton_read_byte(m, threads, level->thread_count, byte);
     if (m->state_node_count + m->new_node_count > SPECDEC__STACK_NODES)
         specdec__automaton_remove_excess_threads(m, w->live_nodes);
@@ -35628,7 +35637,8 @@ SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const sp
 
 /* Adds the tokens of the trie nodes i to end - 1, all children of one node, to the mask, by a depth-first walk from the
    threads of level 0. */
-static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__trie_tree *tree, uint32_t i, uint32_t end)
+static void specdec__mask_add_tokens_of_children(specdec__mask_walk *w, const specdec__trie_tree *tree, uint32_t i,
+                                                 uint32_t end)
 {
     const specdec__trie_node *nodes = tree->nodes;
     specdec__mask_level *level = w->levels;
@@ -35674,8 +35684,8 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
             continue;
         }
         for (k = 0; k < count && k < 4; k++)
-            if (specdec__mask_allows_kinds(w, w->threads + level->first_thread + level->thread_count + k,
-                                           nodes[i].first_and_kinds & 255, tree->heights[i]))
+            if (specdec__mask_allows_byte_kinds(w, w->threads + level->first_thread + level->thread_count + k,
+                                                nodes[i].first_and_kinds & 255, tree->heights[i]))
                 break;
         if (k < count && k < 4) {
             const uint32_t *record = w->automaton.words +
@@ -35777,7 +35787,7 @@ static void specdec__mask_add_counted_string_tokens(specdec__mask_walk *w, const
             return;
         w->levels[0].first_thread = 0;
         w->levels[0].thread_count = 1;
-        specdec__mask_walk_children(w, &w->trie->rest, 1, w->trie->rest.count);
+        specdec__mask_add_tokens_of_children(w, &w->trie->rest, 1, w->trie->rest.count);
     }
     m->new_node_count = 0;
 }
@@ -35792,7 +35802,7 @@ static void specdec__mask_walk_trie(specdec__mask_walk *w, const specdec__automa
     w->levels[0].first_thread = 0;
     w->levels[0].thread_count = (uint16_t)count;
     memcpy(w->threads, threads, count * sizeof *threads);
-    specdec__mask_walk_children(w, tree, 1, tree->count);
+    specdec__mask_add_tokens_of_children(w, tree, 1, tree->count);
 }
 
 /* May any unlisted key follow a KEY state, so that the state of unlimited strings reads it? */
@@ -35829,7 +35839,7 @@ static void specdec__mask_recompute_tokens_of_node(specdec__mask_walk *w, uint32
     w->levels[0].thread_count = (uint16_t)count;
     specdec__mask_add_entries(w, first, tree->nodes[next == node + 1 ? next : node + 1].first_and_kinds >> 8);
     if (next > node + 1)
-        specdec__mask_walk_children(w, tree, node + 1, next);
+        specdec__mask_add_tokens_of_children(w, tree, node + 1, next);
 }
 
 /* Adds the tokens that a thread allows at an object's key, where listed and unlisted keys may follow, to the mask:
@@ -35849,7 +35859,7 @@ static void specdec__mask_add_key_tokens(specdec__mask_walk *w, const specdec__a
     w->threads[0].node = specdec__automaton_push_node(m, m->words[record[1] + SPECDEC__OBJECT_OTHER], 0, at->node);
     w->levels[0].first_thread = 0;
     w->levels[0].thread_count = 1;
-    specdec__mask_walk_children(w, &w->trie->rest, 1, w->trie->rest.count);
+    specdec__mask_add_tokens_of_children(w, &w->trie->rest, 1, w->trie->rest.count);
     w->key_states[0] = at->state;
     w->key_ends[0] = end;
     for (;;) { /* along the tree of listed keys */
@@ -49680,7 +49690,8 @@ static int specdec__constrained_only_end_may_follow(specdec__constrained *c, con
     if (!SPECDEC__HAS_CONSTRAINTS || !c->constraint)
         return 0;
     state = specdec__constrained_state_behind(c, text, count);
-    return specdec__constraint_is_complete(c->constraint, state) && specdec__mask_only_byte(c->constraint, state) < 0;
+    return specdec__constraint_is_complete(c->constraint, state) &&
+           specdec__mask_find_only_byte(c->constraint, state) < 0;
 }
 
 /* --- tokens ------------------------------------------------------------------------------------------------------- */
@@ -49705,7 +49716,7 @@ static int specdec__constrained_allows_longer_token(const specdec__constrained *
     }
     if (depth < size || i >= end)
         return 0;
-    specdec__mask_next_bytes(c->constraint, behind, next);
+    specdec__mask_compute_next_bytes(c->constraint, behind, next);
     for (; i < end; i = tree->nodes[i].next_and_byte >> 8) {
         const uint32_t byte = tree->nodes[i].next_and_byte & 255;
 
@@ -49730,13 +49741,13 @@ static int32_t specdec__constrained_forced_token(specdec__constrained *c, const 
 
     if (!SPECDEC__HAS_CONSTRAINTS || !c->constraint || c->allow)
         return -1;
-    byte = specdec__mask_forced_byte(c->constraint, specdec__constrained_state_behind(c, text, count));
+    byte = specdec__mask_find_forced_byte(c->constraint, specdec__constrained_state_behind(c, text, count));
     if (byte < 0)
         return -1;
     tokens = c->masker->forced;
     state = &c->masker->states[SPECDEC__CONSTRAINED_PATH_TOKENS];
     for (*state = *specdec__constrained_state_behind(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
-         byte = specdec__mask_forced_byte(c->constraint, state)) {
+         byte = specdec__mask_find_forced_byte(c->constraint, state)) {
         specdec__constraint_read_byte(c->constraint, state, (unsigned char)byte);
         bytes[size++] = (unsigned char)byte;
     }
@@ -54385,7 +54396,7 @@ SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const
 }
 
 /* Returns whether settings give a sequence's next token the constraint that the sequence has now. */
-static int specdec__stream_same_constraint(const specdec *t, const specdec_settings *settings)
+static int specdec__stream_keeps_constraint(const specdec *t, const specdec_settings *settings)
 {
     return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
            specdec__stream_constraint_hash(t, settings) == t->constrained.hash;
@@ -54404,7 +54415,7 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
 
     if (!SPECDEC__HAS_CONSTRAINTS || !c->masker)
         return;
-    if (!specdec__stream_same_constraint(t, settings)) {
+    if (!specdec__stream_keeps_constraint(t, settings)) {
         specdec__constrained_begin(c, t->handed_out);
         t->complete_at = 0;
     }
@@ -54570,7 +54581,7 @@ static void specdec__stream_reverse_items(unsigned char *items, size_t size, int
 }
 
 /* Exchanges, in an array of items of `size` bytes, the first `count` items with the `behind` items behind them. */
-static void specdec__stream_exchange_items(void *items, size_t size, int count, int behind)
+static void specdec__stream_rotate_items(void *items, size_t size, int count, int behind)
 {
     unsigned char *first = (unsigned char *)items;
 
@@ -54581,17 +54592,17 @@ static void specdec__stream_exchange_items(void *items, size_t size, int count, 
     specdec__stream_reverse_items(first, size, count + behind);
 }
 
-/* As specdec__stream_exchange_items, for a sequence's tokens from index `from` on: exchanges the first `count` with the
+/* As specdec__stream_rotate_items, for a sequence's tokens from index `from` on: exchanges the first `count` with the
    `behind` tokens behind them, and their log-probabilities and mirostat's limits likewise. */
-static void specdec__stream_exchange_tokens(specdec *t, int from, int count, int behind)
+static void specdec__stream_rotate_tokens(specdec *t, int from, int count, int behind)
 {
-    specdec__stream_exchange_items(t->tokens + from, sizeof *t->tokens, count, behind);
-    specdec__stream_exchange_items(t->surprise + from, sizeof *t->surprise, count, behind);
+    specdec__stream_rotate_items(t->tokens + from, sizeof *t->tokens, count, behind);
+    specdec__stream_rotate_items(t->surprise + from, sizeof *t->surprise, count, behind);
     if (!t->logprobs)
         return;
-    specdec__stream_exchange_items(t->logprobs + from, sizeof *t->logprobs, count, behind);
-    specdec__stream_exchange_items(t->best + (size_t)from * (size_t)t->best_count,
-                                   (size_t)t->best_count * sizeof *t->best, count, behind);
+    specdec__stream_rotate_items(t->logprobs + from, sizeof *t->logprobs, count, behind);
+    specdec__stream_rotate_items(t->best + (size_t)from * (size_t)t->best_count,
+                                 (size_t)t->best_count * sizeof *t->best, count, behind);
 }
 
 /* Checks a prompt's tokens[count], which are to be appended to the first `keep` tokens of a sequence. */
@@ -54612,7 +54623,7 @@ static specdec_result specdec__stream_check_prompt(specdec *t, int keep, const i
 }
 
 /* Returns how many tokens of a sequence and of tokens[most] agree, from the first one on. */
-static int specdec__stream_common_tokens(const specdec *t, const int32_t *tokens, int most)
+static int specdec__stream_count_common_tokens(const specdec *t, const int32_t *tokens, int most)
 {
     int i = 0;
 
@@ -55093,7 +55104,7 @@ static specdec_result specdec__engine_open_model(specdec__engine *e, const specd
    on drawn tokens. Coupled and top-k verification stay exact, as they draw the target's token without the children.
    Rules of rejection would not: a child that is proposed because it is probable is no draw from the draft's
    distribution; their trees are static. */
-static int specdec__engine_trees_grow(const specdec_config *c)
+static int specdec__engine_trees_grow_by_level(const specdec_config *c)
 {
     return c->policy == SPECDEC_POLICY_DYNAMIC && (c->rule == SPECDEC_RULE_COUPLED || c->rule == SPECDEC_RULE_TOP_K);
 }
@@ -55113,7 +55124,7 @@ static int specdec__engine_tree_is_fixed(const specdec__engine *e)
 /* Returns the number of threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts
    before each step. A static tree is given up for that only if config.async asks for it, as asynchronous trees depend
    on drawn tokens. */
-static int specdec__engine_draft_threads(const specdec_config *c, const specdec__drafter_kind *kind)
+static int specdec__engine_async_draft_threads(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
 
@@ -55127,10 +55138,10 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
 /* Returns how many candidates, the root included, a drafter's proposal has room for. */
 static int specdec__engine_candidate_limit(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
-    if (specdec__engine_draft_threads(&e->config, kind))
+    if (specdec__engine_async_draft_threads(&e->config, kind))
         return 1 + (e->room.step_nodes + 1) * SPECDEC__GROWN_CHILDREN;
-    return kind->extend && specdec__engine_trees_grow(&e->config) ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN
-                                                             : e->config.tree_size;
+    return kind->extend && specdec__engine_trees_grow_by_level(&e->config)
+           ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN : e->config.tree_size;
 }
 
 /* Takes the memory of a drafter's proposals, one for each sequence, from an arena. */
@@ -55247,7 +55258,7 @@ static void specdec__engine_set_proposal_views(specdec__engine *e)
 
 /* Returns how many of `threads` threads pay for steps of a model: those that have enough weights to read between two
    barriers. */
-static int specdec__engine_useful_threads(const specdec__model *model, int threads)
+static int specdec__engine_count_useful_threads(const specdec__model *model, int threads)
 {
     size_t busy = 1 + model->weight_bytes / SPECDEC__WEIGHT_BYTES_A_THREAD;
 
@@ -55267,7 +55278,7 @@ static void specdec__engine_lay_out_async(specdec__engine *e, specdec__drafter *
         return;
     a->tokens = tokens;
     a->drafter = d;
-    a->threads = specdec__engine_draft_threads(&e->config, &d->kind);
+    a->threads = specdec__engine_async_draft_threads(&e->config, &d->kind);
     a->levels = levels;
     a->nodes = e->room.step_nodes;
     a->width = specdec__min_int(SPECDEC__ASYNC_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
@@ -55319,7 +55330,7 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
     if (d->model)
-        setup.threads = specdec__engine_useful_threads(d->model, e->config.threads);
+        setup.threads = specdec__engine_count_useful_threads(d->model, e->config.threads);
     setup.config = &e->config;
     setup.target = &e->target;
     setup.room = &e->room;
@@ -55337,7 +55348,7 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
         e->target.state_readers[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.max_views; i++)
         d->proposals[i].request.max_levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
-    if (SPECDEC__HAS_THREADS && specdec__engine_draft_threads(&e->config, kind))
+    if (SPECDEC__HAS_THREADS && specdec__engine_async_draft_threads(&e->config, kind))
         specdec__engine_lay_out_async(e, d, arena);
     return result;
 }
@@ -55418,12 +55429,12 @@ static specdec__kv_demand specdec__engine_target_capacity(const specdec__engine 
 }
 
 /* Returns how many threads lanes need besides the target's. */
-static int specdec__engine_lane_threads(const specdec_config *c)
+static int specdec__engine_count_lane_threads(const specdec_config *c)
 {
     specdec__drafter_kind kind;
 
     return !specdec__in_cluster(c) && specdec__source_is_given(&c->draft) &&
-           specdec__drafter_named_kind(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_draft_threads(c, &kind) &&
+           specdec__drafter_named_kind(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_async_draft_threads(c, &kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
@@ -55442,8 +55453,9 @@ static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena
                              specdec__model_can_decode(e->target_model) ? "model of a short vocabulary"
                              : "file of heads");
     specdec__engine_set_tree_size(e);
-    c->threads = c->threads ? c->threads : specdec__engine_useful_threads(e->target_model, specdec__os_processors());
-    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane_threads(c), &e->never_cancelled, &c->hooks,
+    c->threads = c->threads ? c->threads
+                 : specdec__engine_count_useful_threads(e->target_model, specdec__os_processors());
+    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_count_lane_threads(c), &e->never_cancelled, &c->hooks,
                            arena, error);
     if (r)
         return r;
@@ -55491,7 +55503,7 @@ static void specdec__engine_allocate_large_members(specdec__engine *e, specdec__
 /* Returns whether the target's output matrix is repacked in planes, from which upper bounds of logits are computed: 0:
    no; 1: if the matrix is large; 2: always. By default only where the instruction set has kernels for bounds and
    config.settings allow bounds, as planes take longer to read whole. */
-static int specdec__engine_output_planes(const specdec_config *c, const specdec__kernels *kernels)
+static int specdec__engine_output_planes_mode(const specdec_config *c, const specdec__kernels *kernels)
 {
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
            : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
@@ -55515,8 +55527,8 @@ static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec
     for (i = 0; !r && !e->config.weights_in_place && i < e->opened_count; i++)
         r = specdec__model_repack_matrices(e->opened_models[i],
                                            e->opened_models[i] == e->target_model
-                                           ? specdec__engine_output_planes(&e->config, e->kernels) : 0, arena, &e->pool,
-                                           &hooks, error);
+                                           ? specdec__engine_output_planes_mode(&e->config, e->kernels) : 0,
+                                           arena, &e->pool, &hooks, error);
     return r;
 }
 
@@ -55629,7 +55641,7 @@ static void specdec__engine_drop_root_keys(specdec *t, int count)
 
 /* Drops all that was computed for a sequence's tokens behind the first `count`: keys, values, drafts, states of
    constraints. The tokens stay. */
-static void specdec__engine_forget_tokens(specdec *t, int count)
+static void specdec__engine_drop_state_of_tokens(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
     int i;
@@ -55686,7 +55698,7 @@ static void specdec__engine_share_prefix(specdec *t, int of, int length)
     specdec__view *view = specdec__engine_shareable_keys(e, of).view;
     int i, missing;
 
-    specdec__engine_forget_tokens(t, 0); /* also cancels the lane's job for the other sequence */
+    specdec__engine_drop_state_of_tokens(t, 0); /* also cancels the lane's job for the other sequence */
     if (!specdec__view_share(&t->view, &e->target.kv, view, 0, specdec__min_int(length, view->length)))
         specdec__view_truncate(&t->view, &e->target.kv, 0); /* pages of its sliding window are free already */
     specdec__engine_share_draft_prefix(e, t->at, of, length);
@@ -55713,7 +55725,7 @@ static void specdec__engine_drop_kept_sequence(specdec__engine *e, int i)
 /* Returns an empty entry of the table of kept sequences, for sequence t; -1: a kept sequence has all of t's tokens
    already. Entries that are a beginning of t are dropped, and, if no entry is empty, the oldest one. *shared becomes
    view->shared_keys of a dropped entry. */
-static int specdec__engine_find_kept_entry(const specdec *t, int *shared)
+static int specdec__engine_find_empty_kept_entry(const specdec *t, int *shared)
 {
     specdec__engine *e = t->engine;
     const specdec__view *oldest;
@@ -55723,7 +55735,7 @@ static int specdec__engine_find_kept_entry(const specdec *t, int *shared)
         specdec__view *view = &e->kept[i].view;
         const int least = specdec__min_int(view->length, t->view.length);
 
-        if (least && specdec__stream_common_tokens(t, e->kept[i].tokens, least) == least) {
+        if (least && specdec__stream_count_common_tokens(t, e->kept[i].tokens, least) == least) {
             if (least == t->view.length && specdec__view_has_all_keys(view, &e->target.kv, least)) {
                 specdec__view_mark_used(view, &e->target.kv, 0);
                 return -1;
@@ -55752,7 +55764,7 @@ static void specdec__engine_keep_prefix(specdec *t)
     if (!e->room.kept_views || t->parent || t->view.length < SPECDEC__KEYS / 4)
         return;
     specdec__async_drop_drafts(t, t->count);
-    i = specdec__engine_find_kept_entry(t, &shared);
+    i = specdec__engine_find_empty_kept_entry(t, &shared);
     if (i < 0)
         return;
     memcpy(e->kept[i].tokens, t->tokens, (size_t)t->view.length * sizeof *t->tokens);
@@ -55792,7 +55804,7 @@ static void specdec__engine_release_sequence(specdec *t)
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.end_sequence)
             e->drafters[i].kind.end_sequence(&e->drafters[i], t->at, t->tokens);
-    specdec__engine_forget_tokens(t, 0);
+    specdec__engine_drop_state_of_tokens(t, 0);
 }
 
 /* Closes a sequence: gives back its pages of caches, and makes its entry in the table of sequences free. */
@@ -55803,7 +55815,7 @@ static void specdec__engine_close_sequence(specdec *t)
 }
 
 /* Returns how many forks of a sequence lie behind its first `count` tokens, whether the children are open or not. */
-static int specdec__engine_forks_behind(const specdec *t, int count)
+static int specdec__engine_count_forks_behind(const specdec *t, int count)
 {
     int behind = 0;
 
@@ -55816,7 +55828,7 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
 static void specdec__engine_drop_children(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
-    const int undone = specdec__engine_forks_behind(t, count);
+    const int undone = specdec__engine_count_forks_behind(t, count);
     int i;
 
     for (i = 0; SPECDEC__HAS_MANY_SEQUENCES && i < e->room.max_views; i++) {
@@ -55837,7 +55849,7 @@ static void specdec__engine_drop_children(specdec *t, int count)
 static void specdec__engine_discard_pending(specdec *t)
 {
     specdec__engine_drop_children(t, t->handed_out);
-    specdec__engine_forget_tokens(t, t->handed_out);
+    specdec__engine_drop_state_of_tokens(t, t->handed_out);
     t->count = t->handed_out;
     t->complete_at = t->complete_at > t->count ? 0 : t->complete_at;
 }
@@ -55845,7 +55857,7 @@ static void specdec__engine_discard_pending(specdec *t)
 /* Drops a sequence's pending tokens, and the children forked behind them, but only if there are such children. */
 static void specdec__engine_discard_pending_if_forked(specdec *t)
 {
-    if (specdec__engine_forks_behind(t, t->handed_out))
+    if (specdec__engine_count_forks_behind(t, t->handed_out))
         specdec__engine_discard_pending(t);
 }
 
@@ -56278,7 +56290,7 @@ static int specdec__engine_find_longest_prefix(specdec *t, int from, int end, in
     for (i = from, *length = least; i < end; i++) {
         const specdec__shareable_keys keys = specdec__engine_shareable_keys(e, i);
         const int most = specdec__min_int(keys.view->length, t->count - 1);
-        const int common = specdec__stream_common_tokens(t, keys.tokens, most);
+        const int common = specdec__stream_count_common_tokens(t, keys.tokens, most);
         const uint64_t since = keys.view->last_use | (uint64_t)(keys.view->shared_keys > 0) << 63;
 
         if (i == t->at || common < *length || (common == *length && best >= 0 && since <= used) ||
@@ -56371,12 +56383,12 @@ static specdec_result specdec__engine_replace_tokens(specdec *t, int keep, const
         specdec__engine_truncate_sequence(t, keep, count);
     if (count)
         memmove(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
-    specdec__stream_exchange_items(t->tokens + keep, sizeof *t->tokens, replaced, count);
+    specdec__stream_rotate_items(t->tokens + keep, sizeof *t->tokens, replaced, count);
     t->count = keep + count;
     result = specdec__engine_prefill_or_defer(t, keep, count ? wanted : NULL);
     if (result) {
-        specdec__engine_forget_tokens(t, keep);
-        specdec__stream_exchange_items(t->tokens + keep, sizeof *t->tokens, count, replaced);
+        specdec__engine_drop_state_of_tokens(t, keep);
+        specdec__stream_rotate_items(t->tokens + keep, sizeof *t->tokens, count, replaced);
         t->count = keep + replaced;
         t->from_row = from_row;
         t->complete_at = complete_at;
@@ -56414,7 +56426,7 @@ SPECDEC__FOR_SIZE
 /* Returns how many tokens a sequence whose context is full removes: the older half of those behind the first
    settings.slide tokens, which stay. 0: it does not slide. A sequence slides once a call at most, so that a call which
    can return nothing ends. Parents do not slide, as children share their beginning. */
-static int specdec__engine_slide_count(const specdec *t)
+static int specdec__engine_count_tokens_to_slide(const specdec *t)
 {
     const int others = t->context - t->settings.slide;
 
@@ -56439,7 +56451,7 @@ static void specdec__engine_move_fork_places(specdec *t, int back)
 
 /* Stores the state of the sequence's constraint behind all its tokens, so that the constraint continues from there once
    some of them have slid out. */
-static void specdec__engine_anchor_constraint(specdec *t)
+static void specdec__engine_store_constraint_state(specdec *t)
 {
     specdec__constrained *c = &t->constrained;
 
@@ -56450,7 +56462,7 @@ static void specdec__engine_anchor_constraint(specdec *t)
 }
 
 /* Makes the constraint of a sequence that has slid, or slid back, continue from its stored state. */
-static void specdec__engine_resume_constraint(specdec *t)
+static void specdec__engine_restore_constraint_state(specdec *t)
 {
     if (!specdec__constrained_is_limited(&t->constrained))
         return;
@@ -56466,16 +56478,16 @@ static void specdec__engine_slide_sequence(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
 
-    specdec__engine_anchor_constraint(t);
-    specdec__engine_forget_tokens(t, keep);
+    specdec__engine_store_constraint_state(t);
+    specdec__engine_drop_state_of_tokens(t, keep);
     t->before.count = gone;
     t->before.answer_from = t->answer_from;
     t->before.slid = t->slid;
     memcpy(t->tokens + t->room, t->tokens + keep, (size_t)gone * sizeof *t->tokens);
-    specdec__stream_exchange_tokens(t, keep, gone, t->count - keep - gone);
+    specdec__stream_rotate_tokens(t, keep, gone, t->count - keep - gone);
     t->count -= gone;
     t->handed_out = t->count;
-    specdec__engine_resume_constraint(t);
+    specdec__engine_restore_constraint_state(t);
     t->stats.slid += gone;
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
@@ -56496,16 +56508,16 @@ static void specdec__engine_undo_slide(specdec *t)
     if (!gone)
         return;
     specdec__engine_drop_children(t, 0);
-    specdec__engine_forget_tokens(t, keep);
+    specdec__engine_drop_state_of_tokens(t, keep);
     for (i = t->context - gone; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
     t->count = t->handed_out = t->context;
     memcpy(t->tokens + t->context - gone, t->tokens + t->room, (size_t)gone * sizeof *t->tokens);
-    specdec__stream_exchange_tokens(t, keep, t->context - keep - gone, gone);
+    specdec__stream_rotate_tokens(t, keep, t->context - keep - gone, gone);
     t->answer_from = t->before.answer_from;
     t->slid = t->before.slid;
     specdec__engine_move_fork_places(t, 1);
-    specdec__engine_resume_constraint(t);
+    specdec__engine_restore_constraint_state(t);
     t->stats.slid -= gone;
     t->from_row = t->before.count = 0;
 }
@@ -57329,7 +57341,8 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
     specdec_result result;
     int levels, readable, behind, fresh, light;
 
-    p->frontier.grows = d->kind.extend && (specdec__engine_trees_grow(&e->config) || specdec__async_is_drafting(e, d));
+    p->frontier.grows = d->kind.extend && (specdec__engine_trees_grow_by_level(&e->config) ||
+                                           specdec__async_is_drafting(e, d));
     if (specdec__async_is_drafting(e, d))
         return specdec__async_make_tree(t, drafter, plan);
     p->frontier.shares = p->frontier.grows || !d->kind.level_cost;
@@ -57589,7 +57602,7 @@ static specdec__batch specdec__engine_make_batch(specdec__engine *e)
 /* Counts the children of an accepted node, and which of them is accepted, in the statistics of the sequence and in the
    measured acceptance of drafters. child: index of the accepted child; -1: none is accepted. token: the token that the
    target has chosen behind the node. */
-static void specdec__engine_count_children(specdec *t, int node, int child, int32_t token)
+static void specdec__engine_record_child_acceptance(specdec *t, int node, int child, int32_t token)
 {
     specdec__engine *e = t->engine;
     const specdec_tree *tree = &t->merged.tree;
@@ -57627,8 +57640,8 @@ static const specdec__chooser *specdec__engine_set_chooser(specdec *t)
 
 /* Verifies the draft tokens children[count] of a node by the engine's rule of rejection. logits (vocab): the node's
    row. *verdict receives the accepted child, or none, and the token that the sequence gets. */
-static void specdec__engine_verify_by_rule(specdec *t, int node, const float *logits, const int32_t *children,
-                                           int count, specdec_verdict *verdict)
+static void specdec__engine_verify_by_rejection(specdec *t, int node, const float *logits, const int32_t *children,
+                                                int count, specdec_verdict *verdict)
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
@@ -57819,7 +57832,7 @@ static int32_t specdec__engine_choose_token(specdec *t, const float *logits)
 
 /* Returns whether a step decodes nothing more behind the sequence's last token: the answer ends there, or the sequence
    forks there. Tokens beyond max_tokens are kept, as the limit may be raised, unless they may be forks. */
-static int specdec__engine_ends_or_forks(specdec *t)
+static int specdec__engine_sequence_ends_or_forks(specdec *t)
 {
     const specdec__engine *e = t->engine;
     const specdec_stop why = specdec__stream_end_reason(t, t->count);
@@ -57832,7 +57845,7 @@ static int specdec__engine_ends_or_forks(specdec *t)
 /* Returns whether the next token of a sequence can be chosen from upper bounds of the logits, of which only the largest
    are then computed exactly, instead of all logits of the row: there is no constraint, or nothing but the constraint
    forbids tokens or alters their logits. */
-static int specdec__engine_bounds_can_choose(const specdec *t)
+static int specdec__engine_logit_bounds_suffice(const specdec *t)
 {
     return !specdec__constrained_is_limited(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
@@ -57850,7 +57863,7 @@ static int specdec__engine_needs_no_logits(specdec *t)
 
 /* Returns what a step's run computes of its rows of logits: SPECDEC__SCREEN_NOTHING, _BOUNDS (upper bounds of the
    logits, see >>speculation/settle) or _LOGITS (all). */
-static int specdec__engine_needed_logits(specdec__engine *e)
+static int specdec__engine_needed_logits_mode(specdec__engine *e)
 {
     int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
 
@@ -57863,7 +57876,7 @@ static int specdec__engine_needed_logits(specdec__engine *e)
             t->logprobs)
             return SPECDEC__SCREEN_LOGITS;
         forced = forced && specdec__engine_needs_no_logits(t);
-        bounds = bounds && specdec__engine_bounds_can_choose(t) &&
+        bounds = bounds && specdec__engine_logit_bounds_suffice(t) &&
                  specdec__settle_find_needs(&t->settings.sampling, t->count).k;
     }
     if (forced)
@@ -57891,7 +57904,7 @@ static int specdec__engine_best_token_is_allowed(specdec *t, int column)
    is chosen: the logits that may decide are computed exactly. Nothing is done where a constraint forces that token.
    Otherwise its mask is applied first, except where noise alone chooses: then only the best token is checked, and all
    logits of the row are computed if the constraint forbids it. */
-static void specdec__engine_settle_logit_bounds(specdec *t, int column)
+static void specdec__engine_refine_logit_bounds(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
@@ -57932,7 +57945,7 @@ static specdec_result specdec__engine_verify_node(void *text, int node, const in
     specdec__forbidden_tokens own;
 
     if (e->target.screen.computed)
-        specdec__engine_settle_logit_bounds(t, t->row + node);
+        specdec__engine_refine_logit_bounds(t, t->row + node);
     result = specdec__forward_check_step(&e->target, row, row + 1, &t->error);
     if (result)
         return result;
@@ -57940,12 +57953,12 @@ static specdec_result specdec__engine_verify_node(void *text, int node, const in
     if (!SPECDEC__HAS_DISTRIBUTION_VERIFIERS || specdec__engine_verification_rule(e, t) == SPECDEC_RULE_COUPLED)
         specdec_verify_match(verdict, children, count, specdec__engine_choose_token(t, logits));
     else
-        specdec__engine_verify_by_rule(t, node, logits, children, count, verdict);
+        specdec__engine_verify_by_rejection(t, node, logits, children, count, verdict);
     t->surprise[t->count] = specdec__engine_mirostat_limit(t, logits, verdict->token);
     specdec__engine_restore_logits(logits, &own);
-    specdec__engine_count_children(t, node, verdict->child, verdict->token);
+    specdec__engine_record_child_acceptance(t, node, verdict->child, verdict->token);
     specdec__engine_append_token(t, logits, verdict->token);
-    if (specdec__engine_ends_or_forks(t))
+    if (specdec__engine_sequence_ends_or_forks(t))
         verdict->child = -1;
     return SPECDEC_OK;
 }
@@ -58048,7 +58061,7 @@ static void specdec__engine_verify_tree(specdec *t)
 
 /* Adds to *outcome each drafter's part in a sequence's verified tree: its nodes, its accepted nodes, and the seconds of
    its drafting. */
-static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *outcome)
+static void specdec__engine_count_accepted_nodes(specdec *t, specdec__tune_outcome *outcome)
 {
     specdec__engine *e = t->engine;
     int nodes[SPECDEC__MAX_DRAFTERS] = {0}, i, at = 1;
@@ -58072,7 +58085,7 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
 }
 
 /* Adds the seconds of a step's run, of `width` nodes, to the measured times, and updates the drafters' credit. */
-static SPECDEC__NOINLINE void specdec__engine_record_costs(specdec__engine *e, int width, double seconds)
+static SPECDEC__NOINLINE void specdec__engine_record_run_seconds(specdec__engine *e, int width, double seconds)
 {
     specdec__tune_load *load = &e->tune->load;
     const int loaded = (int)load->rows, nodes = width - loaded;
@@ -58098,7 +58111,7 @@ static SPECDEC__NOINLINE void specdec__engine_record_costs(specdec__engine *e, i
             specdec__tune_add_unloaded_step_time(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
-        specdec__engine_count_accepted(e->members[i], &outcome);
+        specdec__engine_count_accepted_nodes(e->members[i], &outcome);
     specdec__tune_decay_acceptance(e->tune);
     specdec__tune_update_credit(e->tune, &outcome);
 }
@@ -58180,7 +58193,7 @@ static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads - (specdec__async_is_drafting(e, NULL) ? e->async_drafting->threads : 0);
     if (specdec__async_is_drafting(e, NULL))
         specdec__async_start_lane(e->members[0]);
-    e->target.screen.needed = specdec__engine_needed_logits(e);
+    e->target.screen.needed = specdec__engine_needed_logits_mode(e);
     s->result = e->run_target(&e->target, &batch, &s->error);
     if (e->target.screen.needed == SPECDEC__SCREEN_NOTHING && e->target.row_count)
         e->target.screen.saved += (int64_t)e->target.output->rows * (int64_t)e->target.output->row_bytes;
@@ -58205,7 +58218,7 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
     e->pool.cancel = &e->never_cancelled; /* drafters' prefilling is not cancelled */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_verify_tree(e->members[i]);
-    specdec__engine_record_costs(e, s->nodes, verified - s->drafted);
+    specdec__engine_record_run_seconds(e, s->nodes, verified - s->drafted);
     now = specdec__os_seconds();
     if (SPECDEC__HAS_THREADS && e->async_drafting->drafter)
         specdec__async_record_step(e, now - s->start, s->drafted - s->start,
@@ -58237,12 +58250,12 @@ static int32_t specdec__engine_decode_from_logits(specdec *t, float *logits)
 }
 
 /* Decodes the first token of a sequence's answer from the logits of the prompt's last token. */
-static void specdec__engine_begin_answer(specdec *t)
+static void specdec__engine_decode_first_token(specdec *t)
 {
     double start = specdec__os_seconds();
 
     specdec__engine_decode_from_logits(t, t->engine->target.logits);
-    if (specdec__engine_ends_or_forks(t) && SPECDEC__HAS_MANY_SEQUENCES && t->forced_count)
+    if (specdec__engine_sequence_ends_or_forks(t) && SPECDEC__HAS_MANY_SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     t->from_row = 0;
     t->engine->row_0_sequence = NULL;
@@ -58412,7 +58425,7 @@ static void specdec__pipe_verify_run(specdec *t, const specdec__proposal *p, con
 
         order->path[order->n++] = pipe->node[at];
         specdec__tune_count_accepted_children(&e->tune->drafters[drafter], p, at, -1, token);
-        if (specdec__engine_ends_or_forks(t) || specdec__stream_end_reason(t, t->count) ||
+        if (specdec__engine_sequence_ends_or_forks(t) || specdec__stream_end_reason(t, t->count) ||
             specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
             return;
         at = path[count - 1];
@@ -58783,7 +58796,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     specdec_result result = SPECDEC_OK;
 
     if (t && t->from_row && e->row_0_sequence == t) {
-        specdec__engine_begin_answer(t);
+        specdec__engine_decode_first_token(t);
         return SPECDEC_OK;
     }
     if (t && e->room.max_views == 1) { /* one sequence: after a failed prompt, a rewind, specdec_logits */
@@ -58794,7 +58807,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
         if (result)
             return result;
         if (t->from_row) {
-            specdec__engine_begin_answer(t);
+            specdec__engine_decode_first_token(t);
             return SPECDEC_OK;
         }
     }
@@ -59059,13 +59072,13 @@ typedef struct specdec__link {
 /* --- words -------------------------------------------------------------------------------------------------------- */
 
 /* Word i of a message. */
-static uint32_t specdec__wire_get(const unsigned char *message, int i)
+static uint32_t specdec__wire_get_word(const unsigned char *message, int i)
 {
     return specdec__load_u32(message + 4 * (size_t)i);
 }
 
 /* Sets word i of a message. */
-static void specdec__wire_put(unsigned char *message, int i, uint32_t word)
+static void specdec__wire_put_word(unsigned char *message, int i, uint32_t word)
 {
     specdec__store_u32(message + 4 * (size_t)i, word);
 }
@@ -59091,7 +59104,7 @@ static void specdec__wire_put_floats(unsigned char *to, const float *from, int c
     int i;
 
     for (i = 0; i < count; i++)
-        specdec__wire_put(to, i, specdec__bits_from_float(from[i]));
+        specdec__wire_put_word(to, i, specdec__bits_from_float(from[i]));
 }
 
 /* Reads `count` floats from words, bit for bit. */
@@ -59100,7 +59113,7 @@ static void specdec__wire_get_floats(float *to, const unsigned char *from, int c
     int i;
 
     for (i = 0; i < count; i++)
-        to[i] = specdec__float_from_bits(specdec__wire_get(from, i));
+        to[i] = specdec__float_from_bits(specdec__wire_get_word(from, i));
 }
 
 /* Whether `size` bytes, which may be at most `room`, form a valid message of a cluster of `ranks` ranks: magic number,
@@ -59111,21 +59124,21 @@ static int specdec__wire_check_message(const unsigned char *message, size_t size
 
     if (size < 4 * SPECDEC__WIRE_HEADER_WORDS || size > room || size % 4)
         return 0;
-    words = specdec__wire_get(message, SPECDEC__WIRE_ORDER_WORDS);
-    rows = specdec__wire_get(message, SPECDEC__WIRE_ROWS);
-    floats = specdec__wire_get(message, SPECDEC__WIRE_ROW_FLOATS);
-    kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
-    return specdec__wire_get(message, SPECDEC__WIRE_MAGIC_WORD) == SPECDEC__WIRE_MAGIC &&
+    words = specdec__wire_get_word(message, SPECDEC__WIRE_ORDER_WORDS);
+    rows = specdec__wire_get_word(message, SPECDEC__WIRE_ROWS);
+    floats = specdec__wire_get_word(message, SPECDEC__WIRE_ROW_FLOATS);
+    kind = specdec__wire_get_word(message, SPECDEC__WIRE_KIND);
+    return specdec__wire_get_word(message, SPECDEC__WIRE_MAGIC_WORD) == SPECDEC__WIRE_MAGIC &&
            (kind & 255) == SPECDEC__WIRE_VERSION && (kind >> 8 & 255) < SPECDEC__WIRE_KINDS &&
            kind >> 16 < (uint64_t)ranks && rows <= 1 << 20 && floats <= 1 << 24 &&
            SPECDEC__WIRE_HEADER_WORDS + words + rows * floats == size / 4 &&
-           specdec__wire_message_checksum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_CHECKSUM);
+           specdec__wire_message_checksum(message, size / 4) == specdec__wire_get_word(message, SPECDEC__WIRE_CHECKSUM);
 }
 
 /* Returns the sender in the header of a message that may be damaged; 0 for a message that is shorter than a header. */
 static int specdec__wire_message_sender(const unsigned char *message, size_t size)
 {
-    return size < 4 * SPECDEC__WIRE_HEADER_WORDS ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
+    return size < 4 * SPECDEC__WIRE_HEADER_WORDS ? 0 : (int)(specdec__wire_get_word(message, SPECDEC__WIRE_KIND) >> 16);
 }
 
 /* Reads the words of an order one after the other. */
@@ -59143,7 +59156,7 @@ static uint32_t specdec__wire_read_word(specdec__wire_reader *in)
     if (in->left < 1) {
         in->bad = 1;
     } else {
-        word = specdec__wire_get(in->at, 0);
+        word = specdec__wire_get_word(in->at, 0);
         in->at += 4;
         in->left--;
     }
@@ -59170,7 +59183,7 @@ SPECDEC__FOR_SIZE
 
 /* Returns the number of a cluster's draft rank, which has the draft model alone: the last rank but 0 without layers; 0:
    there is none. */
-static int specdec__cluster_draft_rank(const specdec_cluster *cluster)
+static int specdec__cluster_draft_rank_number(const specdec_cluster *cluster)
 {
     int i = cluster->ranks - 1;
 
@@ -59182,12 +59195,12 @@ static int specdec__cluster_draft_rank(const specdec_cluster *cluster)
 /* Returns whether this rank is the draft rank of the cluster. */
 static int specdec__cluster_is_draft_rank(const specdec_cluster *cluster)
 {
-    return cluster->rank && cluster->rank == specdec__cluster_draft_rank(cluster);
+    return cluster->rank && cluster->rank == specdec__cluster_draft_rank_number(cluster);
 }
 
 /* Refuses layers [from, end) of the model for a rank if one of them reads the keys of a layer before `from`. */
-static specdec_result specdec__cluster_check_shared_keys(const specdec__model *m, int from, int end,
-                                                         specdec_error *error)
+static specdec_result specdec__cluster_refuse_keys_of_other_ranks(const specdec__model *m, int from, int end,
+                                                                  specdec_error *error)
 {
     int i;
 
@@ -59205,7 +59218,7 @@ static specdec_result specdec__cluster_check_shared_keys(const specdec__model *m
 static specdec_result specdec__cluster_choose_layers(specdec__model *m, const specdec_cluster *cluster,
                                                      specdec_error *error)
 {
-    const int drafter = specdec__cluster_draft_rank(cluster);
+    const int drafter = specdec__cluster_draft_rank_number(cluster);
     int i, sum = 0;
 
     if (m->trait[SPECDEC__READS_STATES])
@@ -59222,7 +59235,7 @@ static specdec_result specdec__cluster_choose_layers(specdec__model *m, const sp
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
                                  "and one that drafts may have none, all together have all)", i, cluster->layers[i],
                                  m->all_layers);
-        if (specdec__cluster_check_shared_keys(m, sum - cluster->layers[i], sum, error))
+        if (specdec__cluster_refuse_keys_of_other_ranks(m, sum - cluster->layers[i], sum, error))
             return SPECDEC_ERROR_UNSUPPORTED;
     }
     m->layers = cluster->layers[cluster->rank];
@@ -59268,7 +59281,8 @@ static specdec_result specdec__cluster_check(specdec_config *c, specdec_error *e
         cluster->rank >= cluster->ranks || !cluster->layers || !cluster->send || !cluster->receive || !cluster->wait)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d of a cluster of %d (1 to %d are possible), or no "
                              "layers or functions", cluster->rank, cluster->ranks, SPECDEC__WIRE_MAX_RANKS);
-    if (specdec__cluster_draft_rank(cluster) && (result = specdec__cluster_check_draft_rank(c, error)) != SPECDEC_OK)
+    if (specdec__cluster_draft_rank_number(cluster) &&
+        (result = specdec__cluster_check_draft_rank(c, error)) != SPECDEC_OK)
         return result;
     if (specdec__cluster_is_draft_rank(cluster))
         return specdec__cluster_configure_draft_rank(c, error);
@@ -59306,7 +59320,7 @@ static int specdec__link_adjacent_stage(const specdec__link *link, int rank, int
 }
 
 /* The rank behind rank 0 that has layers. */
-static specdec__link_peer *specdec__link_first_peer(specdec__link *link)
+static specdec__link_peer *specdec__link_first_stage_peer(specdec__link *link)
 {
     return &link->peers[specdec__link_adjacent_stage(link, 0, 1)];
 }
@@ -59356,14 +59370,14 @@ static void specdec__link_send(specdec__link *link, int to, int kind, unsigned c
     const size_t count = SPECDEC__WIRE_HEADER_WORDS + (size_t)words + (size_t)rows * (size_t)floats;
     const int urgent = kind >= SPECDEC__WIRE_READY;
 
-    specdec__wire_put(message, SPECDEC__WIRE_MAGIC_WORD, SPECDEC__WIRE_MAGIC);
-    specdec__wire_put(message, SPECDEC__WIRE_KIND,
-                      SPECDEC__WIRE_VERSION | (uint32_t)kind << 8 | (uint32_t)specdec__link_rank(link) << 16);
-    specdec__wire_put(message, SPECDEC__WIRE_SERIAL, urgent ? 0 : link->peers[to].sent_count++);
-    specdec__wire_put(message, SPECDEC__WIRE_ORDER_WORDS, (uint32_t)words);
-    specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
-    specdec__wire_put(message, SPECDEC__WIRE_ROW_FLOATS, (uint32_t)floats);
-    specdec__wire_put(message, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(message, count));
+    specdec__wire_put_word(message, SPECDEC__WIRE_MAGIC_WORD, SPECDEC__WIRE_MAGIC);
+    specdec__wire_put_word(message, SPECDEC__WIRE_KIND,
+                           SPECDEC__WIRE_VERSION | (uint32_t)kind << 8 | (uint32_t)specdec__link_rank(link) << 16);
+    specdec__wire_put_word(message, SPECDEC__WIRE_SERIAL, urgent ? 0 : link->peers[to].sent_count++);
+    specdec__wire_put_word(message, SPECDEC__WIRE_ORDER_WORDS, (uint32_t)words);
+    specdec__wire_put_word(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
+    specdec__wire_put_word(message, SPECDEC__WIRE_ROW_FLOATS, (uint32_t)floats);
+    specdec__wire_put_word(message, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(message, count));
     if ((link->drafts.lost == 2 && to == link->drafts.rank) ||
         link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
         specdec__link_drop_draft_rank(link, to, "it cannot be reached"))
@@ -59381,7 +59395,7 @@ static void specdec__link_send_urgent(specdec__link *link, int to, int kind, uin
     const size_t length = text ? strlen(text) : 0;
 
     memset(message, 0, sizeof message);
-    specdec__wire_put(message, SPECDEC__WIRE_RUN, run);
+    specdec__wire_put_word(message, SPECDEC__WIRE_RUN, run);
     specdec__store_u64(message + 4 * SPECDEC__WIRE_HEADER_WORDS, text ? length : words);
     if (text)
         memcpy(message + 4 * (SPECDEC__WIRE_HEADER_WORDS + 2), text, length);
@@ -59441,7 +59455,7 @@ static void specdec__link_handle_cancel_message(specdec__link *link, uint32_t ru
 /* Handles the message FAILED: another rank has ended with an error. */
 static void specdec__link_handle_failed_message(specdec__link *link, int rank, const unsigned char *words, int count)
 {
-    const uint32_t length = specdec__wire_get(words, 0);
+    const uint32_t length = specdec__wire_get_word(words, 0);
 
     if (link->failed.code || specdec__link_drop_draft_rank(link, rank, "it has given up"))
         return;
@@ -59458,7 +59472,7 @@ static void specdec__remote_draft_invalidate_sequence(specdec__remote_sequence *
 }
 
 /* Returns the draft token with a number; NULL: it is not stored, or was overwritten. */
-static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *link, uint32_t number)
+static specdec__remote_draft *specdec__remote_draft_find_by_number(const specdec__link *link, uint32_t number)
 {
     specdec__remote_draft *draft = &link->drafts.tokens[number % (uint32_t)link->drafts.token_count];
 
@@ -59523,7 +59537,7 @@ static int specdec__remote_draft_receive_message(specdec__link *link, const unsi
     while (!in.bad && in.left) {
         const uint32_t head = specdec__wire_read_word(&in), first = number;
         int children = (int)(head & 15);
-        specdec__remote_draft *parent = specdec__remote_draft_find(link, number - (head >> 4));
+        specdec__remote_draft *parent = specdec__remote_draft_find_by_number(link, number - (head >> 4));
 
         in.bad |= !children || children > in.left || !(head >> 4);
         for (; !in.bad && children; children--, number++) {
@@ -59550,8 +59564,8 @@ static int specdec__remote_draft_receive_message(specdec__link *link, const unsi
 static void specdec__link_handle_alive_message(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
 {
     specdec__wire_progress *p = &link->peers[rank].progress;
-    const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING_FLAG;
-    const uint32_t sent = specdec__wire_get(words, 1);
+    const uint32_t first = specdec__wire_get_word(words, 0), layer = first & ~SPECDEC__WIRE_LOADING_FLAG;
+    const uint32_t sent = specdec__wire_get_word(words, 1);
     const uint32_t most = first & SPECDEC__WIRE_LOADING_FLAG ? 1 << 16 : (uint32_t)link->cluster.layers[rank];
     const int further = run == p->run ? layer > p->layer : (int32_t)(run - p->run) > 0;
 
@@ -59568,9 +59582,9 @@ static void specdec__link_handle_alive_message(specdec__link *link, int rank, ui
 /* Handles an urgent message of any kind. */
 static void specdec__link_handle_urgent_message(specdec__link *link, const unsigned char *message)
 {
-    const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
-    const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
-    const int rank = (int)(kind >> 16), words = (int)specdec__wire_get(message, SPECDEC__WIRE_ORDER_WORDS);
+    const uint32_t kind = specdec__wire_get_word(message, SPECDEC__WIRE_KIND);
+    const uint32_t run = specdec__wire_get_word(message, SPECDEC__WIRE_RUN);
+    const int rank = (int)(kind >> 16), words = (int)specdec__wire_get_word(message, SPECDEC__WIRE_ORDER_WORDS);
     const unsigned char *first = message + 4 * SPECDEC__WIRE_HEADER_WORDS;
     const int is_draft_rank = rank && rank == link->drafts.rank;
     const uint64_t fingerprint = is_draft_rank ? link->drafts.fingerprint : link->fingerprint;
@@ -59596,7 +59610,7 @@ static void specdec__link_handle_urgent_message(specdec__link *link, const unsig
     case SPECDEC__WIRE_CANCEL: specdec__link_handle_cancel_message(link, run); break;
     case SPECDEC__WIRE_DONE:
         link->peers[rank].done_run = run;
-        link->peers[rank].done_seconds = 1e-6 * specdec__wire_get(first, 0);
+        link->peers[rank].done_seconds = 1e-6 * specdec__wire_get_word(first, 0);
         break;
     case SPECDEC__WIRE_FAILED: specdec__link_handle_failed_message(link, rank, first, words); break;
     case SPECDEC__WIRE_DRAFT_TOKENS:
@@ -59609,7 +59623,7 @@ static void specdec__link_handle_urgent_message(specdec__link *link, const unsig
 
 /* Ends the cluster if nothing has arrived from a rank for too long. A rank that loads its model, or has sent nothing
    yet, gets SPECDEC__WIRE_LOAD_SILENCES times as long. */
-static void specdec__link_check_silence(specdec__link *link, int rank, double now)
+static void specdec__link_fail_if_rank_is_silent(specdec__link *link, int rank, double now)
 {
     const double since = link->peers[rank].heard_at > 0 ? link->peers[rank].heard_at : link->waits.listening_since;
     const double most = link->cluster.silence * (link->peers[rank].progress.started ? 1 : SPECDEC__WIRE_LOAD_SILENCES);
@@ -59636,11 +59650,11 @@ static void specdec__link_keep_alive(specdec__link *link)
         specdec__link_send_alive_all(link);
     }
     for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
-        specdec__link_check_silence(link, i, now);
+        specdec__link_fail_if_rank_is_silent(link, i, now);
 }
 
 /* Ends a rank that serves with an error once specdec_cancel was called on its sequence. */
-static void specdec__link_check_cancel(specdec__link *link)
+static void specdec__link_fail_if_cancelled(specdec__link *link)
 {
     if (!link->serving_cancel || !SPECDEC__LOAD(link->serving_cancel) || link->failed.code)
         return;
@@ -59666,7 +59680,7 @@ static void specdec__link_handle_urgent_messages(specdec__link *link)
             specdec__link_send_failed(link);
         }
     }
-    specdec__link_check_cancel(link);
+    specdec__link_fail_if_cancelled(link);
     specdec__link_keep_alive(link);
 }
 
@@ -59728,7 +59742,7 @@ static void specdec__link_fail_stalled(specdec__link *link)
 /* Waits for a message of any rank, at most `seconds`, and adds the time to link->waits.stalled_seconds if a message is
    expected. A wait counts at most two SPECDEC__WIRE_WAIT_SECONDS, so that a machine that was suspended does not end the
    cluster. */
-static void specdec__link_wait(specdec__link *link, double seconds)
+static void specdec__link_wait_for_message(specdec__link *link, double seconds)
 {
     specdec__link_waits *waits = &link->waits;
     const int awaits = specdec__link_expects_message(link);
@@ -59753,7 +59767,7 @@ static void specdec__link_report_loading(specdec__link *link)
 }
 
 /* The hook of a forward pass between two layers: handles urgent messages, among them the one that cancels the run. */
-static void specdec__link_hook_between_layers(specdec__context *c)
+static void specdec__link_handle_messages_between_layers(specdec__context *c)
 {
     specdec__link *link = (specdec__link *)c->hooks_argument;
 
@@ -59764,7 +59778,7 @@ static void specdec__link_hook_between_layers(specdec__context *c)
 }
 
 /* Receives the next message of a rank into link->messages.in. Returns 0 if none has arrived. */
-static int specdec__link_receive(specdec__link *link, int rank, int kind)
+static int specdec__link_receive_message(specdec__link *link, int rank, int kind)
 {
     const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->messages.in, link->messages.bytes);
     uint32_t is;
@@ -59772,11 +59786,11 @@ static int specdec__link_receive(specdec__link *link, int rank, int kind)
     if (!size || link->failed.code)
         return 0;
     is = specdec__wire_check_message(link->messages.in, size, link->messages.bytes, link->cluster.ranks)
-             ? specdec__wire_get(link->messages.in, SPECDEC__WIRE_KIND)
+             ? specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_KIND)
              : SPECDEC__WIRE_KINDS << 8;
     link->peers[rank].heard_at = specdec__os_seconds();
     if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
-        specdec__wire_get(link->messages.in, SPECDEC__WIRE_SERIAL) == link->messages.received_count++) {
+        specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_SERIAL) == link->messages.received_count++) {
         link->peers[rank].progress.started = 1;
         link->waits.stalled_seconds = 0;
         return 1;
@@ -59805,7 +59819,7 @@ static void specdec__link_send_orders(specdec__link *link, int rows)
     for (i = 0; i < rows; i++, at += 4 * (size_t)floats)
         specdec__wire_put_floats(at, c->x + (size_t)i * (size_t)c->e, floats);
     if (link->messages.order_words && !link->failed.code) {
-        specdec__wire_put(link->messages.out, SPECDEC__WIRE_RUN, link->own.run);
+        specdec__wire_put_word(link->messages.out, SPECDEC__WIRE_RUN, link->own.run);
         specdec__link_send(link, specdec__link_adjacent_stage(link, specdec__link_rank(link), 1), SPECDEC__WIRE_ORDERS,
                            link->messages.out, link->messages.order_words, rows, floats);
     }
@@ -59821,7 +59835,7 @@ static unsigned char *specdec__link_begin_order(specdec__link *link, int kind, i
     if (link->messages.order_words + 1 + count > link->messages.order_capacity)
         specdec__link_send_orders(link, 0);
     at = link->messages.out + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)link->messages.order_words);
-    specdec__wire_put(at, 0, (uint32_t)kind | (uint32_t)count << 8);
+    specdec__wire_put_word(at, 0, (uint32_t)kind | (uint32_t)count << 8);
     link->messages.order_words += 1 + count;
     return at + 4;
 }
@@ -59845,14 +59859,15 @@ static void specdec__link_store_kv_order(void *listener, const specdec__kv_event
     unsigned char *to = specdec__link_begin_order(link, news->kind, 5 + count);
     int i;
 
-    specdec__wire_put(to, 0, (uint32_t)specdec__link_view_number(link, news->view));
-    specdec__wire_put(to, 1,
-                      news->source_view ? (uint32_t)specdec__link_view_number(link, news->source_view) : 0xffffffffu);
-    specdec__wire_put(to, 2, (uint32_t)news->first_number);
-    specdec__wire_put(to, 3, (uint32_t)news->second_number);
-    specdec__wire_put(to, 4, (uint32_t)(commits ? link->sent.renumbered_nodes : 0));
+    specdec__wire_put_word(to, 0, (uint32_t)specdec__link_view_number(link, news->view));
+    specdec__wire_put_word(to, 1,
+                           news->source_view ? (uint32_t)specdec__link_view_number(link, news->source_view)
+                                             : 0xffffffffu);
+    specdec__wire_put_word(to, 2, (uint32_t)news->first_number);
+    specdec__wire_put_word(to, 3, (uint32_t)news->second_number);
+    specdec__wire_put_word(to, 4, (uint32_t)(commits ? link->sent.renumbered_nodes : 0));
     for (i = 0; i < count; i++)
-        specdec__wire_put(to, 5 + i, (uint32_t)news->path[i]);
+        specdec__wire_put_word(to, 5 + i, (uint32_t)news->path[i]);
     link->sent.renumbered_nodes = commits ? 0 : link->sent.renumbered_nodes;
 }
 
@@ -59894,18 +59909,18 @@ static int specdec__link_receive_answer(specdec__link *link)
     uint32_t rows;
 
     specdec__link_remove_abandoned_runs(link);
-    if (!link->sent.count || run->returned || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
+    if (!link->sent.count || run->returned || !specdec__link_receive_message(link, last, SPECDEC__WIRE_STATES))
         return 0;
-    rows = specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
-    if (specdec__wire_get(link->messages.in, SPECDEC__WIRE_RUN) != run->number ||
-        specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS) != 1 ||
+    rows = specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ROWS);
+    if (specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_RUN) != run->number ||
+        specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ORDER_WORDS) != 1 ||
         (rows ? rows != (uint32_t)run->rows : run->rows && !run->cancelled) ||
-        (rows &&
-         specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROW_FLOATS) != (uint32_t)link->context->model->embedding)) {
+        (rows && specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ROW_FLOATS) !=
+                 (uint32_t)link->context->model->embedding)) {
         specdec__link_reject_message(link, last, "states that were not asked for");
         return 0;
     }
-    longest = 1e-6 * specdec__wire_get(link->messages.in, SPECDEC__WIRE_HEADER_WORDS);
+    longest = 1e-6 * specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_HEADER_WORDS);
     run->slowest_seconds = longest > run->slowest_seconds ? longest : run->slowest_seconds;
     run->returned = 1;
     run->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
@@ -59998,7 +60013,7 @@ static specdec_result specdec__link_await_run(specdec__link *link, uint32_t run,
                 specdec__link_abandon_run(link, last);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
         }
-        specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
+        specdec__link_wait_for_message(link, SPECDEC__WIRE_WAIT_SECONDS);
     }
     return specdec__link_take_run(link, error);
 }
@@ -60011,19 +60026,19 @@ static void specdec__link_store_run_order(specdec__link *link, int cancelled)
     unsigned char *to = specdec__link_begin_order(link, SPECDEC__WIRE_ORDER_RUN, 5 + 3 * c->n);
     int i;
 
-    specdec__wire_put(to, 0, ++link->own.run);
-    specdec__wire_put(to, 1, (uint32_t)cancelled);
-    specdec__wire_put(to, 2, 0);
-    specdec__wire_put(to, 3, (uint32_t)batch->done_count);
-    specdec__wire_put(to, 4, (uint32_t)c->n);
+    specdec__wire_put_word(to, 0, ++link->own.run);
+    specdec__wire_put_word(to, 1, (uint32_t)cancelled);
+    specdec__wire_put_word(to, 2, 0);
+    specdec__wire_put_word(to, 3, (uint32_t)batch->done_count);
+    specdec__wire_put_word(to, 4, (uint32_t)c->n);
     for (i = batch->done_count, to += 20; i < batch->n; i++, to += 12) {
         const int wanted = !batch->wants_logits || batch->wants_logits[i];
         const int certain = batch->certain && batch->certain[i];
         const int view = specdec__link_view_number(link, batch->views[i]);
 
-        specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
-        specdec__wire_put(to, 1, (uint32_t)batch->parents[i]);
-        specdec__wire_put(to, 2, (uint32_t)(view * 4 + certain * 2 + wanted));
+        specdec__wire_put_word(to, 0, (uint32_t)batch->tokens[i]);
+        specdec__wire_put_word(to, 1, (uint32_t)batch->parents[i]);
+        specdec__wire_put_word(to, 2, (uint32_t)(view * 4 + certain * 2 + wanted));
     }
 }
 
@@ -60065,15 +60080,15 @@ static specdec_result specdec__link_send_run(specdec__context *c, specdec_result
     run->cancelled = result != SPECDEC_OK;
     run->abandoned = result && !link->sent.overlap;
     link->sent.first_rank_free_at = now > link->sent.first_rank_free_at ? now : link->sent.first_rank_free_at;
-    link->sent.first_rank_free_at += result ? 0 : specdec__link_first_peer(link)->done_seconds;
+    link->sent.first_rank_free_at += result ? 0 : specdec__link_first_stage_peer(link)->done_seconds;
     return result || link->sent.overlap || !c->row_count ? result : specdec__link_await_run(link, link->own.run, error);
 }
 
 /* The hooks of a forward pass in a cluster: of ranks that serve, and of rank 0 if it is not the only rank with
    layers. */
 static const specdec__forward_hooks specdec__link_hooks[] = {
-    {specdec__link_hook_between_layers, NULL, NULL},
-    {specdec__link_hook_between_layers, specdec__link_begin_run, specdec__link_send_run}};
+    {specdec__link_handle_messages_between_layers, NULL, NULL},
+    {specdec__link_handle_messages_between_layers, specdec__link_begin_run, specdec__link_send_run}};
 
 SPECDEC__FOR_SPEED
 
@@ -60298,8 +60313,8 @@ static void specdec__link_send_answer(specdec__link *link, int empty)
 
     for (i = 0; i < rows; i++, to += 4 * (size_t)width)
         specdec__wire_put_floats(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
-    specdec__wire_put(link->messages.out, SPECDEC__WIRE_RUN, link->own.run);
-    specdec__wire_put(link->messages.out, SPECDEC__WIRE_HEADER_WORDS, specdec__link_slowest_microseconds(link));
+    specdec__wire_put_word(link->messages.out, SPECDEC__WIRE_RUN, link->own.run);
+    specdec__wire_put_word(link->messages.out, SPECDEC__WIRE_HEADER_WORDS, specdec__link_slowest_microseconds(link));
     specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->messages.out, 1, rows, rows ? width : 0);
 }
 
@@ -60309,14 +60324,14 @@ static void specdec__link_send_answer(specdec__link *link, int empty)
 static void specdec__link_pass_message_on(specdec__link *link, int run_at, int empty)
 {
     specdec__context *c = link->context;
-    const int words = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
+    const int words = (int)specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
     unsigned char *orders = link->messages.out + 4 * SPECDEC__WIRE_HEADER_WORDS;
 
     if (!specdec__model_has_last_layer(c->model)) {
         memcpy(orders, link->messages.in + 4 * SPECDEC__WIRE_HEADER_WORDS, 4 * (size_t)words);
         if (run_at >= 0) {
-            specdec__wire_put(orders, run_at + 2, (uint32_t)empty);
-            specdec__wire_put(orders, run_at + 3, specdec__link_slowest_microseconds(link));
+            specdec__wire_put_word(orders, run_at + 2, (uint32_t)empty);
+            specdec__wire_put_word(orders, run_at + 3, specdec__link_slowest_microseconds(link));
         }
         link->messages.order_words = words;
         specdec__link_send_orders(link, run_at >= 0 && !empty ? c->n : 0);
@@ -60333,8 +60348,8 @@ static void specdec__link_pass_message_on(specdec__link *link, int run_at, int e
 static int specdec__link_obey_order(specdec__link *link, int at, int words, int *run_at, int *empty)
 {
     const unsigned char *order = link->messages.in + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)at);
-    const uint32_t head = specdec__wire_get(order, 0), kind = head & 255;
-    const int rows = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
+    const uint32_t head = specdec__wire_get_word(order, 0), kind = head & 255;
+    const int rows = (int)specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ROWS);
     specdec__wire_reader in;
     int valid = 1;
 
@@ -60358,9 +60373,9 @@ static int specdec__link_obey_order(specdec__link *link, int at, int words, int 
 /* Obeys all orders of the received message, and passes the message on. */
 static void specdec__link_obey_message(specdec__link *link)
 {
-    const int words = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
-    const int rows = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
-    const int floats = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROW_FLOATS);
+    const int words = (int)specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
+    const int rows = (int)specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ROWS);
+    const int floats = (int)specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ROW_FLOATS);
     int at = 0, took = words <= link->messages.order_capacity && (!rows || floats == link->context->model->embedding);
     int run_at = -1, empty = 0;
 
@@ -60383,9 +60398,9 @@ static specdec_result specdec__link_serve(specdec__link *link)
         specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
             return link->failed.code;
-        if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
+        if (!specdec__link_receive_message(link, before, SPECDEC__WIRE_ORDERS)) {
             if (!link->failed.code)
-                specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
+                specdec__link_wait_for_message(link, SPECDEC__WIRE_WAIT_SECONDS);
             continue;
         }
         start = specdec__os_seconds();
@@ -60413,11 +60428,11 @@ static void specdec__remote_draft_send_order(specdec__link *link, int kind, int 
     if (link->failed.code || link->drafts.lost)
         return;
     memset(message, 0, 4 * SPECDEC__WIRE_HEADER_WORDS);
-    specdec__wire_put(to, 0, (uint32_t)kind | (uint32_t)(count + 2) << 8);
-    specdec__wire_put(to, 1, (uint32_t)view);
-    specdec__wire_put(to, 2, link->drafts.sequences[view].epoch);
+    specdec__wire_put_word(to, 0, (uint32_t)kind | (uint32_t)(count + 2) << 8);
+    specdec__wire_put_word(to, 1, (uint32_t)view);
+    specdec__wire_put_word(to, 2, link->drafts.sequences[view].epoch);
     for (i = 0; i < count; i++)
-        specdec__wire_put(to, 3 + i, words[i]);
+        specdec__wire_put_word(to, 3 + i, words[i]);
     specdec__link_send(link, link->drafts.rank, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
 }
 
@@ -60495,7 +60510,7 @@ static const specdec__remote_draft *specdec__remote_draft_find_root(specdec__lin
                                                                     int count)
 {
     specdec__remote_sequence *sequence = &link->drafts.sequences[view];
-    const specdec__remote_draft *root = specdec__remote_draft_find(link, sequence->root), *child = NULL;
+    const specdec__remote_draft *root = specdec__remote_draft_find_by_number(link, sequence->root), *child = NULL;
     uint32_t i;
 
     if (!root && sequence->count)
@@ -60504,7 +60519,7 @@ static const specdec__remote_draft *specdec__remote_draft_find_root(specdec__lin
         if (!root->count)
             return NULL;
         for (i = 0, child = NULL; i < root->count && !child; i++) {
-            child = specdec__remote_draft_find(link, root->first + i);
+            child = specdec__remote_draft_find_by_number(link, root->first + i);
             if (!child)
                 specdec__remote_draft_invalidate_sequence(sequence);
             child = child && child->token == tokens[sequence->count] ? child : NULL;
@@ -60538,17 +60553,17 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
 
     for (at = head; at < file.size; at += step)
         hash = specdec__hash(hash, file.data + at, 1);
-    specdec__wire_put(numbers, 0, (uint32_t)c->kv.type);
-    specdec__wire_put(numbers, 1, (uint32_t)room->max_views);
-    specdec__wire_put(numbers, 2, (uint32_t)room->view_keys);
-    specdec__wire_put(numbers, 3, (uint32_t)room->all_keys);
-    specdec__wire_put(numbers, 4, (uint32_t)room->step_nodes);
-    specdec__wire_put(numbers, 5, (uint32_t)cluster->ranks);
-    specdec__wire_put(numbers, 6, (uint32_t)room->tree_nodes);
-    specdec__wire_put(numbers, 7, (uint32_t)room->checkpoint_distance);
+    specdec__wire_put_word(numbers, 0, (uint32_t)c->kv.type);
+    specdec__wire_put_word(numbers, 1, (uint32_t)room->max_views);
+    specdec__wire_put_word(numbers, 2, (uint32_t)room->view_keys);
+    specdec__wire_put_word(numbers, 3, (uint32_t)room->all_keys);
+    specdec__wire_put_word(numbers, 4, (uint32_t)room->step_nodes);
+    specdec__wire_put_word(numbers, 5, (uint32_t)cluster->ranks);
+    specdec__wire_put_word(numbers, 6, (uint32_t)room->tree_nodes);
+    specdec__wire_put_word(numbers, 7, (uint32_t)room->checkpoint_distance);
     hash = specdec__hash(hash, numbers, sizeof numbers);
     for (i = 0; i < cluster->ranks; i++) {
-        specdec__wire_put(numbers, 0, (uint32_t)cluster->layers[i]);
+        specdec__wire_put_word(numbers, 0, (uint32_t)cluster->layers[i]);
         hash = specdec__hash(hash, numbers, 4);
     }
     return hash;
@@ -60562,8 +60577,8 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
     uint64_t hash;
     uint32_t id, most = 1;
 
-    specdec__wire_put(numbers, 0, (uint32_t)sequences);
-    specdec__wire_put(numbers, 1, (uint32_t)length);
+    specdec__wire_put_word(numbers, 0, (uint32_t)sequences);
+    specdec__wire_put_word(numbers, 1, (uint32_t)length);
     hash = specdec__hash(SPECDEC__EMPTY_HASH, numbers, sizeof numbers);
     while (most <= vocab->count / 2)
         most *= 2;
@@ -60602,7 +60617,7 @@ static specdec__link *specdec__link_lay_out(const specdec_cluster *cluster, spec
     specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->max_views);
     int **cancels = SPECDEC__TAKE(arena, int *, room->max_views);
     unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
-    const int drafter = specdec__cluster_draft_rank(cluster);
+    const int drafter = specdec__cluster_draft_rank_number(cluster);
 
     if (!cluster->rank && drafter)
         specdec__link_lay_out_draft_tokens(link, room, arena);
@@ -60641,7 +60656,7 @@ static specdec_result specdec__link_connect_ranks(specdec__link *link, const spe
     } else {
         while (link->ready_count < others && !link->failed.code) {
             specdec__link_handle_urgent_messages(link);
-            specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
+            specdec__link_wait_for_message(link, SPECDEC__WIRE_WAIT_SECONDS);
             if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready_count, others))
                 specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
         }
@@ -60654,7 +60669,7 @@ static specdec_result specdec__link_connect_ranks(specdec__link *link, const spe
 }
 
 /* Ends the cluster: rank 0 orders all other ranks to end; another rank that ends by itself sends FAILED. */
-static void specdec__link_end(specdec__link *link)
+static void specdec__link_end_cluster(specdec__link *link)
 {
     if (link->failed.code || link->ended)
         return;
@@ -60730,7 +60745,7 @@ static int specdec__ranks_poll_state(specdec__ranks *ranks)
     state |= link->drafts.arrived ? SPECDEC__PIPE_DRAFTED : 0;
     if (link->sent.count && link->sent.runs[0].returned)
         state |= SPECDEC__PIPE_RETURNED;
-    ranks->pipe.free_at = link->own.run == specdec__link_first_peer(link)->done_run
+    ranks->pipe.free_at = link->own.run == specdec__link_first_stage_peer(link)->done_run
                               ? 0 : link->sent.first_rank_free_at - link->own.seconds;
     if (specdec__os_seconds() >= ranks->pipe.free_at && link->sent.count < SPECDEC__WIRE_MAX_RUNS - 1)
         state |= SPECDEC__PIPE_FREE;
@@ -60760,7 +60775,7 @@ static int specdec__ranks_wait(specdec__pipe *pipe, int until)
         if (pipe->wake_at > 0 && pipe->wake_at - now < pause)
             pause = pipe->wake_at - now;
         if (pause > 0)
-            specdec__link_wait(link, pause);
+            specdec__link_wait_for_message(link, pause);
     }
 }
 
@@ -60779,7 +60794,7 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
             specdec__link_abandon_run(link, &link->sent.runs[link->sent.count - pipe->count]);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
         }
-        specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
+        specdec__link_wait_for_message(link, SPECDEC__WIRE_WAIT_SECONDS);
     }
     if (link->failed.code) {
         specdec__link_remove_abandoned_runs(link);
@@ -60838,7 +60853,7 @@ static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 }
 
 /* Returns the numbers that the candidates of sequence `at` have on the draft rank (capacity). */
-static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at)
+static uint32_t *specdec__draft_remote_candidate_numbers(const specdec__drafter *d, int at)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
 
@@ -60851,8 +60866,9 @@ specdec__draft_remote_find_draft_token(const specdec__drafter *d, const specdec_
 {
     specdec__link *link = specdec__draft_remote_link(d);
     const specdec__remote_draft *parent =
-        candidate ? specdec__remote_draft_find(link, specdec__draft_remote_numbers(d, request->at)[candidate])
-                  : specdec__remote_draft_find_root(link, request->at, request->text, request->count);
+        candidate
+        ? specdec__remote_draft_find_by_number(link, specdec__draft_remote_candidate_numbers(d, request->at)[candidate])
+        : specdec__remote_draft_find_root(link, request->at, request->text, request->count);
 
     return parent && parent->count ? parent : NULL;
 }
@@ -60866,7 +60882,8 @@ static int specdec__draft_remote_can_extend(const specdec__drafter *d, const spe
 
 /* Returns the seconds until more draft tokens are expected, from the mean times measured so far; 0: twice the mean time
    has passed. */
-static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, const specdec__draft_request *request)
+static double specdec__draft_remote_seconds_until_arrival(const specdec__drafter *d,
+                                                          const specdec__draft_request *request)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
     const int has_children = specdec__draft_remote_can_extend(d, request, 0);
@@ -60902,7 +60919,7 @@ static void specdec__draft_remote_await_children(specdec__drafter *d, const spec
 
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
            !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, request, candidate)) {
-        specdec__link_wait(link, left);
+        specdec__link_wait_for_message(link, left);
         specdec__link_handle_urgent_messages(link);
     }
 }
@@ -60915,7 +60932,7 @@ static const specdec__remote_draft *specdec__draft_remote_find_child(const specd
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
     const specdec__remote_draft *child =
         rank <= parent->count
-            ? specdec__remote_draft_find(specdec__draft_remote_link(d), parent->first + (uint32_t)rank - 1)
+            ? specdec__remote_draft_find_by_number(specdec__draft_remote_link(d), parent->first + (uint32_t)rank - 1)
             : NULL;
 
     return child && child->token < m->vocab ? child : NULL;
@@ -60925,7 +60942,7 @@ static const specdec__remote_draft *specdec__draft_remote_find_child(const specd
 static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const specdec__draft_request *request,
                                                  specdec__draft_tree *drafts, specdec_error *error)
 {
-    uint32_t *numbers = specdec__draft_remote_numbers(d, request->at);
+    uint32_t *numbers = specdec__draft_remote_candidate_numbers(d, request->at);
     int i;
 
     (void)error;
@@ -60962,7 +60979,7 @@ static void specdec__draft_remote_append_children(specdec__drafter *d, const spe
         drafts->depth[at] = drafts->depth[candidate] + 1;
         drafts->share[at] = (float)child->share / 255.0f;
         drafts->extended[at] = 0;
-        specdec__draft_remote_numbers(d, request->at)[at] = child->number;
+        specdec__draft_remote_candidate_numbers(d, request->at)[at] = child->number;
     }
 }
 
@@ -60990,7 +61007,7 @@ static specdec_result specdec__draft_remote_extend(specdec__drafter *d, const sp
 /* Makes a candidate the root of a tree: its descendants are kept, with their numbers on the draft rank. */
 static void specdec__draft_remote_keep_subtree(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
-    uint32_t *numbers = specdec__draft_remote_numbers(d, at);
+    uint32_t *numbers = specdec__draft_remote_candidate_numbers(d, at);
     const int known = drafts->tree.n;
     int i;
 
@@ -61088,7 +61105,7 @@ static void specdec__draft_remote_write_kind(specdec__drafter_kind *kind)
     kind->keep_subtree = specdec__draft_remote_keep_subtree;
     kind->prepare_sequence = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
-    kind->seconds_until_more = specdec__draft_remote_arrival_seconds;
+    kind->seconds_until_more = specdec__draft_remote_seconds_until_arrival;
 }
 
 SPECDEC__FOR_SPEED
@@ -61201,7 +61218,7 @@ static void specdec__draft_rank_accept_tokens(specdec *t, int n)
 
 /* Obeys rank 0's order (from, tokens...): the tokens of a sequence from number `from` on. Returns 0 if the order is not
    valid. */
-static int specdec__draft_rank_obey_tokens(specdec *t, specdec__wire_reader *in)
+static int specdec__draft_rank_obey_tokens_order(specdec *t, specdec__wire_reader *in)
 {
     const specdec__proposal *p = specdec__draft_rank_proposal(t);
     const int from = specdec__wire_read_int(in, 0, t->count), n = in->left, vocab = t->engine->target_model->vocab_size;
@@ -61222,7 +61239,7 @@ static int specdec__draft_rank_obey_tokens(specdec *t, specdec__wire_reader *in)
 }
 
 /* Obeys rank 0's order that sets the sampling of a sequence. Returns 0 if the order is not valid. */
-static int specdec__draft_rank_obey_sampling(specdec *t, specdec__wire_reader *in)
+static int specdec__draft_rank_obey_sampling_order(specdec *t, specdec__wire_reader *in)
 {
     uint32_t words[SPECDEC__SAMPLE_WORDS];
     specdec_sampling s;
@@ -61248,7 +61265,7 @@ static int specdec__draft_rank_obey_sampling(specdec *t, specdec__wire_reader *i
 
 /* Obeys rank 0's order (other, count): a sequence begins with the first `count` tokens of another one. Returns 0 if the
    order is not valid. */
-static int specdec__draft_rank_obey_fork(specdec *t, specdec__wire_reader *in)
+static int specdec__draft_rank_obey_fork_order(specdec *t, specdec__wire_reader *in)
 {
     specdec__drafter *d = &t->engine->drafters[0];
     const specdec *other = &t->engine->sequences[specdec__wire_read_int(in, 0, t->engine->room.max_views - 1)];
@@ -61268,19 +61285,19 @@ static int specdec__draft_rank_obey_fork(specdec *t, specdec__wire_reader *in)
    not valid. */
 static const struct {
     int (*obey)(specdec *t, specdec__wire_reader *in);
-} specdec__draft_rank_table[] = {{specdec__draft_rank_obey_tokens}, {specdec__draft_rank_obey_sampling},
-                                 {specdec__draft_rank_obey_fork}};
+} specdec__draft_rank_table[] = {{specdec__draft_rank_obey_tokens_order}, {specdec__draft_rank_obey_sampling_order},
+                                 {specdec__draft_rank_obey_fork_order}};
 
 /* Obeys the order of rank 0 that was received into link->messages.in; an order that is not valid ends the cluster. */
 static void specdec__draft_rank_obey_order(specdec__engine *e)
 {
     specdec__link *link = e->link;
     specdec__wire_reader in = {link->messages.in + 4 * SPECDEC__WIRE_HEADER_WORDS, 0, 0};
-    const uint32_t rows = specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
+    const uint32_t rows = specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ROWS);
     uint32_t head, kind, epoch;
     int view, valid;
 
-    in.left = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
+    in.left = (int)specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
     head = specdec__wire_read_word(&in);
     kind = head & 255;
     valid = !rows && !in.bad && head >> 8 == (uint32_t)in.left;
@@ -61330,10 +61347,10 @@ static void specdec__draft_rank_send_children(specdec *t, int count, int from)
     memset(message, 0, sizeof message);
     if (own->root_unsent)
         own->numbers[0] = g->number++;
-    specdec__wire_put(words, 0, (uint32_t)t->at);
-    specdec__wire_put(words, 1, own->epoch);
-    specdec__wire_put(words, 2, own->root_unsent ? (uint32_t)t->count : 0);
-    specdec__wire_put(words, 3, g->number);
+    specdec__wire_put_word(words, 0, (uint32_t)t->at);
+    specdec__wire_put_word(words, 1, own->epoch);
+    specdec__wire_put_word(words, 2, own->root_unsent ? (uint32_t)t->count : 0);
+    specdec__wire_put_word(words, 3, g->number);
     own->root_unsent = 0;
     for (i = 0; i < count; i++) {
         const uint32_t back = g->number - own->numbers[p->frontier.chosen[i]];
@@ -61343,11 +61360,11 @@ static void specdec__draft_rank_send_children(specdec *t, int count, int from)
             if (p->drafts.tree.parents[k] != p->frontier.chosen[i])
                 continue;
             own->numbers[k] = g->number++;
-            specdec__wire_put(head, ++n,
-                              (uint32_t)p->drafts.tokens[k] | (uint32_t)(255 * p->drafts.share[k] + 0.5f) << 24);
+            specdec__wire_put_word(head, ++n,
+                                   (uint32_t)p->drafts.tokens[k] | (uint32_t)(255 * p->drafts.share[k] + 0.5f) << 24);
         }
         if (n)
-            specdec__wire_put(head, 0, back << 4 | (uint32_t)n);
+            specdec__wire_put_word(head, 0, back << 4 | (uint32_t)n);
         at += n ? 1 + n : 0;
     }
     specdec__link_send(e->link, 0, SPECDEC__WIRE_DRAFT_TOKENS, message, at, 0, 0);
@@ -61391,7 +61408,7 @@ static int specdec__draft_rank_extend_tree(specdec *t)
 }
 
 /* Returns the next sequence, after the current one, whose root was not expanded yet; NULL: there is none. */
-static specdec *specdec__draft_rank_next_sequence(const specdec__engine *e)
+static specdec *specdec__draft_rank_find_unexpanded_sequence(const specdec__engine *e)
 {
     const specdec__draft_rank *g = e->link->draft_rank;
     const int first = g->sequence ? g->sequence->at + 1 : 0;
@@ -61409,13 +61426,14 @@ static specdec *specdec__draft_rank_next_sequence(const specdec__engine *e)
 
 /* Makes a draft run for the current sequence; for another sequence if one waits and the current one has had tree_depth
    runs. Returns 0 if no sequence has draft tokens to expand. */
-static int specdec__draft_rank_run_step(specdec__engine *e)
+static int specdec__draft_rank_make_draft_run(specdec__engine *e)
 {
     specdec__draft_rank *g = e->link->draft_rank;
-    specdec *next = g->sequence && g->runs < e->config.tree_depth ? NULL : specdec__draft_rank_next_sequence(e);
+    specdec *next = g->sequence && g->runs < e->config.tree_depth ? NULL
+                    : specdec__draft_rank_find_unexpanded_sequence(e);
     int drafted = g->sequence && !next && specdec__draft_rank_extend_tree(g->sequence);
 
-    next = drafted || next ? next : specdec__draft_rank_next_sequence(e);
+    next = drafted || next ? next : specdec__draft_rank_find_unexpanded_sequence(e);
     if (next) {
         if (g->sequence) /* its tree is given up */
             specdec__draft_rank_proposal(g->sequence)->frontier.valid_at = 0;
@@ -61440,12 +61458,12 @@ static specdec_result specdec__draft_rank_serve(specdec__engine *e)
         if (link->failed.code)
             return link->failed.code;
         SPECDEC__STORE(&link->own.cancel, 0);
-        if (specdec__link_receive(link, 0, SPECDEC__WIRE_ORDERS))
+        if (specdec__link_receive_message(link, 0, SPECDEC__WIRE_ORDERS))
             specdec__draft_rank_obey_order(e);
-        else if (!link->failed.code && specdec__draft_rank_run_step(e))
+        else if (!link->failed.code && specdec__draft_rank_make_draft_run(e))
             link->counts.seconds += specdec__os_seconds() - start;
         else if (!link->failed.code)
-            specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
+            specdec__link_wait_for_message(link, SPECDEC__WIRE_WAIT_SECONDS);
     }
     return SPECDEC_DONE;
 }
@@ -61463,7 +61481,7 @@ SPECDEC__FOR_SIZE
 static void specdec__cluster_use_remote_drafter(const specdec_config *c, specdec_drafting drafting,
                                                 specdec__drafter_kind *kind)
 {
-    if (drafting == SPECDEC_DRAFT_MODEL && !c->cluster->rank && specdec__cluster_draft_rank(c->cluster))
+    if (drafting == SPECDEC_DRAFT_MODEL && !c->cluster->rank && specdec__cluster_draft_rank_number(c->cluster))
         specdec__drafter_write_kind(kind, specdec__draft_remote_write_kind);
 }
 
@@ -61515,7 +61533,7 @@ static int specdec__cluster_report_loading(void *user_data, const char *what, in
 }
 
 /* Connects the ranks, after loading. Rank 0 gets a lane for several runs if any other rank has layers. */
-static specdec_result specdec__cluster_start(specdec__engine *e, specdec_error *error)
+static specdec_result specdec__cluster_connect_ranks(specdec__engine *e, specdec_error *error)
 {
     specdec__link *link = e->link;
 
@@ -61545,12 +61563,12 @@ static specdec_result specdec__cluster_serve(specdec *t)
     return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 
-/* Ends the cluster of an engine: see specdec__link_end. */
-static void specdec__cluster_end(specdec__engine *e) { specdec__link_end(e->link); }
+/* Ends the cluster of an engine: see specdec__link_end_cluster. */
+static void specdec__cluster_end(specdec__engine *e) { specdec__link_end_cluster(e->link); }
 
 /* Sets the functions (specdec__remote) of a rank. only_drafts: 1: the rank holds the draft model alone; obeys: 1: the
    rank obeys rank 0. */
-static void specdec__cluster_set_functions(specdec__remote *remote, int only_drafts, int obeys)
+static void specdec__cluster_set_remote_functions(specdec__remote *remote, int only_drafts, int obeys)
 {
     memset(remote, 0, sizeof *remote);
     remote->only_drafts = only_drafts;
@@ -61558,21 +61576,21 @@ static void specdec__cluster_set_functions(specdec__remote *remote, int only_dra
     remote->replace_drafter_kind = specdec__cluster_use_remote_drafter;
     remote->allocate = specdec__cluster_lay_out;
     remote->report_progress = specdec__cluster_report_loading;
-    remote->connect = specdec__cluster_start;
+    remote->connect = specdec__cluster_connect_ranks;
     remote->set_cancel_flag = specdec__cluster_set_caller_cancel;
     remote->obey_rank_0 = obeys ? specdec__cluster_serve : NULL;
     remote->disconnect = specdec__cluster_end;
 }
 
 /* Checks config.cluster, adapts the rest of the configuration to this rank, and sets its functions. */
-static specdec_result specdec__cluster_choose_functions(specdec__engine *e, specdec_error *error)
+static specdec_result specdec__cluster_configure_rank(specdec__engine *e, specdec_error *error)
 {
     const specdec_cluster *cluster = e->config.cluster;
     specdec_result result = cluster ? specdec__cluster_check(&e->config, error) : SPECDEC_OK;
 
     if (!result && e->config.cluster) {
-        specdec__cluster_set_functions(&e->cluster_functions, specdec__cluster_is_draft_rank(cluster),
-                                       cluster->rank > 0);
+        specdec__cluster_set_remote_functions(&e->cluster_functions, specdec__cluster_is_draft_rank(cluster),
+                                              cluster->rank > 0);
         e->remote = &e->cluster_functions;
     }
     return result;
@@ -61669,7 +61687,7 @@ static specdec_result specdec__engine_join_cluster(specdec__engine *e, specdec_e
 {
     if (!SPECDEC__HAS_CLUSTER && e->config.cluster)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
-    return SPECDEC__HAS_CLUSTER ? specdec__cluster_choose_functions(e, error) : SPECDEC_OK;
+    return SPECDEC__HAS_CLUSTER ? specdec__cluster_configure_rank(e, error) : SPECDEC_OK;
 }
 
 /* Lays out all that an engine needs in an arena; e->config is set. */
@@ -61873,7 +61891,7 @@ static void specdec__join_append_bytes(const unsigned char *from, size_t count, 
 
 /* Returns how many bytes of a sequence's own answer, without its children's answers, were returned to the caller. No
    stop string can end the answer within them. stream: a decoder at the answer's begin. */
-static size_t specdec__join_returned_bytes(const specdec *t, specdec__text_decoder stream)
+static size_t specdec__join_count_returned_bytes(const specdec *t, specdec__text_decoder stream)
 {
     const size_t back = t->stop.stopped ? t->stop.taken_bytes : t->stop.held;
     size_t known = 0, more;
@@ -61914,7 +61932,7 @@ static void specdec__join_token_text(specdec *t, specdec__answer_join *r, size_t
 
 /* Appends the bytes that the scan for stop strings holds back to the joined text, as the answer, or its part before a
    fork, ends here. */
-static void specdec__join_held_bytes(specdec__answer_join *r)
+static void specdec__join_append_held_bytes(specdec__answer_join *r)
 {
     if (!r->stop.stopped)
         specdec__join_append_bytes(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
@@ -61922,7 +61940,8 @@ static void specdec__join_held_bytes(specdec__answer_join *r)
 
 /* Appends a sequence's answer to the joined text out[room], of which *length bytes are written, with the answers of its
    children at their forks. A stop string ends an answer, but not across a fork. piece: memory for a piece of text. */
-static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, size_t room, size_t *length)
+static void specdec__join_append_forked_answers(specdec *t, unsigned char *piece, char *out, size_t room,
+                                                size_t *length)
 {
     specdec *child = specdec_child(t, 0);
     specdec__text_decoder stream;
@@ -61937,21 +61956,21 @@ static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, siz
     specdec__stream_check_settings(&t->settings, &r.stop, NULL);
     specdec__text_decoder_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
                                 t->settings.show_special);
-    r.returned_left = specdec__join_returned_bytes(t, stream);
+    r.returned_left = specdec__join_count_returned_bytes(t, stream);
     for (i = t->answer_from; i < t->count && !r.stop.stopped; i++) {
         if (i >= t->handed_out && specdec__stream_end_reason(t, i))
             break; /* by settings that were set later */
         specdec__stream_decode_token(t, &stream, t->tokens[i], &more, NULL);
         specdec__join_token_text(t, &r, more);
         if (child && child->fork_at == i + 1 && !r.stop.stopped) {
-            specdec__join_held_bytes(&r);
-            specdec__join_forks(child, piece, out, room, length);
+            specdec__join_append_held_bytes(&r);
+            specdec__join_append_forked_answers(child, piece, out, room, length);
             child = specdec_child(t, ++k);
         }
     }
     if (!r.stop.stopped)
         specdec__join_token_text(t, &r, specdec__text_decoder_end(&stream, t->token_text));
-    specdec__join_held_bytes(&r);
+    specdec__join_append_held_bytes(&r);
 }
 
 /* The body of specdec_join_forks: writes a sequence's answer, joined with its children's answers, to bytes[room]. */
@@ -61962,7 +61981,7 @@ static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t r
     if (result)
         return result;
     *length = 0;
-    specdec__join_forks(t, t->piece + t->released_bytes, bytes, room, length);
+    specdec__join_append_forked_answers(t, t->piece + t->released_bytes, bytes, room, length);
     return *length <= room ? SPECDEC_OK
                            : specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "the answer has %zu bytes, there is room "
                                            "for %zu", *length, room);
@@ -62024,7 +62043,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         (result = specdec__stream_check_constraint(settings, t->constrained.masker != NULL, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
-                                     !specdec__stream_same_constraint(t, settings) ||
+                                     !specdec__stream_keeps_constraint(t, settings) ||
                                      !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_discard_pending(t);
     specdec__engine_discard_pending_if_forked(t); /* children that fork later have the new settings */
@@ -62066,7 +62085,7 @@ static specdec__prompt_head specdec__prompt_head_all_returned(const specdec *t)
 }
 
 /* Returns the last token of the head that a prompt is appended to; -1: the head is empty. */
-static int32_t specdec__prompt_head_last(const specdec *t, specdec__prompt_head head)
+static int32_t specdec__prompt_head_last_token(const specdec *t, specdec__prompt_head head)
 {
     return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
 }
@@ -62078,7 +62097,7 @@ static specdec_result specdec__prompt_tokenize(specdec *t, specdec__prompt_head 
                                                int special, const unsigned char *plain, int *read)
 {
     const specdec__vocab *v = &t->model->vocab;
-    const int32_t last = specdec__prompt_head_last(t, head);
+    const int32_t last = specdec__prompt_head_last_token(t, head);
     const int flags = last < 0                                                             ? SPECDEC_TOKENIZE_BEGIN
                       : specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)last)) ? 0
                                                                                            : SPECDEC_TOKENIZE_INSIDE;
@@ -62239,7 +62258,7 @@ static specdec_result specdec__call_cut_stop(specdec *t)
         (result = specdec__prompt_head_before_stop(t, &head)) != SPECDEC_OK)
         return result;
     specdec__engine_drop_children(t, head.keep);
-    specdec__engine_forget_tokens(t, head.keep);
+    specdec__engine_drop_state_of_tokens(t, head.keep);
     memmove(t->tokens + head.keep, t->tokens + t->count, (size_t)head.fresh * sizeof *t->tokens);
     t->count = t->handed_out = head.keep + head.fresh;
     for (i = head.keep; t->logprobs && i < t->count; i++)
@@ -62261,7 +62280,7 @@ static specdec_result specdec__decode_next_token(specdec *t, int work)
     t->cancelled = 0;
     for (;;) {
         if (specdec__stream_end_reason(t, t->handed_out) == SPECDEC_STOP_CONTEXT &&
-            (gone = specdec__engine_slide_count(t)) > 0)
+            (gone = specdec__engine_count_tokens_to_slide(t)) > 0)
             specdec__engine_slide_sequence(t, gone);
         t->finished = specdec__stream_end_reason(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
@@ -62424,7 +62443,7 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_drop_children(t, count);
         if (t->view.length - count >= SPECDEC__KEYS) /* less is not worth an entry of the table */
             specdec__engine_keep_prefix(t);
-        specdec__engine_forget_tokens(t, count);
+        specdec__engine_drop_state_of_tokens(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
     } else if ((t->handed_out < t->count && specdec__stream_sampling_depends_on_begin(&t->settings)) ||
@@ -62545,7 +62564,7 @@ static specdec_result specdec__caller_nodes_check(specdec *t, const int32_t *tok
 
 /* Begins a step of the caller's nodes, which leaves the sequence unchanged: prefills the tokens that lack keys, and
    makes the sequence's last token, if there is one, node 0. */
-static specdec_result specdec__caller_nodes_begin(specdec *t)
+static specdec_result specdec__caller_nodes_begin_step(specdec *t)
 {
     specdec__context *c = &t->engine->target;
     const specdec__prefill_rows none = specdec__prefill_rows_with_logits_from(t->handed_out);
@@ -62592,7 +62611,7 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
         return result;
     c = &t->engine->target;
     root = t->handed_out > 0;
-    if ((result = specdec__caller_nodes_begin(t)) != SPECDEC_OK)
+    if ((result = specdec__caller_nodes_begin_step(t)) != SPECDEC_OK)
         return result;
     for (i = 0; i < count; i++) {
         c->tokens[root + i] = tokens[i];
@@ -62641,8 +62660,8 @@ static specdec_result specdec__score_tokenize_labels(specdec *t, const char *con
 }
 
 /* Returns the log-probability of a token, from a row of logits (vocab). */
-static double specdec__score_token_of_row(const float *logits, int vocab, int32_t token,
-                                          const specdec__kernels *kernels)
+static double specdec__score_log_probability(const float *logits, int vocab, int32_t token,
+                                             const specdec__kernels *kernels)
 {
     const float highest = kernels->largest(logits, vocab);
     double total = 0;
@@ -62667,7 +62686,7 @@ static specdec_result specdec__call_score(specdec *t, const char *const *labels,
     if (count < 1 || !t->handed_out)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d labels behind a text of %d tokens", count,
                              t->handed_out);
-    if ((result = specdec__caller_nodes_begin(t)) != SPECDEC_OK ||
+    if ((result = specdec__caller_nodes_begin_step(t)) != SPECDEC_OK ||
         (result = specdec__score_tokenize_labels(t, labels, count, &nodes)) != SPECDEC_OK ||
         (result = specdec__caller_nodes_run(t, nodes)) != SPECDEC_OK)
         return result;
@@ -62675,9 +62694,9 @@ static specdec_result specdec__call_score(specdec *t, const char *const *labels,
     for (node = 1; node < nodes; node++) {
         if (!c->parents[node])
             scores[++label] = 0;
-        scores[label] += specdec__score_token_of_row(c->logits +
+        scores[label] += specdec__score_log_probability(c->logits +
                                                          (size_t)c->parents[node] * (size_t)t->model->vocab_size,
-                                                     t->model->vocab_size, c->tokens[node], t->engine->kernels);
+                                                        t->model->vocab_size, c->tokens[node], t->engine->kernels);
     }
     return SPECDEC_OK;
 }
@@ -62774,7 +62793,7 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
         (result = specdec__prompt_head_before_stop(t, &head)) != SPECDEC_OK)
         return result;
     v = &t->model->vocab;
-    last = specdec__prompt_head_last(t, head);
+    last = specdec__prompt_head_last_token(t, head);
     out = specdec__chat_empty_text(t);
     result = specdec__chat_render_messages(t, last, messages, count, &out);
     if (result == SPECDEC_ERROR_BUFFER)
@@ -62802,9 +62821,10 @@ typedef struct specdec__common_beginning {
 /* Compares a sequence's tokens held[held_count] with a conversation's tokens fresh[fresh_count], byte by byte, control
    tokens as tokens: a model may decode other tokens than the tokenizer makes of the same bytes. Returns the last place
    at which a token ends in both lists. room (2 * longest): working memory; longest: bytes of a token, at most. */
-static specdec__common_beginning specdec__engine_compare_tokens(const specdec__vocab *v, const int32_t *held,
-                                                                int held_count, const int32_t *fresh, int fresh_count,
-                                                                unsigned char *room, size_t longest)
+static specdec__common_beginning specdec__engine_find_common_beginning(const specdec__vocab *v, const int32_t *held,
+                                                                       int held_count, const int32_t *fresh,
+                                                                       int fresh_count, unsigned char *room,
+                                                                       size_t longest)
 {
     unsigned char *bytes[2];
     size_t left[2] = {0, 0}, at[2] = {0, 0}, same;
@@ -62929,8 +62949,8 @@ static specdec_result specdec__engine_replace_conversation(specdec *t, const spe
     if (!count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the conversation is empty");
     inside = !begun && specdec__answer_prompt_opens_thought(t->engine->chat.thoughts, out.text, out.needed);
-    common = specdec__engine_compare_tokens(v, t->tokens, t->handed_out, t->tokens + t->count, count,
-                                            (unsigned char *)t->engine->scratch, (size_t)v->longest_bytes + 4);
+    common = specdec__engine_find_common_beginning(v, t->tokens, t->handed_out, t->tokens + t->count, count,
+                                                   (unsigned char *)t->engine->scratch, (size_t)v->longest_bytes + 4);
     result = specdec__engine_replace_tokens(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh,
                                             NULL);
     if (result)
@@ -63099,8 +63119,8 @@ SPECDEC__FOR_SIZE
 
 /* Opens config->target as *m, and lays out its memory in an arena, which may only count: its indexes, the threads that
    repack its weights (*pool, which has ended when this returns), and the repacked weights. */
-static specdec_result specdec__model_layout(const specdec_config *config, specdec_model *m, specdec__pool *pool,
-                                            specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__model_open_and_lay_out(const specdec_config *config, specdec_model *m,
+                                                      specdec__pool *pool, specdec__arena *arena, specdec_error *error)
 {
     int threads = config->threads ? config->threads : specdec__os_processors(), cancel = 0;
     specdec__kernels unused;
@@ -63117,7 +63137,7 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
     threads = specdec__min_int(threads, SPECDEC_MAX_THREADS);
     result = specdec__pool_init(pool, threads, &cancel, &config->hooks, arena, error);
     if (!result && !config->weights_in_place)
-        result = specdec__model_repack_matrices(m, specdec__engine_output_planes(config, &unused), arena, pool,
+        result = specdec__model_repack_matrices(m, specdec__engine_output_planes_mode(config, &unused), arena, pool,
                                                 &config->hooks, error);
     specdec__pool_deinit(pool);
     return result;
@@ -63134,7 +63154,7 @@ specdec_result specdec_model_memory_needed(const specdec_config *config, size_t 
         return specdec__fail_missing_argument(error);
     memset(&model, 0, sizeof model);
     SPECDEC__TAKE(&arena, specdec_model, 1);
-    result = specdec__model_layout(config, &model, &pool, &arena, error);
+    result = specdec__model_open_and_lay_out(config, &model, &pool, &arena, error);
     if (!result)
         result = specdec__counted_block_bytes(&arena, bytes, error);
     specdec__model_deinit(&model);
@@ -63160,7 +63180,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
         return specdec__fail_small_block(memory ? bytes : 0, needed, error);
     arena = specdec__block_arena(memory, needed);
     m = SPECDEC__TAKE(&arena, specdec_model, 1);
-    result = specdec__model_layout(config, m, &pool, &arena, error);
+    result = specdec__model_open_and_lay_out(config, m, &pool, &arena, error);
     if (!result && arena.used == SIZE_MAX)
         result = specdec__fail_small_block(bytes, needed, error);
     if (result) {
@@ -63295,8 +63315,8 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
 
 /* Sets *room to the bytes that the text of tokens[count] has, at most: those of all tokens, and three of an unfinished
    character behind them. special 1: control tokens are spelled. */
-static specdec_result specdec__detokenize_bytes(const specdec_model *model, const int32_t *tokens, int count,
-                                                int special, size_t *room, specdec_error *error)
+static specdec_result specdec__detokenize_max_bytes(const specdec_model *model, const int32_t *tokens, int count,
+                                                    int special, size_t *room, specdec_error *error)
 {
     size_t more;
     int i;
@@ -63325,7 +63345,7 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
         return specdec__fail_missing_argument(error);
     if (count < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens", count);
-    result = specdec__detokenize_bytes(model, tokens, count, special, &room, error);
+    result = specdec__detokenize_max_bytes(model, tokens, count, special, &room, error);
     *length = result ? 0 : room;
     if (result)
         return result;
@@ -63359,7 +63379,7 @@ static specdec_result specdec__call_set_tree(specdec *t, const specdec_tree *tre
     if (result)
         return result;
     e = t->engine;
-    if (e->config.drafting != SPECDEC_DRAFT_MODEL || specdec__engine_trees_grow(&e->config))
+    if (e->config.drafting != SPECDEC_DRAFT_MODEL || specdec__engine_trees_grow_by_level(&e->config))
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a tree is set for static SPECDEC_DRAFT_MODEL only");
     result = specdec_tree_check(tree, &t->error);
     if (result)
@@ -63576,8 +63596,8 @@ SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC_
 
 /* Returns the quantisation type with a number. *bytes becomes the size of `values` values of the type, which must be
    whole blocks. NULL, with an error: there is no such type, or the blocks are not whole. */
-static const specdec__quant_type *specdec__type_for_values(uint32_t number, uint64_t values, size_t *bytes,
-                                                           specdec_error *error)
+static const specdec__quant_type *specdec__quant_type_for_values(uint32_t number, uint64_t values, size_t *bytes,
+                                                                 specdec_error *error)
 {
     const specdec__quant_type *type = specdec__quant_find_type(number);
 
@@ -63599,7 +63619,7 @@ specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *byte
 
     if (!bytes)
         return specdec__fail_missing_argument(error);
-    if (!specdec__type_for_values(number, values, &size, error))
+    if (!specdec__quant_type_for_values(number, values, &size, error))
         return SPECDEC_ERROR_ARGUMENT;
     *bytes = size;
     return SPECDEC_OK;
@@ -63608,7 +63628,7 @@ specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *byte
 specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t values, float *out, specdec_error *error)
 {
     size_t size;
-    const specdec__quant_type *type = specdec__type_for_values(number, values, &size, error);
+    const specdec__quant_type *type = specdec__quant_type_for_values(number, values, &size, error);
 
     if (!type || (values && (!data || !out)))
         return type ? specdec__fail_missing_argument(error) : SPECDEC_ERROR_ARGUMENT;
@@ -63623,7 +63643,7 @@ specdec_result specdec_type_from_float(uint32_t number, const float *values, siz
                                        specdec_error *error)
 {
     size_t size;
-    const specdec__quant_type *type = specdec__type_for_values(number, count, &size, error);
+    const specdec__quant_type *type = specdec__quant_type_for_values(number, count, &size, error);
     specdec_type about;
 
     if (!specdec__type_describe(type, &about) || (count && (!values || !out)))
@@ -63814,7 +63834,7 @@ int specdec_constraint_next(const specdec_constraint *constraint, const specdec_
 
     if (!constraint || !state || !mask)
         return 0;
-    specdec__mask_next_bytes(constraint, state, mask);
+    specdec__mask_compute_next_bytes(constraint, state, mask);
     for (i = 0; i < 256; i++) {
         const unsigned char byte = (unsigned char)i;
 
@@ -63838,7 +63858,7 @@ size_t specdec_constraint_forced(const specdec_constraint *constraint, const spe
     if (!constraint || !state || !bytes)
         return 0;
     copy = *state;
-    while (count < room && (byte = specdec__mask_forced_byte(constraint, &copy)) >= 0) {
+    while (count < room && (byte = specdec__mask_find_forced_byte(constraint, &copy)) >= 0) {
         specdec__constraint_read_byte(constraint, &copy, (unsigned char)byte);
         ((unsigned char *)bytes)[count++] = (unsigned char)byte;
     }
@@ -64513,7 +64533,7 @@ static uint64_t specdec__save_fingerprint(const specdec__model *m)
 
 /* Returns the index of the first token of a sequence whose keys are saved, in layers that attend to the whole context
    or, by span, to a sliding window. */
-static int specdec__save_first_key(const specdec__saved_fields *saved, int span)
+static int specdec__save_first_token_with_keys(const specdec__saved_fields *saved, int span)
 {
     return span == SPECDEC__WINDOW ? (int)saved->field[SPECDEC__SAVE_FROM] : 0;
 }
@@ -64528,8 +64548,9 @@ static size_t specdec__save_file_bytes(const specdec__saved_fields *saved, const
 
     size = specdec__size_add(size, specdec__size_multiply(field[SPECDEC__SAVE_COUNT], 4));
     for (span = 0; span < SPECDEC__SPANS; span++)
-        size = specdec__size_add(size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
-                                                                            specdec__save_first_key(saved, span)));
+        size = specdec__size_add(
+            size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
+                                                   specdec__save_first_token_with_keys(saved, span)));
     if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS])
         size = specdec__size_add(size, specdec__state_file_bytes(&kv->states));
     return size;
@@ -64545,7 +64566,7 @@ static uint32_t specdec__save_uses_long_rope(const specdec *t)
 }
 
 /* Stores a sequence's settings in the fields of its file. */
-static void specdec__save_settings_fields(const specdec_settings *settings, uint32_t *field)
+static void specdec__save_store_settings_fields(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
     specdec_sampling others;
@@ -64576,7 +64597,7 @@ static void specdec__save_settings_fields(const specdec_settings *settings, uint
 
 /* Sets a sequence's settings from the fields of its file. stops: the stop strings in the file. Biases are not changed.
    Returns 0 if the stop strings do not agree with the fields, else 1. */
-static int specdec__load_settings_fields(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
+static int specdec__load_settings_from_fields(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
     const unsigned char *at = stops, *end = stops + field[SPECDEC__SAVE_STOP_BYTES];
@@ -64612,7 +64633,7 @@ static int specdec__load_settings_fields(uint32_t *field, const unsigned char *s
 
 /* Sets the fields KEYS and FROM, which say of which tokens keys and values are saved: of all before the last returned
    token, which becomes a root again. KEYS is 0 if pages of a sliding window that they need are free already. */
-static void specdec__save_choose_keys(const specdec *t, uint32_t *field)
+static void specdec__save_choose_tokens_with_keys(const specdec *t, uint32_t *field)
 {
     const specdec__kv *kv = &t->engine->target.kv;
     const specdec__segments *s = &t->view.span[SPECDEC__WINDOW];
@@ -64640,7 +64661,7 @@ static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *s
     memset(saved, 0, sizeof *saved);
     field[SPECDEC__SAVE_LONG] = specdec__save_uses_long_rope(t);
     field[SPECDEC__SAVE_COUNT] = (uint32_t)t->handed_out;
-    specdec__save_choose_keys(t, field);
+    specdec__save_choose_tokens_with_keys(t, field);
     field[SPECDEC__SAVE_ANSWER_FROM] = (uint32_t)t->answer_from;
     field[SPECDEC__SAVE_SLID] = (uint32_t)t->slid;
     field[SPECDEC__SAVE_FROM_ROW] = (uint32_t)t->from_row;
@@ -64656,11 +64677,11 @@ static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *s
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
     field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.taken_bytes;
     field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end_text(&stop, held);
-    field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_forks_behind(t, t->handed_out));
+    field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_count_forks_behind(t, t->handed_out));
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
     if (t->slid + t->handed_out > t->answer_from)
         field[SPECDEC__SAVE_SURPRISE] = specdec__bits_from_float(t->surprise[t->handed_out - 1]);
-    specdec__save_settings_fields(&t->settings, field);
+    specdec__save_store_settings_fields(&t->settings, field);
 }
 
 /* Writes the file of a sequence to data[specdec__save_file_bytes]. held: the bytes that may begin a stop string. */
@@ -64689,8 +64710,8 @@ static void specdec__save_write_file(const specdec *t, const specdec__saved_fiel
     for (i = 0; i < t->handed_out; i++, file.next_byte += 4)
         specdec__store_u32(file.next_byte, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
-        specdec__view_copy_file(&t->view, kv, i, specdec__save_first_key(saved, i), (int)field[SPECDEC__SAVE_KEYS],
-                                &file);
+        specdec__view_copy_file(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i),
+                                (int)field[SPECDEC__SAVE_KEYS], &file);
     if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
         i = specdec__state_find_point(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
         specdec__state_copy_file_slot(&kv->states, t->view.state.point[i].slot, &file);
@@ -64818,7 +64839,8 @@ static specdec_result specdec__load_check_contents(specdec *t, const specdec__sa
         if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "token %u of the saved text is out of range", i);
     for (span = 0; span < SPECDEC__SPANS; span++) /* a view has room for a state in any case */
-        if (!specdec__view_has_free_pages(&t->view, &t->engine->target.kv, span, specdec__save_first_key(saved, span),
+        if (!specdec__view_has_free_pages(&t->view, &t->engine->target.kv, span,
+                                          specdec__save_first_token_with_keys(saved, span),
                                           (int)field[SPECDEC__SAVE_KEYS]))
             return specdec__fail(&t->error, SPECDEC_ERROR_FULL, "no room in the cache, which all texts share, for "
                                  "the %u tokens of the saved text", field[SPECDEC__SAVE_KEYS]);
@@ -64843,8 +64865,8 @@ static void specdec__load_tokens(specdec *t, const specdec__saved_fields *saved,
     file.next_byte = (unsigned char *)(uintptr_t)(tokens + (size_t)t->count * 4);
     file.loads = 1;
     for (i = 0; i < SPECDEC__SPANS; i++) {
-        specdec__view_assign_slots(&t->view, kv, i, specdec__save_first_key(saved, i), keys);
-        specdec__view_copy_file(&t->view, kv, i, specdec__save_first_key(saved, i), keys, &file);
+        specdec__view_assign_slots(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i), keys);
+        specdec__view_copy_file(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i), keys, &file);
     }
     if (specdec__states_exist(&kv->states) && keys)
         specdec__state_set_slot(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
@@ -64924,14 +64946,14 @@ static specdec_result specdec__call_load(specdec *t, const void *data, size_t si
     settings = t->settings;
     held = (const unsigned char *)data + SPECDEC__SAVE_HEAD_BYTES + sizeof saved;
     tokens = held + saved.field[SPECDEC__SAVE_FREED] + saved.field[SPECDEC__SAVE_HELD];
-    if (!specdec__load_settings_fields(saved.field, tokens, &settings))
+    if (!specdec__load_settings_from_fields(saved.field, tokens, &settings))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
     tokens += saved.field[SPECDEC__SAVE_STOP_BYTES];
     if ((result = specdec__load_check_contents(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)
         return result;
     specdec__engine_drop_children(t, 0);
     specdec__engine_keep_prefix(t);
-    specdec__engine_forget_tokens(t, 0);
+    specdec__engine_drop_state_of_tokens(t, 0);
     t->in_call = 0;
     specdec__stream_set_settings(t, &settings, &stop);
     specdec__load_tokens(t, &saved, tokens);

@@ -601,7 +601,7 @@ static void test_growth(void)
     for (v = 0; v < SPECDEC_RULE_GREEDY; v++) {
         c.rule = (specdec_rule)v;
         CHECK(!open_session(&s, &c));
-        CHECK_EQUAL_INT(specdec__engine_trees_grow(&s.engine->engine->config), v == SPECDEC_RULE_COUPLED || v == SPECDEC_RULE_TOP_K);
+        CHECK_EQUAL_INT(specdec__engine_trees_grow_by_level(&s.engine->engine->config), v == SPECDEC_RULE_COUPLED || v == SPECDEC_RULE_TOP_K);
         CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
         memset(&a, 0, sizeof a);
         CHECK_EQUAL_INT(read_on(s.engine, &a), SPECDEC_DONE);

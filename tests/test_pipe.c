@@ -782,7 +782,7 @@ static int on_purpose(mesh *n, int own, unsigned char *bytes, size_t *size)
 {
     static const uint32_t values[] = {0, 1, 2, 7, 0xffffffffu, 0x7fffffffu, 0x80000000u, 63, 64, 65};
     const int words = (int)(*size / 4);
-    const int orders = (int)specdec__wire_get(bytes, SPECDEC__WIRE_ORDER_WORDS);
+    const int orders = (int)specdec__wire_get_word(bytes, SPECDEC__WIRE_ORDER_WORDS);
     int i;
 
     (void)own;
@@ -790,11 +790,11 @@ static int on_purpose(mesh *n, int own, unsigned char *bytes, size_t *size)
         return 1;
     for (i = dice(n, 3); i >= 0; i--) {
         const int at = orders > 0 && dice(n, 8) ? SPECDEC__WIRE_HEADER_WORDS + dice(n, orders) : dice(n, words);
-        const uint32_t was = specdec__wire_get(bytes, at);
+        const uint32_t was = specdec__wire_get_word(bytes, at);
 
-        specdec__wire_put(bytes, at, dice(n, 2) ? values[dice(n, 10)] : was + (uint32_t)dice(n, 5) - 2);
+        specdec__wire_put_word(bytes, at, dice(n, 2) ? values[dice(n, 10)] : was + (uint32_t)dice(n, 5) - 2);
     }
-    specdec__wire_put(bytes, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(bytes, (size_t)words));
+    specdec__wire_put_word(bytes, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(bytes, (size_t)words));
     return 1;
 }
 
@@ -939,7 +939,7 @@ static void test_retried(void)
 static int guesses_break(mesh *n, int own, unsigned char *bytes, size_t *size)
 {
     (void)own;
-    if ((specdec__wire_get(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) == SPECDEC__WIRE_DRAFT_TOKENS && !dice(n, 4))
+    if ((specdec__wire_get_word(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) == SPECDEC__WIRE_DRAFT_TOKENS && !dice(n, 4))
         bytes[*size - 1] ^= 1;
     return 1;
 }
@@ -967,7 +967,7 @@ static int ready_twice(mesh *n, int own, unsigned char *bytes, size_t *size)
 {
     (void)n;
     (void)size;
-    return (specdec__wire_get(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) != SPECDEC__WIRE_READY ? 1 : own == 2 ? 0 : 2;
+    return (specdec__wire_get_word(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) != SPECDEC__WIRE_READY ? 1 : own == 2 ? 0 : 2;
 }
 
 /* hooks.progress: nobody waits long for ranks. */
@@ -1010,7 +1010,7 @@ static struct {
 static int meet_fate(mesh *n, int own, unsigned char *bytes, size_t *size)
 {
     (void)size;
-    if ((int)(specdec__wire_get(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) != fated.kind || own != fated.rank || fated.number--)
+    if ((int)(specdec__wire_get_word(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) != fated.kind || own != fated.rank || fated.number--)
         return 1;
     n->hold = fated.fate == LATE ? 0.3 : 0;
     n->swap = fated.fate == SWAPPED;
@@ -1060,7 +1060,7 @@ static int guesses_stray(mesh *n, int own, unsigned char *bytes, size_t *size)
     const int fate = own == 1 ? dice(n, 12) : FATES;
 
     (void)size;
-    if ((specdec__wire_get(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) != SPECDEC__WIRE_DRAFT_TOKENS)
+    if ((specdec__wire_get_word(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) != SPECDEC__WIRE_DRAFT_TOKENS)
         return 1;
     n->swap = fate == SWAPPED;
     return fate == LOST ? 0 : fate == TWICE ? 2 : 1;
@@ -1125,7 +1125,7 @@ static int is_deaf(mesh *n, int own, unsigned char *bytes, size_t *size)
 {
     (void)n;
     (void)size;
-    return own != deaf || (specdec__wire_get(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) >= SPECDEC__WIRE_READY;
+    return own != deaf || (specdec__wire_get_word(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) >= SPECDEC__WIRE_READY;
 }
 
 static void set_deaf(party *c, int which)
@@ -1389,7 +1389,7 @@ static int lose_ready(mesh *n, int own, unsigned char *bytes, size_t *size)
 {
     (void)n;
     (void)size;
-    if ((specdec__wire_get(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) != SPECDEC__WIRE_READY || own != 1)
+    if ((specdec__wire_get_word(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) != SPECDEC__WIRE_READY || own != 1)
         return 1;
     return !always && ready_lost++ > 0;
 }
@@ -1616,11 +1616,11 @@ static void test_message(void)
     int i;
 
     TEST("a message is taken if it fills its room to the last byte, and refused if it is larger, cut, or any bit is another");
-    specdec__wire_put(bytes, SPECDEC__WIRE_MAGIC_WORD, SPECDEC__WIRE_MAGIC);
-    specdec__wire_put(bytes, SPECDEC__WIRE_KIND, SPECDEC__WIRE_VERSION | 1u << 16);
-    specdec__wire_put(bytes, SPECDEC__WIRE_ORDER_WORDS, 3);
-    specdec__wire_put(bytes, SPECDEC__WIRE_HEADER_WORDS + 1, 77);
-    specdec__wire_put(bytes, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(bytes, WORDS));
+    specdec__wire_put_word(bytes, SPECDEC__WIRE_MAGIC_WORD, SPECDEC__WIRE_MAGIC);
+    specdec__wire_put_word(bytes, SPECDEC__WIRE_KIND, SPECDEC__WIRE_VERSION | 1u << 16);
+    specdec__wire_put_word(bytes, SPECDEC__WIRE_ORDER_WORDS, 3);
+    specdec__wire_put_word(bytes, SPECDEC__WIRE_HEADER_WORDS + 1, 77);
+    specdec__wire_put_word(bytes, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(bytes, WORDS));
     CHECK(message_is_good(bytes, BYTES, BYTES));
     CHECK(message_is_good(bytes, BYTES, BYTES + 4));
     CHECK(!message_is_good(bytes, BYTES, BYTES - 4));

@@ -411,7 +411,7 @@ static void test_whole(void)
         d->cache.chunks = PROMPT; /* all */
         d->cache.recent = 0;
         CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, PROMPT), SPECDEC_OK);
-        specdec__engine_begin_answer(m.first);
+        specdec__engine_decode_first_token(m.first);
         guessed[0] = m.first->tokens[PROMPT];
         p = &m.first->engine->drafters[0].proposals[0];
         choices = 0;

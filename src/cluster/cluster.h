@@ -28,7 +28,7 @@ SPECDEC__FOR_SIZE
 static void specdec__cluster_use_remote_drafter(const specdec_config *c, specdec_drafting drafting,
                                                 specdec__drafter_kind *kind)
 {
-    if (drafting == SPECDEC_DRAFT_MODEL && !c->cluster->rank && specdec__cluster_draft_rank(c->cluster))
+    if (drafting == SPECDEC_DRAFT_MODEL && !c->cluster->rank && specdec__cluster_draft_rank_number(c->cluster))
         specdec__drafter_write_kind(kind, specdec__draft_remote_write_kind);
 }
 
@@ -80,7 +80,7 @@ static int specdec__cluster_report_loading(void *user_data, const char *what, in
 }
 
 /* Connects the ranks, after loading. Rank 0 gets a lane for several runs if any other rank has layers. */
-static specdec_result specdec__cluster_start(specdec__engine *e, specdec_error *error)
+static specdec_result specdec__cluster_connect_ranks(specdec__engine *e, specdec_error *error)
 {
     specdec__link *link = e->link;
 
@@ -110,12 +110,12 @@ static specdec_result specdec__cluster_serve(specdec *t)
     return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 
-/* Ends the cluster of an engine: see specdec__link_end. */
-static void specdec__cluster_end(specdec__engine *e) { specdec__link_end(e->link); }
+/* Ends the cluster of an engine: see specdec__link_end_cluster. */
+static void specdec__cluster_end(specdec__engine *e) { specdec__link_end_cluster(e->link); }
 
 /* Sets the functions (specdec__remote) of a rank. only_drafts: 1: the rank holds the draft model alone; obeys: 1: the
    rank obeys rank 0. */
-static void specdec__cluster_set_functions(specdec__remote *remote, int only_drafts, int obeys)
+static void specdec__cluster_set_remote_functions(specdec__remote *remote, int only_drafts, int obeys)
 {
     memset(remote, 0, sizeof *remote);
     remote->only_drafts = only_drafts;
@@ -123,21 +123,21 @@ static void specdec__cluster_set_functions(specdec__remote *remote, int only_dra
     remote->replace_drafter_kind = specdec__cluster_use_remote_drafter;
     remote->allocate = specdec__cluster_lay_out;
     remote->report_progress = specdec__cluster_report_loading;
-    remote->connect = specdec__cluster_start;
+    remote->connect = specdec__cluster_connect_ranks;
     remote->set_cancel_flag = specdec__cluster_set_caller_cancel;
     remote->obey_rank_0 = obeys ? specdec__cluster_serve : NULL;
     remote->disconnect = specdec__cluster_end;
 }
 
 /* Checks config.cluster, adapts the rest of the configuration to this rank, and sets its functions. */
-static specdec_result specdec__cluster_choose_functions(specdec__engine *e, specdec_error *error)
+static specdec_result specdec__cluster_configure_rank(specdec__engine *e, specdec_error *error)
 {
     const specdec_cluster *cluster = e->config.cluster;
     specdec_result result = cluster ? specdec__cluster_check(&e->config, error) : SPECDEC_OK;
 
     if (!result && e->config.cluster) {
-        specdec__cluster_set_functions(&e->cluster_functions, specdec__cluster_is_draft_rank(cluster),
-                                       cluster->rank > 0);
+        specdec__cluster_set_remote_functions(&e->cluster_functions, specdec__cluster_is_draft_rank(cluster),
+                                              cluster->rank > 0);
         e->remote = &e->cluster_functions;
     }
     return result;

@@ -14,7 +14,7 @@ SPECDEC__FOR_SIZE
 
 /* Returns the number of a cluster's draft rank, which has the draft model alone: the last rank but 0 without layers; 0:
    there is none. */
-static int specdec__cluster_draft_rank(const specdec_cluster *cluster)
+static int specdec__cluster_draft_rank_number(const specdec_cluster *cluster)
 {
     int i = cluster->ranks - 1;
 
@@ -26,12 +26,12 @@ static int specdec__cluster_draft_rank(const specdec_cluster *cluster)
 /* Returns whether this rank is the draft rank of the cluster. */
 static int specdec__cluster_is_draft_rank(const specdec_cluster *cluster)
 {
-    return cluster->rank && cluster->rank == specdec__cluster_draft_rank(cluster);
+    return cluster->rank && cluster->rank == specdec__cluster_draft_rank_number(cluster);
 }
 
 /* Refuses layers [from, end) of the model for a rank if one of them reads the keys of a layer before `from`. */
-static specdec_result specdec__cluster_check_shared_keys(const specdec__model *m, int from, int end,
-                                                         specdec_error *error)
+static specdec_result specdec__cluster_refuse_keys_of_other_ranks(const specdec__model *m, int from, int end,
+                                                                  specdec_error *error)
 {
     int i;
 
@@ -49,7 +49,7 @@ static specdec_result specdec__cluster_check_shared_keys(const specdec__model *m
 static specdec_result specdec__cluster_choose_layers(specdec__model *m, const specdec_cluster *cluster,
                                                      specdec_error *error)
 {
-    const int drafter = specdec__cluster_draft_rank(cluster);
+    const int drafter = specdec__cluster_draft_rank_number(cluster);
     int i, sum = 0;
 
     if (m->trait[SPECDEC__READS_STATES])
@@ -66,7 +66,7 @@ static specdec_result specdec__cluster_choose_layers(specdec__model *m, const sp
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
                                  "and one that drafts may have none, all together have all)", i, cluster->layers[i],
                                  m->all_layers);
-        if (specdec__cluster_check_shared_keys(m, sum - cluster->layers[i], sum, error))
+        if (specdec__cluster_refuse_keys_of_other_ranks(m, sum - cluster->layers[i], sum, error))
             return SPECDEC_ERROR_UNSUPPORTED;
     }
     m->layers = cluster->layers[cluster->rank];
@@ -112,7 +112,8 @@ static specdec_result specdec__cluster_check(specdec_config *c, specdec_error *e
         cluster->rank >= cluster->ranks || !cluster->layers || !cluster->send || !cluster->receive || !cluster->wait)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d of a cluster of %d (1 to %d are possible), or no "
                              "layers or functions", cluster->rank, cluster->ranks, SPECDEC__WIRE_MAX_RANKS);
-    if (specdec__cluster_draft_rank(cluster) && (result = specdec__cluster_check_draft_rank(c, error)) != SPECDEC_OK)
+    if (specdec__cluster_draft_rank_number(cluster) &&
+        (result = specdec__cluster_check_draft_rank(c, error)) != SPECDEC_OK)
         return result;
     if (specdec__cluster_is_draft_rank(cluster))
         return specdec__cluster_configure_draft_rank(c, error);

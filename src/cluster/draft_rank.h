@@ -119,7 +119,7 @@ static void specdec__draft_rank_accept_tokens(specdec *t, int n)
 
 /* Obeys rank 0's order (from, tokens...): the tokens of a sequence from number `from` on. Returns 0 if the order is not
    valid. */
-static int specdec__draft_rank_obey_tokens(specdec *t, specdec__wire_reader *in)
+static int specdec__draft_rank_obey_tokens_order(specdec *t, specdec__wire_reader *in)
 {
     const specdec__proposal *p = specdec__draft_rank_proposal(t);
     const int from = specdec__wire_read_int(in, 0, t->count), n = in->left, vocab = t->engine->target_model->vocab_size;
@@ -140,7 +140,7 @@ static int specdec__draft_rank_obey_tokens(specdec *t, specdec__wire_reader *in)
 }
 
 /* Obeys rank 0's order that sets the sampling of a sequence. Returns 0 if the order is not valid. */
-static int specdec__draft_rank_obey_sampling(specdec *t, specdec__wire_reader *in)
+static int specdec__draft_rank_obey_sampling_order(specdec *t, specdec__wire_reader *in)
 {
     uint32_t words[SPECDEC__SAMPLE_WORDS];
     specdec_sampling s;
@@ -166,7 +166,7 @@ static int specdec__draft_rank_obey_sampling(specdec *t, specdec__wire_reader *i
 
 /* Obeys rank 0's order (other, count): a sequence begins with the first `count` tokens of another one. Returns 0 if the
    order is not valid. */
-static int specdec__draft_rank_obey_fork(specdec *t, specdec__wire_reader *in)
+static int specdec__draft_rank_obey_fork_order(specdec *t, specdec__wire_reader *in)
 {
     specdec__drafter *d = &t->engine->drafters[0];
     const specdec *other = &t->engine->sequences[specdec__wire_read_int(in, 0, t->engine->room.max_views - 1)];
@@ -186,19 +186,19 @@ static int specdec__draft_rank_obey_fork(specdec *t, specdec__wire_reader *in)
    not valid. */
 static const struct {
     int (*obey)(specdec *t, specdec__wire_reader *in);
-} specdec__draft_rank_table[] = {{specdec__draft_rank_obey_tokens}, {specdec__draft_rank_obey_sampling},
-                                 {specdec__draft_rank_obey_fork}};
+} specdec__draft_rank_table[] = {{specdec__draft_rank_obey_tokens_order}, {specdec__draft_rank_obey_sampling_order},
+                                 {specdec__draft_rank_obey_fork_order}};
 
 /* Obeys the order of rank 0 that was received into link->messages.in; an order that is not valid ends the cluster. */
 static void specdec__draft_rank_obey_order(specdec__engine *e)
 {
     specdec__link *link = e->link;
     specdec__wire_reader in = {link->messages.in + 4 * SPECDEC__WIRE_HEADER_WORDS, 0, 0};
-    const uint32_t rows = specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
+    const uint32_t rows = specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ROWS);
     uint32_t head, kind, epoch;
     int view, valid;
 
-    in.left = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
+    in.left = (int)specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
     head = specdec__wire_read_word(&in);
     kind = head & 255;
     valid = !rows && !in.bad && head >> 8 == (uint32_t)in.left;
@@ -248,10 +248,10 @@ static void specdec__draft_rank_send_children(specdec *t, int count, int from)
     memset(message, 0, sizeof message);
     if (own->root_unsent)
         own->numbers[0] = g->number++;
-    specdec__wire_put(words, 0, (uint32_t)t->at);
-    specdec__wire_put(words, 1, own->epoch);
-    specdec__wire_put(words, 2, own->root_unsent ? (uint32_t)t->count : 0);
-    specdec__wire_put(words, 3, g->number);
+    specdec__wire_put_word(words, 0, (uint32_t)t->at);
+    specdec__wire_put_word(words, 1, own->epoch);
+    specdec__wire_put_word(words, 2, own->root_unsent ? (uint32_t)t->count : 0);
+    specdec__wire_put_word(words, 3, g->number);
     own->root_unsent = 0;
     for (i = 0; i < count; i++) {
         const uint32_t back = g->number - own->numbers[p->frontier.chosen[i]];
@@ -261,11 +261,11 @@ static void specdec__draft_rank_send_children(specdec *t, int count, int from)
             if (p->drafts.tree.parents[k] != p->frontier.chosen[i])
                 continue;
             own->numbers[k] = g->number++;
-            specdec__wire_put(head, ++n,
-                              (uint32_t)p->drafts.tokens[k] | (uint32_t)(255 * p->drafts.share[k] + 0.5f) << 24);
+            specdec__wire_put_word(head, ++n,
+                                   (uint32_t)p->drafts.tokens[k] | (uint32_t)(255 * p->drafts.share[k] + 0.5f) << 24);
         }
         if (n)
-            specdec__wire_put(head, 0, back << 4 | (uint32_t)n);
+            specdec__wire_put_word(head, 0, back << 4 | (uint32_t)n);
         at += n ? 1 + n : 0;
     }
     specdec__link_send(e->link, 0, SPECDEC__WIRE_DRAFT_TOKENS, message, at, 0, 0);
@@ -309,7 +309,7 @@ static int specdec__draft_rank_extend_tree(specdec *t)
 }
 
 /* Returns the next sequence, after the current one, whose root was not expanded yet; NULL: there is none. */
-static specdec *specdec__draft_rank_next_sequence(const specdec__engine *e)
+static specdec *specdec__draft_rank_find_unexpanded_sequence(const specdec__engine *e)
 {
     const specdec__draft_rank *g = e->link->draft_rank;
     const int first = g->sequence ? g->sequence->at + 1 : 0;
@@ -327,13 +327,14 @@ static specdec *specdec__draft_rank_next_sequence(const specdec__engine *e)
 
 /* Makes a draft run for the current sequence; for another sequence if one waits and the current one has had tree_depth
    runs. Returns 0 if no sequence has draft tokens to expand. */
-static int specdec__draft_rank_run_step(specdec__engine *e)
+static int specdec__draft_rank_make_draft_run(specdec__engine *e)
 {
     specdec__draft_rank *g = e->link->draft_rank;
-    specdec *next = g->sequence && g->runs < e->config.tree_depth ? NULL : specdec__draft_rank_next_sequence(e);
+    specdec *next = g->sequence && g->runs < e->config.tree_depth ? NULL
+                    : specdec__draft_rank_find_unexpanded_sequence(e);
     int drafted = g->sequence && !next && specdec__draft_rank_extend_tree(g->sequence);
 
-    next = drafted || next ? next : specdec__draft_rank_next_sequence(e);
+    next = drafted || next ? next : specdec__draft_rank_find_unexpanded_sequence(e);
     if (next) {
         if (g->sequence) /* its tree is given up */
             specdec__draft_rank_proposal(g->sequence)->frontier.valid_at = 0;
@@ -358,12 +359,12 @@ static specdec_result specdec__draft_rank_serve(specdec__engine *e)
         if (link->failed.code)
             return link->failed.code;
         SPECDEC__STORE(&link->own.cancel, 0);
-        if (specdec__link_receive(link, 0, SPECDEC__WIRE_ORDERS))
+        if (specdec__link_receive_message(link, 0, SPECDEC__WIRE_ORDERS))
             specdec__draft_rank_obey_order(e);
-        else if (!link->failed.code && specdec__draft_rank_run_step(e))
+        else if (!link->failed.code && specdec__draft_rank_make_draft_run(e))
             link->counts.seconds += specdec__os_seconds() - start;
         else if (!link->failed.code)
-            specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
+            specdec__link_wait_for_message(link, SPECDEC__WIRE_WAIT_SECONDS);
     }
     return SPECDEC_DONE;
 }

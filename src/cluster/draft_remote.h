@@ -38,7 +38,7 @@ static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 }
 
 /* Returns the numbers that the candidates of sequence `at` have on the draft rank (capacity). */
-static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at)
+static uint32_t *specdec__draft_remote_candidate_numbers(const specdec__drafter *d, int at)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
 
@@ -51,8 +51,9 @@ specdec__draft_remote_find_draft_token(const specdec__drafter *d, const specdec_
 {
     specdec__link *link = specdec__draft_remote_link(d);
     const specdec__remote_draft *parent =
-        candidate ? specdec__remote_draft_find(link, specdec__draft_remote_numbers(d, request->at)[candidate])
-                  : specdec__remote_draft_find_root(link, request->at, request->text, request->count);
+        candidate
+        ? specdec__remote_draft_find_by_number(link, specdec__draft_remote_candidate_numbers(d, request->at)[candidate])
+        : specdec__remote_draft_find_root(link, request->at, request->text, request->count);
 
     return parent && parent->count ? parent : NULL;
 }
@@ -66,7 +67,8 @@ static int specdec__draft_remote_can_extend(const specdec__drafter *d, const spe
 
 /* Returns the seconds until more draft tokens are expected, from the mean times measured so far; 0: twice the mean time
    has passed. */
-static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, const specdec__draft_request *request)
+static double specdec__draft_remote_seconds_until_arrival(const specdec__drafter *d,
+                                                          const specdec__draft_request *request)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
     const int has_children = specdec__draft_remote_can_extend(d, request, 0);
@@ -102,7 +104,7 @@ static void specdec__draft_remote_await_children(specdec__drafter *d, const spec
 
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
            !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, request, candidate)) {
-        specdec__link_wait(link, left);
+        specdec__link_wait_for_message(link, left);
         specdec__link_handle_urgent_messages(link);
     }
 }
@@ -115,7 +117,7 @@ static const specdec__remote_draft *specdec__draft_remote_find_child(const specd
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
     const specdec__remote_draft *child =
         rank <= parent->count
-            ? specdec__remote_draft_find(specdec__draft_remote_link(d), parent->first + (uint32_t)rank - 1)
+            ? specdec__remote_draft_find_by_number(specdec__draft_remote_link(d), parent->first + (uint32_t)rank - 1)
             : NULL;
 
     return child && child->token < m->vocab ? child : NULL;
@@ -125,7 +127,7 @@ static const specdec__remote_draft *specdec__draft_remote_find_child(const specd
 static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const specdec__draft_request *request,
                                                  specdec__draft_tree *drafts, specdec_error *error)
 {
-    uint32_t *numbers = specdec__draft_remote_numbers(d, request->at);
+    uint32_t *numbers = specdec__draft_remote_candidate_numbers(d, request->at);
     int i;
 
     (void)error;
@@ -162,7 +164,7 @@ static void specdec__draft_remote_append_children(specdec__drafter *d, const spe
         drafts->depth[at] = drafts->depth[candidate] + 1;
         drafts->share[at] = (float)child->share / 255.0f;
         drafts->extended[at] = 0;
-        specdec__draft_remote_numbers(d, request->at)[at] = child->number;
+        specdec__draft_remote_candidate_numbers(d, request->at)[at] = child->number;
     }
 }
 
@@ -190,7 +192,7 @@ static specdec_result specdec__draft_remote_extend(specdec__drafter *d, const sp
 /* Makes a candidate the root of a tree: its descendants are kept, with their numbers on the draft rank. */
 static void specdec__draft_remote_keep_subtree(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
-    uint32_t *numbers = specdec__draft_remote_numbers(d, at);
+    uint32_t *numbers = specdec__draft_remote_candidate_numbers(d, at);
     const int known = drafts->tree.n;
     int i;
 
@@ -288,7 +290,7 @@ static void specdec__draft_remote_write_kind(specdec__drafter_kind *kind)
     kind->keep_subtree = specdec__draft_remote_keep_subtree;
     kind->prepare_sequence = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
-    kind->seconds_until_more = specdec__draft_remote_arrival_seconds;
+    kind->seconds_until_more = specdec__draft_remote_seconds_until_arrival;
 }
 
 SPECDEC__FOR_SPEED

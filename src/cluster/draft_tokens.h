@@ -20,11 +20,11 @@ static void specdec__remote_draft_send_order(specdec__link *link, int kind, int 
     if (link->failed.code || link->drafts.lost)
         return;
     memset(message, 0, 4 * SPECDEC__WIRE_HEADER_WORDS);
-    specdec__wire_put(to, 0, (uint32_t)kind | (uint32_t)(count + 2) << 8);
-    specdec__wire_put(to, 1, (uint32_t)view);
-    specdec__wire_put(to, 2, link->drafts.sequences[view].epoch);
+    specdec__wire_put_word(to, 0, (uint32_t)kind | (uint32_t)(count + 2) << 8);
+    specdec__wire_put_word(to, 1, (uint32_t)view);
+    specdec__wire_put_word(to, 2, link->drafts.sequences[view].epoch);
     for (i = 0; i < count; i++)
-        specdec__wire_put(to, 3 + i, words[i]);
+        specdec__wire_put_word(to, 3 + i, words[i]);
     specdec__link_send(link, link->drafts.rank, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
 }
 
@@ -102,7 +102,7 @@ static const specdec__remote_draft *specdec__remote_draft_find_root(specdec__lin
                                                                     int count)
 {
     specdec__remote_sequence *sequence = &link->drafts.sequences[view];
-    const specdec__remote_draft *root = specdec__remote_draft_find(link, sequence->root), *child = NULL;
+    const specdec__remote_draft *root = specdec__remote_draft_find_by_number(link, sequence->root), *child = NULL;
     uint32_t i;
 
     if (!root && sequence->count)
@@ -111,7 +111,7 @@ static const specdec__remote_draft *specdec__remote_draft_find_root(specdec__lin
         if (!root->count)
             return NULL;
         for (i = 0, child = NULL; i < root->count && !child; i++) {
-            child = specdec__remote_draft_find(link, root->first + i);
+            child = specdec__remote_draft_find_by_number(link, root->first + i);
             if (!child)
                 specdec__remote_draft_invalidate_sequence(sequence);
             child = child && child->token == tokens[sequence->count] ? child : NULL;

@@ -20,7 +20,7 @@ static int specdec__link_adjacent_stage(const specdec__link *link, int rank, int
 }
 
 /* The rank behind rank 0 that has layers. */
-static specdec__link_peer *specdec__link_first_peer(specdec__link *link)
+static specdec__link_peer *specdec__link_first_stage_peer(specdec__link *link)
 {
     return &link->peers[specdec__link_adjacent_stage(link, 0, 1)];
 }
@@ -70,14 +70,14 @@ static void specdec__link_send(specdec__link *link, int to, int kind, unsigned c
     const size_t count = SPECDEC__WIRE_HEADER_WORDS + (size_t)words + (size_t)rows * (size_t)floats;
     const int urgent = kind >= SPECDEC__WIRE_READY;
 
-    specdec__wire_put(message, SPECDEC__WIRE_MAGIC_WORD, SPECDEC__WIRE_MAGIC);
-    specdec__wire_put(message, SPECDEC__WIRE_KIND,
-                      SPECDEC__WIRE_VERSION | (uint32_t)kind << 8 | (uint32_t)specdec__link_rank(link) << 16);
-    specdec__wire_put(message, SPECDEC__WIRE_SERIAL, urgent ? 0 : link->peers[to].sent_count++);
-    specdec__wire_put(message, SPECDEC__WIRE_ORDER_WORDS, (uint32_t)words);
-    specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
-    specdec__wire_put(message, SPECDEC__WIRE_ROW_FLOATS, (uint32_t)floats);
-    specdec__wire_put(message, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(message, count));
+    specdec__wire_put_word(message, SPECDEC__WIRE_MAGIC_WORD, SPECDEC__WIRE_MAGIC);
+    specdec__wire_put_word(message, SPECDEC__WIRE_KIND,
+                           SPECDEC__WIRE_VERSION | (uint32_t)kind << 8 | (uint32_t)specdec__link_rank(link) << 16);
+    specdec__wire_put_word(message, SPECDEC__WIRE_SERIAL, urgent ? 0 : link->peers[to].sent_count++);
+    specdec__wire_put_word(message, SPECDEC__WIRE_ORDER_WORDS, (uint32_t)words);
+    specdec__wire_put_word(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
+    specdec__wire_put_word(message, SPECDEC__WIRE_ROW_FLOATS, (uint32_t)floats);
+    specdec__wire_put_word(message, SPECDEC__WIRE_CHECKSUM, specdec__wire_message_checksum(message, count));
     if ((link->drafts.lost == 2 && to == link->drafts.rank) ||
         link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
         specdec__link_drop_draft_rank(link, to, "it cannot be reached"))
@@ -95,7 +95,7 @@ static void specdec__link_send_urgent(specdec__link *link, int to, int kind, uin
     const size_t length = text ? strlen(text) : 0;
 
     memset(message, 0, sizeof message);
-    specdec__wire_put(message, SPECDEC__WIRE_RUN, run);
+    specdec__wire_put_word(message, SPECDEC__WIRE_RUN, run);
     specdec__store_u64(message + 4 * SPECDEC__WIRE_HEADER_WORDS, text ? length : words);
     if (text)
         memcpy(message + 4 * (SPECDEC__WIRE_HEADER_WORDS + 2), text, length);
@@ -155,7 +155,7 @@ static void specdec__link_handle_cancel_message(specdec__link *link, uint32_t ru
 /* Handles the message FAILED: another rank has ended with an error. */
 static void specdec__link_handle_failed_message(specdec__link *link, int rank, const unsigned char *words, int count)
 {
-    const uint32_t length = specdec__wire_get(words, 0);
+    const uint32_t length = specdec__wire_get_word(words, 0);
 
     if (link->failed.code || specdec__link_drop_draft_rank(link, rank, "it has given up"))
         return;
@@ -172,7 +172,7 @@ static void specdec__remote_draft_invalidate_sequence(specdec__remote_sequence *
 }
 
 /* Returns the draft token with a number; NULL: it is not stored, or was overwritten. */
-static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *link, uint32_t number)
+static specdec__remote_draft *specdec__remote_draft_find_by_number(const specdec__link *link, uint32_t number)
 {
     specdec__remote_draft *draft = &link->drafts.tokens[number % (uint32_t)link->drafts.token_count];
 
@@ -237,7 +237,7 @@ static int specdec__remote_draft_receive_message(specdec__link *link, const unsi
     while (!in.bad && in.left) {
         const uint32_t head = specdec__wire_read_word(&in), first = number;
         int children = (int)(head & 15);
-        specdec__remote_draft *parent = specdec__remote_draft_find(link, number - (head >> 4));
+        specdec__remote_draft *parent = specdec__remote_draft_find_by_number(link, number - (head >> 4));
 
         in.bad |= !children || children > in.left || !(head >> 4);
         for (; !in.bad && children; children--, number++) {
@@ -264,8 +264,8 @@ static int specdec__remote_draft_receive_message(specdec__link *link, const unsi
 static void specdec__link_handle_alive_message(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
 {
     specdec__wire_progress *p = &link->peers[rank].progress;
-    const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING_FLAG;
-    const uint32_t sent = specdec__wire_get(words, 1);
+    const uint32_t first = specdec__wire_get_word(words, 0), layer = first & ~SPECDEC__WIRE_LOADING_FLAG;
+    const uint32_t sent = specdec__wire_get_word(words, 1);
     const uint32_t most = first & SPECDEC__WIRE_LOADING_FLAG ? 1 << 16 : (uint32_t)link->cluster.layers[rank];
     const int further = run == p->run ? layer > p->layer : (int32_t)(run - p->run) > 0;
 
@@ -282,9 +282,9 @@ static void specdec__link_handle_alive_message(specdec__link *link, int rank, ui
 /* Handles an urgent message of any kind. */
 static void specdec__link_handle_urgent_message(specdec__link *link, const unsigned char *message)
 {
-    const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
-    const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
-    const int rank = (int)(kind >> 16), words = (int)specdec__wire_get(message, SPECDEC__WIRE_ORDER_WORDS);
+    const uint32_t kind = specdec__wire_get_word(message, SPECDEC__WIRE_KIND);
+    const uint32_t run = specdec__wire_get_word(message, SPECDEC__WIRE_RUN);
+    const int rank = (int)(kind >> 16), words = (int)specdec__wire_get_word(message, SPECDEC__WIRE_ORDER_WORDS);
     const unsigned char *first = message + 4 * SPECDEC__WIRE_HEADER_WORDS;
     const int is_draft_rank = rank && rank == link->drafts.rank;
     const uint64_t fingerprint = is_draft_rank ? link->drafts.fingerprint : link->fingerprint;
@@ -310,7 +310,7 @@ static void specdec__link_handle_urgent_message(specdec__link *link, const unsig
     case SPECDEC__WIRE_CANCEL: specdec__link_handle_cancel_message(link, run); break;
     case SPECDEC__WIRE_DONE:
         link->peers[rank].done_run = run;
-        link->peers[rank].done_seconds = 1e-6 * specdec__wire_get(first, 0);
+        link->peers[rank].done_seconds = 1e-6 * specdec__wire_get_word(first, 0);
         break;
     case SPECDEC__WIRE_FAILED: specdec__link_handle_failed_message(link, rank, first, words); break;
     case SPECDEC__WIRE_DRAFT_TOKENS:
@@ -323,7 +323,7 @@ static void specdec__link_handle_urgent_message(specdec__link *link, const unsig
 
 /* Ends the cluster if nothing has arrived from a rank for too long. A rank that loads its model, or has sent nothing
    yet, gets SPECDEC__WIRE_LOAD_SILENCES times as long. */
-static void specdec__link_check_silence(specdec__link *link, int rank, double now)
+static void specdec__link_fail_if_rank_is_silent(specdec__link *link, int rank, double now)
 {
     const double since = link->peers[rank].heard_at > 0 ? link->peers[rank].heard_at : link->waits.listening_since;
     const double most = link->cluster.silence * (link->peers[rank].progress.started ? 1 : SPECDEC__WIRE_LOAD_SILENCES);
@@ -350,11 +350,11 @@ static void specdec__link_keep_alive(specdec__link *link)
         specdec__link_send_alive_all(link);
     }
     for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
-        specdec__link_check_silence(link, i, now);
+        specdec__link_fail_if_rank_is_silent(link, i, now);
 }
 
 /* Ends a rank that serves with an error once specdec_cancel was called on its sequence. */
-static void specdec__link_check_cancel(specdec__link *link)
+static void specdec__link_fail_if_cancelled(specdec__link *link)
 {
     if (!link->serving_cancel || !SPECDEC__LOAD(link->serving_cancel) || link->failed.code)
         return;
@@ -380,7 +380,7 @@ static void specdec__link_handle_urgent_messages(specdec__link *link)
             specdec__link_send_failed(link);
         }
     }
-    specdec__link_check_cancel(link);
+    specdec__link_fail_if_cancelled(link);
     specdec__link_keep_alive(link);
 }
 
@@ -442,7 +442,7 @@ static void specdec__link_fail_stalled(specdec__link *link)
 /* Waits for a message of any rank, at most `seconds`, and adds the time to link->waits.stalled_seconds if a message is
    expected. A wait counts at most two SPECDEC__WIRE_WAIT_SECONDS, so that a machine that was suspended does not end the
    cluster. */
-static void specdec__link_wait(specdec__link *link, double seconds)
+static void specdec__link_wait_for_message(specdec__link *link, double seconds)
 {
     specdec__link_waits *waits = &link->waits;
     const int awaits = specdec__link_expects_message(link);
@@ -467,7 +467,7 @@ static void specdec__link_report_loading(specdec__link *link)
 }
 
 /* The hook of a forward pass between two layers: handles urgent messages, among them the one that cancels the run. */
-static void specdec__link_hook_between_layers(specdec__context *c)
+static void specdec__link_handle_messages_between_layers(specdec__context *c)
 {
     specdec__link *link = (specdec__link *)c->hooks_argument;
 
@@ -478,7 +478,7 @@ static void specdec__link_hook_between_layers(specdec__context *c)
 }
 
 /* Receives the next message of a rank into link->messages.in. Returns 0 if none has arrived. */
-static int specdec__link_receive(specdec__link *link, int rank, int kind)
+static int specdec__link_receive_message(specdec__link *link, int rank, int kind)
 {
     const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->messages.in, link->messages.bytes);
     uint32_t is;
@@ -486,11 +486,11 @@ static int specdec__link_receive(specdec__link *link, int rank, int kind)
     if (!size || link->failed.code)
         return 0;
     is = specdec__wire_check_message(link->messages.in, size, link->messages.bytes, link->cluster.ranks)
-             ? specdec__wire_get(link->messages.in, SPECDEC__WIRE_KIND)
+             ? specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_KIND)
              : SPECDEC__WIRE_KINDS << 8;
     link->peers[rank].heard_at = specdec__os_seconds();
     if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
-        specdec__wire_get(link->messages.in, SPECDEC__WIRE_SERIAL) == link->messages.received_count++) {
+        specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_SERIAL) == link->messages.received_count++) {
         link->peers[rank].progress.started = 1;
         link->waits.stalled_seconds = 0;
         return 1;

@@ -30,17 +30,17 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
 
     for (at = head; at < file.size; at += step)
         hash = specdec__hash(hash, file.data + at, 1);
-    specdec__wire_put(numbers, 0, (uint32_t)c->kv.type);
-    specdec__wire_put(numbers, 1, (uint32_t)room->max_views);
-    specdec__wire_put(numbers, 2, (uint32_t)room->view_keys);
-    specdec__wire_put(numbers, 3, (uint32_t)room->all_keys);
-    specdec__wire_put(numbers, 4, (uint32_t)room->step_nodes);
-    specdec__wire_put(numbers, 5, (uint32_t)cluster->ranks);
-    specdec__wire_put(numbers, 6, (uint32_t)room->tree_nodes);
-    specdec__wire_put(numbers, 7, (uint32_t)room->checkpoint_distance);
+    specdec__wire_put_word(numbers, 0, (uint32_t)c->kv.type);
+    specdec__wire_put_word(numbers, 1, (uint32_t)room->max_views);
+    specdec__wire_put_word(numbers, 2, (uint32_t)room->view_keys);
+    specdec__wire_put_word(numbers, 3, (uint32_t)room->all_keys);
+    specdec__wire_put_word(numbers, 4, (uint32_t)room->step_nodes);
+    specdec__wire_put_word(numbers, 5, (uint32_t)cluster->ranks);
+    specdec__wire_put_word(numbers, 6, (uint32_t)room->tree_nodes);
+    specdec__wire_put_word(numbers, 7, (uint32_t)room->checkpoint_distance);
     hash = specdec__hash(hash, numbers, sizeof numbers);
     for (i = 0; i < cluster->ranks; i++) {
-        specdec__wire_put(numbers, 0, (uint32_t)cluster->layers[i]);
+        specdec__wire_put_word(numbers, 0, (uint32_t)cluster->layers[i]);
         hash = specdec__hash(hash, numbers, 4);
     }
     return hash;
@@ -54,8 +54,8 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
     uint64_t hash;
     uint32_t id, most = 1;
 
-    specdec__wire_put(numbers, 0, (uint32_t)sequences);
-    specdec__wire_put(numbers, 1, (uint32_t)length);
+    specdec__wire_put_word(numbers, 0, (uint32_t)sequences);
+    specdec__wire_put_word(numbers, 1, (uint32_t)length);
     hash = specdec__hash(SPECDEC__EMPTY_HASH, numbers, sizeof numbers);
     while (most <= vocab->count / 2)
         most *= 2;
@@ -94,7 +94,7 @@ static specdec__link *specdec__link_lay_out(const specdec_cluster *cluster, spec
     specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->max_views);
     int **cancels = SPECDEC__TAKE(arena, int *, room->max_views);
     unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
-    const int drafter = specdec__cluster_draft_rank(cluster);
+    const int drafter = specdec__cluster_draft_rank_number(cluster);
 
     if (!cluster->rank && drafter)
         specdec__link_lay_out_draft_tokens(link, room, arena);
@@ -133,7 +133,7 @@ static specdec_result specdec__link_connect_ranks(specdec__link *link, const spe
     } else {
         while (link->ready_count < others && !link->failed.code) {
             specdec__link_handle_urgent_messages(link);
-            specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
+            specdec__link_wait_for_message(link, SPECDEC__WIRE_WAIT_SECONDS);
             if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready_count, others))
                 specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
         }
@@ -146,7 +146,7 @@ static specdec_result specdec__link_connect_ranks(specdec__link *link, const spe
 }
 
 /* Ends the cluster: rank 0 orders all other ranks to end; another rank that ends by itself sends FAILED. */
-static void specdec__link_end(specdec__link *link)
+static void specdec__link_end_cluster(specdec__link *link)
 {
     if (link->failed.code || link->ended)
         return;

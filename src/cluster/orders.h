@@ -26,7 +26,7 @@ static void specdec__link_send_orders(specdec__link *link, int rows)
     for (i = 0; i < rows; i++, at += 4 * (size_t)floats)
         specdec__wire_put_floats(at, c->x + (size_t)i * (size_t)c->e, floats);
     if (link->messages.order_words && !link->failed.code) {
-        specdec__wire_put(link->messages.out, SPECDEC__WIRE_RUN, link->own.run);
+        specdec__wire_put_word(link->messages.out, SPECDEC__WIRE_RUN, link->own.run);
         specdec__link_send(link, specdec__link_adjacent_stage(link, specdec__link_rank(link), 1), SPECDEC__WIRE_ORDERS,
                            link->messages.out, link->messages.order_words, rows, floats);
     }
@@ -42,7 +42,7 @@ static unsigned char *specdec__link_begin_order(specdec__link *link, int kind, i
     if (link->messages.order_words + 1 + count > link->messages.order_capacity)
         specdec__link_send_orders(link, 0);
     at = link->messages.out + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)link->messages.order_words);
-    specdec__wire_put(at, 0, (uint32_t)kind | (uint32_t)count << 8);
+    specdec__wire_put_word(at, 0, (uint32_t)kind | (uint32_t)count << 8);
     link->messages.order_words += 1 + count;
     return at + 4;
 }
@@ -66,14 +66,15 @@ static void specdec__link_store_kv_order(void *listener, const specdec__kv_event
     unsigned char *to = specdec__link_begin_order(link, news->kind, 5 + count);
     int i;
 
-    specdec__wire_put(to, 0, (uint32_t)specdec__link_view_number(link, news->view));
-    specdec__wire_put(to, 1,
-                      news->source_view ? (uint32_t)specdec__link_view_number(link, news->source_view) : 0xffffffffu);
-    specdec__wire_put(to, 2, (uint32_t)news->first_number);
-    specdec__wire_put(to, 3, (uint32_t)news->second_number);
-    specdec__wire_put(to, 4, (uint32_t)(commits ? link->sent.renumbered_nodes : 0));
+    specdec__wire_put_word(to, 0, (uint32_t)specdec__link_view_number(link, news->view));
+    specdec__wire_put_word(to, 1,
+                           news->source_view ? (uint32_t)specdec__link_view_number(link, news->source_view)
+                                             : 0xffffffffu);
+    specdec__wire_put_word(to, 2, (uint32_t)news->first_number);
+    specdec__wire_put_word(to, 3, (uint32_t)news->second_number);
+    specdec__wire_put_word(to, 4, (uint32_t)(commits ? link->sent.renumbered_nodes : 0));
     for (i = 0; i < count; i++)
-        specdec__wire_put(to, 5 + i, (uint32_t)news->path[i]);
+        specdec__wire_put_word(to, 5 + i, (uint32_t)news->path[i]);
     link->sent.renumbered_nodes = commits ? 0 : link->sent.renumbered_nodes;
 }
 
@@ -115,18 +116,18 @@ static int specdec__link_receive_answer(specdec__link *link)
     uint32_t rows;
 
     specdec__link_remove_abandoned_runs(link);
-    if (!link->sent.count || run->returned || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
+    if (!link->sent.count || run->returned || !specdec__link_receive_message(link, last, SPECDEC__WIRE_STATES))
         return 0;
-    rows = specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
-    if (specdec__wire_get(link->messages.in, SPECDEC__WIRE_RUN) != run->number ||
-        specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS) != 1 ||
+    rows = specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ROWS);
+    if (specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_RUN) != run->number ||
+        specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ORDER_WORDS) != 1 ||
         (rows ? rows != (uint32_t)run->rows : run->rows && !run->cancelled) ||
-        (rows &&
-         specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROW_FLOATS) != (uint32_t)link->context->model->embedding)) {
+        (rows && specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ROW_FLOATS) !=
+                 (uint32_t)link->context->model->embedding)) {
         specdec__link_reject_message(link, last, "states that were not asked for");
         return 0;
     }
-    longest = 1e-6 * specdec__wire_get(link->messages.in, SPECDEC__WIRE_HEADER_WORDS);
+    longest = 1e-6 * specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_HEADER_WORDS);
     run->slowest_seconds = longest > run->slowest_seconds ? longest : run->slowest_seconds;
     run->returned = 1;
     run->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
@@ -219,7 +220,7 @@ static specdec_result specdec__link_await_run(specdec__link *link, uint32_t run,
                 specdec__link_abandon_run(link, last);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
         }
-        specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
+        specdec__link_wait_for_message(link, SPECDEC__WIRE_WAIT_SECONDS);
     }
     return specdec__link_take_run(link, error);
 }
@@ -232,19 +233,19 @@ static void specdec__link_store_run_order(specdec__link *link, int cancelled)
     unsigned char *to = specdec__link_begin_order(link, SPECDEC__WIRE_ORDER_RUN, 5 + 3 * c->n);
     int i;
 
-    specdec__wire_put(to, 0, ++link->own.run);
-    specdec__wire_put(to, 1, (uint32_t)cancelled);
-    specdec__wire_put(to, 2, 0);
-    specdec__wire_put(to, 3, (uint32_t)batch->done_count);
-    specdec__wire_put(to, 4, (uint32_t)c->n);
+    specdec__wire_put_word(to, 0, ++link->own.run);
+    specdec__wire_put_word(to, 1, (uint32_t)cancelled);
+    specdec__wire_put_word(to, 2, 0);
+    specdec__wire_put_word(to, 3, (uint32_t)batch->done_count);
+    specdec__wire_put_word(to, 4, (uint32_t)c->n);
     for (i = batch->done_count, to += 20; i < batch->n; i++, to += 12) {
         const int wanted = !batch->wants_logits || batch->wants_logits[i];
         const int certain = batch->certain && batch->certain[i];
         const int view = specdec__link_view_number(link, batch->views[i]);
 
-        specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
-        specdec__wire_put(to, 1, (uint32_t)batch->parents[i]);
-        specdec__wire_put(to, 2, (uint32_t)(view * 4 + certain * 2 + wanted));
+        specdec__wire_put_word(to, 0, (uint32_t)batch->tokens[i]);
+        specdec__wire_put_word(to, 1, (uint32_t)batch->parents[i]);
+        specdec__wire_put_word(to, 2, (uint32_t)(view * 4 + certain * 2 + wanted));
     }
 }
 
@@ -286,14 +287,14 @@ static specdec_result specdec__link_send_run(specdec__context *c, specdec_result
     run->cancelled = result != SPECDEC_OK;
     run->abandoned = result && !link->sent.overlap;
     link->sent.first_rank_free_at = now > link->sent.first_rank_free_at ? now : link->sent.first_rank_free_at;
-    link->sent.first_rank_free_at += result ? 0 : specdec__link_first_peer(link)->done_seconds;
+    link->sent.first_rank_free_at += result ? 0 : specdec__link_first_stage_peer(link)->done_seconds;
     return result || link->sent.overlap || !c->row_count ? result : specdec__link_await_run(link, link->own.run, error);
 }
 
 /* The hooks of a forward pass in a cluster: of ranks that serve, and of rank 0 if it is not the only rank with
    layers. */
 static const specdec__forward_hooks specdec__link_hooks[] = {
-    {specdec__link_hook_between_layers, NULL, NULL},
-    {specdec__link_hook_between_layers, specdec__link_begin_run, specdec__link_send_run}};
+    {specdec__link_handle_messages_between_layers, NULL, NULL},
+    {specdec__link_handle_messages_between_layers, specdec__link_begin_run, specdec__link_send_run}};
 
 SPECDEC__FOR_SPEED

@@ -231,8 +231,8 @@ static void specdec__link_send_answer(specdec__link *link, int empty)
 
     for (i = 0; i < rows; i++, to += 4 * (size_t)width)
         specdec__wire_put_floats(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
-    specdec__wire_put(link->messages.out, SPECDEC__WIRE_RUN, link->own.run);
-    specdec__wire_put(link->messages.out, SPECDEC__WIRE_HEADER_WORDS, specdec__link_slowest_microseconds(link));
+    specdec__wire_put_word(link->messages.out, SPECDEC__WIRE_RUN, link->own.run);
+    specdec__wire_put_word(link->messages.out, SPECDEC__WIRE_HEADER_WORDS, specdec__link_slowest_microseconds(link));
     specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->messages.out, 1, rows, rows ? width : 0);
 }
 
@@ -242,14 +242,14 @@ static void specdec__link_send_answer(specdec__link *link, int empty)
 static void specdec__link_pass_message_on(specdec__link *link, int run_at, int empty)
 {
     specdec__context *c = link->context;
-    const int words = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
+    const int words = (int)specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
     unsigned char *orders = link->messages.out + 4 * SPECDEC__WIRE_HEADER_WORDS;
 
     if (!specdec__model_has_last_layer(c->model)) {
         memcpy(orders, link->messages.in + 4 * SPECDEC__WIRE_HEADER_WORDS, 4 * (size_t)words);
         if (run_at >= 0) {
-            specdec__wire_put(orders, run_at + 2, (uint32_t)empty);
-            specdec__wire_put(orders, run_at + 3, specdec__link_slowest_microseconds(link));
+            specdec__wire_put_word(orders, run_at + 2, (uint32_t)empty);
+            specdec__wire_put_word(orders, run_at + 3, specdec__link_slowest_microseconds(link));
         }
         link->messages.order_words = words;
         specdec__link_send_orders(link, run_at >= 0 && !empty ? c->n : 0);
@@ -266,8 +266,8 @@ static void specdec__link_pass_message_on(specdec__link *link, int run_at, int e
 static int specdec__link_obey_order(specdec__link *link, int at, int words, int *run_at, int *empty)
 {
     const unsigned char *order = link->messages.in + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)at);
-    const uint32_t head = specdec__wire_get(order, 0), kind = head & 255;
-    const int rows = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
+    const uint32_t head = specdec__wire_get_word(order, 0), kind = head & 255;
+    const int rows = (int)specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ROWS);
     specdec__wire_reader in;
     int valid = 1;
 
@@ -291,9 +291,9 @@ static int specdec__link_obey_order(specdec__link *link, int at, int words, int 
 /* Obeys all orders of the received message, and passes the message on. */
 static void specdec__link_obey_message(specdec__link *link)
 {
-    const int words = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
-    const int rows = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROWS);
-    const int floats = (int)specdec__wire_get(link->messages.in, SPECDEC__WIRE_ROW_FLOATS);
+    const int words = (int)specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ORDER_WORDS);
+    const int rows = (int)specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ROWS);
+    const int floats = (int)specdec__wire_get_word(link->messages.in, SPECDEC__WIRE_ROW_FLOATS);
     int at = 0, took = words <= link->messages.order_capacity && (!rows || floats == link->context->model->embedding);
     int run_at = -1, empty = 0;
 
@@ -316,9 +316,9 @@ static specdec_result specdec__link_serve(specdec__link *link)
         specdec__link_handle_urgent_messages(link);
         if (link->failed.code)
             return link->failed.code;
-        if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
+        if (!specdec__link_receive_message(link, before, SPECDEC__WIRE_ORDERS)) {
             if (!link->failed.code)
-                specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
+                specdec__link_wait_for_message(link, SPECDEC__WIRE_WAIT_SECONDS);
             continue;
         }
         start = specdec__os_seconds();

@@ -66,7 +66,7 @@ static int specdec__ranks_poll_state(specdec__ranks *ranks)
     state |= link->drafts.arrived ? SPECDEC__PIPE_DRAFTED : 0;
     if (link->sent.count && link->sent.runs[0].returned)
         state |= SPECDEC__PIPE_RETURNED;
-    ranks->pipe.free_at = link->own.run == specdec__link_first_peer(link)->done_run
+    ranks->pipe.free_at = link->own.run == specdec__link_first_stage_peer(link)->done_run
                               ? 0 : link->sent.first_rank_free_at - link->own.seconds;
     if (specdec__os_seconds() >= ranks->pipe.free_at && link->sent.count < SPECDEC__WIRE_MAX_RUNS - 1)
         state |= SPECDEC__PIPE_FREE;
@@ -96,7 +96,7 @@ static int specdec__ranks_wait(specdec__pipe *pipe, int until)
         if (pipe->wake_at > 0 && pipe->wake_at - now < pause)
             pause = pipe->wake_at - now;
         if (pause > 0)
-            specdec__link_wait(link, pause);
+            specdec__link_wait_for_message(link, pause);
     }
 }
 
@@ -115,7 +115,7 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
             specdec__link_abandon_run(link, &link->sent.runs[link->sent.count - pipe->count]);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
         }
-        specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
+        specdec__link_wait_for_message(link, SPECDEC__WIRE_WAIT_SECONDS);
     }
     if (link->failed.code) {
         specdec__link_remove_abandoned_runs(link);

@@ -239,13 +239,13 @@ typedef struct specdec__link {
 /* --- words -------------------------------------------------------------------------------------------------------- */
 
 /* Word i of a message. */
-static uint32_t specdec__wire_get(const unsigned char *message, int i)
+static uint32_t specdec__wire_get_word(const unsigned char *message, int i)
 {
     return specdec__load_u32(message + 4 * (size_t)i);
 }
 
 /* Sets word i of a message. */
-static void specdec__wire_put(unsigned char *message, int i, uint32_t word)
+static void specdec__wire_put_word(unsigned char *message, int i, uint32_t word)
 {
     specdec__store_u32(message + 4 * (size_t)i, word);
 }
@@ -271,7 +271,7 @@ static void specdec__wire_put_floats(unsigned char *to, const float *from, int c
     int i;
 
     for (i = 0; i < count; i++)
-        specdec__wire_put(to, i, specdec__bits_from_float(from[i]));
+        specdec__wire_put_word(to, i, specdec__bits_from_float(from[i]));
 }
 
 /* Reads `count` floats from words, bit for bit. */
@@ -280,7 +280,7 @@ static void specdec__wire_get_floats(float *to, const unsigned char *from, int c
     int i;
 
     for (i = 0; i < count; i++)
-        to[i] = specdec__float_from_bits(specdec__wire_get(from, i));
+        to[i] = specdec__float_from_bits(specdec__wire_get_word(from, i));
 }
 
 /* Whether `size` bytes, which may be at most `room`, form a valid message of a cluster of `ranks` ranks: magic number,
@@ -291,21 +291,21 @@ static int specdec__wire_check_message(const unsigned char *message, size_t size
 
     if (size < 4 * SPECDEC__WIRE_HEADER_WORDS || size > room || size % 4)
         return 0;
-    words = specdec__wire_get(message, SPECDEC__WIRE_ORDER_WORDS);
-    rows = specdec__wire_get(message, SPECDEC__WIRE_ROWS);
-    floats = specdec__wire_get(message, SPECDEC__WIRE_ROW_FLOATS);
-    kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
-    return specdec__wire_get(message, SPECDEC__WIRE_MAGIC_WORD) == SPECDEC__WIRE_MAGIC &&
+    words = specdec__wire_get_word(message, SPECDEC__WIRE_ORDER_WORDS);
+    rows = specdec__wire_get_word(message, SPECDEC__WIRE_ROWS);
+    floats = specdec__wire_get_word(message, SPECDEC__WIRE_ROW_FLOATS);
+    kind = specdec__wire_get_word(message, SPECDEC__WIRE_KIND);
+    return specdec__wire_get_word(message, SPECDEC__WIRE_MAGIC_WORD) == SPECDEC__WIRE_MAGIC &&
            (kind & 255) == SPECDEC__WIRE_VERSION && (kind >> 8 & 255) < SPECDEC__WIRE_KINDS &&
            kind >> 16 < (uint64_t)ranks && rows <= 1 << 20 && floats <= 1 << 24 &&
            SPECDEC__WIRE_HEADER_WORDS + words + rows * floats == size / 4 &&
-           specdec__wire_message_checksum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_CHECKSUM);
+           specdec__wire_message_checksum(message, size / 4) == specdec__wire_get_word(message, SPECDEC__WIRE_CHECKSUM);
 }
 
 /* Returns the sender in the header of a message that may be damaged; 0 for a message that is shorter than a header. */
 static int specdec__wire_message_sender(const unsigned char *message, size_t size)
 {
-    return size < 4 * SPECDEC__WIRE_HEADER_WORDS ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
+    return size < 4 * SPECDEC__WIRE_HEADER_WORDS ? 0 : (int)(specdec__wire_get_word(message, SPECDEC__WIRE_KIND) >> 16);
 }
 
 /* Reads the words of an order one after the other. */
@@ -323,7 +323,7 @@ static uint32_t specdec__wire_read_word(specdec__wire_reader *in)
     if (in->left < 1) {
         in->bad = 1;
     } else {
-        word = specdec__wire_get(in->at, 0);
+        word = specdec__wire_get_word(in->at, 0);
         in->at += 4;
         in->left--;
     }

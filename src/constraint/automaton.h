@@ -349,7 +349,8 @@ static int specdec__object_allows_key(const specdec__automaton *m, uint32_t key,
 
 /* Reads a byte of an object's key: along the tree of listed keys, or, where the byte leaves the tree, as an unlisted
    key. */
-static void specdec__automaton_read_key(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
+static void specdec__automaton_read_byte_in_key_state(specdec__automaton *m, const specdec__automaton_thread *at,
+                                                      uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
     const specdec__stack_node *node = specdec__automaton_node(m, at->node);
@@ -381,7 +382,8 @@ SPECDEC__INLINE int specdec__automaton_skips_space(const specdec__automaton *m, 
 
 /* Reads a byte at the beginning of an object or behind a member: white space, a quote or comma, or the closing
    brace. */
-static void specdec__automaton_read_object(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
+static void specdec__automaton_read_byte_in_object_state(specdec__automaton *m, const specdec__automaton_thread *at,
+                                                         uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
     const int begins = SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_OBJECT;
@@ -418,7 +420,8 @@ SPECDEC__INLINE uint32_t specdec__array_item_rule(const uint32_t *array, uint32_
 
 /* Reads a byte between the items of an array: white space, the closing bracket, a comma, or the first byte of an
    item. */
-static void specdec__automaton_read_array(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
+static void specdec__automaton_read_byte_in_array_state(specdec__automaton *m, const specdec__automaton_thread *at,
+                                                        uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *array = m->words + record[1];
     const uint32_t kind = SPECDEC__RECORD_KIND(record[0]);
@@ -465,7 +468,8 @@ static void specdec__automaton_visit_repetition(specdec__automaton *m, const spe
 }
 
 /* Reads a byte in a PLAIN state: by its edges, in the rules that it calls, or behind the end of its rule. */
-static void specdec__automaton_read_plain(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
+static void specdec__automaton_read_byte_in_plain_state(specdec__automaton *m, const specdec__automaton_thread *at,
+                                                        uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, edges = SPECDEC__RECORD_EDGES(record[0]);
     const uint32_t *edge = specdec__record_find_edge(record + 2, edges, byte), *call = record + 2 + 2 * edges;
@@ -520,14 +524,14 @@ static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__a
         const specdec__automaton_thread at = m->visits[i];
 
         switch (SPECDEC__RECORD_KIND(m->words[at.state])) {
-        case SPECDEC__RECORD_PLAIN: specdec__automaton_read_plain(m, &at, byte); break;
-        case SPECDEC__RECORD_KEY: specdec__automaton_read_key(m, &at, byte); break;
+        case SPECDEC__RECORD_PLAIN: specdec__automaton_read_byte_in_plain_state(m, &at, byte); break;
+        case SPECDEC__RECORD_KEY: specdec__automaton_read_byte_in_key_state(m, &at, byte); break;
         case SPECDEC__RECORD_SET: specdec__automaton_count_member(m, &at); break;
         case SPECDEC__RECORD_OBJECT:
-        case SPECDEC__RECORD_AFTER_MEMBER: specdec__automaton_read_object(m, &at, byte); break;
+        case SPECDEC__RECORD_AFTER_MEMBER: specdec__automaton_read_byte_in_object_state(m, &at, byte); break;
         case SPECDEC__RECORD_REPEAT:
         case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_visit_repetition(m, &at); break;
-        default: specdec__automaton_read_array(m, &at, byte);
+        default: specdec__automaton_read_byte_in_array_state(m, &at, byte);
         }
     }
 }
@@ -674,7 +678,7 @@ static SPECDEC__UNUSED void specdec__constraint_first_state(const specdec_constr
 }
 
 /* Adds the bytes that may follow in a state of a rule to a set of 256 bits; some of them may then be refused. */
-static void specdec__record_first_bytes(const specdec__automaton *m, uint32_t state, uint32_t set[8])
+static void specdec__record_add_first_bytes(const specdec__automaton *m, uint32_t state, uint32_t set[8])
 {
     const uint32_t *record = m->words + state, kind = SPECDEC__RECORD_KIND(record[0]);
     const uint32_t edges = SPECDEC__RECORD_EDGES(record[0]);
@@ -688,7 +692,7 @@ static void specdec__record_first_bytes(const specdec__automaton *m, uint32_t st
             for (j = 0; j < 8; j++)
                 set[j] |= m->rules[record[at]].first[j];
         if (kind == SPECDEC__RECORD_KEY && record[3])
-            specdec__record_first_bytes(m, record[3], set); /* the state that reads unlisted keys is PLAIN */
+            specdec__record_add_first_bytes(m, record[3], set); /* the state that reads unlisted keys is PLAIN */
     } else {
         for (j = 0; j < 8; j++)
             set[j] = UINT32_MAX;

@@ -486,7 +486,7 @@ static void specdec__dfa_set_classes(specdec__dfa *d, const unsigned char *borde
 }
 
 /* Returns the last byte of a class of bytes. */
-static uint32_t specdec__dfa_class_last(const specdec__dfa *d, uint32_t class_of_bytes)
+static uint32_t specdec__dfa_last_byte_of_class(const specdec__dfa *d, uint32_t class_of_bytes)
 {
     return class_of_bytes + 1 < d->classes ? (uint32_t)d->class_first[class_of_bytes + 1] - 1 : 255;
 }
@@ -520,7 +520,8 @@ static void specdec__dfa_add_closure(specdec__build *b, specdec__dfa *d, uint32_
 }
 
 /* Returns the labels of a set of NFA states: bits of the ACCEPT states that are reached if the text ends here. */
-static uint32_t specdec__dfa_set_labels(specdec__build *b, specdec__dfa *d, uint32_t from, uint32_t count, int first)
+static uint32_t specdec__dfa_find_labels_of_set(specdec__build *b, specdec__dfa *d, uint32_t from, uint32_t count,
+                                                int first)
 {
     uint32_t i, label = 0, ends = 0;
 
@@ -577,7 +578,7 @@ static void specdec__dfa_enter_set_in_table(specdec__build *b, specdec__dfa *d, 
 
 /* Returns the DFA state of the set of NFA states in d->current_set, whose members are marked; a new set gets a new
    state. */
-static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int first)
+static uint32_t specdec__dfa_find_state_of_set(specdec__build *b, specdec__dfa *d, int first)
 {
     const uint32_t count = d->current_set.count;
     uint32_t hash, i, state, from;
@@ -610,13 +611,13 @@ static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int 
     memset(d->next.data + (size_t)state * d->classes, 0, (size_t)d->classes * 4);
     specdec__dfa_enter_set_in_table(b, d, state);
     if (!b->failed)
-        d->label.data[state] = specdec__dfa_set_labels(b, d, from, count, first);
+        d->label.data[state] = specdec__dfa_find_labels_of_set(b, d, from, count, first);
     return b->failed ? 0 : state;
 }
 
 /* Returns the DFA state behind a byte (type BYTE), or behind the call of a rule (type CALL). */
-static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint32_t state, uint32_t type,
-                                        uint32_t what)
+static uint32_t specdec__dfa_state_behind_byte_or_call(specdec__build *b, specdec__dfa *d, uint32_t state,
+                                                       uint32_t type, uint32_t what)
 {
     const uint32_t from = d->sets.data[2 * state], count = d->sets.data[2 * state + 1];
     uint32_t i;
@@ -631,7 +632,7 @@ static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint
         if (type == SPECDEC__NFA_CALL ? node[2] == what : what >= (node[0] >> 8 & 255) && what <= node[0] >> 16)
             specdec__dfa_add_closure(b, d, node[1], 0, 0);
     }
-    return specdec__dfa_find_state(b, d, 0);
+    return specdec__dfa_find_state_of_set(b, d, 0);
 }
 
 /* Initialises a DFA, with state 0 only, which rejects. */
@@ -663,10 +664,11 @@ static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start
     memset(d->next.data, 0, (size_t)d->classes * 4);
     d->generation = 1;
     specdec__dfa_add_closure(b, d, start, 1, 0);
-    specdec__dfa_find_state(b, d, 1);
+    specdec__dfa_find_state_of_set(b, d, 1);
     for (state = 1; state < d->states && !b->failed; state++) {
         for (c = 0; c < d->classes && !b->failed; c++) {
-            const uint32_t target = specdec__dfa_next_state(b, d, state, SPECDEC__NFA_BYTE, d->class_first[c]);
+            const uint32_t target = specdec__dfa_state_behind_byte_or_call(b, d, state, SPECDEC__NFA_BYTE,
+                                                                           d->class_first[c]);
             d->next.data[(size_t)state * d->classes + c] = target;
         }
         for (i = 0; i < d->sets.data[2 * state + 1] && !b->failed; i++) {
@@ -679,7 +681,7 @@ static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start
                 known |= d->calls.data[j - 2] == rule;
             if (known)
                 continue;
-            target = specdec__dfa_next_state(b, d, state, SPECDEC__NFA_CALL, rule);
+            target = specdec__dfa_state_behind_byte_or_call(b, d, state, SPECDEC__NFA_CALL, rule);
             specdec__vector_push(b, &d->calls, state);
             specdec__vector_push(b, &d->calls, rule);
             specdec__vector_push(b, &d->calls, target);
@@ -869,11 +871,11 @@ static uint32_t specdec__dfa_write_edges(const specdec__dfa *d, uint32_t state, 
             continue;
         if (next[c] == previous) {
             if (out)
-                out[2 * count - 2] = (out[2 * count - 2] & 255) | specdec__dfa_class_last(d, c) << 8;
+                out[2 * count - 2] = (out[2 * count - 2] & 255) | specdec__dfa_last_byte_of_class(d, c) << 8;
             continue;
         }
         if (out) {
-            out[2 * count] = d->class_first[c] | specdec__dfa_class_last(d, c) << 8;
+            out[2 * count] = d->class_first[c] | specdec__dfa_last_byte_of_class(d, c) << 8;
             out[2 * count + 1] = place[next[c]];
         }
         count++;

@@ -149,7 +149,7 @@ static uint32_t specdec__stack_need_of_array(const specdec__build *b, const uint
 }
 
 /* Returns the stack need of a PLAIN state: the least of the needs of its end, its edges and its calls. */
-static uint32_t specdec__stack_need_of_plain(const specdec__build *b, const uint32_t *record)
+static uint32_t specdec__stack_need_of_plain_record(const specdec__build *b, const uint32_t *record)
 {
     const uint32_t edges = SPECDEC__RECORD_EDGES(record[0]);
     uint32_t i, need = record[0] & SPECDEC__RECORD_MAY_END ? 0 : 255;
@@ -180,7 +180,7 @@ static uint32_t specdec__stack_need_of_state(const specdec__build *b, uint32_t s
     uint32_t need;
 
     switch (SPECDEC__RECORD_KIND(record[0])) {
-    case SPECDEC__RECORD_PLAIN: return specdec__stack_need_of_plain(b, record);
+    case SPECDEC__RECORD_PLAIN: return specdec__stack_need_of_plain_record(b, record);
     case SPECDEC__RECORD_SET: return SPECDEC__RECORD_STACK_NEED(b->words[record[1]]);
     case SPECDEC__RECORD_OBJECT: return specdec__stack_need_of_object(b, b->words + record[1]);
     case SPECDEC__RECORD_ARRAY: return specdec__stack_need_of_array(b, b->words + record[1]);
@@ -326,7 +326,7 @@ static uint32_t specdec__live_kinds_of_state(const specdec__build *b, uint32_t s
 }
 
 /* Does every character that needs no escape in a JSON string lead back to the state, and no control character on? */
-static int specdec__live_state_is_string(const specdec__build *b, uint32_t state)
+static int specdec__live_state_is_inside_string(const specdec__build *b, uint32_t state)
 {
     uint32_t byte;
     int form;
@@ -369,7 +369,7 @@ static void specdec__build_compute_live_kinds(specdec__build *b)
     for (i = 0; i < b->states.count; i++)
         if (SPECDEC__RECORD_LIVE_KINDS(b->words[b->states.data[i]]) == SPECDEC__BYTE_KINDS_PLAIN &&
             !(b->words[b->states.data[i]] & SPECDEC__RECORD_MAY_END) &&
-            specdec__live_state_is_string(b, b->states.data[i]))
+            specdec__live_state_is_inside_string(b, b->states.data[i]))
             b->words[b->states.data[i]] |= SPECDEC__RECORD_IN_STRING;
 }
 

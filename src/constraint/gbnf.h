@@ -266,7 +266,7 @@ static void specdec__gbnf_read_rule(specdec__build *b, specdec__gbnf *g)
 
 /* Adds the rules that may stand at the beginning of a syntax tree to a list. Returns whether the tree may match the
    empty text. */
-static int specdec__gbnf_add_leftmost(specdec__build *b, uint32_t tree, specdec__vector *list)
+static int specdec__gbnf_add_leftmost_rules(specdec__build *b, uint32_t tree, specdec__vector *list)
 {
     const uint32_t *node = b->tree.data + tree;
     const uint32_t kind = node[SPECDEC__SYNTAX_KIND];
@@ -278,7 +278,7 @@ static int specdec__gbnf_add_leftmost(specdec__build *b, uint32_t tree, specdec_
         specdec__vector_push(b, list, node[SPECDEC__SYNTAX_A]);
     if (kind != SPECDEC__SYNTAX_ALL) {
         for (child = node[SPECDEC__SYNTAX_CHILD]; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
-            specdec__gbnf_add_leftmost(b, child, list);
+            specdec__gbnf_add_leftmost_rules(b, child, list);
         return specdec__syntax_is_nullable(b, tree);
     }
     for (child = node[SPECDEC__SYNTAX_CHILD]; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
@@ -288,7 +288,7 @@ static int specdec__gbnf_add_leftmost(specdec__build *b, uint32_t tree, specdec_
     while (child && last && child != last)
         child = b->tree.data[child + SPECDEC__SYNTAX_NEXT];
     for (; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
-        specdec__gbnf_add_leftmost(b, child, list);
+        specdec__gbnf_add_leftmost_rules(b, child, list);
     return !last;
 }
 
@@ -307,7 +307,7 @@ static void specdec__gbnf_refuse_left_recursion(specdec__build *b, specdec__gbnf
         specdec__vector_push(b, &from, list.count);
         specdec__vector_push(b, &color, 0);
         if (g->trees.data[i])
-            specdec__gbnf_add_leftmost(b, g->trees.data[i], &list);
+            specdec__gbnf_add_leftmost_rules(b, g->trees.data[i], &list);
     }
     specdec__vector_push(b, &from, list.count);
     for (i = 0; i < g->trees.count && !b->failed; i++) {

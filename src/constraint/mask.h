@@ -57,11 +57,11 @@ static void specdec__automaton_find_next_bytes(specdec__automaton *m, const spec
 
         switch (SPECDEC__RECORD_KIND(record[0])) {
         case SPECDEC__RECORD_PLAIN:
-            specdec__record_first_bytes(m, at.state, set);
+            specdec__record_add_first_bytes(m, at.state, set);
             if (record[0] & SPECDEC__RECORD_MAY_END)
                 specdec__automaton_end_rule(m, at.node);
             break;
-        case SPECDEC__RECORD_KEY: specdec__record_first_bytes(m, at.state, set); break;
+        case SPECDEC__RECORD_KEY: specdec__record_add_first_bytes(m, at.state, set); break;
         case SPECDEC__RECORD_SET: specdec__automaton_count_member(m, &at); break;
         case SPECDEC__RECORD_REPEAT:
         case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_visit_repetition(m, &at); break;
@@ -99,8 +99,8 @@ static SPECDEC__NOINLINE int specdec__constraint_allows_bytes(const specdec_cons
 }
 
 /* Computes the bytes that may follow a text, as a mask of 256 bits, which may have some bits too many. */
-static SPECDEC__NOINLINE void specdec__mask_next_bytes(const specdec_constraint *constraint,
-                                                       const specdec_constraint_state *state, uint32_t mask[8])
+static SPECDEC__NOINLINE void specdec__mask_compute_next_bytes(const specdec_constraint *constraint,
+                                                               const specdec_constraint_state *state, uint32_t mask[8])
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
     specdec__automaton_thread items[SPECDEC__BYTE_VISITS];
@@ -115,12 +115,12 @@ static SPECDEC__NOINLINE void specdec__mask_next_bytes(const specdec_constraint 
 }
 
 /* Returns the only byte that may follow a text; -1: no byte may; 256: several may. */
-static int specdec__mask_only_byte(const specdec_constraint *c, const specdec_constraint_state *state)
+static int specdec__mask_find_only_byte(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     uint32_t mask[8], i;
     int found = -1;
 
-    specdec__mask_next_bytes(c, state, mask);
+    specdec__mask_compute_next_bytes(c, state, mask);
     for (i = 0; i < 256; i++) {
         const unsigned char byte = (unsigned char)i;
 
@@ -135,9 +135,10 @@ static int specdec__mask_only_byte(const specdec_constraint *c, const specdec_co
 
 /* Returns the byte that must follow a text, as the text is not complete and no other byte may follow; -1: there is
    none. */
-static SPECDEC__UNUSED int specdec__mask_forced_byte(const specdec_constraint *c, const specdec_constraint_state *state)
+static SPECDEC__UNUSED int specdec__mask_find_forced_byte(const specdec_constraint *c,
+                                                          const specdec_constraint_state *state)
 {
-    const int byte = specdec__mask_only_byte(c, state);
+    const int byte = specdec__mask_find_only_byte(c, state);
 
     return byte < 0 || byte > 255 || specdec__constraint_is_complete(c, state) ? -1 : byte;
 }
@@ -170,8 +171,8 @@ SPECDEC__INLINE void specdec__mask_add_entries(specdec__mask_walk *w, uint32_t f
 }
 
 /* May `height` bytes of the given kinds, in any order, follow in the state of a thread? */
-SPECDEC__INLINE int specdec__mask_allows_kinds(const specdec__mask_walk *w, const specdec__automaton_thread *at,
-                                               uint32_t kinds, uint32_t height)
+SPECDEC__INLINE int specdec__mask_allows_byte_kinds(const specdec__mask_walk *w, const specdec__automaton_thread *at,
+                                                    uint32_t kinds, uint32_t height)
 {
     const uint32_t *record = w->automaton.words + at->state;
 
@@ -188,7 +189,7 @@ SPECDEC__INLINE int specdec__mask_allows_kinds(const specdec__mask_walk *w, cons
 
 /* Reads a plain character inside a string with length limits, as specdec__automaton_read_byte does, but faster. Returns
    the number of threads behind it: 1, or 0 where the string is full. */
-static uint32_t specdec__mask_count_character(specdec__mask_walk *w, const specdec__automaton_thread *at)
+static uint32_t specdec__mask_read_counted_character(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
     specdec__automaton *m = &w->automaton;
     const uint32_t *record = m->words + at->state;
@@ -239,7 +240,7 @@ SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const sp
         m->words[threads->state] & SPECDEC__RECORD_COUNTED_STRING &&
         SPECDEC__RECORD_KIND(m->words[threads->state]) == SPECDEC__RECORD_AFTER_REPEAT &&
         m->state_node_count + m->new_node_count < SPECDEC__STACK_NODES)
-        return specdec__mask_count_character(w, threads);
+        return specdec__mask_read_counted_character(w, threads);
     specdec__automaton_read_byte(m, threads, level->thread_count, byte);
     if (m->state_node_count + m->new_node_count > SPECDEC__STACK_NODES)
         specdec__automaton_remove_excess_threads(m, w->live_nodes);
@@ -249,7 +250,8 @@ SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const sp
 
 /* Adds the tokens of the trie nodes i to end - 1, all children of one node, to the mask, by a depth-first walk from the
    threads of level 0. */
-static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__trie_tree *tree, uint32_t i, uint32_t end)
+static void specdec__mask_add_tokens_of_children(specdec__mask_walk *w, const specdec__trie_tree *tree, uint32_t i,
+                                                 uint32_t end)
 {
     const specdec__trie_node *nodes = tree->nodes;
     specdec__mask_level *level = w->levels;
@@ -295,8 +297,8 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
             continue;
         }
         for (k = 0; k < count && k < 4; k++)
-            if (specdec__mask_allows_kinds(w, w->threads + level->first_thread + level->thread_count + k,
-                                           nodes[i].first_and_kinds & 255, tree->heights[i]))
+            if (specdec__mask_allows_byte_kinds(w, w->threads + level->first_thread + level->thread_count + k,
+                                                nodes[i].first_and_kinds & 255, tree->heights[i]))
                 break;
         if (k < count && k < 4) {
             const uint32_t *record = w->automaton.words +
@@ -398,7 +400,7 @@ static void specdec__mask_add_counted_string_tokens(specdec__mask_walk *w, const
             return;
         w->levels[0].first_thread = 0;
         w->levels[0].thread_count = 1;
-        specdec__mask_walk_children(w, &w->trie->rest, 1, w->trie->rest.count);
+        specdec__mask_add_tokens_of_children(w, &w->trie->rest, 1, w->trie->rest.count);
     }
     m->new_node_count = 0;
 }
@@ -413,7 +415,7 @@ static void specdec__mask_walk_trie(specdec__mask_walk *w, const specdec__automa
     w->levels[0].first_thread = 0;
     w->levels[0].thread_count = (uint16_t)count;
     memcpy(w->threads, threads, count * sizeof *threads);
-    specdec__mask_walk_children(w, tree, 1, tree->count);
+    specdec__mask_add_tokens_of_children(w, tree, 1, tree->count);
 }
 
 /* May any unlisted key follow a KEY state, so that the state of unlimited strings reads it? */
@@ -450,7 +452,7 @@ static void specdec__mask_recompute_tokens_of_node(specdec__mask_walk *w, uint32
     w->levels[0].thread_count = (uint16_t)count;
     specdec__mask_add_entries(w, first, tree->nodes[next == node + 1 ? next : node + 1].first_and_kinds >> 8);
     if (next > node + 1)
-        specdec__mask_walk_children(w, tree, node + 1, next);
+        specdec__mask_add_tokens_of_children(w, tree, node + 1, next);
 }
 
 /* Adds the tokens that a thread allows at an object's key, where listed and unlisted keys may follow, to the mask:
@@ -470,7 +472,7 @@ static void specdec__mask_add_key_tokens(specdec__mask_walk *w, const specdec__a
     w->threads[0].node = specdec__automaton_push_node(m, m->words[record[1] + SPECDEC__OBJECT_OTHER], 0, at->node);
     w->levels[0].first_thread = 0;
     w->levels[0].thread_count = 1;
-    specdec__mask_walk_children(w, &w->trie->rest, 1, w->trie->rest.count);
+    specdec__mask_add_tokens_of_children(w, &w->trie->rest, 1, w->trie->rest.count);
     w->key_states[0] = at->state;
     w->key_ends[0] = end;
     for (;;) { /* along the tree of listed keys */

@@ -228,8 +228,8 @@ static int specdec__numbers_regex_dfa(specdec__build *b, specdec__dfa *d, const 
 }
 
 /* Builds the DFA of numbers, without exponent, that are at least (at_least) or at most d; strict: above or below. */
-static SPECDEC__NOINLINE int specdec__numbers_limit_dfa(specdec__build *b, specdec__dfa *out, const specdec__decimal *d,
-                                                        int at_least, int strict)
+static SPECDEC__NOINLINE int specdec__numbers_build_limit_dfa(specdec__build *b, specdec__dfa *out,
+                                                              const specdec__decimal *d, int at_least, int strict)
 {
     specdec__pattern *p = (specdec__pattern *)(void *)specdec__build_reserve_scratch(b, sizeof *p / 4 + 1);
     const int zero = !d->whole && !d->fraction;
@@ -259,7 +259,7 @@ static SPECDEC__NOINLINE int specdec__numbers_limit_dfa(specdec__build *b, specd
    behind the sign; 3 behind a whole part of 0; from 4 on the remainder of the whole part, modulo unit; then, for 0 to
    `places` digits behind the point, the remainder of all digits; last: zeros behind `places` digits of a multiple.
    Returns 0 when the build failed. */
-static int specdec__numbers_multiple_dfa(specdec__build *b, specdec__dfa *d, uint32_t unit, uint32_t places)
+static int specdec__numbers_build_multiples_dfa(specdec__build *b, specdec__dfa *d, uint32_t unit, uint32_t places)
 {
     const uint32_t points = 4 + unit, rest = points + unit * (places + 1), states = rest + 1;
     unsigned char border[257];

@@ -81,7 +81,7 @@ static void specdec__members_add_name(specdec__schema *s, specdec__members *m, u
 }
 
 /* Builds the DFA of the strings that a schema in propertyNames allows. Returns 0 when it allows none. */
-static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, specdec__dfa *d, int depth)
+static int specdec__members_build_allowed_names_dfa(specdec__schema *s, uint32_t node, specdec__dfa *d, int depth)
 {
     uint32_t length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, at = 0;
     specdec__dfa one;
@@ -91,7 +91,7 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
         return 0;
     any = 1;
     if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_FALSE)
-        return specdec__schema_listed_dfa(s, d, node, 0); /* the empty list: no string is allowed */
+        return specdec__schema_build_listed_strings_dfa(s, d, node, 0); /* the empty list: no string is allowed */
     if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
         return 1;
     while (specdec__schema_next_child(s, node, &at) && !s->build->failed) {
@@ -104,12 +104,12 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
         fact.node = at + 1;
         fact.owner = node;
         fact.more = 0;
-        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_read_types(s, at + 1) & SPECDEC__JSON_TYPE_STRING)
+        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_read_type_bits(s, at + 1) & SPECDEC__JSON_TYPE_STRING)
             continue;
         if ((key->kind == SPECDEC__KEY_REF || key->kind == SPECDEC__KEY_NOT) && depth < 8) {
             const uint32_t other = key->kind == SPECDEC__KEY_REF ? specdec__schema_find_ref(s, node, at + 1) : at + 1;
 
-            if (!s->build->failed && specdec__members_build_allowed(s, other, &one, depth + 1))
+            if (!s->build->failed && specdec__members_build_allowed_names_dfa(s, other, &one, depth + 1))
                 specdec__strings_intersect(s->build, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
         } else if (key->types == SPECDEC__JSON_TYPE_STRING || key->kind == SPECDEC__KEY_ENUM ||
                    key->kind == SPECDEC__KEY_CONST) {
@@ -180,7 +180,7 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
                 m->most = count - fact.more < m->most ? count - fact.more : m->most;
             break;
         case SPECDEC__KEY_NAMES:
-            if (specdec__members_build_allowed(s, fact.node, &one, 0))
+            if (specdec__members_build_allowed_names_dfa(s, fact.node, &one, 0))
                 specdec__strings_intersect(s->build, &m->allowed, &m->names_limited, &one, 0);
             break;
         case SPECDEC__FACT_MEMBER: case SPECDEC__FACT_ABSENT: specdec__members_add_name(s, m, fact.node, 0); break;
@@ -219,7 +219,7 @@ static void specdec__members_spell_names(specdec__schema *s, specdec__members *m
 }
 
 /* Does the listed name number a come before number c, in order of their bytes? */
-static int specdec__members_name_before(const specdec__members *m, uint32_t a, uint32_t c)
+static int specdec__members_name_is_before(const specdec__members *m, uint32_t a, uint32_t c)
 {
     const uint32_t one = m->texts.data[2 * a + 1], two = m->texts.data[2 * c + 1];
     const int order = memcmp(m->text + m->texts.data[2 * a], m->text + m->texts.data[2 * c], one < two ? one : two);
@@ -227,7 +227,7 @@ static int specdec__members_name_before(const specdec__members *m, uint32_t a, u
     return order ? order < 0 : one < two;
 }
 
-SPECDEC__HEAP(specdec__members_sink, uint32_t, specdec__members, specdec__members_name_before)
+SPECDEC__HEAP(specdec__members_sink, uint32_t, specdec__members, specdec__members_name_is_before)
 
 /* Sorts the listed names of an object by their bytes into m->sorted (heap sort). */
 static void specdec__members_sort_names(specdec__schema *s, specdec__members *m)
@@ -306,10 +306,10 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
 
 /* Adds a SET state, behind the closing quote of a key: it counts the member, and leads to the state in front of its
    value. rule UINT32_MAX: the member is forbidden, so the state leads nowhere. Returns the state. */
-static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t index, uint32_t rule)
+static uint32_t specdec__members_add_state_behind_key(specdec__schema *s, uint32_t index, uint32_t rule)
 {
     const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN, 2)
-                                               : specdec__schema_state_before_value(s, rule, 1);
+                                               : specdec__schema_get_state_before_value(s, rule, 1);
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_SET, 3);
 
     if (s->build->failed)
@@ -321,8 +321,8 @@ static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t inde
 
 /* Builds the states that read unlisted keys of an object. Returns the word OTHER of the object. *d and *place: the DFA
    that reads such keys from their first byte on, and its states. */
-static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__members *m, specdec__dfa *d,
-                                              uint32_t **place)
+static uint32_t specdec__members_add_unlisted_key_states(specdec__schema *s, specdec__members *m, specdec__dfa *d,
+                                                         uint32_t **place)
 {
     specdec__build *b = s->build;
     uint32_t ends[32], matched[32], kinds = 0, i, k, none = 1;
@@ -334,14 +334,15 @@ static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__membe
 
         *d = s->string_dfa;
         *place = s->string_states;
-        return rule == UINT32_MAX || b->failed ? 0 : specdec__members_add_set_state(s, SPECDEC__OBJECT_UNLISTED, rule);
+        return rule == UINT32_MAX || b->failed ? 0
+               : specdec__members_add_state_behind_key(s, SPECDEC__OBJECT_UNLISTED, rule);
     }
     if (!specdec__strings_length_dfa(b, d, 0, UINT32_MAX))
         return 0;
     if (m->names_limited && !specdec__strings_intersect(b, d, &any, &m->allowed, 0))
         return 0;
     for (i = 0; i < m->names.count && !b->failed; i++) { /* keys that are listed have states of their own */
-        if (specdec__schema_listed_dfa(s, &listed, m->names.data[i], 0))
+        if (specdec__schema_build_listed_strings_dfa(s, &listed, m->names.data[i], 0))
             specdec__strings_intersect(b, d, &any, &listed, 1);
     }
     for (i = 0; i < d->states && !b->failed; i++)
@@ -372,7 +373,7 @@ static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__membe
             matched[kinds] = label & 0x7fffffff;
             ends[kinds++] = rule == UINT32_MAX || b->failed
                                 ? 0
-                                : specdec__members_add_set_state(s, SPECDEC__OBJECT_UNLISTED, rule);
+                                : specdec__members_add_state_behind_key(s, SPECDEC__OBJECT_UNLISTED, rule);
             none &= !ends[k];
         }
         d->label.data[i] = ends[k] ? 1u << k : 0;
@@ -487,7 +488,7 @@ static uint32_t specdec__members_add_key_states(specdec__schema *s, const specde
 /* ---- Members in the style of tool arguments that are no JSON, in the order in which the schema lists them. */
 
 /* Can the name of a tool's argument be written without quotes and escapes? */
-static int specdec__tool_argument_name_fits(const specdec__schema *s, const unsigned char *text, size_t size)
+static int specdec__tool_argument_name_needs_no_quotes(const specdec__schema *s, const unsigned char *text, size_t size)
 {
     const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
     size_t i;
@@ -504,17 +505,17 @@ static int specdec__tool_argument_name_fits(const specdec__schema *s, const unsi
 
 /* Returns the kind of an argument's value by the schemas of its rule: 1: a string, 2: any value but a string, 0:
    unknown. */
-static uint32_t specdec__tool_argument_value_kind(specdec__schema *s, uint32_t rule)
+static uint32_t specdec__tool_argument_kind_of_rule(specdec__schema *s, uint32_t rule)
 {
     uint32_t types = SPECDEC__JSON_TYPE_ALL, i, k;
 
     for (i = 0; i < specdec__schema_conjunction_count(s); i++) {
-        const uint32_t *found = specdec__schema_conjunction(s, i);
+        const uint32_t *found = specdec__schema_conjunction_words(s, i);
 
         for (k = 0; found[SPECDEC__CONJUNCTION_RULE] == rule && k < found[SPECDEC__CONJUNCTION_COUNT]; k++) {
             const uint32_t term = s->terms.data[found[SPECDEC__CONJUNCTION_FIRST] + k];
 
-            types &= term & 1 ? SPECDEC__JSON_TYPE_ALL : specdec__schema_allowed_types(s, term >> 1, 0);
+            types &= term & 1 ? SPECDEC__JSON_TYPE_ALL : specdec__schema_allowed_type_bits(s, term >> 1, 0);
         }
     }
     return !(types & ~SPECDEC__JSON_TYPE_STRING) ? 1 : !(types & SPECDEC__JSON_TYPE_STRING) ? 2 : 0;
@@ -554,7 +555,7 @@ static uint32_t specdec__tool_argument_stored_kind(specdec__schema *s, uint32_t 
 }
 
 /* Could a reader take a string of this rule for a number, array or other value, as the argument's kind is unknown? */
-static int specdec__tool_argument_is_ambiguous(specdec__schema *s, uint32_t rule)
+static int specdec__tool_argument_string_is_ambiguous(specdec__schema *s, uint32_t rule)
 {
     uint32_t i;
 
@@ -618,7 +619,7 @@ static void specdec__tool_argument_append_value(specdec__schema *s, uint32_t all
 
 /* Builds the rule of an argument, with its name and marks. place: as in specdec__members_value_rule. Returns the rule;
    0: the argument may not be written. */
-static uint32_t specdec__tool_argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
+static uint32_t specdec__tool_argument_build_rule(specdec__schema *s, specdec__members *m, uint32_t place)
 {
     specdec__build *b = s->build;
     const int listed = place != UINT32_MAX;
@@ -628,7 +629,7 @@ static uint32_t specdec__tool_argument_build_member(specdec__schema *s, specdec_
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     uint32_t rule, text;
 
-    if (listed && !specdec__tool_argument_name_fits(s, name, size))
+    if (listed && !specdec__tool_argument_name_needs_no_quotes(s, name, size))
         return 0;
     s->child_style = pairs ? SPECDEC__STYLE_TEXT : SPECDEC__STYLE_LITERAL;
     text = specdec__members_value_rule(s, m, place, 0);
@@ -652,7 +653,7 @@ static uint32_t specdec__tool_argument_build_member(specdec__schema *s, specdec_
     }
     if (pairs) {
         if (!specdec__answer_mark_tells_argument_kind(s->calls))
-            specdec__tool_argument_store_kind(s, name, size, specdec__tool_argument_value_kind(s, text), text);
+            specdec__tool_argument_store_kind(s, name, size, specdec__tool_argument_kind_of_rule(s, text), text);
         s->child_style = SPECDEC__STYLE_REST;
         specdec__tool_argument_append_value(s, all, text, specdec__members_value_rule(s, m, place, 0));
     } else {
@@ -667,7 +668,7 @@ static uint32_t specdec__tool_argument_build_member(specdec__schema *s, specdec_
 
 /* Returns the syntax tree of an argument behind another one: a comma where the form of calls has commas, then the rule
    `member`. */
-static uint32_t specdec__tool_argument_member_tree(specdec__schema *s, uint32_t member)
+static uint32_t specdec__tool_argument_tree_with_comma(specdec__schema *s, uint32_t member)
 {
     specdec__build *b = s->build;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -689,7 +690,7 @@ static uint32_t specdec__tool_argument_members_tree(specdec__schema *s, specdec_
 
     *empty = 1;
     if (!m->names.count && !m->patterns && !m->names_limited && m->most) {
-        const uint32_t member = specdec__tool_argument_build_member(s, m, UINT32_MAX);
+        const uint32_t member = specdec__tool_argument_build_rule(s, m, UINT32_MAX);
 
         if (member) {
             const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -697,16 +698,16 @@ static uint32_t specdec__tool_argument_members_tree(specdec__schema *s, specdec_
             specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, member, 0));
             specdec__syntax_prepend_child(b, all,
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
-                                                                   specdec__tool_argument_member_tree(s, member), 0,
+                                                                   specdec__tool_argument_tree_with_comma(s, member), 0,
                                                                    UINT32_MAX));
             specdec__syntax_prepend_child(b, first, all);
         }
     }
     for (i = m->names.count; i-- > 0 && !b->failed;) {
-        const uint32_t member = specdec__tool_argument_build_member(s, m, i);
+        const uint32_t member = specdec__tool_argument_build_rule(s, m, i);
         const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
         const uint32_t behind = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-        const uint32_t next = member ? specdec__tool_argument_member_tree(s, member) : 0,
+        const uint32_t next = member ? specdec__tool_argument_tree_with_comma(s, member) : 0,
                        least = m->required.data[i] != 0;
         uint32_t rule;
 
@@ -798,9 +799,9 @@ static void specdec__schema_add_objects(specdec__schema *s)
         required += m->required.data[i] != 0;
         if (rule == UINT32_MAX && m->required.data[i])
             return; /* a required member is forbidden */
-        sets[i] = specdec__members_add_set_state(s, i + 1, rule);
+        sets[i] = specdec__members_add_state_behind_key(s, i + 1, rule);
     }
-    other = specdec__members_add_unlisted(s, m, d, &place);
+    other = specdec__members_add_unlisted_key_states(s, m, d, &place);
     if (b->failed)
         return;
     if (other && m->least > required + 1) {
@@ -810,7 +811,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
     }
     specdec__members_build_name_tree(s, m, other ? d : NULL, &tree);
     keys = specdec__members_add_key_states(s, m, object, &tree, sets, other ? place : NULL);
-    i = specdec__schema_state_with_space(s, '"', keys);
+    i = specdec__schema_add_state_with_space(s, '"', keys);
     if (b->failed)
         return;
     b->words[start + 1] = b->words[after + 1] = object;
@@ -832,7 +833,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
             first[2 * count + 1 + i] = m->sorted.data[i];
         }
     }
-    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '{', start));
+    specdec__schema_add_alternative(s, specdec__schema_add_state_with_byte(s, '{', start));
 }
 
 /* ---- Shapes. */
@@ -874,7 +875,7 @@ static void specdec__schema_add_shape_values(specdec__schema *s)
         if (fact.more) { /* negated values: null, false and true are taken out of the types, others when their rules are
                             built */
             while (!list || specdec__schema_next_child(s, fact.node, &at)) {
-                const uint32_t type = specdec__schema_type_of(s, list ? at : fact.node);
+                const uint32_t type = specdec__schema_type_bit_of_value(s, list ? at : fact.node);
 
                 if (type & s->types && type >= SPECDEC__JSON_TYPE_ARRAY)
                     specdec__schema_fail_keyword(s, fact.owner, list ? "enum" : "const", SPECDEC_ERROR_UNSUPPORTED,
@@ -932,7 +933,7 @@ static void specdec__schema_prune_types(specdec__schema *s)
 
 /* Takes pending terms apart into facts and branches, then tries the options of each branch, depth-first. Each
    combination of options is a shape. */
-static void specdec__schema_expand_terms(specdec__schema *s)
+static void specdec__schema_expand_terms_to_shapes(specdec__schema *s)
 {
     uint32_t i, facts, branches, seen, types;
     specdec__fact branch;
@@ -959,7 +960,7 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     seen = s->split_terms.count;
     types = s->types;
     for (i = 0; !s->build->failed && specdec__schema_apply_option(s, &branch, i); i++) {
-        specdec__schema_expand_terms(s);
+        specdec__schema_expand_terms_to_shapes(s);
         s->facts.count = facts;
         s->branches.count = branches;
         s->split_terms.count = seen;
@@ -975,7 +976,7 @@ static void specdec__schema_expand_terms(specdec__schema *s)
 
 /* Builds the states of all listed values, null, false and true of the current rule. Returns the first state; 0: the
    rule has none. */
-static uint32_t specdec__schema_add_literals(specdec__schema *s)
+static uint32_t specdec__schema_add_listed_values(specdec__schema *s)
 {
     specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
@@ -983,7 +984,7 @@ static uint32_t specdec__schema_add_literals(specdec__schema *s)
 
     for (i = 0; i < 3; i++)
         if (s->free_types >> i & 1)
-            specdec__syntax_prepend_child(b, any, specdec__literal_word_tree(s, i));
+            specdec__syntax_prepend_child(b, any, specdec__literal_null_or_boolean_tree(s, i));
     for (i = 0; i < s->literals.count && !b->failed; i++) {
         const uint32_t node = s->literals.data[i];
         const uint32_t tree = b->raw_strings && specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_STRING
@@ -999,7 +1000,7 @@ static uint32_t specdec__schema_add_literals(specdec__schema *s)
 }
 
 /* Adds the listed strings to the current rule, in styles where strings are raw. */
-static void specdec__schema_add_raw_literals(specdec__schema *s)
+static void specdec__schema_add_listed_raw_strings(specdec__schema *s)
 {
     specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
@@ -1021,7 +1022,7 @@ static void specdec__schema_add_raw_literals(specdec__schema *s)
 }
 
 /* Sets the types and the spelling of strings that a conjunction's style has, before the conjunction is built. */
-static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conjunction)
+static void specdec__schema_set_style_of_conjunction(specdec__schema *s, const uint32_t *conjunction)
 {
     static const uint32_t types[] = {SPECDEC__JSON_TYPE_ALL, SPECDEC__JSON_TYPE_OBJECT, SPECDEC__JSON_TYPE_STRING,
                                      SPECDEC__JSON_TYPE_ALL & ~SPECDEC__JSON_TYPE_STRING, SPECDEC__JSON_TYPE_ALL};
@@ -1034,7 +1035,7 @@ static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conj
     s->build->raw_strings = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
                 (style == SPECDEC__STYLE_LITERAL && s->calls->form == SPECDEC__CALLS_BRACES);
     s->ambiguous = style == SPECDEC__STYLE_TEXT &&
-                   specdec__tool_argument_is_ambiguous(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
+                   specdec__tool_argument_string_is_ambiguous(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
     s->may_be_empty = 0;
 }
 
@@ -1042,7 +1043,7 @@ static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conj
 static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conjunction)
 {
     specdec__build *b = s->build;
-    const uint32_t *words = specdec__schema_conjunction(s, conjunction);
+    const uint32_t *words = specdec__schema_conjunction_words(s, conjunction);
     const uint32_t first = words[SPECDEC__CONJUNCTION_FIRST], count = words[SPECDEC__CONJUNCTION_COUNT];
     const uint32_t rule = words[SPECDEC__CONJUNCTION_RULE];
     uint32_t i, start;
@@ -1050,14 +1051,14 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
     s->facts.count = s->branches.count = s->pending_terms.count = s->split_terms.count = 0;
     s->branch_index = s->depth = s->shapes = s->free_types = 0;
     s->literals.count = s->alternatives.count = 0;
-    specdec__schema_begin_style(s, words);
+    specdec__schema_set_style_of_conjunction(s, words);
     for (i = 0; i < count; i++)
         specdec__vector_push(b, &s->pending_terms, s->terms.data[first + i]);
-    specdec__schema_expand_terms(s);
+    specdec__schema_expand_terms_to_shapes(s);
     if (b->failed)
         return;
-    specdec__schema_add_alternative(s, specdec__schema_add_literals(s));
-    specdec__schema_add_raw_literals(s);
+    specdec__schema_add_alternative(s, specdec__schema_add_listed_values(s));
+    specdec__schema_add_listed_raw_strings(s);
     if (s->free_types & SPECDEC__JSON_TYPE_STRING)
         specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_string_any_rule(s)]
                                                           : b->string_quote);
@@ -1095,7 +1096,7 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
 /* Sets the keyword and, as schema, the first one of a conjunction in an error that names no keyword yet. */
 static void specdec__schema_set_error_keyword(specdec__schema *s, uint32_t conjunction, const char *key)
 {
-    const uint32_t *words = specdec__schema_conjunction(s, conjunction);
+    const uint32_t *words = specdec__schema_conjunction_words(s, conjunction);
 
     if (s->error_key || s->error_node || !words[SPECDEC__CONJUNCTION_COUNT])
         return;
@@ -1181,7 +1182,7 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
         return;
     specdec__build_finish(b, root, s->allows_space);
     for (i = 0; b->crowded_state && i < specdec__schema_conjunction_count(s); i++)
-        if (b->rules.data[specdec__schema_conjunction(s, i)[SPECDEC__CONJUNCTION_RULE]] == b->crowded_state)
+        if (b->rules.data[specdec__schema_conjunction_words(s, i)[SPECDEC__CONJUNCTION_RULE]] == b->crowded_state)
             specdec__schema_set_error_keyword(s, i, "anyOf, oneOf or not");
 }
 

@@ -269,7 +269,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
 }
 
 /* Returns the SPECDEC__JSON_TYPE_... bit of the value at a JSON node. */
-static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
+static uint32_t specdec__schema_type_bit_of_value(specdec__schema *s, uint32_t node)
 {
     static const unsigned char types[] = {1, 2, 4, 0, 32, 64, 128};
     const uint32_t kind = specdec__schema_json_node(s, node)->kind;
@@ -282,7 +282,7 @@ static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 }
 
 /* Returns the SPECDEC__JSON_TYPE_... bits of the type's name, or list of such names, at a JSON node. */
-static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
+static uint32_t specdec__schema_read_type_bits(specdec__schema *s, uint32_t node)
 {
     static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object", "any"};
     static const unsigned char types[] = {1, 6, 8, 24, 32, 64, 128, 255};
@@ -291,7 +291,7 @@ static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
     if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
         while (specdec__schema_next_child(s, node, &at) && !s->build->failed)
             all |= specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_STRING
-                       ? specdec__schema_read_types(s, at)
+                       ? specdec__schema_read_type_bits(s, at)
                        : (uint32_t)specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT,
                                                                 "a type that is not known");
         return all;
@@ -557,7 +557,7 @@ static void specdec__schema_handle_keyword(specdec__schema *s, uint32_t owner, u
 
     switch (key->kind) {
     case SPECDEC__KEY_NOTE: case SPECDEC__KEY_BRANCH: break;
-    case SPECDEC__KEY_TYPE: s->types &= specdec__schema_read_types(s, node); break;
+    case SPECDEC__KEY_TYPE: s->types &= specdec__schema_read_type_bits(s, node); break;
     case SPECDEC__KEY_REF: specdec__schema_add_term(s, specdec__schema_find_ref(s, owner, node), 0); break;
     case SPECDEC__KEY_NOT: specdec__schema_add_term(s, node, 1); break;
     case SPECDEC__KEY_ALL:
@@ -769,7 +769,7 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
     branch.more = 0;
     s->types &= key->types;
     switch (key->kind) {
-    case SPECDEC__KEY_TYPE: s->types &= ~specdec__schema_read_types(s, node); return !i;
+    case SPECDEC__KEY_TYPE: s->types &= ~specdec__schema_read_type_bits(s, node); return !i;
     case SPECDEC__KEY_REF: specdec__schema_add_term(s, specdec__schema_find_ref(s, owner, node), 1); return !i;
     case SPECDEC__KEY_NOT: specdec__schema_add_term(s, node, 0); return !i;
     case SPECDEC__KEY_ALL: return specdec__schema_apply_any_of(s, node, i, 1);
@@ -886,7 +886,7 @@ static int specdec__schema_apply_option(specdec__schema *s, const specdec__fact 
 /* ---- Disjoint schemas, as far as a quick look shows: fewer negated schemas then have to be built. */
 
 /* Returns the SPECDEC__JSON_TYPE_... bits that a schema allows at most. */
-static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node, int depth)
+static uint32_t specdec__schema_allowed_type_bits(specdec__schema *s, uint32_t node, int depth)
 {
     const uint32_t kind = specdec__schema_json_node(s, node)->kind;
     uint32_t types = SPECDEC__JSON_TYPE_ALL, at = 0, value, listed = 0;
@@ -894,14 +894,14 @@ static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node,
     if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_count_work(s->build, 4))
         return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__JSON_TYPE_ALL;
     if ((value = specdec__schema_get_member(s, node, "type")) != 0)
-        types &= specdec__schema_read_types(s, value);
+        types &= specdec__schema_read_type_bits(s, value);
     if ((value = specdec__schema_get_member(s, node, "$ref")) != 0 && !s->build->failed)
-        types &= specdec__schema_allowed_types(s, specdec__schema_find_ref(s, node, value), depth + 1);
+        types &= specdec__schema_allowed_type_bits(s, specdec__schema_find_ref(s, node, value), depth + 1);
     if ((value = specdec__schema_get_member(s, node, "const")) != 0)
-        types &= specdec__schema_type_of(s, value);
+        types &= specdec__schema_type_bit_of_value(s, value);
     if ((value = specdec__schema_get_member(s, node, "enum")) != 0) {
         while (specdec__schema_next_child(s, value, &at))
-            listed |= specdec__schema_type_of(s, at);
+            listed |= specdec__schema_type_bit_of_value(s, at);
         types &= listed;
     }
     return types;
@@ -975,7 +975,7 @@ static int specdec__schema_forbids_required_member(specdec__schema *s, uint32_t 
 /* Is it certain that no value obeys both of two schemas? 0: unknown. */
 static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth)
 {
-    const uint32_t types = specdec__schema_allowed_types(s, a, 0) & specdec__schema_allowed_types(s, c, 0);
+    const uint32_t types = specdec__schema_allowed_type_bits(s, a, 0) & specdec__schema_allowed_type_bits(s, c, 0);
     uint32_t listed, one, two, at = 0;
 
     if (!types || s->build->failed || !specdec__build_count_work(s->build, 8))
@@ -1015,7 +1015,7 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
 /* ---- Conjunctions. */
 
 /* Returns the words, SPECDEC__CONJUNCTION_FIRST ..., of conjunction number i. */
-static const uint32_t *specdec__schema_conjunction(const specdec__schema *s, uint32_t i)
+static const uint32_t *specdec__schema_conjunction_words(const specdec__schema *s, uint32_t i)
 {
     return s->conjunctions.data + (size_t)i * SPECDEC__CONJUNCTION_WORDS;
 }
@@ -1048,7 +1048,7 @@ static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *t
     }
     count = j;
     for (i = 0; i < specdec__schema_conjunction_count(s) && specdec__build_count_work(s->build, 1); i++) {
-        const uint32_t *known = specdec__schema_conjunction(s, i);
+        const uint32_t *known = specdec__schema_conjunction_words(s, i);
 
         if (known[SPECDEC__CONJUNCTION_COUNT] == count && known[SPECDEC__CONJUNCTION_STYLE] == s->child_style &&
             known[SPECDEC__CONJUNCTION_TOOL] == tool &&

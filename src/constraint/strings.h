@@ -195,7 +195,7 @@ static void specdec__strings_add_any_string_states(specdec__build *b, specdec__d
 }
 
 /* Builds states that read a JSON string of least to most characters, counted at run time. Returns the first state. */
-static uint32_t specdec__strings_add_counted(specdec__build *b, uint32_t least, uint32_t most)
+static uint32_t specdec__strings_add_counted_states(specdec__build *b, uint32_t least, uint32_t most)
 {
     const uint32_t rule = specdec__build_add_rule(b);
     const uint32_t end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_MAY_END, 2);

@@ -57,7 +57,7 @@ static uint32_t specdec__tools_arguments_schema(specdec__schema *s, uint32_t too
 }
 
 /* Does this form of calls write arguments in a style other than JSON? */
-static int specdec__tools_has_own_style(const specdec__calls *row)
+static int specdec__tools_arguments_are_not_json(const specdec__calls *row)
 {
     return row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_PYTHON ||
            row->form == SPECDEC__CALLS_BRACES;
@@ -102,7 +102,7 @@ static void specdec__tools_append_space(specdec__schema *s, uint32_t all)
 }
 
 /* Appends the text that a form of calls has between its mark and the name of the tool to the concatenation `all`. */
-static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
+static void specdec__tools_append_text_before_name(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
     const char *behind_id = SPECDEC__CALL_TEXT(row, ID_END);
@@ -119,7 +119,7 @@ static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
 
 /* Appends the text that a form of calls has between the name of the tool and its arguments to the concatenation
    `all`. */
-static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
+static void specdec__tools_append_text_before_arguments(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
 
@@ -133,7 +133,7 @@ static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
 }
 
 /* Appends the text that a form of calls has behind the arguments to the concatenation `all`. */
-static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
+static void specdec__tools_append_text_behind_arguments(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
 
@@ -173,19 +173,19 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
         b->raw_strings = 1;
         text = specdec__schema_spell_string(s, name, &size);
         b->raw_strings = 0;
-        specdec__tools_append_prefix(s, all);
+        specdec__tools_append_text_before_name(s, all);
         if (text)
             specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, text, size));
-        specdec__tools_append_middle(s, all);
+        specdec__tools_append_text_before_arguments(s, all);
     }
     if (rule)
         specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, rule, 0));
-    else if (!specdec__tools_has_own_style(row))
+    else if (!specdec__tools_arguments_are_not_json(row))
         specdec__tools_append_json(s, all, "{}");
     if (json)
         specdec__tools_append_json(s, all, "}");
     else
-        specdec__tools_append_suffix(s, all);
+        specdec__tools_append_text_behind_arguments(s, all);
     return all;
 }
 
@@ -255,7 +255,8 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
 
         if (!b->failed && schema && specdec__tools_is_chosen(s, name, source->choices, source->choice_count)) {
             specdec__vector_push(b, &s->documents, schema);
-            s->child_style = specdec__tools_has_own_style(row) ? SPECDEC__STYLE_ARGUMENTS : SPECDEC__STYLE_JSON;
+            s->child_style = specdec__tools_arguments_are_not_json(row) ? SPECDEC__STYLE_ARGUMENTS
+                             : SPECDEC__STYLE_JSON;
             s->tool = name;
             specdec__vector_push(b, &rules, specdec__schema_conjunction_rule(s, &term, 1));
         } else {

@@ -48,7 +48,7 @@ struct specdec_token_trie {
 };
 
 /* Returns the number of bytes of the plain character at the beginning of a text; 0: no plain character begins there. */
-static size_t specdec__trie_plain_character(const unsigned char *text, size_t size)
+static size_t specdec__trie_plain_character_bytes(const unsigned char *text, size_t size)
 {
     const int length = size ? specdec__utf8_sequence_bytes(text, size) : 0;
 
@@ -56,7 +56,7 @@ static size_t specdec__trie_plain_character(const unsigned char *text, size_t si
 }
 
 /* Does the trie's entry of token a come before that of token c, in order of bytes? */
-static int specdec__trie_entry_before(const specdec_token_trie *t, uint32_t a, uint32_t c)
+static int specdec__trie_entry_is_before(const specdec_token_trie *t, uint32_t a, uint32_t c)
 {
     const unsigned char *x = t->text + t->offset[a] + t->entry_begin[a],
                         *y = t->text + t->offset[c] + t->entry_begin[c];
@@ -67,7 +67,7 @@ static int specdec__trie_entry_before(const specdec_token_trie *t, uint32_t a, u
     return order ? order < 0 : m != n ? m < n : a < c;
 }
 
-SPECDEC__HEAP(specdec__trie_sink, uint32_t, specdec_token_trie, specdec__trie_entry_before)
+SPECDEC__HEAP(specdec__trie_sink, uint32_t, specdec_token_trie, specdec__trie_entry_is_before)
 
 /* Sorts tokens by the bytes of their entries (heap sort). */
 static void specdec__trie_sort_entries(specdec_token_trie *t, uint32_t *tokens, uint32_t count)
@@ -136,7 +136,7 @@ static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__
 
 /* Computes the kinds of bytes from each place of a trie's entry to its end; kinds[0]: of the whole entry. Places inside
    a character get BYTE_KIND_OTHER. */
-static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kinds)
+static void specdec__trie_compute_suffix_kinds(specdec__bytes entry, unsigned char *kinds)
 {
     size_t at = 0, i;
 
@@ -184,7 +184,7 @@ static void specdec__trie_compute_node_kinds(const specdec_token_trie *t, specde
 
             if (bytes.size != depth)
                 break;
-            specdec__trie_suffix_kinds(bytes, kinds);
+            specdec__trie_compute_suffix_kinds(bytes, kinds);
             for (k = 0; k <= depth; k++) {
                 tree->nodes[path[k]].first_and_kinds |= kinds[k];
                 if (tree->heights[path[k]] < depth - k)
@@ -246,7 +246,7 @@ static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned 
         const size_t size = t->offset[id + 1] - t->offset[id];
         size_t at = 0, characters = 0, one;
 
-        while (at < size && (one = specdec__trie_plain_character(text + at, size - at)) != 0) {
+        while (at < size && (one = specdec__trie_plain_character_bytes(text + at, size - at)) != 0) {
             at += one;
             characters++;
         }
@@ -307,7 +307,7 @@ static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const spe
             size_t at = 0, i, size = t->offset[id + 1] - t->offset[id];
 
             for (i = 0; i < t->plain_characters[id]; i++)
-                at += specdec__trie_plain_character(t->text + t->offset[id] + at, size - at);
+                at += specdec__trie_plain_character_bytes(t->text + t->offset[id] + at, size - at);
             from[id] = (unsigned char)at;
         }
     }

@@ -23,7 +23,7 @@ static void specdec__schema_add_alternative(specdec__schema *s, uint32_t state)
 }
 
 /* Adds a state with one edge: the byte leads to `target`. Returns the state. */
-static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byte, uint32_t target)
+static uint32_t specdec__schema_add_state_with_byte(specdec__schema *s, unsigned byte, uint32_t target)
 {
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
 
@@ -36,7 +36,7 @@ static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byt
 
 /* Adds a state in which white space may stand if the constraint allows it, followed by a byte that leads to `target`;
    byte < 0: followed by a tail call of rule `target`. Returns the state. */
-static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, uint32_t target)
+static uint32_t specdec__schema_add_state_with_space(specdec__schema *s, int byte, uint32_t target)
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
     const uint32_t spaces = s->allows_space ? 3 : 0, edges = spaces + (byte >= 0);
@@ -61,7 +61,7 @@ static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, u
 
 /* Returns the state in front of a value that a rule describes; colon = 1: the state in front of the colon before the
    value. It is added when it is asked for first. */
-static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t rule, int colon)
+static uint32_t specdec__schema_get_state_before_value(specdec__schema *s, uint32_t rule, int colon)
 {
     uint32_t at;
 
@@ -71,9 +71,9 @@ static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t 
         return 0;
     at = s->value_states.data[2 * rule];
     if (!at) {
-        at = specdec__schema_state_with_space(s, -1, rule);
+        at = specdec__schema_add_state_with_space(s, -1, rule);
         s->value_states.data[2 * rule] = at;
-        s->value_states.data[2 * rule + 1] = specdec__schema_state_with_space(s, ':', at);
+        s->value_states.data[2 * rule + 1] = specdec__schema_add_state_with_space(s, ':', at);
     }
     return s->value_states.data[2 * rule + (colon != 0)];
 }
@@ -158,7 +158,7 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
 
 /* Builds the DFA of the string at a JSON node, or (list = 1) of all strings of an array. Returns 0 when the build
    failed. */
-static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
+static int specdec__schema_build_listed_strings_dfa(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
 {
     specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
@@ -212,7 +212,7 @@ static int specdec__schema_apply_string_fact(specdec__schema *s, const specdec__
         }
         return specdec__strings_tree_dfa(b, &one, tree) && specdec__strings_intersect(b, d, any, &one, (int)fact->more);
     case SPECDEC__KEY_ENUM: case SPECDEC__KEY_CONST:
-        return specdec__schema_listed_dfa(s, &one, fact->node, fact->kind == SPECDEC__KEY_ENUM) &&
+        return specdec__schema_build_listed_strings_dfa(s, &one, fact->node, fact->kind == SPECDEC__KEY_ENUM) &&
                specdec__strings_intersect(b, d, any, &one, (int)fact->more);
     default: return 1;
     }
@@ -260,7 +260,7 @@ static uint32_t specdec__nfa_add_dfa(specdec__build *b, const specdec__dfa *d, u
 
             while (c + 1 < d->classes && targets[c + 1] == target)
                 c++;
-            high = specdec__dfa_class_last(d, c);
+            high = specdec__dfa_last_byte_of_class(d, c);
             if (target)
                 all = specdec__nfa_add_split(
                     b, all,
@@ -407,14 +407,14 @@ static void specdec__schema_add_strings(specdec__schema *s)
         return;
     }
     if (!any) {
-        specdec__schema_add_alternative(s, specdec__strings_add_counted(s->build, length[0], length[1]));
+        specdec__schema_add_alternative(s, specdec__strings_add_counted_states(s->build, length[0], length[1]));
         return;
     }
     specdec__schema_limit_length(s, &d, &any, length, owner);
     if (s->build->failed || !specdec__dfa_remove_dead_states(s->build, &d))
         return;
     place = specdec__dfa_write_records(s->build, &d, &s->end_state, NULL);
-    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '"', place));
+    specdec__schema_add_alternative(s, specdec__schema_add_state_with_byte(s, '"', place));
 }
 
 /* ---- Numbers. */
@@ -429,7 +429,7 @@ static void specdec__schema_limit_numbers(specdec__schema *s, specdec__dfa *d, u
         specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
     } else if (!specdec__decimal_read(specdec__json_raw_text(&s->json, node), &limit)) {
         specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
-    } else if (specdec__numbers_limit_dfa(s->build, &side, &limit, at_least, strict)) {
+    } else if (specdec__numbers_build_limit_dfa(s->build, &side, &limit, at_least, strict)) {
         specdec__dfa_product(s->build, d, &old, &side, SPECDEC__DFA_BOTH);
     }
 }
@@ -468,7 +468,7 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
                                                              : "the number is not positive");
         return;
     }
-    if (specdec__numbers_multiple_dfa(s->build, &all, value, (uint32_t)unit.fraction))
+    if (specdec__numbers_build_multiples_dfa(s->build, &all, value, (uint32_t)unit.fraction))
         specdec__dfa_product(s->build, d, &old, &all, fact->more ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH);
 }
 
@@ -560,7 +560,7 @@ static void specdec__schema_add_numbers(specdec__schema *s)
 /* ---- Arrays. */
 
 /* The schemas of an array's first items (a list) and of further items, by the keywords of one schema; 0: none. */
-static void specdec__schema_item_schemas(const specdec__schema *s, uint32_t owner, uint32_t *first, uint32_t *rest)
+static void specdec__schema_find_item_schemas(const specdec__schema *s, uint32_t owner, uint32_t *first, uint32_t *rest)
 {
     const uint32_t items = specdec__schema_get_member(s, owner, "items");
 
@@ -585,7 +585,7 @@ static uint32_t specdec__schema_item_rule(specdec__schema *s, uint32_t i)
 
         if (fact.kind != SPECDEC__KEY_ITEMS)
             continue;
-        specdec__schema_item_schemas(s, fact.owner, &first, &rest);
+        specdec__schema_find_item_schemas(s, fact.owner, &first, &rest);
         if (first && i < specdec__schema_json_node(s, first)->count)
             for (rest = 0; specdec__schema_next_child(s, first, &at) && !rest; k++)
                 rest = k == i ? at : 0;
@@ -609,7 +609,7 @@ static void specdec__schema_add_arrays(specdec__schema *s)
         if (fact.kind == SPECDEC__KEY_ITEMS) {
             uint32_t first, rest;
 
-            specdec__schema_item_schemas(s, fact.owner, &first, &rest);
+            specdec__schema_find_item_schemas(s, fact.owner, &first, &rest);
             if (first && specdec__schema_json_node(s, first)->count > prefix)
                 prefix = specdec__schema_json_node(s, first)->count;
         } else if (fact.kind == SPECDEC__KEY_MIN_ITEMS || fact.kind == SPECDEC__KEY_MAX_ITEMS) {
@@ -648,7 +648,7 @@ static void specdec__schema_add_arrays(specdec__schema *s)
         const uint32_t rule = specdec__schema_item_rule(s, i);
         b->words[array + SPECDEC__ARRAY_WORDS + i] = rule;
     }
-    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '[', start));
+    specdec__schema_add_alternative(s, specdec__schema_add_state_with_byte(s, '[', start));
 }
 
 /* ---- Listed values. */
@@ -657,7 +657,7 @@ static void specdec__schema_add_arrays(specdec__schema *s)
 static int specdec__schema_value_obeys_facts(specdec__schema *s, uint32_t node)
 {
     static const char any_number[] = "-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?";
-    const uint32_t type = specdec__schema_type_of(s, node);
+    const uint32_t type = specdec__schema_type_bit_of_value(s, node);
     uint32_t i, length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, at;
     specdec__dfa d;
     int any = 0;
@@ -731,7 +731,7 @@ static void specdec__literal_append_byte(specdec__schema *s, uint32_t all, unsig
 }
 
 /* Returns the syntax tree of null, false or true (kind 0, 1, 2) in the current style of values. */
-static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
+static uint32_t specdec__literal_null_or_boolean_tree(specdec__schema *s, uint32_t kind)
 {
     static const char *const words[] = {"null", "false", "true", "None", "False", "True"};
     const char *word = words[kind + (s->style == SPECDEC__STYLE_LITERAL &&
@@ -741,14 +741,14 @@ static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
 }
 
 /* Returns the syntax tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
-static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
+static uint32_t specdec__literal_raw_string_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t rule;
     specdec__dfa d;
 
-    if (!specdec__schema_listed_dfa(s, &d, node, 0) || !specdec__dfa_remove_dead_states(b, &d) ||
+    if (!specdec__schema_build_listed_strings_dfa(s, &d, node, 0) || !specdec__dfa_remove_dead_states(b, &d) ||
         (s->ambiguous && !specdec__raw_string_remove_matches(s, &d, specdec__raw_ambiguous_regex)) ||
         !specdec__raw_string_add_marks(s, &d))
         return 0;
@@ -770,9 +770,9 @@ static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
     size_t size;
 
     if (value.kind < SPECDEC__JSON_NUMBER)
-        return specdec__literal_word_tree(s, value.kind);
+        return specdec__literal_null_or_boolean_tree(s, value.kind);
     if (value.kind == SPECDEC__JSON_STRING && b->raw_strings)
-        return specdec__literal_raw_tree(s, node);
+        return specdec__literal_raw_string_tree(s, node);
     if (value.kind < SPECDEC__JSON_STRING)
         return specdec__syntax_add_text(b, s->json.text + value.from, value.to - value.from);
     all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);

@@ -124,7 +124,7 @@ static specdec_result specdec__engine_join_cluster(specdec__engine *e, specdec_e
 {
     if (!SPECDEC__HAS_CLUSTER && e->config.cluster)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
-    return SPECDEC__HAS_CLUSTER ? specdec__cluster_choose_functions(e, error) : SPECDEC_OK;
+    return SPECDEC__HAS_CLUSTER ? specdec__cluster_configure_rank(e, error) : SPECDEC_OK;
 }
 
 /* Lays out all that an engine needs in an arena; e->config is set. */
@@ -328,7 +328,7 @@ static void specdec__join_append_bytes(const unsigned char *from, size_t count, 
 
 /* Returns how many bytes of a sequence's own answer, without its children's answers, were returned to the caller. No
    stop string can end the answer within them. stream: a decoder at the answer's begin. */
-static size_t specdec__join_returned_bytes(const specdec *t, specdec__text_decoder stream)
+static size_t specdec__join_count_returned_bytes(const specdec *t, specdec__text_decoder stream)
 {
     const size_t back = t->stop.stopped ? t->stop.taken_bytes : t->stop.held;
     size_t known = 0, more;
@@ -369,7 +369,7 @@ static void specdec__join_token_text(specdec *t, specdec__answer_join *r, size_t
 
 /* Appends the bytes that the scan for stop strings holds back to the joined text, as the answer, or its part before a
    fork, ends here. */
-static void specdec__join_held_bytes(specdec__answer_join *r)
+static void specdec__join_append_held_bytes(specdec__answer_join *r)
 {
     if (!r->stop.stopped)
         specdec__join_append_bytes(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
@@ -377,7 +377,8 @@ static void specdec__join_held_bytes(specdec__answer_join *r)
 
 /* Appends a sequence's answer to the joined text out[room], of which *length bytes are written, with the answers of its
    children at their forks. A stop string ends an answer, but not across a fork. piece: memory for a piece of text. */
-static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, size_t room, size_t *length)
+static void specdec__join_append_forked_answers(specdec *t, unsigned char *piece, char *out, size_t room,
+                                                size_t *length)
 {
     specdec *child = specdec_child(t, 0);
     specdec__text_decoder stream;
@@ -392,21 +393,21 @@ static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, siz
     specdec__stream_check_settings(&t->settings, &r.stop, NULL);
     specdec__text_decoder_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
                                 t->settings.show_special);
-    r.returned_left = specdec__join_returned_bytes(t, stream);
+    r.returned_left = specdec__join_count_returned_bytes(t, stream);
     for (i = t->answer_from; i < t->count && !r.stop.stopped; i++) {
         if (i >= t->handed_out && specdec__stream_end_reason(t, i))
             break; /* by settings that were set later */
         specdec__stream_decode_token(t, &stream, t->tokens[i], &more, NULL);
         specdec__join_token_text(t, &r, more);
         if (child && child->fork_at == i + 1 && !r.stop.stopped) {
-            specdec__join_held_bytes(&r);
-            specdec__join_forks(child, piece, out, room, length);
+            specdec__join_append_held_bytes(&r);
+            specdec__join_append_forked_answers(child, piece, out, room, length);
             child = specdec_child(t, ++k);
         }
     }
     if (!r.stop.stopped)
         specdec__join_token_text(t, &r, specdec__text_decoder_end(&stream, t->token_text));
-    specdec__join_held_bytes(&r);
+    specdec__join_append_held_bytes(&r);
 }
 
 /* The body of specdec_join_forks: writes a sequence's answer, joined with its children's answers, to bytes[room]. */
@@ -417,7 +418,7 @@ static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t r
     if (result)
         return result;
     *length = 0;
-    specdec__join_forks(t, t->piece + t->released_bytes, bytes, room, length);
+    specdec__join_append_forked_answers(t, t->piece + t->released_bytes, bytes, room, length);
     return *length <= room ? SPECDEC_OK
                            : specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "the answer has %zu bytes, there is room "
                                            "for %zu", *length, room);
@@ -479,7 +480,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         (result = specdec__stream_check_constraint(settings, t->constrained.masker != NULL, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && (settings->top_logprobs != t->settings.top_logprobs ||
-                                     !specdec__stream_same_constraint(t, settings) ||
+                                     !specdec__stream_keeps_constraint(t, settings) ||
                                      !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_discard_pending(t);
     specdec__engine_discard_pending_if_forked(t); /* children that fork later have the new settings */
@@ -521,7 +522,7 @@ static specdec__prompt_head specdec__prompt_head_all_returned(const specdec *t)
 }
 
 /* Returns the last token of the head that a prompt is appended to; -1: the head is empty. */
-static int32_t specdec__prompt_head_last(const specdec *t, specdec__prompt_head head)
+static int32_t specdec__prompt_head_last_token(const specdec *t, specdec__prompt_head head)
 {
     return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
 }
@@ -533,7 +534,7 @@ static specdec_result specdec__prompt_tokenize(specdec *t, specdec__prompt_head 
                                                int special, const unsigned char *plain, int *read)
 {
     const specdec__vocab *v = &t->model->vocab;
-    const int32_t last = specdec__prompt_head_last(t, head);
+    const int32_t last = specdec__prompt_head_last_token(t, head);
     const int flags = last < 0                                                             ? SPECDEC_TOKENIZE_BEGIN
                       : specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)last)) ? 0
                                                                                            : SPECDEC_TOKENIZE_INSIDE;
@@ -694,7 +695,7 @@ static specdec_result specdec__call_cut_stop(specdec *t)
         (result = specdec__prompt_head_before_stop(t, &head)) != SPECDEC_OK)
         return result;
     specdec__engine_drop_children(t, head.keep);
-    specdec__engine_forget_tokens(t, head.keep);
+    specdec__engine_drop_state_of_tokens(t, head.keep);
     memmove(t->tokens + head.keep, t->tokens + t->count, (size_t)head.fresh * sizeof *t->tokens);
     t->count = t->handed_out = head.keep + head.fresh;
     for (i = head.keep; t->logprobs && i < t->count; i++)
@@ -716,7 +717,7 @@ static specdec_result specdec__decode_next_token(specdec *t, int work)
     t->cancelled = 0;
     for (;;) {
         if (specdec__stream_end_reason(t, t->handed_out) == SPECDEC_STOP_CONTEXT &&
-            (gone = specdec__engine_slide_count(t)) > 0)
+            (gone = specdec__engine_count_tokens_to_slide(t)) > 0)
             specdec__engine_slide_sequence(t, gone);
         t->finished = specdec__stream_end_reason(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
@@ -879,7 +880,7 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         specdec__engine_drop_children(t, count);
         if (t->view.length - count >= SPECDEC__KEYS) /* less is not worth an entry of the table */
             specdec__engine_keep_prefix(t);
-        specdec__engine_forget_tokens(t, count);
+        specdec__engine_drop_state_of_tokens(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
     } else if ((t->handed_out < t->count && specdec__stream_sampling_depends_on_begin(&t->settings)) ||
@@ -1000,7 +1001,7 @@ static specdec_result specdec__caller_nodes_check(specdec *t, const int32_t *tok
 
 /* Begins a step of the caller's nodes, which leaves the sequence unchanged: prefills the tokens that lack keys, and
    makes the sequence's last token, if there is one, node 0. */
-static specdec_result specdec__caller_nodes_begin(specdec *t)
+static specdec_result specdec__caller_nodes_begin_step(specdec *t)
 {
     specdec__context *c = &t->engine->target;
     const specdec__prefill_rows none = specdec__prefill_rows_with_logits_from(t->handed_out);
@@ -1047,7 +1048,7 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
         return result;
     c = &t->engine->target;
     root = t->handed_out > 0;
-    if ((result = specdec__caller_nodes_begin(t)) != SPECDEC_OK)
+    if ((result = specdec__caller_nodes_begin_step(t)) != SPECDEC_OK)
         return result;
     for (i = 0; i < count; i++) {
         c->tokens[root + i] = tokens[i];
@@ -1096,8 +1097,8 @@ static specdec_result specdec__score_tokenize_labels(specdec *t, const char *con
 }
 
 /* Returns the log-probability of a token, from a row of logits (vocab). */
-static double specdec__score_token_of_row(const float *logits, int vocab, int32_t token,
-                                          const specdec__kernels *kernels)
+static double specdec__score_log_probability(const float *logits, int vocab, int32_t token,
+                                             const specdec__kernels *kernels)
 {
     const float highest = kernels->largest(logits, vocab);
     double total = 0;
@@ -1122,7 +1123,7 @@ static specdec_result specdec__call_score(specdec *t, const char *const *labels,
     if (count < 1 || !t->handed_out)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d labels behind a text of %d tokens", count,
                              t->handed_out);
-    if ((result = specdec__caller_nodes_begin(t)) != SPECDEC_OK ||
+    if ((result = specdec__caller_nodes_begin_step(t)) != SPECDEC_OK ||
         (result = specdec__score_tokenize_labels(t, labels, count, &nodes)) != SPECDEC_OK ||
         (result = specdec__caller_nodes_run(t, nodes)) != SPECDEC_OK)
         return result;
@@ -1130,9 +1131,9 @@ static specdec_result specdec__call_score(specdec *t, const char *const *labels,
     for (node = 1; node < nodes; node++) {
         if (!c->parents[node])
             scores[++label] = 0;
-        scores[label] += specdec__score_token_of_row(c->logits +
+        scores[label] += specdec__score_log_probability(c->logits +
                                                          (size_t)c->parents[node] * (size_t)t->model->vocab_size,
-                                                     t->model->vocab_size, c->tokens[node], t->engine->kernels);
+                                                        t->model->vocab_size, c->tokens[node], t->engine->kernels);
     }
     return SPECDEC_OK;
 }

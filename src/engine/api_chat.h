@@ -110,7 +110,7 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
         (result = specdec__prompt_head_before_stop(t, &head)) != SPECDEC_OK)
         return result;
     v = &t->model->vocab;
-    last = specdec__prompt_head_last(t, head);
+    last = specdec__prompt_head_last_token(t, head);
     out = specdec__chat_empty_text(t);
     result = specdec__chat_render_messages(t, last, messages, count, &out);
     if (result == SPECDEC_ERROR_BUFFER)
@@ -138,9 +138,10 @@ typedef struct specdec__common_beginning {
 /* Compares a sequence's tokens held[held_count] with a conversation's tokens fresh[fresh_count], byte by byte, control
    tokens as tokens: a model may decode other tokens than the tokenizer makes of the same bytes. Returns the last place
    at which a token ends in both lists. room (2 * longest): working memory; longest: bytes of a token, at most. */
-static specdec__common_beginning specdec__engine_compare_tokens(const specdec__vocab *v, const int32_t *held,
-                                                                int held_count, const int32_t *fresh, int fresh_count,
-                                                                unsigned char *room, size_t longest)
+static specdec__common_beginning specdec__engine_find_common_beginning(const specdec__vocab *v, const int32_t *held,
+                                                                       int held_count, const int32_t *fresh,
+                                                                       int fresh_count, unsigned char *room,
+                                                                       size_t longest)
 {
     unsigned char *bytes[2];
     size_t left[2] = {0, 0}, at[2] = {0, 0}, same;
@@ -265,8 +266,8 @@ static specdec_result specdec__engine_replace_conversation(specdec *t, const spe
     if (!count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the conversation is empty");
     inside = !begun && specdec__answer_prompt_opens_thought(t->engine->chat.thoughts, out.text, out.needed);
-    common = specdec__engine_compare_tokens(v, t->tokens, t->handed_out, t->tokens + t->count, count,
-                                            (unsigned char *)t->engine->scratch, (size_t)v->longest_bytes + 4);
+    common = specdec__engine_find_common_beginning(v, t->tokens, t->handed_out, t->tokens + t->count, count,
+                                                   (unsigned char *)t->engine->scratch, (size_t)v->longest_bytes + 4);
     result = specdec__engine_replace_tokens(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh,
                                             NULL);
     if (result)

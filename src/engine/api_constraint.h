@@ -133,7 +133,7 @@ int specdec_constraint_next(const specdec_constraint *constraint, const specdec_
 
     if (!constraint || !state || !mask)
         return 0;
-    specdec__mask_next_bytes(constraint, state, mask);
+    specdec__mask_compute_next_bytes(constraint, state, mask);
     for (i = 0; i < 256; i++) {
         const unsigned char byte = (unsigned char)i;
 
@@ -157,7 +157,7 @@ size_t specdec_constraint_forced(const specdec_constraint *constraint, const spe
     if (!constraint || !state || !bytes)
         return 0;
     copy = *state;
-    while (count < room && (byte = specdec__mask_forced_byte(constraint, &copy)) >= 0) {
+    while (count < room && (byte = specdec__mask_find_forced_byte(constraint, &copy)) >= 0) {
         specdec__constraint_read_byte(constraint, &copy, (unsigned char)byte);
         ((unsigned char *)bytes)[count++] = (unsigned char)byte;
     }

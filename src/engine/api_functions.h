@@ -31,7 +31,7 @@ static specdec_result specdec__call_set_tree(specdec *t, const specdec_tree *tre
     if (result)
         return result;
     e = t->engine;
-    if (e->config.drafting != SPECDEC_DRAFT_MODEL || specdec__engine_trees_grow(&e->config))
+    if (e->config.drafting != SPECDEC_DRAFT_MODEL || specdec__engine_trees_grow_by_level(&e->config))
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a tree is set for static SPECDEC_DRAFT_MODEL only");
     result = specdec_tree_check(tree, &t->error);
     if (result)
@@ -248,8 +248,8 @@ SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC_
 
 /* Returns the quantisation type with a number. *bytes becomes the size of `values` values of the type, which must be
    whole blocks. NULL, with an error: there is no such type, or the blocks are not whole. */
-static const specdec__quant_type *specdec__type_for_values(uint32_t number, uint64_t values, size_t *bytes,
-                                                           specdec_error *error)
+static const specdec__quant_type *specdec__quant_type_for_values(uint32_t number, uint64_t values, size_t *bytes,
+                                                                 specdec_error *error)
 {
     const specdec__quant_type *type = specdec__quant_find_type(number);
 
@@ -271,7 +271,7 @@ specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *byte
 
     if (!bytes)
         return specdec__fail_missing_argument(error);
-    if (!specdec__type_for_values(number, values, &size, error))
+    if (!specdec__quant_type_for_values(number, values, &size, error))
         return SPECDEC_ERROR_ARGUMENT;
     *bytes = size;
     return SPECDEC_OK;
@@ -280,7 +280,7 @@ specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *byte
 specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t values, float *out, specdec_error *error)
 {
     size_t size;
-    const specdec__quant_type *type = specdec__type_for_values(number, values, &size, error);
+    const specdec__quant_type *type = specdec__quant_type_for_values(number, values, &size, error);
 
     if (!type || (values && (!data || !out)))
         return type ? specdec__fail_missing_argument(error) : SPECDEC_ERROR_ARGUMENT;
@@ -295,7 +295,7 @@ specdec_result specdec_type_from_float(uint32_t number, const float *values, siz
                                        specdec_error *error)
 {
     size_t size;
-    const specdec__quant_type *type = specdec__type_for_values(number, count, &size, error);
+    const specdec__quant_type *type = specdec__quant_type_for_values(number, count, &size, error);
     specdec_type about;
 
     if (!specdec__type_describe(type, &about) || (count && (!values || !out)))

@@ -20,8 +20,8 @@ SPECDEC__FOR_SIZE
 
 /* Opens config->target as *m, and lays out its memory in an arena, which may only count: its indexes, the threads that
    repack its weights (*pool, which has ended when this returns), and the repacked weights. */
-static specdec_result specdec__model_layout(const specdec_config *config, specdec_model *m, specdec__pool *pool,
-                                            specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__model_open_and_lay_out(const specdec_config *config, specdec_model *m,
+                                                      specdec__pool *pool, specdec__arena *arena, specdec_error *error)
 {
     int threads = config->threads ? config->threads : specdec__os_processors(), cancel = 0;
     specdec__kernels unused;
@@ -38,7 +38,7 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
     threads = specdec__min_int(threads, SPECDEC_MAX_THREADS);
     result = specdec__pool_init(pool, threads, &cancel, &config->hooks, arena, error);
     if (!result && !config->weights_in_place)
-        result = specdec__model_repack_matrices(m, specdec__engine_output_planes(config, &unused), arena, pool,
+        result = specdec__model_repack_matrices(m, specdec__engine_output_planes_mode(config, &unused), arena, pool,
                                                 &config->hooks, error);
     specdec__pool_deinit(pool);
     return result;
@@ -55,7 +55,7 @@ specdec_result specdec_model_memory_needed(const specdec_config *config, size_t 
         return specdec__fail_missing_argument(error);
     memset(&model, 0, sizeof model);
     SPECDEC__TAKE(&arena, specdec_model, 1);
-    result = specdec__model_layout(config, &model, &pool, &arena, error);
+    result = specdec__model_open_and_lay_out(config, &model, &pool, &arena, error);
     if (!result)
         result = specdec__counted_block_bytes(&arena, bytes, error);
     specdec__model_deinit(&model);
@@ -81,7 +81,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
         return specdec__fail_small_block(memory ? bytes : 0, needed, error);
     arena = specdec__block_arena(memory, needed);
     m = SPECDEC__TAKE(&arena, specdec_model, 1);
-    result = specdec__model_layout(config, m, &pool, &arena, error);
+    result = specdec__model_open_and_lay_out(config, m, &pool, &arena, error);
     if (!result && arena.used == SIZE_MAX)
         result = specdec__fail_small_block(bytes, needed, error);
     if (result) {
@@ -216,8 +216,8 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
 
 /* Sets *room to the bytes that the text of tokens[count] has, at most: those of all tokens, and three of an unfinished
    character behind them. special 1: control tokens are spelled. */
-static specdec_result specdec__detokenize_bytes(const specdec_model *model, const int32_t *tokens, int count,
-                                                int special, size_t *room, specdec_error *error)
+static specdec_result specdec__detokenize_max_bytes(const specdec_model *model, const int32_t *tokens, int count,
+                                                    int special, size_t *room, specdec_error *error)
 {
     size_t more;
     int i;
@@ -246,7 +246,7 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
         return specdec__fail_missing_argument(error);
     if (count < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens", count);
-    result = specdec__detokenize_bytes(model, tokens, count, special, &room, error);
+    result = specdec__detokenize_max_bytes(model, tokens, count, special, &room, error);
     *length = result ? 0 : room;
     if (result)
         return result;

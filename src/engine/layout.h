@@ -202,7 +202,7 @@ static specdec_result specdec__engine_open_model(specdec__engine *e, const specd
    on drawn tokens. Coupled and top-k verification stay exact, as they draw the target's token without the children.
    Rules of rejection would not: a child that is proposed because it is probable is no draw from the draft's
    distribution; their trees are static. */
-static int specdec__engine_trees_grow(const specdec_config *c)
+static int specdec__engine_trees_grow_by_level(const specdec_config *c)
 {
     return c->policy == SPECDEC_POLICY_DYNAMIC && (c->rule == SPECDEC_RULE_COUPLED || c->rule == SPECDEC_RULE_TOP_K);
 }
@@ -222,7 +222,7 @@ static int specdec__engine_tree_is_fixed(const specdec__engine *e)
 /* Returns the number of threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts
    before each step. A static tree is given up for that only if config.async asks for it, as asynchronous trees depend
    on drawn tokens. */
-static int specdec__engine_draft_threads(const specdec_config *c, const specdec__drafter_kind *kind)
+static int specdec__engine_async_draft_threads(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
 
@@ -236,10 +236,10 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
 /* Returns how many candidates, the root included, a drafter's proposal has room for. */
 static int specdec__engine_candidate_limit(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
-    if (specdec__engine_draft_threads(&e->config, kind))
+    if (specdec__engine_async_draft_threads(&e->config, kind))
         return 1 + (e->room.step_nodes + 1) * SPECDEC__GROWN_CHILDREN;
-    return kind->extend && specdec__engine_trees_grow(&e->config) ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN
-                                                             : e->config.tree_size;
+    return kind->extend && specdec__engine_trees_grow_by_level(&e->config)
+           ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN : e->config.tree_size;
 }
 
 /* Takes the memory of a drafter's proposals, one for each sequence, from an arena. */
@@ -356,7 +356,7 @@ static void specdec__engine_set_proposal_views(specdec__engine *e)
 
 /* Returns how many of `threads` threads pay for steps of a model: those that have enough weights to read between two
    barriers. */
-static int specdec__engine_useful_threads(const specdec__model *model, int threads)
+static int specdec__engine_count_useful_threads(const specdec__model *model, int threads)
 {
     size_t busy = 1 + model->weight_bytes / SPECDEC__WEIGHT_BYTES_A_THREAD;
 
@@ -376,7 +376,7 @@ static void specdec__engine_lay_out_async(specdec__engine *e, specdec__drafter *
         return;
     a->tokens = tokens;
     a->drafter = d;
-    a->threads = specdec__engine_draft_threads(&e->config, &d->kind);
+    a->threads = specdec__engine_async_draft_threads(&e->config, &d->kind);
     a->levels = levels;
     a->nodes = e->room.step_nodes;
     a->width = specdec__min_int(SPECDEC__ASYNC_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
@@ -428,7 +428,7 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
     if (d->model)
-        setup.threads = specdec__engine_useful_threads(d->model, e->config.threads);
+        setup.threads = specdec__engine_count_useful_threads(d->model, e->config.threads);
     setup.config = &e->config;
     setup.target = &e->target;
     setup.room = &e->room;
@@ -446,7 +446,7 @@ static specdec_result specdec__engine_add_drafter(specdec__engine *e, const spec
         e->target.state_readers[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.max_views; i++)
         d->proposals[i].request.max_levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
-    if (SPECDEC__HAS_THREADS && specdec__engine_draft_threads(&e->config, kind))
+    if (SPECDEC__HAS_THREADS && specdec__engine_async_draft_threads(&e->config, kind))
         specdec__engine_lay_out_async(e, d, arena);
     return result;
 }
@@ -527,12 +527,12 @@ static specdec__kv_demand specdec__engine_target_capacity(const specdec__engine 
 }
 
 /* Returns how many threads lanes need besides the target's. */
-static int specdec__engine_lane_threads(const specdec_config *c)
+static int specdec__engine_count_lane_threads(const specdec_config *c)
 {
     specdec__drafter_kind kind;
 
     return !specdec__in_cluster(c) && specdec__source_is_given(&c->draft) &&
-           specdec__drafter_named_kind(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_draft_threads(c, &kind) &&
+           specdec__drafter_named_kind(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_async_draft_threads(c, &kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
@@ -551,8 +551,9 @@ static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena
                              specdec__model_can_decode(e->target_model) ? "model of a short vocabulary"
                              : "file of heads");
     specdec__engine_set_tree_size(e);
-    c->threads = c->threads ? c->threads : specdec__engine_useful_threads(e->target_model, specdec__os_processors());
-    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane_threads(c), &e->never_cancelled, &c->hooks,
+    c->threads = c->threads ? c->threads
+                 : specdec__engine_count_useful_threads(e->target_model, specdec__os_processors());
+    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_count_lane_threads(c), &e->never_cancelled, &c->hooks,
                            arena, error);
     if (r)
         return r;
@@ -600,7 +601,7 @@ static void specdec__engine_allocate_large_members(specdec__engine *e, specdec__
 /* Returns whether the target's output matrix is repacked in planes, from which upper bounds of logits are computed: 0:
    no; 1: if the matrix is large; 2: always. By default only where the instruction set has kernels for bounds and
    config.settings allow bounds, as planes take longer to read whole. */
-static int specdec__engine_output_planes(const specdec_config *c, const specdec__kernels *kernels)
+static int specdec__engine_output_planes_mode(const specdec_config *c, const specdec__kernels *kernels)
 {
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
            : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
@@ -624,8 +625,8 @@ static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec
     for (i = 0; !r && !e->config.weights_in_place && i < e->opened_count; i++)
         r = specdec__model_repack_matrices(e->opened_models[i],
                                            e->opened_models[i] == e->target_model
-                                           ? specdec__engine_output_planes(&e->config, e->kernels) : 0, arena, &e->pool,
-                                           &hooks, error);
+                                           ? specdec__engine_output_planes_mode(&e->config, e->kernels) : 0,
+                                           arena, &e->pool, &hooks, error);
     return r;
 }
 

@@ -102,7 +102,7 @@ static int specdec__engine_find_longest_prefix(specdec *t, int from, int end, in
     for (i = from, *length = least; i < end; i++) {
         const specdec__shareable_keys keys = specdec__engine_shareable_keys(e, i);
         const int most = specdec__min_int(keys.view->length, t->count - 1);
-        const int common = specdec__stream_common_tokens(t, keys.tokens, most);
+        const int common = specdec__stream_count_common_tokens(t, keys.tokens, most);
         const uint64_t since = keys.view->last_use | (uint64_t)(keys.view->shared_keys > 0) << 63;
 
         if (i == t->at || common < *length || (common == *length && best >= 0 && since <= used) ||
@@ -195,12 +195,12 @@ static specdec_result specdec__engine_replace_tokens(specdec *t, int keep, const
         specdec__engine_truncate_sequence(t, keep, count);
     if (count)
         memmove(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
-    specdec__stream_exchange_items(t->tokens + keep, sizeof *t->tokens, replaced, count);
+    specdec__stream_rotate_items(t->tokens + keep, sizeof *t->tokens, replaced, count);
     t->count = keep + count;
     result = specdec__engine_prefill_or_defer(t, keep, count ? wanted : NULL);
     if (result) {
-        specdec__engine_forget_tokens(t, keep);
-        specdec__stream_exchange_items(t->tokens + keep, sizeof *t->tokens, count, replaced);
+        specdec__engine_drop_state_of_tokens(t, keep);
+        specdec__stream_rotate_items(t->tokens + keep, sizeof *t->tokens, count, replaced);
         t->count = keep + replaced;
         t->from_row = from_row;
         t->complete_at = complete_at;

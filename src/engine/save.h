@@ -150,7 +150,7 @@ static uint64_t specdec__save_fingerprint(const specdec__model *m)
 
 /* Returns the index of the first token of a sequence whose keys are saved, in layers that attend to the whole context
    or, by span, to a sliding window. */
-static int specdec__save_first_key(const specdec__saved_fields *saved, int span)
+static int specdec__save_first_token_with_keys(const specdec__saved_fields *saved, int span)
 {
     return span == SPECDEC__WINDOW ? (int)saved->field[SPECDEC__SAVE_FROM] : 0;
 }
@@ -165,8 +165,9 @@ static size_t specdec__save_file_bytes(const specdec__saved_fields *saved, const
 
     size = specdec__size_add(size, specdec__size_multiply(field[SPECDEC__SAVE_COUNT], 4));
     for (span = 0; span < SPECDEC__SPANS; span++)
-        size = specdec__size_add(size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
-                                                                            specdec__save_first_key(saved, span)));
+        size = specdec__size_add(
+            size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
+                                                   specdec__save_first_token_with_keys(saved, span)));
     if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS])
         size = specdec__size_add(size, specdec__state_file_bytes(&kv->states));
     return size;
@@ -182,7 +183,7 @@ static uint32_t specdec__save_uses_long_rope(const specdec *t)
 }
 
 /* Stores a sequence's settings in the fields of its file. */
-static void specdec__save_settings_fields(const specdec_settings *settings, uint32_t *field)
+static void specdec__save_store_settings_fields(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
     specdec_sampling others;
@@ -213,7 +214,7 @@ static void specdec__save_settings_fields(const specdec_settings *settings, uint
 
 /* Sets a sequence's settings from the fields of its file. stops: the stop strings in the file. Biases are not changed.
    Returns 0 if the stop strings do not agree with the fields, else 1. */
-static int specdec__load_settings_fields(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
+static int specdec__load_settings_from_fields(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
     const unsigned char *at = stops, *end = stops + field[SPECDEC__SAVE_STOP_BYTES];
@@ -249,7 +250,7 @@ static int specdec__load_settings_fields(uint32_t *field, const unsigned char *s
 
 /* Sets the fields KEYS and FROM, which say of which tokens keys and values are saved: of all before the last returned
    token, which becomes a root again. KEYS is 0 if pages of a sliding window that they need are free already. */
-static void specdec__save_choose_keys(const specdec *t, uint32_t *field)
+static void specdec__save_choose_tokens_with_keys(const specdec *t, uint32_t *field)
 {
     const specdec__kv *kv = &t->engine->target.kv;
     const specdec__segments *s = &t->view.span[SPECDEC__WINDOW];
@@ -277,7 +278,7 @@ static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *s
     memset(saved, 0, sizeof *saved);
     field[SPECDEC__SAVE_LONG] = specdec__save_uses_long_rope(t);
     field[SPECDEC__SAVE_COUNT] = (uint32_t)t->handed_out;
-    specdec__save_choose_keys(t, field);
+    specdec__save_choose_tokens_with_keys(t, field);
     field[SPECDEC__SAVE_ANSWER_FROM] = (uint32_t)t->answer_from;
     field[SPECDEC__SAVE_SLID] = (uint32_t)t->slid;
     field[SPECDEC__SAVE_FROM_ROW] = (uint32_t)t->from_row;
@@ -293,11 +294,11 @@ static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *s
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
     field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.taken_bytes;
     field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end_text(&stop, held);
-    field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_forks_behind(t, t->handed_out));
+    field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_count_forks_behind(t, t->handed_out));
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
     if (t->slid + t->handed_out > t->answer_from)
         field[SPECDEC__SAVE_SURPRISE] = specdec__bits_from_float(t->surprise[t->handed_out - 1]);
-    specdec__save_settings_fields(&t->settings, field);
+    specdec__save_store_settings_fields(&t->settings, field);
 }
 
 /* Writes the file of a sequence to data[specdec__save_file_bytes]. held: the bytes that may begin a stop string. */
@@ -326,8 +327,8 @@ static void specdec__save_write_file(const specdec *t, const specdec__saved_fiel
     for (i = 0; i < t->handed_out; i++, file.next_byte += 4)
         specdec__store_u32(file.next_byte, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
-        specdec__view_copy_file(&t->view, kv, i, specdec__save_first_key(saved, i), (int)field[SPECDEC__SAVE_KEYS],
-                                &file);
+        specdec__view_copy_file(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i),
+                                (int)field[SPECDEC__SAVE_KEYS], &file);
     if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
         i = specdec__state_find_point(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
         specdec__state_copy_file_slot(&kv->states, t->view.state.point[i].slot, &file);
@@ -455,7 +456,8 @@ static specdec_result specdec__load_check_contents(specdec *t, const specdec__sa
         if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "token %u of the saved text is out of range", i);
     for (span = 0; span < SPECDEC__SPANS; span++) /* a view has room for a state in any case */
-        if (!specdec__view_has_free_pages(&t->view, &t->engine->target.kv, span, specdec__save_first_key(saved, span),
+        if (!specdec__view_has_free_pages(&t->view, &t->engine->target.kv, span,
+                                          specdec__save_first_token_with_keys(saved, span),
                                           (int)field[SPECDEC__SAVE_KEYS]))
             return specdec__fail(&t->error, SPECDEC_ERROR_FULL, "no room in the cache, which all texts share, for "
                                  "the %u tokens of the saved text", field[SPECDEC__SAVE_KEYS]);
@@ -480,8 +482,8 @@ static void specdec__load_tokens(specdec *t, const specdec__saved_fields *saved,
     file.next_byte = (unsigned char *)(uintptr_t)(tokens + (size_t)t->count * 4);
     file.loads = 1;
     for (i = 0; i < SPECDEC__SPANS; i++) {
-        specdec__view_assign_slots(&t->view, kv, i, specdec__save_first_key(saved, i), keys);
-        specdec__view_copy_file(&t->view, kv, i, specdec__save_first_key(saved, i), keys, &file);
+        specdec__view_assign_slots(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i), keys);
+        specdec__view_copy_file(&t->view, kv, i, specdec__save_first_token_with_keys(saved, i), keys, &file);
     }
     if (specdec__states_exist(&kv->states) && keys)
         specdec__state_set_slot(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
@@ -561,14 +563,14 @@ static specdec_result specdec__call_load(specdec *t, const void *data, size_t si
     settings = t->settings;
     held = (const unsigned char *)data + SPECDEC__SAVE_HEAD_BYTES + sizeof saved;
     tokens = held + saved.field[SPECDEC__SAVE_FREED] + saved.field[SPECDEC__SAVE_HELD];
-    if (!specdec__load_settings_fields(saved.field, tokens, &settings))
+    if (!specdec__load_settings_from_fields(saved.field, tokens, &settings))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
     tokens += saved.field[SPECDEC__SAVE_STOP_BYTES];
     if ((result = specdec__load_check_contents(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)
         return result;
     specdec__engine_drop_children(t, 0);
     specdec__engine_keep_prefix(t);
-    specdec__engine_forget_tokens(t, 0);
+    specdec__engine_drop_state_of_tokens(t, 0);
     t->in_call = 0;
     specdec__stream_set_settings(t, &settings, &stop);
     specdec__load_tokens(t, &saved, tokens);

@@ -29,7 +29,7 @@ static void specdec__engine_drop_root_keys(specdec *t, int count)
 
 /* Drops all that was computed for a sequence's tokens behind the first `count`: keys, values, drafts, states of
    constraints. The tokens stay. */
-static void specdec__engine_forget_tokens(specdec *t, int count)
+static void specdec__engine_drop_state_of_tokens(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
     int i;
@@ -86,7 +86,7 @@ static void specdec__engine_share_prefix(specdec *t, int of, int length)
     specdec__view *view = specdec__engine_shareable_keys(e, of).view;
     int i, missing;
 
-    specdec__engine_forget_tokens(t, 0); /* also cancels the lane's job for the other sequence */
+    specdec__engine_drop_state_of_tokens(t, 0); /* also cancels the lane's job for the other sequence */
     if (!specdec__view_share(&t->view, &e->target.kv, view, 0, specdec__min_int(length, view->length)))
         specdec__view_truncate(&t->view, &e->target.kv, 0); /* pages of its sliding window are free already */
     specdec__engine_share_draft_prefix(e, t->at, of, length);
@@ -113,7 +113,7 @@ static void specdec__engine_drop_kept_sequence(specdec__engine *e, int i)
 /* Returns an empty entry of the table of kept sequences, for sequence t; -1: a kept sequence has all of t's tokens
    already. Entries that are a beginning of t are dropped, and, if no entry is empty, the oldest one. *shared becomes
    view->shared_keys of a dropped entry. */
-static int specdec__engine_find_kept_entry(const specdec *t, int *shared)
+static int specdec__engine_find_empty_kept_entry(const specdec *t, int *shared)
 {
     specdec__engine *e = t->engine;
     const specdec__view *oldest;
@@ -123,7 +123,7 @@ static int specdec__engine_find_kept_entry(const specdec *t, int *shared)
         specdec__view *view = &e->kept[i].view;
         const int least = specdec__min_int(view->length, t->view.length);
 
-        if (least && specdec__stream_common_tokens(t, e->kept[i].tokens, least) == least) {
+        if (least && specdec__stream_count_common_tokens(t, e->kept[i].tokens, least) == least) {
             if (least == t->view.length && specdec__view_has_all_keys(view, &e->target.kv, least)) {
                 specdec__view_mark_used(view, &e->target.kv, 0);
                 return -1;
@@ -152,7 +152,7 @@ static void specdec__engine_keep_prefix(specdec *t)
     if (!e->room.kept_views || t->parent || t->view.length < SPECDEC__KEYS / 4)
         return;
     specdec__async_drop_drafts(t, t->count);
-    i = specdec__engine_find_kept_entry(t, &shared);
+    i = specdec__engine_find_empty_kept_entry(t, &shared);
     if (i < 0)
         return;
     memcpy(e->kept[i].tokens, t->tokens, (size_t)t->view.length * sizeof *t->tokens);
@@ -192,7 +192,7 @@ static void specdec__engine_release_sequence(specdec *t)
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.end_sequence)
             e->drafters[i].kind.end_sequence(&e->drafters[i], t->at, t->tokens);
-    specdec__engine_forget_tokens(t, 0);
+    specdec__engine_drop_state_of_tokens(t, 0);
 }
 
 /* Closes a sequence: gives back its pages of caches, and makes its entry in the table of sequences free. */
@@ -203,7 +203,7 @@ static void specdec__engine_close_sequence(specdec *t)
 }
 
 /* Returns how many forks of a sequence lie behind its first `count` tokens, whether the children are open or not. */
-static int specdec__engine_forks_behind(const specdec *t, int count)
+static int specdec__engine_count_forks_behind(const specdec *t, int count)
 {
     int behind = 0;
 
@@ -216,7 +216,7 @@ static int specdec__engine_forks_behind(const specdec *t, int count)
 static void specdec__engine_drop_children(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
-    const int undone = specdec__engine_forks_behind(t, count);
+    const int undone = specdec__engine_count_forks_behind(t, count);
     int i;
 
     for (i = 0; SPECDEC__HAS_MANY_SEQUENCES && i < e->room.max_views; i++) {
@@ -237,7 +237,7 @@ static void specdec__engine_drop_children(specdec *t, int count)
 static void specdec__engine_discard_pending(specdec *t)
 {
     specdec__engine_drop_children(t, t->handed_out);
-    specdec__engine_forget_tokens(t, t->handed_out);
+    specdec__engine_drop_state_of_tokens(t, t->handed_out);
     t->count = t->handed_out;
     t->complete_at = t->complete_at > t->count ? 0 : t->complete_at;
 }
@@ -245,7 +245,7 @@ static void specdec__engine_discard_pending(specdec *t)
 /* Drops a sequence's pending tokens, and the children forked behind them, but only if there are such children. */
 static void specdec__engine_discard_pending_if_forked(specdec *t)
 {
-    if (specdec__engine_forks_behind(t, t->handed_out))
+    if (specdec__engine_count_forks_behind(t, t->handed_out))
         specdec__engine_discard_pending(t);
 }
 

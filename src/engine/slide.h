@@ -14,7 +14,7 @@ SPECDEC__FOR_SIZE
 /* Returns how many tokens a sequence whose context is full removes: the older half of those behind the first
    settings.slide tokens, which stay. 0: it does not slide. A sequence slides once a call at most, so that a call which
    can return nothing ends. Parents do not slide, as children share their beginning. */
-static int specdec__engine_slide_count(const specdec *t)
+static int specdec__engine_count_tokens_to_slide(const specdec *t)
 {
     const int others = t->context - t->settings.slide;
 
@@ -39,7 +39,7 @@ static void specdec__engine_move_fork_places(specdec *t, int back)
 
 /* Stores the state of the sequence's constraint behind all its tokens, so that the constraint continues from there once
    some of them have slid out. */
-static void specdec__engine_anchor_constraint(specdec *t)
+static void specdec__engine_store_constraint_state(specdec *t)
 {
     specdec__constrained *c = &t->constrained;
 
@@ -50,7 +50,7 @@ static void specdec__engine_anchor_constraint(specdec *t)
 }
 
 /* Makes the constraint of a sequence that has slid, or slid back, continue from its stored state. */
-static void specdec__engine_resume_constraint(specdec *t)
+static void specdec__engine_restore_constraint_state(specdec *t)
 {
     if (!specdec__constrained_is_limited(&t->constrained))
         return;
@@ -66,16 +66,16 @@ static void specdec__engine_slide_sequence(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
 
-    specdec__engine_anchor_constraint(t);
-    specdec__engine_forget_tokens(t, keep);
+    specdec__engine_store_constraint_state(t);
+    specdec__engine_drop_state_of_tokens(t, keep);
     t->before.count = gone;
     t->before.answer_from = t->answer_from;
     t->before.slid = t->slid;
     memcpy(t->tokens + t->room, t->tokens + keep, (size_t)gone * sizeof *t->tokens);
-    specdec__stream_exchange_tokens(t, keep, gone, t->count - keep - gone);
+    specdec__stream_rotate_tokens(t, keep, gone, t->count - keep - gone);
     t->count -= gone;
     t->handed_out = t->count;
-    specdec__engine_resume_constraint(t);
+    specdec__engine_restore_constraint_state(t);
     t->stats.slid += gone;
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
@@ -96,16 +96,16 @@ static void specdec__engine_undo_slide(specdec *t)
     if (!gone)
         return;
     specdec__engine_drop_children(t, 0);
-    specdec__engine_forget_tokens(t, keep);
+    specdec__engine_drop_state_of_tokens(t, keep);
     for (i = t->context - gone; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
     t->count = t->handed_out = t->context;
     memcpy(t->tokens + t->context - gone, t->tokens + t->room, (size_t)gone * sizeof *t->tokens);
-    specdec__stream_exchange_tokens(t, keep, t->context - keep - gone, gone);
+    specdec__stream_rotate_tokens(t, keep, t->context - keep - gone, gone);
     t->answer_from = t->before.answer_from;
     t->slid = t->before.slid;
     specdec__engine_move_fork_places(t, 1);
-    specdec__engine_resume_constraint(t);
+    specdec__engine_restore_constraint_state(t);
     t->stats.slid -= gone;
     t->from_row = t->before.count = 0;
 }

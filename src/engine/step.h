@@ -105,7 +105,7 @@ static specdec__batch specdec__engine_make_batch(specdec__engine *e)
 /* Counts the children of an accepted node, and which of them is accepted, in the statistics of the sequence and in the
    measured acceptance of drafters. child: index of the accepted child; -1: none is accepted. token: the token that the
    target has chosen behind the node. */
-static void specdec__engine_count_children(specdec *t, int node, int child, int32_t token)
+static void specdec__engine_record_child_acceptance(specdec *t, int node, int child, int32_t token)
 {
     specdec__engine *e = t->engine;
     const specdec_tree *tree = &t->merged.tree;
@@ -143,8 +143,8 @@ static const specdec__chooser *specdec__engine_set_chooser(specdec *t)
 
 /* Verifies the draft tokens children[count] of a node by the engine's rule of rejection. logits (vocab): the node's
    row. *verdict receives the accepted child, or none, and the token that the sequence gets. */
-static void specdec__engine_verify_by_rule(specdec *t, int node, const float *logits, const int32_t *children,
-                                           int count, specdec_verdict *verdict)
+static void specdec__engine_verify_by_rejection(specdec *t, int node, const float *logits, const int32_t *children,
+                                                int count, specdec_verdict *verdict)
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
@@ -335,7 +335,7 @@ static int32_t specdec__engine_choose_token(specdec *t, const float *logits)
 
 /* Returns whether a step decodes nothing more behind the sequence's last token: the answer ends there, or the sequence
    forks there. Tokens beyond max_tokens are kept, as the limit may be raised, unless they may be forks. */
-static int specdec__engine_ends_or_forks(specdec *t)
+static int specdec__engine_sequence_ends_or_forks(specdec *t)
 {
     const specdec__engine *e = t->engine;
     const specdec_stop why = specdec__stream_end_reason(t, t->count);
@@ -348,7 +348,7 @@ static int specdec__engine_ends_or_forks(specdec *t)
 /* Returns whether the next token of a sequence can be chosen from upper bounds of the logits, of which only the largest
    are then computed exactly, instead of all logits of the row: there is no constraint, or nothing but the constraint
    forbids tokens or alters their logits. */
-static int specdec__engine_bounds_can_choose(const specdec *t)
+static int specdec__engine_logit_bounds_suffice(const specdec *t)
 {
     return !specdec__constrained_is_limited(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
@@ -366,7 +366,7 @@ static int specdec__engine_needs_no_logits(specdec *t)
 
 /* Returns what a step's run computes of its rows of logits: SPECDEC__SCREEN_NOTHING, _BOUNDS (upper bounds of the
    logits, see >>speculation/settle) or _LOGITS (all). */
-static int specdec__engine_needed_logits(specdec__engine *e)
+static int specdec__engine_needed_logits_mode(specdec__engine *e)
 {
     int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
 
@@ -379,7 +379,7 @@ static int specdec__engine_needed_logits(specdec__engine *e)
             t->logprobs)
             return SPECDEC__SCREEN_LOGITS;
         forced = forced && specdec__engine_needs_no_logits(t);
-        bounds = bounds && specdec__engine_bounds_can_choose(t) &&
+        bounds = bounds && specdec__engine_logit_bounds_suffice(t) &&
                  specdec__settle_find_needs(&t->settings.sampling, t->count).k;
     }
     if (forced)
@@ -407,7 +407,7 @@ static int specdec__engine_best_token_is_allowed(specdec *t, int column)
    is chosen: the logits that may decide are computed exactly. Nothing is done where a constraint forces that token.
    Otherwise its mask is applied first, except where noise alone chooses: then only the best token is checked, and all
    logits of the row are computed if the constraint forbids it. */
-static void specdec__engine_settle_logit_bounds(specdec *t, int column)
+static void specdec__engine_refine_logit_bounds(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
@@ -448,7 +448,7 @@ static specdec_result specdec__engine_verify_node(void *text, int node, const in
     specdec__forbidden_tokens own;
 
     if (e->target.screen.computed)
-        specdec__engine_settle_logit_bounds(t, t->row + node);
+        specdec__engine_refine_logit_bounds(t, t->row + node);
     result = specdec__forward_check_step(&e->target, row, row + 1, &t->error);
     if (result)
         return result;
@@ -456,12 +456,12 @@ static specdec_result specdec__engine_verify_node(void *text, int node, const in
     if (!SPECDEC__HAS_DISTRIBUTION_VERIFIERS || specdec__engine_verification_rule(e, t) == SPECDEC_RULE_COUPLED)
         specdec_verify_match(verdict, children, count, specdec__engine_choose_token(t, logits));
     else
-        specdec__engine_verify_by_rule(t, node, logits, children, count, verdict);
+        specdec__engine_verify_by_rejection(t, node, logits, children, count, verdict);
     t->surprise[t->count] = specdec__engine_mirostat_limit(t, logits, verdict->token);
     specdec__engine_restore_logits(logits, &own);
-    specdec__engine_count_children(t, node, verdict->child, verdict->token);
+    specdec__engine_record_child_acceptance(t, node, verdict->child, verdict->token);
     specdec__engine_append_token(t, logits, verdict->token);
-    if (specdec__engine_ends_or_forks(t))
+    if (specdec__engine_sequence_ends_or_forks(t))
         verdict->child = -1;
     return SPECDEC_OK;
 }
@@ -564,7 +564,7 @@ static void specdec__engine_verify_tree(specdec *t)
 
 /* Adds to *outcome each drafter's part in a sequence's verified tree: its nodes, its accepted nodes, and the seconds of
    its drafting. */
-static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *outcome)
+static void specdec__engine_count_accepted_nodes(specdec *t, specdec__tune_outcome *outcome)
 {
     specdec__engine *e = t->engine;
     int nodes[SPECDEC__MAX_DRAFTERS] = {0}, i, at = 1;
@@ -588,7 +588,7 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
 }
 
 /* Adds the seconds of a step's run, of `width` nodes, to the measured times, and updates the drafters' credit. */
-static SPECDEC__NOINLINE void specdec__engine_record_costs(specdec__engine *e, int width, double seconds)
+static SPECDEC__NOINLINE void specdec__engine_record_run_seconds(specdec__engine *e, int width, double seconds)
 {
     specdec__tune_load *load = &e->tune->load;
     const int loaded = (int)load->rows, nodes = width - loaded;
@@ -614,7 +614,7 @@ static SPECDEC__NOINLINE void specdec__engine_record_costs(specdec__engine *e, i
             specdec__tune_add_unloaded_step_time(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
-        specdec__engine_count_accepted(e->members[i], &outcome);
+        specdec__engine_count_accepted_nodes(e->members[i], &outcome);
     specdec__tune_decay_acceptance(e->tune);
     specdec__tune_update_credit(e->tune, &outcome);
 }
@@ -696,7 +696,7 @@ static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads - (specdec__async_is_drafting(e, NULL) ? e->async_drafting->threads : 0);
     if (specdec__async_is_drafting(e, NULL))
         specdec__async_start_lane(e->members[0]);
-    e->target.screen.needed = specdec__engine_needed_logits(e);
+    e->target.screen.needed = specdec__engine_needed_logits_mode(e);
     s->result = e->run_target(&e->target, &batch, &s->error);
     if (e->target.screen.needed == SPECDEC__SCREEN_NOTHING && e->target.row_count)
         e->target.screen.saved += (int64_t)e->target.output->rows * (int64_t)e->target.output->row_bytes;
@@ -721,7 +721,7 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
     e->pool.cancel = &e->never_cancelled; /* drafters' prefilling is not cancelled */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_verify_tree(e->members[i]);
-    specdec__engine_record_costs(e, s->nodes, verified - s->drafted);
+    specdec__engine_record_run_seconds(e, s->nodes, verified - s->drafted);
     now = specdec__os_seconds();
     if (SPECDEC__HAS_THREADS && e->async_drafting->drafter)
         specdec__async_record_step(e, now - s->start, s->drafted - s->start,
@@ -753,12 +753,12 @@ static int32_t specdec__engine_decode_from_logits(specdec *t, float *logits)
 }
 
 /* Decodes the first token of a sequence's answer from the logits of the prompt's last token. */
-static void specdec__engine_begin_answer(specdec *t)
+static void specdec__engine_decode_first_token(specdec *t)
 {
     double start = specdec__os_seconds();
 
     specdec__engine_decode_from_logits(t, t->engine->target.logits);
-    if (specdec__engine_ends_or_forks(t) && SPECDEC__HAS_MANY_SEQUENCES && t->forced_count)
+    if (specdec__engine_sequence_ends_or_forks(t) && SPECDEC__HAS_MANY_SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     t->from_row = 0;
     t->engine->row_0_sequence = NULL;

@@ -266,7 +266,7 @@ SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const
 }
 
 /* Returns whether settings give a sequence's next token the constraint that the sequence has now. */
-static int specdec__stream_same_constraint(const specdec *t, const specdec_settings *settings)
+static int specdec__stream_keeps_constraint(const specdec *t, const specdec_settings *settings)
 {
     return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
            specdec__stream_constraint_hash(t, settings) == t->constrained.hash;
@@ -285,7 +285,7 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
 
     if (!SPECDEC__HAS_CONSTRAINTS || !c->masker)
         return;
-    if (!specdec__stream_same_constraint(t, settings)) {
+    if (!specdec__stream_keeps_constraint(t, settings)) {
         specdec__constrained_begin(c, t->handed_out);
         t->complete_at = 0;
     }
@@ -451,7 +451,7 @@ static void specdec__stream_reverse_items(unsigned char *items, size_t size, int
 }
 
 /* Exchanges, in an array of items of `size` bytes, the first `count` items with the `behind` items behind them. */
-static void specdec__stream_exchange_items(void *items, size_t size, int count, int behind)
+static void specdec__stream_rotate_items(void *items, size_t size, int count, int behind)
 {
     unsigned char *first = (unsigned char *)items;
 
@@ -462,17 +462,17 @@ static void specdec__stream_exchange_items(void *items, size_t size, int count, 
     specdec__stream_reverse_items(first, size, count + behind);
 }
 
-/* As specdec__stream_exchange_items, for a sequence's tokens from index `from` on: exchanges the first `count` with the
+/* As specdec__stream_rotate_items, for a sequence's tokens from index `from` on: exchanges the first `count` with the
    `behind` tokens behind them, and their log-probabilities and mirostat's limits likewise. */
-static void specdec__stream_exchange_tokens(specdec *t, int from, int count, int behind)
+static void specdec__stream_rotate_tokens(specdec *t, int from, int count, int behind)
 {
-    specdec__stream_exchange_items(t->tokens + from, sizeof *t->tokens, count, behind);
-    specdec__stream_exchange_items(t->surprise + from, sizeof *t->surprise, count, behind);
+    specdec__stream_rotate_items(t->tokens + from, sizeof *t->tokens, count, behind);
+    specdec__stream_rotate_items(t->surprise + from, sizeof *t->surprise, count, behind);
     if (!t->logprobs)
         return;
-    specdec__stream_exchange_items(t->logprobs + from, sizeof *t->logprobs, count, behind);
-    specdec__stream_exchange_items(t->best + (size_t)from * (size_t)t->best_count,
-                                   (size_t)t->best_count * sizeof *t->best, count, behind);
+    specdec__stream_rotate_items(t->logprobs + from, sizeof *t->logprobs, count, behind);
+    specdec__stream_rotate_items(t->best + (size_t)from * (size_t)t->best_count,
+                                 (size_t)t->best_count * sizeof *t->best, count, behind);
 }
 
 /* Checks a prompt's tokens[count], which are to be appended to the first `keep` tokens of a sequence. */
@@ -493,7 +493,7 @@ static specdec_result specdec__stream_check_prompt(specdec *t, int keep, const i
 }
 
 /* Returns how many tokens of a sequence and of tokens[most] agree, from the first one on. */
-static int specdec__stream_common_tokens(const specdec *t, const int32_t *tokens, int most)
+static int specdec__stream_count_common_tokens(const specdec *t, const int32_t *tokens, int most)
 {
     int i = 0;
 

@@ -135,7 +135,7 @@ static void specdec__pipe_verify_run(specdec *t, const specdec__proposal *p, con
 
         order->path[order->n++] = pipe->node[at];
         specdec__tune_count_accepted_children(&e->tune->drafters[drafter], p, at, -1, token);
-        if (specdec__engine_ends_or_forks(t) || specdec__stream_end_reason(t, t->count) ||
+        if (specdec__engine_sequence_ends_or_forks(t) || specdec__stream_end_reason(t, t->count) ||
             specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
             return;
         at = path[count - 1];

@@ -72,7 +72,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     specdec_result result = SPECDEC_OK;
 
     if (t && t->from_row && e->row_0_sequence == t) {
-        specdec__engine_begin_answer(t);
+        specdec__engine_decode_first_token(t);
         return SPECDEC_OK;
     }
     if (t && e->room.max_views == 1) { /* one sequence: after a failed prompt, a rewind, specdec_logits */
@@ -83,7 +83,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
         if (result)
             return result;
         if (t->from_row) {
-            specdec__engine_begin_answer(t);
+            specdec__engine_decode_first_token(t);
             return SPECDEC_OK;
         }
     }

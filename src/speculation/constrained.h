@@ -283,7 +283,8 @@ static int specdec__constrained_only_end_may_follow(specdec__constrained *c, con
     if (!SPECDEC__HAS_CONSTRAINTS || !c->constraint)
         return 0;
     state = specdec__constrained_state_behind(c, text, count);
-    return specdec__constraint_is_complete(c->constraint, state) && specdec__mask_only_byte(c->constraint, state) < 0;
+    return specdec__constraint_is_complete(c->constraint, state) &&
+           specdec__mask_find_only_byte(c->constraint, state) < 0;
 }
 
 /* --- tokens ------------------------------------------------------------------------------------------------------- */
@@ -308,7 +309,7 @@ static int specdec__constrained_allows_longer_token(const specdec__constrained *
     }
     if (depth < size || i >= end)
         return 0;
-    specdec__mask_next_bytes(c->constraint, behind, next);
+    specdec__mask_compute_next_bytes(c->constraint, behind, next);
     for (; i < end; i = tree->nodes[i].next_and_byte >> 8) {
         const uint32_t byte = tree->nodes[i].next_and_byte & 255;
 
@@ -333,13 +334,13 @@ static int32_t specdec__constrained_forced_token(specdec__constrained *c, const 
 
     if (!SPECDEC__HAS_CONSTRAINTS || !c->constraint || c->allow)
         return -1;
-    byte = specdec__mask_forced_byte(c->constraint, specdec__constrained_state_behind(c, text, count));
+    byte = specdec__mask_find_forced_byte(c->constraint, specdec__constrained_state_behind(c, text, count));
     if (byte < 0)
         return -1;
     tokens = c->masker->forced;
     state = &c->masker->states[SPECDEC__CONSTRAINED_PATH_TOKENS];
     for (*state = *specdec__constrained_state_behind(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
-         byte = specdec__mask_forced_byte(c->constraint, state)) {
+         byte = specdec__mask_find_forced_byte(c->constraint, state)) {
         specdec__constraint_read_byte(c->constraint, state, (unsigned char)byte);
         bytes[size++] = (unsigned char)byte;
     }
