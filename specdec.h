@@ -28278,8 +28278,8 @@ typedef struct specdec__rule {
 /* A compiled constraint: this header, then rules, then words. */
 struct specdec_constraint {
     uint64_t magic, hash; /* SPECDEC__CONSTRAINT_MAGIC; hash of all words, stored in saved sequences */
-    size_t bytes;         /* of the whole constraint, this header included */
-    uint32_t rule_count, word_count, root_rule; /* root_rule: number of the rule of a whole text */
+    size_t bytes;         /* bytes of the whole constraint, this header included */
+    uint32_t rule_count, word_count, root_rule; /* numbers of rules and of words; index of the rule of a whole text */
     uint32_t allows_space;                      /* 1: JSON's white space is allowed between the tokens of JSON */
     uint32_t argument_kinds;                    /* index among the words of the kinds of tool arguments */
     uint32_t argument_kind_count;               /* number of these kinds; each has SPECDEC__ARGUMENT_KIND_WORDS words */
@@ -28309,7 +28309,7 @@ struct specdec_constraint_state {
 typedef struct specdec__automaton {
     const specdec_constraint *constraint;    /* the constraint whose automaton this is */
     const uint32_t *words;                   /* (constraint->word_count) records of all states, objects and arrays */
-    const specdec__rule *rules;              /* (constraint->rule_count) */
+    const specdec__rule *rules;              /* (constraint->rule_count) the constraint's rules */
     const specdec__stack_node *state_nodes;  /* (state_node_count) stack nodes of the state */
     specdec__stack_node *new_nodes;          /* (new_node_count of new_node_room) nodes behind those of the state */
     specdec__automaton_thread *next_threads; /* (next_count) threads behind the byte */
@@ -28889,10 +28889,10 @@ typedef struct specdec__vector {
 
 /* A constraint that is being built in the caller's block: words are added at its front, scratch memory at its back. */
 typedef struct specdec__build {
-    unsigned char *base;     /* the caller's block */
+    unsigned char *base;     /* the caller's memory block, in which the constraint is built */
     size_t size, scratch_at; /* bytes of the block; offset in it where scratch memory begins */
     uint32_t *words;         /* (word_count) words, behind the constraint's header */
-    uint32_t word_count;     /* words of the constraint so far */
+    uint32_t word_count;     /* number of words of the constraint so far */
     specdec__vector rules;                        /* first state of each rule; 0: not built yet */
     specdec__vector nullable;                     /* for each rule, not 0: it matches the empty text */
     specdec__vector states;                       /* indices of all records among the words */
@@ -28902,9 +28902,9 @@ typedef struct specdec__build {
     uint32_t repeat_limit; /* NFA states above which a repetition is counted at run time, not copied; 0: no limit */
     int json_strings;      /* 1: characters are spelled as in a JSON string, some with an escape */
     int raw_strings;       /* 1: listed strings are spelled without escapes */
-    uint32_t argument_kinds, argument_kind_count; /* as in struct specdec_constraint */
+    uint32_t argument_kinds, argument_kind_count; /* index among the words of tool argument kinds; their number */
     uint64_t work;             /* units of work so far, at most SPECDEC__BUILD_WORK_MOST, against hostile sources */
-    uint32_t string_body;      /* state inside any JSON string */
+    uint32_t string_body;      /* state inside any JSON string, behind its opening quote */
     uint32_t string_character; /* rule of one character of any JSON string */
     uint32_t string_quote;     /* state in front of the opening quote of any JSON string */
     uint32_t crowded_state;    /* state that was refused, as it has too many alternatives */
@@ -29332,14 +29332,14 @@ static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t
 
 /* A DFA over classes of bytes, which are intervals. State 0 rejects, state 1 is the first. */
 typedef struct specdec__dfa {
-    uint32_t states, classes; /* numbers of states and of classes of bytes */
+    uint32_t states, classes; /* number of states; number of classes of bytes */
     unsigned char class_first[257];     /* (classes) first byte of each class */
-    unsigned char class_of[256];        /* class of each byte */
+    unsigned char class_of[256];        /* index of the class of each byte */
     specdec__vector next;               /* (states, classes) state to which each class of bytes leads; 0: none */
     specdec__vector label;              /* (states) bits of the labels that are accepted in the state */
     specdec__vector calls;              /* 3 words each: state, rule that it calls, state behind; in order of states */
-    specdec__vector sets;               /* (2 * states) first index and number of a state's NFA states in members */
-    specdec__vector members, set_table; /* NFA states of all sets; hash table of the sets */
+    specdec__vector sets;               /* (2 * states) index in `members`, and number, of a state's NFA states */
+    specdec__vector members, set_table; /* NFA states of all DFA states; hash table by which a DFA state is found */
     specdec__vector visited;            /* number of the set by which each NFA state was visited last */
     specdec__vector current_set;        /* NFA states of the set that is being made */
     uint32_t generation;                /* number of the current set of NFA states */
@@ -30705,7 +30705,7 @@ typedef struct specdec__gbnf {
     specdec__source source;      /* the grammar's text */
     specdec__vector names;       /* 3 words each: offset and length of a name in the source; 1: its rule was defined */
     specdec__vector rule_number; /* number of the rule of each name */
-    specdec__vector trees;       /* syntax tree of each rule */
+    specdec__vector trees;       /* index of the syntax tree of each rule */
     specdec__vector name_table;  /* hash table of a power of two of entries: 1 + index of a name, 0: empty */
 } specdec__gbnf;
 
@@ -31613,15 +31613,15 @@ SPECDEC__FOR_SIZE
    gives; all combinations are tried in turn. */
 
 /* Types of JSON values, a bit each: null, false and true are types of their own, and so are numbers with a fraction. */
-#define SPECDEC__JSON_TYPE_NULL 1u
-#define SPECDEC__JSON_TYPE_FALSE 2u
-#define SPECDEC__JSON_TYPE_TRUE 4u
-#define SPECDEC__JSON_TYPE_INTEGER 8u
-#define SPECDEC__JSON_TYPE_FRACTION 16u /* numbers that are no integers */
-#define SPECDEC__JSON_TYPE_STRING 32u
-#define SPECDEC__JSON_TYPE_ARRAY 64u
-#define SPECDEC__JSON_TYPE_OBJECT 128u
-#define SPECDEC__JSON_TYPE_ALL 255u
+#define SPECDEC__JSON_TYPE_NULL 1u      /* bit of null in a set of types of JSON values */
+#define SPECDEC__JSON_TYPE_FALSE 2u     /* bit of false */
+#define SPECDEC__JSON_TYPE_TRUE 4u      /* bit of true */
+#define SPECDEC__JSON_TYPE_INTEGER 8u   /* bit of numbers that are integers */
+#define SPECDEC__JSON_TYPE_FRACTION 16u /* bit of numbers that are no integers */
+#define SPECDEC__JSON_TYPE_STRING 32u   /* bit of strings */
+#define SPECDEC__JSON_TYPE_ARRAY 64u    /* bit of arrays */
+#define SPECDEC__JSON_TYPE_OBJECT 128u  /* bit of objects */
+#define SPECDEC__JSON_TYPE_ALL 255u     /* the bits of all types */
 #define SPECDEC__JSON_TYPE_NUMBER (SPECDEC__JSON_TYPE_INTEGER | SPECDEC__JSON_TYPE_FRACTION)
 
 /* Kinds of keywords: facts of a shape, branches, and notes, which say nothing about values. */
@@ -33481,7 +33481,7 @@ enum { SPECDEC__TERMS_MOST = 64, SPECDEC__PROPERTIES_MOST = 20000 };
 /* The members of an object, collected from all facts of a shape. */
 typedef struct specdec__members {
     specdec__vector names;    /* JSON nodes of the listed names, in order of the schema */
-    specdec__vector required; /* (names) not 0: the member is required */
+    specdec__vector required; /* (names) for each listed name, not 0: the member is required */
     specdec__vector texts;    /* (2 * names) offset in text, and size, of the spelled names */
     specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
     unsigned char *text;      /* the spelled names, one after the other */
@@ -33491,7 +33491,7 @@ typedef struct specdec__members {
     specdec__dfa pattern[SPECDEC__PATTERNS_MOST];   /* DFA of each pattern */
     specdec__dfa allowed;                           /* DFA of the names that propertyNames allows */
     int names_limited;           /* 1: propertyNames refuses some names */
-    uint32_t least, most, owner; /* least and most members; JSON node of the schema to name in errors */
+    uint32_t least, most, owner; /* numbers of members, at least and most; JSON node of the schema that errors name */
 } specdec__members;
 
 /* Finds the name at a JSON node among an object's listed names. Returns 1 + the name's index; 0: it is not listed. */
@@ -35098,7 +35098,7 @@ typedef struct specdec__trie_tree {
     specdec__trie_node *nodes; /* (count + 1) the root has no byte; the last node marks the end */
     unsigned char *heights;    /* (count + 1) bytes of the longest path below each node */
     uint32_t *tokens;          /* (entries) token of each entry, in order of bytes */
-    uint32_t count, entries;   /* numbers of nodes and of entries */
+    uint32_t count, entries;   /* number of nodes; number of entries */
 } specdec__trie_tree;
 
 /* The tokens of a vocabulary, prepared for masks. Plain characters need no escape in a JSON string. */
@@ -35400,7 +35400,7 @@ enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_NEW_NODES = 512, SPECDEC__MAS
 /* A trie node on the path of a walk: its threads, the number of new stack nodes, and where its children end. */
 typedef struct specdec__mask_level {
     uint32_t children_end;               /* index of the trie node behind the node's children */
-    uint16_t first_thread, thread_count; /* the node's threads, in specdec__mask_walk.threads */
+    uint16_t first_thread, thread_count; /* index in mask_walk.threads, and number, of the node's threads */
     uint16_t new_node_count;             /* new stack nodes that the bytes in front of the node have added */
     unsigned char has_set;               /* 1: specdec__mask_walk.byte_sets[depth] has the bytes that may follow */
     unsigned char is_plain;              /* 1: no byte of the path is of BYTE_KIND_OTHER */
@@ -35413,12 +35413,12 @@ typedef struct specdec__mask_walk {
     const specdec_token_trie *trie;        /* the tokens of the vocabulary */
     const specdec__trie_tree *tree;        /* the trie that is walked: trie->all or trie->rest */
     uint32_t *mask;                        /* (trie->words) a bit for each token, 1: it may follow */
-    uint32_t plain_least, plain_most; /* only entries with least to most plain characters in front count */
+    uint32_t plain_least, plain_most; /* only entries behind so many plain characters are added, at least and at most */
     uint32_t threads_most;            /* the largest number of threads behind one byte so far */
     uint32_t short_plain_bytes;       /* plain tokens of up to so many bytes are in the mask already */
     uint32_t byte_sets[4][8];         /* (256 bits each) bytes that may follow the first levels of the path */
     specdec__automaton_thread visits[SPECDEC__BYTE_VISITS]; /* states that the current byte visits */
-    specdec__automaton_thread threads[SPECDEC__MASK_THREADS]; /* threads of all nodes on the path */
+    specdec__automaton_thread threads[SPECDEC__MASK_THREADS]; /* threads of all trie nodes on the path */
     specdec__stack_node new_nodes[SPECDEC__MASK_NEW_NODES]; /* stack nodes that all bytes of the path have added */
     specdec__mask_level levels[SPECDEC__TRIE_TOKEN_BYTES + 2]; /* trie nodes on the path */
     uint32_t key_states[SPECDEC__TRIE_TOKEN_BYTES + 2];        /* KEY states on the path */
@@ -54161,7 +54161,7 @@ struct specdec__engine;
 struct specdec {
     struct specdec__engine *engine; /* the engine that the sequence belongs to */
     const specdec__model *model; /* the target's model */
-    int at;                      /* index of the sequence in the engine */
+    int at;                      /* index of the sequence in the engine's table of sequences */
     int open;                    /* 1: the sequence is open; 0: its entry in the table of sequences is free */
     int cancel;                  /* 1: specdec_cancel was called, and no call has ended because of it yet */
     int cancelled_before_prompt; /* 1: specdec_cancel was called before the current call, which appends a prompt */
@@ -54202,7 +54202,7 @@ struct specdec {
     float *logprobs;             /* (room): log-probability of each token; 1: the token was prompted */
     specdec_candidate *best;     /* (room, best_count): the most probable tokens in place of each token, with their
                                     log-probabilities */
-    int best_count;              /* number of these for each token: config.logprobs */
+    int best_count;              /* number of most probable tokens in `best` for each token: config.logprobs */
     float *surprise;             /* (room): mirostat's limit of surprise behind each token, in bits; 0: the limit at an
                                     answer's begin */
 
@@ -54210,7 +54210,7 @@ struct specdec {
     specdec *parent;             /* the sequence that this one was forked from as a child; NULL: it is no child */
     int fork_at;                 /* number of the parent's tokens at the fork */
     int depth;                   /* number of forks between this sequence and one without a parent */
-    int forks;                   /* number of forks since the sequence's prompt */
+    int forks;                   /* number of times that the sequence has forked a child since its prompt */
     int32_t *fork_places;        /* (placed): number of the sequence's tokens at each of its latest forks; at the
                                     array's end (before.placed): those before it slid */
     int placed;                  /* number of forks in fork_places */
@@ -54220,13 +54220,13 @@ struct specdec {
     /* Large members come last, in all structures: x86 instructions encode offsets below 128 in a byte. */
     specdec_error error;         /* error of the sequence's last call that failed */
     specdec_splitter splitter;   /* divides the answer into parts, where `parts` is set */
-    specdec__text_decoder stream; /* decodes the answer's tokens to text */
+    specdec__text_decoder stream; /* decodes the answer's tokens to text; holds bytes of unfinished characters */
     specdec__view view;          /* the sequence's keys and values in the target's cache */
     specdec_settings settings;   /* the sequence's settings, whose stop strings lie in stop_bytes */
     specdec__stop_scan stop;     /* searches the answer's text for stop strings, which lie in stop_bytes, too */
     unsigned char *stop_bytes;   /* (SPECDEC__STOP_COPY_BYTES): the stop strings of the settings */
     int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_MAX_ENDS): end tokens that the settings name */
-    int end_count;               /* number of these tokens */
+    int end_count;               /* number of end tokens in `ends` */
     specdec__constrained constrained; /* the sequence's constraint, and its state */
     specdec_stats stats;              /* counts and times since the sequence was opened */
     double prompted_at;          /* clock in seconds of the last call that appended a prompt; 0: the answer has tokens
@@ -54853,13 +54853,11 @@ enum { SPECDEC__MAX_MODELS = 4 }; /* models that an engine opens, at most: the t
 
 /* When an engine starts, it times the kernels' two orders of reading weights, kernels->reading and
    kernels->other_reading, on slices of the target's weights. */
-#define SPECDEC__READING_LEAST_BYTES (64 << 20)  /* bytes of weights of a model, at least, for reading them to be
-                                                    timed */
+#define SPECDEC__READING_LEAST_BYTES (64 << 20)  /* bytes of weights of a model, from which reading is timed */
 #define SPECDEC__READING_SLICE_BYTES (128 << 10) /* bytes of weights of a timed slice, for each of two tiles of rows */
-#define SPECDEC__READING_MOST_SLICES 1024        /* slices of weights that are timed, at most */
-#define SPECDEC__READING_TRIAL_SECONDS 0.015     /* seconds that timing may take, at most */
-#define SPECDEC__READING_SWITCH_SHARE 0.98       /* kernels->other_reading is used if it takes less than this share of
-                                                    the time that kernels->reading takes */
+#define SPECDEC__READING_MOST_SLICES 1024        /* number of slices of weights that are timed, at most */
+#define SPECDEC__READING_TRIAL_SECONDS 0.015     /* seconds that timing the reading of weights may take, at most */
+#define SPECDEC__READING_SWITCH_SHARE 0.98       /* time of other_reading over that of reading below which it is used */
 
 /* The keys and values of a kept sequence: one that has ended, and whose first tokens later sequences may share. */
 typedef struct specdec__kept_sequence {
@@ -54881,8 +54879,7 @@ typedef struct specdec__engine {
                                                            opened */
     int opened_count;  /* number of models that the engine has opened */
     const specdec__model *target_model;  /* the target's model */
-    /* makes the target's runs */
-    specdec_result (*run_target)(specdec__context *, const specdec__batch *, specdec_error *);
+    specdec_result (*run_target)(specdec__context *, const specdec__batch *, specdec_error *); /* runs a batch */
     specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS): the engine's drafters */
     int drafter_count;           /* number of drafters */
     specdec__tune *tune;         /* measured times and acceptance; NULL while memory is only counted */
@@ -57722,10 +57719,9 @@ static int specdec__engine_may_fork(const specdec *t, int count)
 
 /* Tokens that must not be chosen from a row of logits, and their logits, which the row gets back afterwards. */
 typedef struct specdec__forbidden_tokens {
-    int count;  /* number of these tokens */
+    int count;  /* number of forbidden tokens */
     int32_t token[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_END_TOKENS]; /* (count): ids of the tokens */
-    /* (count): the model's logits of the tokens */
-    float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_END_TOKENS];
+    float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_END_TOKENS]; /* (count): their logits by the model */
 } specdec__forbidden_tokens;
 
 /* Forbids tokens[count] in a row of logits (vocab): sets their logits to -infinity, and adds the tokens and their
@@ -58935,7 +58931,7 @@ typedef struct specdec__remote_sequence {
     int sent_count;      /* tokens of the sequence that were sent to the draft rank */
     int epoch_unsent;    /* 1: the epoch has changed since the last order */
     double sent_at;      /* time in seconds at which the last token was sent to the draft rank */
-    uint32_t sampling[SPECDEC__WIRE_SAMPLING_WORDS]; /* the sampling sent last */
+    uint32_t sampling[SPECDEC__WIRE_SAMPLING_WORDS]; /* the settings of sampling that the draft rank was sent last */
     uint32_t root;       /* number of the draft token that is the root: the last of the first `count` tokens */
     int count;           /* tokens of the sequence up to the root; 0: no draft tokens are stored */
 } specdec__remote_sequence;
@@ -58961,20 +58957,20 @@ typedef struct specdec__wire_progress {
 
 /* What a rank knows of another one. Written by >>cluster/link. */
 typedef struct specdec__link_peer {
-    uint32_t sent_count; /* messages sent to it, without urgent ones */
-    double heard_at;     /* clock, seconds: when its last message was received; 0: none was */
-    specdec__wire_progress progress;
-    int ready;           /* 1: it has sent READY */
-    uint32_t done_run;   /* on rank 0: the last run that it has computed its layers of, as its DONE says */
-    double done_seconds; /* and how long that took */
+    uint32_t sent_count; /* messages sent to the rank, without urgent ones */
+    double heard_at;     /* clock, seconds: when the rank's last message was received; 0: none was */
+    specdec__wire_progress progress; /* what its last ALIVE says of its run and of its loading */
+    int ready;           /* 1: the rank has sent READY */
+    uint32_t done_run;   /* on rank 0: number of the last run whose layers the rank has computed, as its DONE says */
+    double done_seconds; /* on rank 0: seconds that this run has taken there */
 } specdec__link_peer;
 
 /* Messages received and to be sent. `in` is written by >>cluster/link, `out` by >>cluster/orders and >>cluster/rank. */
 typedef struct specdec__link_messages {
     unsigned char *in;  /* (bytes) the last message received, unless it was urgent */
     unsigned char *out; /* (bytes) header, then stored orders that are sent with the next run */
-    size_t bytes;
-    int order_words, order_capacity; /* words of orders in `out`, and at most */
+    size_t bytes;       /* bytes of a message, at most: the size of `in` and `out` */
+    int order_words, order_capacity; /* words of the orders stored in `out`; words that it has room for */
     uint32_t received_count; /* messages received from the previous rank, without urgent ones */
 } specdec__link_messages;
 
@@ -58988,9 +58984,9 @@ typedef struct specdec__link_waits {
 
 /* The views of the target's cache, by number. Written when the engine is laid out. */
 typedef struct specdec__link_views {
-    specdec__view **view; /* (count) */
+    specdec__view **view; /* (count) the views; an order names a view by its index here */
     int **cancel;         /* (count) on rank 0: the cancel flags of the views' sequences */
-    int count;
+    int count;            /* number of views */
     int capacity;         /* keys of a view, at most */
 } specdec__link_views;
 
@@ -59005,13 +59001,13 @@ typedef struct specdec__link_own_run {
     uint32_t cancelled_runs[SPECDEC__WIRE_MAX_RUNS]; /* a cancelled run's number lies at that number modulo MAX_RUNS */
     int cancel;             /* cancel flag of the run under way */
     int node_count;         /* computed nodes that nodes of the next run may descend from */
-    int node_view;          /* number of these nodes' view; -1: several */
+    int node_view;          /* number of the view that has the nodes of node_count; -1: several views have */
 } specdec__link_own_run;
 
 /* On rank 0: the runs sent to the other ranks. Written by >>cluster/orders and >>cluster/ranks. */
 typedef struct specdec__link_sent_runs {
     specdec__wire_run runs[SPECDEC__WIRE_MAX_RUNS]; /* (count) the oldest first */
-    int count;
+    int count;                 /* number of sent runs that are not taken or removed yet */
     int overlap;               /* 1: a run is sent without waiting for its answer */
     int renumbered_nodes;      /* nodes that the next commit renumbers; 0: it ends the tree */
     double first_rank_free_at; /* clock, seconds: when rank 1 is expected to have computed all sent runs */
@@ -59023,9 +59019,9 @@ typedef struct specdec__link_drafts {
     int rank;             /* the rank that has the draft model alone; 0: there is none */
     int lost;             /* 1: the draft rank is lost; 2: and it was sent FAILED */
     uint64_t fingerprint; /* hash of the settings that must be equal on rank 0 and the draft rank */
-    specdec__remote_sequence *sequences; /* (views.count) */
+    specdec__remote_sequence *sequences; /* (views.count) what the draft rank was sent of each sequence */
     specdec__remote_draft *tokens; /* (token_count) ring: index is number modulo count */
-    int token_count;
+    int token_count;      /* draft tokens that the ring has room for */
     int arrived;          /* 1: draft tokens have arrived since the pipe looked last */
     uint32_t next_number; /* number behind the draft tokens that have arrived */
     double latency;       /* mean seconds from sending a token to the first draft tokens behind it */
@@ -59035,37 +59031,37 @@ typedef struct specdec__link_drafts {
 
 /* What a rank that serves has computed, for its statistics. */
 typedef struct specdec__link_counts {
-    double seconds;     /* time in which this rank has computed */
-    int64_t runs;
-    int64_t nodes;      /* of all runs */
-    int64_t kept_nodes; /* of runs that were not cancelled */
+    double seconds;     /* seconds in which this rank has computed runs */
+    int64_t runs;       /* number of runs that this rank has computed */
+    int64_t nodes;      /* number of nodes of all runs */
+    int64_t kept_nodes; /* number of nodes of the runs that were not cancelled */
 } specdec__link_counts;
 
 /* A rank of a cluster, and its connection to the other ranks. */
 typedef struct specdec__link {
-    specdec_cluster cluster;
+    specdec_cluster cluster;    /* the caller's configuration of the cluster */
     specdec__context *context;  /* the context that runs the rank's layers */
-    const specdec_hooks *hooks; /* log */
+    const specdec_hooks *hooks; /* the caller's hooks, by which the log is written */
     uint64_t fingerprint;       /* hash of the model and of the settings that must be equal on all ranks with layers */
-    /* state of the cluster */
+    /* The state of the cluster. */
     int model_loaded;           /* 1: this rank has loaded its model */
-    int ready_count;            /* peers that are ready */
+    int ready_count;            /* number of other ranks that have sent READY */
     int connected;              /* rank 0: 1 once all ranks are ready */
     int ended;                  /* 1: rank 0 has ended the cluster */
     specdec_error failed;       /* the error that has ended the cluster */
-    /* cancel flags of callers */
+    /* The cancel flags of callers. */
     int *serving_cancel;        /* on a rank that serves: the flag that specdec_cancel sets; NULL: it does not serve */
     int *caller_cancel;         /* cancel flag of the sequence whose caller waits for the step under way; NULL: none */
-    /* groups */
-    specdec__link_views views;
-    specdec__link_peer peers[SPECDEC__WIRE_MAX_RANKS]; /* by rank */
-    specdec__link_messages messages;
-    specdec__link_waits waits;
-    specdec__link_own_run own;
-    specdec__link_sent_runs sent;
-    specdec__link_drafts drafts;
-    specdec__link_counts counts;
-    struct specdec__ranks *ranks; /* the lane of rank 0 */
+    /* State in groups. */
+    specdec__link_views views;  /* the views of the target's cache, by number */
+    specdec__link_peer peers[SPECDEC__WIRE_MAX_RANKS]; /* what is known of each other rank, by its number */
+    specdec__link_messages messages; /* the message received last, and the one to be sent next */
+    specdec__link_waits waits;  /* times by which silent and stalled ranks are noticed */
+    specdec__link_own_run own;  /* the last run of this rank's own layers */
+    specdec__link_sent_runs sent; /* on rank 0: the runs sent to the other ranks */
+    specdec__link_drafts drafts; /* the draft rank and, on rank 0, the draft tokens that have arrived from it */
+    specdec__link_counts counts; /* what this rank has computed, for its statistics */
+    struct specdec__ranks *ranks; /* on rank 0: the lane of pipelined runs */
     struct specdec__draft_rank *draft_rank; /* the state of a rank that only drafts; NULL on all other ranks */
 } specdec__link;
 
@@ -59143,8 +59139,8 @@ static int specdec__wire_message_sender(const unsigned char *message, size_t siz
 
 /* Reads the words of an order one after the other. */
 typedef struct specdec__wire_reader {
-    const unsigned char *at; /* the next word */
-    int left;                /* words from there on */
+    const unsigned char *at; /* address of the next word to be read */
+    int left;                /* number of words that were not read yet */
     int bad;                 /* 1: a word was missing, or out of its range */
 } specdec__wire_reader;
 
@@ -61127,8 +61123,8 @@ typedef struct specdec__draft_rank_sequence {
 
 /* The state of a rank that only drafts. */
 typedef struct specdec__draft_rank {
-    specdec__draft_rank_sequence *sequences; /* for each sequence of the engine */
-    uint32_t number;         /* number of the next draft token */
+    specdec__draft_rank_sequence *sequences; /* draft tokens of each sequence of the engine, by its index */
+    uint32_t number;         /* the number that the next draft token gets, by which rank 0 knows it */
     specdec *sequence;       /* the sequence whose tree lies in the draft model's context; NULL: no tree */
     int runs;                /* draft runs for this sequence since it was chosen */
 } specdec__draft_rank;
@@ -61913,7 +61909,7 @@ typedef struct specdec__answer_join {
     size_t *length;          /* bytes of the joined text so far, also of those that the buffer has no room for */
     size_t returned_left;    /* next bytes of this answer that the caller has had already: they are not searched for
                                 stop strings */
-    specdec__stop_scan stop; /* searches the bytes behind these for stop strings */
+    specdec__stop_scan stop; /* searches the bytes behind returned_left for stop strings */
 } specdec__answer_join;
 
 /* Appends the first `count` bytes of t->token_text to the joined text, up to a stop string that ends the answer. */
@@ -64041,7 +64037,7 @@ SPECDEC__FOR_SIZE
 
 /* 1: settings and configuration can be set by name; 0: this build leaves that out. */
 #ifdef SPECDEC_NO_NAMES
-#define SPECDEC__SETTINGS_BY_NAME 0 /* settings cannot be set by name in this build */
+#define SPECDEC__SETTINGS_BY_NAME 0 /* 0: settings cannot be set by name in this build */
 #else
 #define SPECDEC__SETTINGS_BY_NAME 1 /* settings can be set by name */
 #endif

@@ -28,8 +28,8 @@ typedef struct specdec__draft_rank_sequence {
 
 /* The state of a rank that only drafts. */
 typedef struct specdec__draft_rank {
-    specdec__draft_rank_sequence *sequences; /* for each sequence of the engine */
-    uint32_t number;         /* number of the next draft token */
+    specdec__draft_rank_sequence *sequences; /* draft tokens of each sequence of the engine, by its index */
+    uint32_t number;         /* the number that the next draft token gets, by which rank 0 knows it */
     specdec *sequence;       /* the sequence whose tree lies in the draft model's context; NULL: no tree */
     int runs;                /* draft runs for this sequence since it was chosen */
 } specdec__draft_rank;

@@ -102,7 +102,7 @@ typedef struct specdec__remote_sequence {
     int sent_count;      /* tokens of the sequence that were sent to the draft rank */
     int epoch_unsent;    /* 1: the epoch has changed since the last order */
     double sent_at;      /* time in seconds at which the last token was sent to the draft rank */
-    uint32_t sampling[SPECDEC__WIRE_SAMPLING_WORDS]; /* the sampling sent last */
+    uint32_t sampling[SPECDEC__WIRE_SAMPLING_WORDS]; /* the settings of sampling that the draft rank was sent last */
     uint32_t root;       /* number of the draft token that is the root: the last of the first `count` tokens */
     int count;           /* tokens of the sequence up to the root; 0: no draft tokens are stored */
 } specdec__remote_sequence;
@@ -128,20 +128,20 @@ typedef struct specdec__wire_progress {
 
 /* What a rank knows of another one. Written by >>cluster/link. */
 typedef struct specdec__link_peer {
-    uint32_t sent_count; /* messages sent to it, without urgent ones */
-    double heard_at;     /* clock, seconds: when its last message was received; 0: none was */
-    specdec__wire_progress progress;
-    int ready;           /* 1: it has sent READY */
-    uint32_t done_run;   /* on rank 0: the last run that it has computed its layers of, as its DONE says */
-    double done_seconds; /* and how long that took */
+    uint32_t sent_count; /* messages sent to the rank, without urgent ones */
+    double heard_at;     /* clock, seconds: when the rank's last message was received; 0: none was */
+    specdec__wire_progress progress; /* what its last ALIVE says of its run and of its loading */
+    int ready;           /* 1: the rank has sent READY */
+    uint32_t done_run;   /* on rank 0: number of the last run whose layers the rank has computed, as its DONE says */
+    double done_seconds; /* on rank 0: seconds that this run has taken there */
 } specdec__link_peer;
 
 /* Messages received and to be sent. `in` is written by >>cluster/link, `out` by >>cluster/orders and >>cluster/rank. */
 typedef struct specdec__link_messages {
     unsigned char *in;  /* (bytes) the last message received, unless it was urgent */
     unsigned char *out; /* (bytes) header, then stored orders that are sent with the next run */
-    size_t bytes;
-    int order_words, order_capacity; /* words of orders in `out`, and at most */
+    size_t bytes;       /* bytes of a message, at most: the size of `in` and `out` */
+    int order_words, order_capacity; /* words of the orders stored in `out`; words that it has room for */
     uint32_t received_count; /* messages received from the previous rank, without urgent ones */
 } specdec__link_messages;
 
@@ -155,9 +155,9 @@ typedef struct specdec__link_waits {
 
 /* The views of the target's cache, by number. Written when the engine is laid out. */
 typedef struct specdec__link_views {
-    specdec__view **view; /* (count) */
+    specdec__view **view; /* (count) the views; an order names a view by its index here */
     int **cancel;         /* (count) on rank 0: the cancel flags of the views' sequences */
-    int count;
+    int count;            /* number of views */
     int capacity;         /* keys of a view, at most */
 } specdec__link_views;
 
@@ -172,13 +172,13 @@ typedef struct specdec__link_own_run {
     uint32_t cancelled_runs[SPECDEC__WIRE_MAX_RUNS]; /* a cancelled run's number lies at that number modulo MAX_RUNS */
     int cancel;             /* cancel flag of the run under way */
     int node_count;         /* computed nodes that nodes of the next run may descend from */
-    int node_view;          /* number of these nodes' view; -1: several */
+    int node_view;          /* number of the view that has the nodes of node_count; -1: several views have */
 } specdec__link_own_run;
 
 /* On rank 0: the runs sent to the other ranks. Written by >>cluster/orders and >>cluster/ranks. */
 typedef struct specdec__link_sent_runs {
     specdec__wire_run runs[SPECDEC__WIRE_MAX_RUNS]; /* (count) the oldest first */
-    int count;
+    int count;                 /* number of sent runs that are not taken or removed yet */
     int overlap;               /* 1: a run is sent without waiting for its answer */
     int renumbered_nodes;      /* nodes that the next commit renumbers; 0: it ends the tree */
     double first_rank_free_at; /* clock, seconds: when rank 1 is expected to have computed all sent runs */
@@ -190,9 +190,9 @@ typedef struct specdec__link_drafts {
     int rank;             /* the rank that has the draft model alone; 0: there is none */
     int lost;             /* 1: the draft rank is lost; 2: and it was sent FAILED */
     uint64_t fingerprint; /* hash of the settings that must be equal on rank 0 and the draft rank */
-    specdec__remote_sequence *sequences; /* (views.count) */
+    specdec__remote_sequence *sequences; /* (views.count) what the draft rank was sent of each sequence */
     specdec__remote_draft *tokens; /* (token_count) ring: index is number modulo count */
-    int token_count;
+    int token_count;      /* draft tokens that the ring has room for */
     int arrived;          /* 1: draft tokens have arrived since the pipe looked last */
     uint32_t next_number; /* number behind the draft tokens that have arrived */
     double latency;       /* mean seconds from sending a token to the first draft tokens behind it */
@@ -202,37 +202,37 @@ typedef struct specdec__link_drafts {
 
 /* What a rank that serves has computed, for its statistics. */
 typedef struct specdec__link_counts {
-    double seconds;     /* time in which this rank has computed */
-    int64_t runs;
-    int64_t nodes;      /* of all runs */
-    int64_t kept_nodes; /* of runs that were not cancelled */
+    double seconds;     /* seconds in which this rank has computed runs */
+    int64_t runs;       /* number of runs that this rank has computed */
+    int64_t nodes;      /* number of nodes of all runs */
+    int64_t kept_nodes; /* number of nodes of the runs that were not cancelled */
 } specdec__link_counts;
 
 /* A rank of a cluster, and its connection to the other ranks. */
 typedef struct specdec__link {
-    specdec_cluster cluster;
+    specdec_cluster cluster;    /* the caller's configuration of the cluster */
     specdec__context *context;  /* the context that runs the rank's layers */
-    const specdec_hooks *hooks; /* log */
+    const specdec_hooks *hooks; /* the caller's hooks, by which the log is written */
     uint64_t fingerprint;       /* hash of the model and of the settings that must be equal on all ranks with layers */
-    /* state of the cluster */
+    /* The state of the cluster. */
     int model_loaded;           /* 1: this rank has loaded its model */
-    int ready_count;            /* peers that are ready */
+    int ready_count;            /* number of other ranks that have sent READY */
     int connected;              /* rank 0: 1 once all ranks are ready */
     int ended;                  /* 1: rank 0 has ended the cluster */
     specdec_error failed;       /* the error that has ended the cluster */
-    /* cancel flags of callers */
+    /* The cancel flags of callers. */
     int *serving_cancel;        /* on a rank that serves: the flag that specdec_cancel sets; NULL: it does not serve */
     int *caller_cancel;         /* cancel flag of the sequence whose caller waits for the step under way; NULL: none */
-    /* groups */
-    specdec__link_views views;
-    specdec__link_peer peers[SPECDEC__WIRE_MAX_RANKS]; /* by rank */
-    specdec__link_messages messages;
-    specdec__link_waits waits;
-    specdec__link_own_run own;
-    specdec__link_sent_runs sent;
-    specdec__link_drafts drafts;
-    specdec__link_counts counts;
-    struct specdec__ranks *ranks; /* the lane of rank 0 */
+    /* State in groups. */
+    specdec__link_views views;  /* the views of the target's cache, by number */
+    specdec__link_peer peers[SPECDEC__WIRE_MAX_RANKS]; /* what is known of each other rank, by its number */
+    specdec__link_messages messages; /* the message received last, and the one to be sent next */
+    specdec__link_waits waits;  /* times by which silent and stalled ranks are noticed */
+    specdec__link_own_run own;  /* the last run of this rank's own layers */
+    specdec__link_sent_runs sent; /* on rank 0: the runs sent to the other ranks */
+    specdec__link_drafts drafts; /* the draft rank and, on rank 0, the draft tokens that have arrived from it */
+    specdec__link_counts counts; /* what this rank has computed, for its statistics */
+    struct specdec__ranks *ranks; /* on rank 0: the lane of pipelined runs */
     struct specdec__draft_rank *draft_rank; /* the state of a rank that only drafts; NULL on all other ranks */
 } specdec__link;
 
@@ -310,8 +310,8 @@ static int specdec__wire_message_sender(const unsigned char *message, size_t siz
 
 /* Reads the words of an order one after the other. */
 typedef struct specdec__wire_reader {
-    const unsigned char *at; /* the next word */
-    int left;                /* words from there on */
+    const unsigned char *at; /* address of the next word to be read */
+    int left;                /* number of words that were not read yet */
     int bad;                 /* 1: a word was missing, or out of its range */
 } specdec__wire_reader;
 

@@ -102,8 +102,8 @@ typedef struct specdec__rule {
 /* A compiled constraint: this header, then rules, then words. */
 struct specdec_constraint {
     uint64_t magic, hash; /* SPECDEC__CONSTRAINT_MAGIC; hash of all words, stored in saved sequences */
-    size_t bytes;         /* of the whole constraint, this header included */
-    uint32_t rule_count, word_count, root_rule; /* root_rule: number of the rule of a whole text */
+    size_t bytes;         /* bytes of the whole constraint, this header included */
+    uint32_t rule_count, word_count, root_rule; /* numbers of rules and of words; index of the rule of a whole text */
     uint32_t allows_space;                      /* 1: JSON's white space is allowed between the tokens of JSON */
     uint32_t argument_kinds;                    /* index among the words of the kinds of tool arguments */
     uint32_t argument_kind_count;               /* number of these kinds; each has SPECDEC__ARGUMENT_KIND_WORDS words */
@@ -133,7 +133,7 @@ struct specdec_constraint_state {
 typedef struct specdec__automaton {
     const specdec_constraint *constraint;    /* the constraint whose automaton this is */
     const uint32_t *words;                   /* (constraint->word_count) records of all states, objects and arrays */
-    const specdec__rule *rules;              /* (constraint->rule_count) */
+    const specdec__rule *rules;              /* (constraint->rule_count) the constraint's rules */
     const specdec__stack_node *state_nodes;  /* (state_node_count) stack nodes of the state */
     specdec__stack_node *new_nodes;          /* (new_node_count of new_node_room) nodes behind those of the state */
     specdec__automaton_thread *next_threads; /* (next_count) threads behind the byte */

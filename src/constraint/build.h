@@ -16,10 +16,10 @@ typedef struct specdec__vector {
 
 /* A constraint that is being built in the caller's block: words are added at its front, scratch memory at its back. */
 typedef struct specdec__build {
-    unsigned char *base;     /* the caller's block */
+    unsigned char *base;     /* the caller's memory block, in which the constraint is built */
     size_t size, scratch_at; /* bytes of the block; offset in it where scratch memory begins */
     uint32_t *words;         /* (word_count) words, behind the constraint's header */
-    uint32_t word_count;     /* words of the constraint so far */
+    uint32_t word_count;     /* number of words of the constraint so far */
     specdec__vector rules;                        /* first state of each rule; 0: not built yet */
     specdec__vector nullable;                     /* for each rule, not 0: it matches the empty text */
     specdec__vector states;                       /* indices of all records among the words */
@@ -29,9 +29,9 @@ typedef struct specdec__build {
     uint32_t repeat_limit; /* NFA states above which a repetition is counted at run time, not copied; 0: no limit */
     int json_strings;      /* 1: characters are spelled as in a JSON string, some with an escape */
     int raw_strings;       /* 1: listed strings are spelled without escapes */
-    uint32_t argument_kinds, argument_kind_count; /* as in struct specdec_constraint */
+    uint32_t argument_kinds, argument_kind_count; /* index among the words of tool argument kinds; their number */
     uint64_t work;             /* units of work so far, at most SPECDEC__BUILD_WORK_MOST, against hostile sources */
-    uint32_t string_body;      /* state inside any JSON string */
+    uint32_t string_body;      /* state inside any JSON string, behind its opening quote */
     uint32_t string_character; /* rule of one character of any JSON string */
     uint32_t string_quote;     /* state in front of the opening quote of any JSON string */
     uint32_t crowded_state;    /* state that was refused, as it has too many alternatives */
@@ -459,14 +459,14 @@ static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t
 
 /* A DFA over classes of bytes, which are intervals. State 0 rejects, state 1 is the first. */
 typedef struct specdec__dfa {
-    uint32_t states, classes; /* numbers of states and of classes of bytes */
+    uint32_t states, classes; /* number of states; number of classes of bytes */
     unsigned char class_first[257];     /* (classes) first byte of each class */
-    unsigned char class_of[256];        /* class of each byte */
+    unsigned char class_of[256];        /* index of the class of each byte */
     specdec__vector next;               /* (states, classes) state to which each class of bytes leads; 0: none */
     specdec__vector label;              /* (states) bits of the labels that are accepted in the state */
     specdec__vector calls;              /* 3 words each: state, rule that it calls, state behind; in order of states */
-    specdec__vector sets;               /* (2 * states) first index and number of a state's NFA states in members */
-    specdec__vector members, set_table; /* NFA states of all sets; hash table of the sets */
+    specdec__vector sets;               /* (2 * states) index in `members`, and number, of a state's NFA states */
+    specdec__vector members, set_table; /* NFA states of all DFA states; hash table by which a DFA state is found */
     specdec__vector visited;            /* number of the set by which each NFA state was visited last */
     specdec__vector current_set;        /* NFA states of the set that is being made */
     uint32_t generation;                /* number of the current set of NFA states */

@@ -16,7 +16,7 @@ typedef struct specdec__gbnf {
     specdec__source source;      /* the grammar's text */
     specdec__vector names;       /* 3 words each: offset and length of a name in the source; 1: its rule was defined */
     specdec__vector rule_number; /* number of the rule of each name */
-    specdec__vector trees;       /* syntax tree of each rule */
+    specdec__vector trees;       /* index of the syntax tree of each rule */
     specdec__vector name_table;  /* hash table of a power of two of entries: 1 + index of a name, 0: empty */
 } specdec__gbnf;
 

@@ -13,7 +13,7 @@ enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_NEW_NODES = 512, SPECDEC__MAS
 /* A trie node on the path of a walk: its threads, the number of new stack nodes, and where its children end. */
 typedef struct specdec__mask_level {
     uint32_t children_end;               /* index of the trie node behind the node's children */
-    uint16_t first_thread, thread_count; /* the node's threads, in specdec__mask_walk.threads */
+    uint16_t first_thread, thread_count; /* index in mask_walk.threads, and number, of the node's threads */
     uint16_t new_node_count;             /* new stack nodes that the bytes in front of the node have added */
     unsigned char has_set;               /* 1: specdec__mask_walk.byte_sets[depth] has the bytes that may follow */
     unsigned char is_plain;              /* 1: no byte of the path is of BYTE_KIND_OTHER */
@@ -26,12 +26,12 @@ typedef struct specdec__mask_walk {
     const specdec_token_trie *trie;        /* the tokens of the vocabulary */
     const specdec__trie_tree *tree;        /* the trie that is walked: trie->all or trie->rest */
     uint32_t *mask;                        /* (trie->words) a bit for each token, 1: it may follow */
-    uint32_t plain_least, plain_most; /* only entries with least to most plain characters in front count */
+    uint32_t plain_least, plain_most; /* only entries behind so many plain characters are added, at least and at most */
     uint32_t threads_most;            /* the largest number of threads behind one byte so far */
     uint32_t short_plain_bytes;       /* plain tokens of up to so many bytes are in the mask already */
     uint32_t byte_sets[4][8];         /* (256 bits each) bytes that may follow the first levels of the path */
     specdec__automaton_thread visits[SPECDEC__BYTE_VISITS]; /* states that the current byte visits */
-    specdec__automaton_thread threads[SPECDEC__MASK_THREADS]; /* threads of all nodes on the path */
+    specdec__automaton_thread threads[SPECDEC__MASK_THREADS]; /* threads of all trie nodes on the path */
     specdec__stack_node new_nodes[SPECDEC__MASK_NEW_NODES]; /* stack nodes that all bytes of the path have added */
     specdec__mask_level levels[SPECDEC__TRIE_TOKEN_BYTES + 2]; /* trie nodes on the path */
     uint32_t key_states[SPECDEC__TRIE_TOKEN_BYTES + 2];        /* KEY states on the path */

@@ -24,7 +24,7 @@ enum { SPECDEC__TERMS_MOST = 64, SPECDEC__PROPERTIES_MOST = 20000 };
 /* The members of an object, collected from all facts of a shape. */
 typedef struct specdec__members {
     specdec__vector names;    /* JSON nodes of the listed names, in order of the schema */
-    specdec__vector required; /* (names) not 0: the member is required */
+    specdec__vector required; /* (names) for each listed name, not 0: the member is required */
     specdec__vector texts;    /* (2 * names) offset in text, and size, of the spelled names */
     specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
     unsigned char *text;      /* the spelled names, one after the other */
@@ -34,7 +34,7 @@ typedef struct specdec__members {
     specdec__dfa pattern[SPECDEC__PATTERNS_MOST];   /* DFA of each pattern */
     specdec__dfa allowed;                           /* DFA of the names that propertyNames allows */
     int names_limited;           /* 1: propertyNames refuses some names */
-    uint32_t least, most, owner; /* least and most members; JSON node of the schema to name in errors */
+    uint32_t least, most, owner; /* numbers of members, at least and most; JSON node of the schema that errors name */
 } specdec__members;
 
 /* Finds the name at a JSON node among an object's listed names. Returns 1 + the name's index; 0: it is not listed. */

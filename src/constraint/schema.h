@@ -20,15 +20,15 @@ SPECDEC__FOR_SIZE
    gives; all combinations are tried in turn. */
 
 /* Types of JSON values, a bit each: null, false and true are types of their own, and so are numbers with a fraction. */
-#define SPECDEC__JSON_TYPE_NULL 1u
-#define SPECDEC__JSON_TYPE_FALSE 2u
-#define SPECDEC__JSON_TYPE_TRUE 4u
-#define SPECDEC__JSON_TYPE_INTEGER 8u
-#define SPECDEC__JSON_TYPE_FRACTION 16u /* numbers that are no integers */
-#define SPECDEC__JSON_TYPE_STRING 32u
-#define SPECDEC__JSON_TYPE_ARRAY 64u
-#define SPECDEC__JSON_TYPE_OBJECT 128u
-#define SPECDEC__JSON_TYPE_ALL 255u
+#define SPECDEC__JSON_TYPE_NULL 1u      /* bit of null in a set of types of JSON values */
+#define SPECDEC__JSON_TYPE_FALSE 2u     /* bit of false */
+#define SPECDEC__JSON_TYPE_TRUE 4u      /* bit of true */
+#define SPECDEC__JSON_TYPE_INTEGER 8u   /* bit of numbers that are integers */
+#define SPECDEC__JSON_TYPE_FRACTION 16u /* bit of numbers that are no integers */
+#define SPECDEC__JSON_TYPE_STRING 32u   /* bit of strings */
+#define SPECDEC__JSON_TYPE_ARRAY 64u    /* bit of arrays */
+#define SPECDEC__JSON_TYPE_OBJECT 128u  /* bit of objects */
+#define SPECDEC__JSON_TYPE_ALL 255u     /* the bits of all types */
 #define SPECDEC__JSON_TYPE_NUMBER (SPECDEC__JSON_TYPE_INTEGER | SPECDEC__JSON_TYPE_FRACTION)
 
 /* Kinds of keywords: facts of a shape, branches, and notes, which say nothing about values. */

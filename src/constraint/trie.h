@@ -25,7 +25,7 @@ typedef struct specdec__trie_tree {
     specdec__trie_node *nodes; /* (count + 1) the root has no byte; the last node marks the end */
     unsigned char *heights;    /* (count + 1) bytes of the longest path below each node */
     uint32_t *tokens;          /* (entries) token of each entry, in order of bytes */
-    uint32_t count, entries;   /* numbers of nodes and of entries */
+    uint32_t count, entries;   /* number of nodes; number of entries */
 } specdec__trie_tree;
 
 /* The tokens of a vocabulary, prepared for masks. Plain characters need no escape in a JSON string. */

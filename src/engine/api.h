@@ -350,7 +350,7 @@ typedef struct specdec__answer_join {
     size_t *length;          /* bytes of the joined text so far, also of those that the buffer has no room for */
     size_t returned_left;    /* next bytes of this answer that the caller has had already: they are not searched for
                                 stop strings */
-    specdec__stop_scan stop; /* searches the bytes behind these for stop strings */
+    specdec__stop_scan stop; /* searches the bytes behind returned_left for stop strings */
 } specdec__answer_join;
 
 /* Appends the first `count` bytes of t->token_text to the joined text, up to a stop string that ends the answer. */

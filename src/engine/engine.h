@@ -23,13 +23,11 @@ enum { SPECDEC__MAX_MODELS = 4 }; /* models that an engine opens, at most: the t
 
 /* When an engine starts, it times the kernels' two orders of reading weights, kernels->reading and
    kernels->other_reading, on slices of the target's weights. */
-#define SPECDEC__READING_LEAST_BYTES (64 << 20)  /* bytes of weights of a model, at least, for reading them to be
-                                                    timed */
+#define SPECDEC__READING_LEAST_BYTES (64 << 20)  /* bytes of weights of a model, from which reading is timed */
 #define SPECDEC__READING_SLICE_BYTES (128 << 10) /* bytes of weights of a timed slice, for each of two tiles of rows */
-#define SPECDEC__READING_MOST_SLICES 1024        /* slices of weights that are timed, at most */
-#define SPECDEC__READING_TRIAL_SECONDS 0.015     /* seconds that timing may take, at most */
-#define SPECDEC__READING_SWITCH_SHARE 0.98       /* kernels->other_reading is used if it takes less than this share of
-                                                    the time that kernels->reading takes */
+#define SPECDEC__READING_MOST_SLICES 1024        /* number of slices of weights that are timed, at most */
+#define SPECDEC__READING_TRIAL_SECONDS 0.015     /* seconds that timing the reading of weights may take, at most */
+#define SPECDEC__READING_SWITCH_SHARE 0.98       /* time of other_reading over that of reading below which it is used */
 
 /* The keys and values of a kept sequence: one that has ended, and whose first tokens later sequences may share. */
 typedef struct specdec__kept_sequence {
@@ -51,8 +49,7 @@ typedef struct specdec__engine {
                                                            opened */
     int opened_count;  /* number of models that the engine has opened */
     const specdec__model *target_model;  /* the target's model */
-    /* makes the target's runs */
-    specdec_result (*run_target)(specdec__context *, const specdec__batch *, specdec_error *);
+    specdec_result (*run_target)(specdec__context *, const specdec__batch *, specdec_error *); /* runs a batch */
     specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS): the engine's drafters */
     int drafter_count;           /* number of drafters */
     specdec__tune *tune;         /* measured times and acceptance; NULL while memory is only counted */

@@ -11,7 +11,7 @@ SPECDEC__FOR_SIZE
 
 /* 1: settings and configuration can be set by name; 0: this build leaves that out. */
 #ifdef SPECDEC_NO_NAMES
-#define SPECDEC__SETTINGS_BY_NAME 0 /* settings cannot be set by name in this build */
+#define SPECDEC__SETTINGS_BY_NAME 0 /* 0: settings cannot be set by name in this build */
 #else
 #define SPECDEC__SETTINGS_BY_NAME 1 /* settings can be set by name */
 #endif

@@ -225,10 +225,9 @@ static int specdec__engine_may_fork(const specdec *t, int count)
 
 /* Tokens that must not be chosen from a row of logits, and their logits, which the row gets back afterwards. */
 typedef struct specdec__forbidden_tokens {
-    int count;  /* number of these tokens */
+    int count;  /* number of forbidden tokens */
     int32_t token[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_END_TOKENS]; /* (count): ids of the tokens */
-    /* (count): the model's logits of the tokens */
-    float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_END_TOKENS];
+    float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_END_TOKENS]; /* (count): their logits by the model */
 } specdec__forbidden_tokens;
 
 /* Forbids tokens[count] in a row of logits (vocab): sets their logits to -infinity, and adds the tokens and their

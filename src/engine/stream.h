@@ -31,7 +31,7 @@ struct specdec__engine;
 struct specdec {
     struct specdec__engine *engine; /* the engine that the sequence belongs to */
     const specdec__model *model; /* the target's model */
-    int at;                      /* index of the sequence in the engine */
+    int at;                      /* index of the sequence in the engine's table of sequences */
     int open;                    /* 1: the sequence is open; 0: its entry in the table of sequences is free */
     int cancel;                  /* 1: specdec_cancel was called, and no call has ended because of it yet */
     int cancelled_before_prompt; /* 1: specdec_cancel was called before the current call, which appends a prompt */
@@ -72,7 +72,7 @@ struct specdec {
     float *logprobs;             /* (room): log-probability of each token; 1: the token was prompted */
     specdec_candidate *best;     /* (room, best_count): the most probable tokens in place of each token, with their
                                     log-probabilities */
-    int best_count;              /* number of these for each token: config.logprobs */
+    int best_count;              /* number of most probable tokens in `best` for each token: config.logprobs */
     float *surprise;             /* (room): mirostat's limit of surprise behind each token, in bits; 0: the limit at an
                                     answer's begin */
 
@@ -80,7 +80,7 @@ struct specdec {
     specdec *parent;             /* the sequence that this one was forked from as a child; NULL: it is no child */
     int fork_at;                 /* number of the parent's tokens at the fork */
     int depth;                   /* number of forks between this sequence and one without a parent */
-    int forks;                   /* number of forks since the sequence's prompt */
+    int forks;                   /* number of times that the sequence has forked a child since its prompt */
     int32_t *fork_places;        /* (placed): number of the sequence's tokens at each of its latest forks; at the
                                     array's end (before.placed): those before it slid */
     int placed;                  /* number of forks in fork_places */
@@ -90,13 +90,13 @@ struct specdec {
     /* Large members come last, in all structures: x86 instructions encode offsets below 128 in a byte. */
     specdec_error error;         /* error of the sequence's last call that failed */
     specdec_splitter splitter;   /* divides the answer into parts, where `parts` is set */
-    specdec__text_decoder stream; /* decodes the answer's tokens to text */
+    specdec__text_decoder stream; /* decodes the answer's tokens to text; holds bytes of unfinished characters */
     specdec__view view;          /* the sequence's keys and values in the target's cache */
     specdec_settings settings;   /* the sequence's settings, whose stop strings lie in stop_bytes */
     specdec__stop_scan stop;     /* searches the answer's text for stop strings, which lie in stop_bytes, too */
     unsigned char *stop_bytes;   /* (SPECDEC__STOP_COPY_BYTES): the stop strings of the settings */
     int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_MAX_ENDS): end tokens that the settings name */
-    int end_count;               /* number of these tokens */
+    int end_count;               /* number of end tokens in `ends` */
     specdec__constrained constrained; /* the sequence's constraint, and its state */
     specdec_stats stats;              /* counts and times since the sequence was opened */
     double prompted_at;          /* clock in seconds of the last call that appended a prompt; 0: the answer has tokens
