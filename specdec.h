@@ -32141,8 +32141,8 @@ static int specdec__schema_allows_everything(const specdec__schema *s, uint32_t 
 }
 
 /* Turns a keyword of a schema that must hold into a fact, a branch, a term, or types of the shape. */
-static void specdec__schema_handle_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
-                                           const struct specdec__keyword *key)
+static void specdec__schema_apply_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
+                                          const struct specdec__keyword *key)
 {
     const uint32_t node = name + 1;
     const uint32_t value = specdec__schema_json_node(s, node)->kind;
@@ -32229,7 +32229,7 @@ static void specdec__schema_split_term(specdec__schema *s, uint32_t term)
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
 
         if (key)
-            specdec__schema_handle_keyword(s, node, at, key);
+            specdec__schema_apply_keyword(s, node, at, key);
     }
 }
 
@@ -32435,7 +32435,7 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
 
 /* Applies option i of a negated schema: one of its keywords is negated. The options of all keywords come one after the
    other. */
-static int specdec__schema_apply_not_schema(specdec__schema *s, uint32_t owner, uint32_t i)
+static int specdec__schema_apply_negated_schema(specdec__schema *s, uint32_t owner, uint32_t i)
 {
     uint32_t at = 0;
 
@@ -32472,7 +32472,7 @@ static int specdec__schema_apply_option(specdec__schema *s, const specdec__fact 
     case SPECDEC__KEY_ONE: return specdec__schema_apply_one_of(s, branch, i);
     case SPECDEC__KEY_IF: return specdec__schema_apply_if(s, branch, i, 0);
     case SPECDEC__KEY_DEPENDENT: return i < 2 && (specdec__schema_apply_dependent(s, branch, i, 0) || i == 1);
-    default: return specdec__schema_apply_not_schema(s, branch->node, i);
+    default: return specdec__schema_apply_negated_schema(s, branch->node, i);
     }
 }
 
@@ -56206,8 +56206,8 @@ SPECDEC__FOR_SIZE
 /* Reports tokens [from, from + n) of a sequence, which the last run has committed, to the drafters that need hidden
    states of the target. path (n): the tokens' nodes, counted from node `first`; row: index of the last token's hidden
    state among the rows of the run; -1: it is not there. A drafter whose cache is full may miss tokens. */
-static specdec_result specdec__engine_report_committed_tokens(specdec *t, int from, int n, int first, const int *path,
-                                                              int row)
+static specdec_result specdec__engine_report_committed_to_drafters(specdec *t, int from, int n, int first,
+                                                                   const int *path, int row)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
@@ -56228,14 +56228,15 @@ static specdec_result specdec__engine_report_committed_tokens(specdec *t, int fr
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
-/* Reports tokens [at, at + n) of the sequence `text` to the drafters, as specdec__engine_report_committed_tokens does,
-   once a batch of the sequence's prompt is prefilled. */
-static specdec_result specdec__engine_report_prefilled_batch(void *text, int at, int n)
+/* Reports tokens [at, at + n) of the sequence `text` to the drafters, as specdec__engine_report_committed_to_drafters
+   does, once a batch of the sequence's prompt is prefilled. */
+static specdec_result specdec__engine_report_prefilled_to_drafters(void *text, int at, int n)
 {
     specdec *t = (specdec *)text;
     const specdec__context *c = &t->engine->target;
 
-    return specdec__engine_report_committed_tokens(t, at, n, 0, NULL, c->wants_logits[n - 1] ? c->row_count - 1 : -1);
+    return specdec__engine_report_committed_to_drafters(t, at, n, 0, NULL,
+                                                        c->wants_logits[n - 1] ? c->row_count - 1 : -1);
 }
 
 /* Tells all drafters that a sequence is part of the next step. */
@@ -56260,7 +56261,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
 
     specdec__pipe_cancel_all_runs(e);
     specdec__engine_prepare_drafters(t);
-    committed.batch_done = specdec__engine_report_prefilled_batch;
+    committed.batch_done = specdec__engine_report_prefilled_to_drafters;
     committed.listener = t;
     e->row_0_sequence = NULL;
     e->pool.cancel = &t->cancel;
@@ -58049,8 +58050,8 @@ static void specdec__engine_verify_tree(specdec *t)
         else
             specdec__draft_commit_path(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
     specdec__engine_pass_logits_to_drafters(t, before);
-    specdec__engine_report_committed_tokens(t, from, t->prefill_count + t->length, t->first, e->target.path,
-                                            t->length ? t->row + t->path[t->length - 1] : -1);
+    specdec__engine_report_committed_to_drafters(t, from, t->prefill_count + t->length, t->first, e->target.path,
+                                                 t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
     t->stats.prefilled_tokens += t->prefill_count;
 }

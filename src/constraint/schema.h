@@ -548,8 +548,8 @@ static int specdec__schema_allows_everything(const specdec__schema *s, uint32_t 
 }
 
 /* Turns a keyword of a schema that must hold into a fact, a branch, a term, or types of the shape. */
-static void specdec__schema_handle_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
-                                           const struct specdec__keyword *key)
+static void specdec__schema_apply_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
+                                          const struct specdec__keyword *key)
 {
     const uint32_t node = name + 1;
     const uint32_t value = specdec__schema_json_node(s, node)->kind;
@@ -636,7 +636,7 @@ static void specdec__schema_split_term(specdec__schema *s, uint32_t term)
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
 
         if (key)
-            specdec__schema_handle_keyword(s, node, at, key);
+            specdec__schema_apply_keyword(s, node, at, key);
     }
 }
 
@@ -842,7 +842,7 @@ static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t own
 
 /* Applies option i of a negated schema: one of its keywords is negated. The options of all keywords come one after the
    other. */
-static int specdec__schema_apply_not_schema(specdec__schema *s, uint32_t owner, uint32_t i)
+static int specdec__schema_apply_negated_schema(specdec__schema *s, uint32_t owner, uint32_t i)
 {
     uint32_t at = 0;
 
@@ -879,7 +879,7 @@ static int specdec__schema_apply_option(specdec__schema *s, const specdec__fact 
     case SPECDEC__KEY_ONE: return specdec__schema_apply_one_of(s, branch, i);
     case SPECDEC__KEY_IF: return specdec__schema_apply_if(s, branch, i, 0);
     case SPECDEC__KEY_DEPENDENT: return i < 2 && (specdec__schema_apply_dependent(s, branch, i, 0) || i == 1);
-    default: return specdec__schema_apply_not_schema(s, branch->node, i);
+    default: return specdec__schema_apply_negated_schema(s, branch->node, i);
     }
 }
 

@@ -21,8 +21,8 @@ SPECDEC__FOR_SIZE
 /* Reports tokens [from, from + n) of a sequence, which the last run has committed, to the drafters that need hidden
    states of the target. path (n): the tokens' nodes, counted from node `first`; row: index of the last token's hidden
    state among the rows of the run; -1: it is not there. A drafter whose cache is full may miss tokens. */
-static specdec_result specdec__engine_report_committed_tokens(specdec *t, int from, int n, int first, const int *path,
-                                                              int row)
+static specdec_result specdec__engine_report_committed_to_drafters(specdec *t, int from, int n, int first,
+                                                                   const int *path, int row)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
@@ -43,14 +43,15 @@ static specdec_result specdec__engine_report_committed_tokens(specdec *t, int fr
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
-/* Reports tokens [at, at + n) of the sequence `text` to the drafters, as specdec__engine_report_committed_tokens does,
-   once a batch of the sequence's prompt is prefilled. */
-static specdec_result specdec__engine_report_prefilled_batch(void *text, int at, int n)
+/* Reports tokens [at, at + n) of the sequence `text` to the drafters, as specdec__engine_report_committed_to_drafters
+   does, once a batch of the sequence's prompt is prefilled. */
+static specdec_result specdec__engine_report_prefilled_to_drafters(void *text, int at, int n)
 {
     specdec *t = (specdec *)text;
     const specdec__context *c = &t->engine->target;
 
-    return specdec__engine_report_committed_tokens(t, at, n, 0, NULL, c->wants_logits[n - 1] ? c->row_count - 1 : -1);
+    return specdec__engine_report_committed_to_drafters(t, at, n, 0, NULL,
+                                                        c->wants_logits[n - 1] ? c->row_count - 1 : -1);
 }
 
 /* Tells all drafters that a sequence is part of the next step. */
@@ -75,7 +76,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
 
     specdec__pipe_cancel_all_runs(e);
     specdec__engine_prepare_drafters(t);
-    committed.batch_done = specdec__engine_report_prefilled_batch;
+    committed.batch_done = specdec__engine_report_prefilled_to_drafters;
     committed.listener = t;
     e->row_0_sequence = NULL;
     e->pool.cancel = &t->cancel;

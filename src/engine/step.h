@@ -555,8 +555,8 @@ static void specdec__engine_verify_tree(specdec *t)
         else
             specdec__draft_commit_path(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
     specdec__engine_pass_logits_to_drafters(t, before);
-    specdec__engine_report_committed_tokens(t, from, t->prefill_count + t->length, t->first, e->target.path,
-                                            t->length ? t->row + t->path[t->length - 1] : -1);
+    specdec__engine_report_committed_to_drafters(t, from, t->prefill_count + t->length, t->first, e->target.path,
+                                                 t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
     t->stats.prefilled_tokens += t->prefill_count;
 }
