@@ -95,7 +95,7 @@ END
 for name_of_suite; do
     case $name_of_suite in
     compilers) needs g++ clang && suite compilers bash .ci/compilers ;;
-    options) suite options env JOBS=2 sh tests/run.sh tests/test_sizes.sh tests/test_options.sh tests/test_include.sh \
+    options) make -s build/hello && suite options env JOBS=2 sh tests/run.sh tests/test_sizes.sh tests/test_options.sh tests/test_include.sh \
         tests/test_bindings.sh tests/test_install.sh ;;
     full) suite full make -s check-full ;;
     asan) suite asan quickly sanitized asan gcc "-fsanitize=address -DSPECDEC_SANITIZE_KERNELS" test_conformance test_engine test_pool ;;
@@ -109,7 +109,7 @@ for name_of_suite; do
     bigendian) needs powerpc64-linux-gnu-gcc qemu-ppc64 && suite bigendian make -s bigendian ;;
     riscv) needs riscv64-linux-gnu-gcc qemu-riscv64 && suite riscv make -s riscv ;;
     windows) needs x86_64-w64-mingw32-gcc wine && suite windows make -s windows ;;
-    cluster) suite cluster sh tests/run.sh tests/test_cluster.sh ;;
+    cluster) make -s build/specdec && suite cluster sh tests/run.sh tests/test_cluster.sh ;;
     *) echo "suites.sh: no suite is called $name_of_suite; names: $(sed -n 's/^#   \([a-z0-9 ]*[a-z0-9]\)  .*/\1/p' "$0" | tr '\n' ' ')" >&2; exit 2 ;;
     esac
 done
