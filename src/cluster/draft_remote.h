@@ -250,7 +250,7 @@ static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int
     words[6] = (uint32_t)s->seed;
     words[7] = (uint32_t)(s->seed >> 32);
     others = *s;
-    specdec__sample_convert_words(&others, words + 8, 0);
+    specdec__sample_copy_settings_as_words(&others, words + 8, 0);
     specdec__remote_draft_send_sampling(link, at, words);
     specdec__remote_draft_send_tokens(link, at, text, count);
 }

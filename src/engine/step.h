@@ -122,7 +122,7 @@ static void specdec__engine_count_children(specdec *t, int node, int child, int3
     }
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__proposal *p = &e->drafters[i].proposals[t->at];
-        int candidate = specdec__draft_find_candidate(&p->outcome, node);
+        int candidate = specdec__draft_candidate_of_node(&p->outcome, node);
 
         if (candidate >= 0)
             specdec__tune_count_accepted_children(&e->tune->drafters[i], p, candidate, accepted, token);
@@ -149,8 +149,8 @@ static void specdec__engine_verify_by_rule(specdec *t, int node, const float *lo
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
     const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* all others draft forced tokens only */
-    const int candidate = count ? specdec__draft_find_candidate(&p->outcome, node) : -1;
-    const int drawn = candidate >= 0 && (!specdec__constrained_is_limited(&t->constrained) ||
+    const int candidate = count ? specdec__draft_candidate_of_node(&p->outcome, node) : -1;
+    const int drawn = candidate >= 0 && (!specdec__constrained_limits_tokens(&t->constrained) ||
                                          specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) < 0);
     specdec_uniform uniform;
     specdec_choice choice;
@@ -198,7 +198,7 @@ static void specdec__engine_store_logprobs(specdec *t, const float *logits, int3
     total = specdec__log_double(total);
     for (i = 0; i < k; i++)
         best[i].logit = (float)((double)(best[i].logit - highest) - total);
-    t->logprobs[t->count] = (float)((double)(specdec__sample_clean_logit(logits[token]) - highest) - total);
+    t->logprobs[t->count] = (float)((double)(specdec__sample_comparable_logit(logits[token]) - highest) - total);
 }
 
 /* Appends a token, which was chosen from a row of logits (vocab), to the sequence, with its log-probability where those
@@ -208,7 +208,7 @@ static void specdec__engine_append_token(specdec *t, const float *logits, int32_
     if (t->logprobs)
         specdec__engine_store_logprobs(t, logits, token);
     t->tokens[t->count++] = token;
-    if (!specdec__constrained_is_limited(&t->constrained) || specdec__stream_is_end(t, token))
+    if (!specdec__constrained_limits_tokens(&t->constrained) || specdec__stream_is_end(t, token))
         return;
     specdec__constrained_commit_state(&t->constrained, t->tokens, t->count);
     if (specdec__constrained_only_end_may_follow(&t->constrained, t->tokens, t->count))
@@ -350,7 +350,7 @@ static int specdec__engine_ends_or_forks(specdec *t)
    forbids tokens or alters their logits. */
 static int specdec__engine_bounds_can_choose(const specdec *t)
 {
-    return !specdec__constrained_is_limited(&t->constrained) ||
+    return !specdec__constrained_limits_tokens(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
             !specdec__sample_alters_logits(&t->settings.sampling));
 }
@@ -360,7 +360,7 @@ static int specdec__engine_bounds_can_choose(const specdec *t)
 static int specdec__engine_needs_no_logits(specdec *t)
 {
     return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
-                                 specdec__constrained_is_limited(specdec__stream_get_constrained(t)) &&
+                                 specdec__constrained_limits_tokens(specdec__stream_get_constrained(t)) &&
                                  specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) >= 0);
 }
 
@@ -380,7 +380,7 @@ static int specdec__engine_needed_logits(specdec__engine *e)
             return SPECDEC__SCREEN_LOGITS;
         forced = forced && specdec__engine_needs_no_logits(t);
         bounds = bounds && specdec__engine_bounds_can_choose(t) &&
-                 specdec__settle_find_needs(&t->settings.sampling, t->count).k;
+                 specdec__settle_needed_logits(&t->settings.sampling, t->count).k;
     }
     if (forced)
         return SPECDEC__SCREEN_NOTHING;
@@ -397,8 +397,9 @@ static int specdec__engine_best_token_is_allowed(specdec *t, int column)
     const specdec__engine *e = t->engine;
     const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
     specdec_candidate best;
-    const int count = specdec__choose_best_unconstrained(specdec__engine_set_chooser(t), logits,
-                                                         e->target_model->vocab_size, t->tokens, t->count, 1, &best);
+    const int count = specdec__choose_best_unconstrained_tokens(specdec__engine_set_chooser(t), logits,
+                                                                e->target_model->vocab_size, t->tokens, t->count, 1,
+                                                                &best);
 
     return specdec__constrained_keep_allowed_candidates(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
@@ -411,8 +412,8 @@ static void specdec__engine_settle_logit_bounds(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
-    const int obeys = specdec__constrained_is_limited(specdec__stream_get_constrained(t));
-    specdec__settle_need need = specdec__settle_find_needs(s, t->count);
+    const int obeys = specdec__constrained_limits_tokens(specdec__stream_get_constrained(t));
+    specdec__settle_need need = specdec__settle_needed_logits(s, t->count);
     int32_t forks[2];
     const specdec__settle_list lists[] = {
         {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* these and the next two lists may be forbidden */
@@ -429,10 +430,11 @@ static void specdec__engine_settle_logit_bounds(specdec *t, int column)
     }
     forks[0] = e->child_token;
     forks[1] = e->fork_token;
-    specdec__settle_row(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
-                        (int)SPECDEC__COUNT(lists), e->chooser.items);
+    specdec__settle_compute_needed_logits(&e->target, column, &need,
+                                          specdec__sample_noise_of_position(s->seed, (uint64_t)t->count), lists,
+                                          (int)SPECDEC__COUNT(lists), e->chooser.items);
     if (obeys && need.by_noise && e->target.screen.computed && !specdec__engine_best_token_is_allowed(t, column))
-        specdec__settle_compute_all(&e->target);
+        specdec__settle_compute_all_logits(&e->target);
 }
 
 /* The engine's specdec_verify_node: verifies node `node` of a sequence's tree, coupled, greedy, or by a rule of
@@ -603,7 +605,7 @@ static SPECDEC__NOINLINE void specdec__engine_record_costs(specdec__engine *e, i
     }
     memset(&outcome, 0, sizeof outcome);
     seconds = seconds > 0 ? seconds : 1 + 0.1 * (width - 1);
-    outcome.seconds = seconds - specdec__tune_load_seconds(load);
+    outcome.seconds = seconds - specdec__tune_seconds_added_by_load(load);
     outcome.base = e->roots + e->prefill_nodes - loaded;
     outcome.sequences = e->roots;
     if (loaded) {
@@ -688,7 +690,8 @@ static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
     specdec__batch batch;
 
     s->drafted = specdec__os_seconds();
-    s->expected_tokens = specdec__async_may_choose_mode(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
+    s->expected_tokens =
+        specdec__async_engine_chooses_mode(e) ? specdec__engine_expected_tokens_of_sequence(e->members[0]) : 0;
     batch = specdec__engine_make_batch(e);
     s->nodes = batch.n;
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->never_cancelled;

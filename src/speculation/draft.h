@@ -350,7 +350,7 @@ static void specdec__draft_merge_trees(specdec__merged_tree *m, specdec__drafter
 }
 
 /* Returns the index of the candidate that is node `node` of the merged tree; -1: no candidate is. */
-static int specdec__draft_find_candidate(const specdec__draft_outcome *outcome, int node)
+static int specdec__draft_candidate_of_node(const specdec__draft_outcome *outcome, int node)
 {
     int k;
 
@@ -401,7 +401,7 @@ static void specdec__draft_commit_path(specdec__drafter *d, specdec__proposal *p
     int32_t own[SPECDEC__MAX_TREE_NODES];
     int i, node;
 
-    for (i = 1; i < length && (node = specdec__draft_find_candidate(&p->outcome, path[i])) >= 0; i++)
+    for (i = 1; i < length && (node = specdec__draft_candidate_of_node(&p->outcome, path[i])) >= 0; i++)
         own[i - 1] = node;
     if (d->kind.commit_path && p->drafts.tree.n > 1)
         d->kind.commit_path(d, p->request.at, own, i - 1);

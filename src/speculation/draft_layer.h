@@ -50,7 +50,7 @@ typedef struct specdec__draft_layer {
 
 /* Returns the layer's hidden state behind the root (place 0) or behind a candidate (place 1 + its index): `embedding`
    floats. */
-static float *specdec__draft_layer_own_state(const specdec__draft_layer *m, int place)
+static float *specdec__draft_layer_hidden_state_of_place(const specdec__draft_layer *m, int place)
 {
     return m->own_states + (size_t)place * (size_t)m->context.model->embedding;
 }
@@ -63,7 +63,7 @@ static int specdec__draft_layer_index_of_root_pair(const specdec__draft_layer *m
 
 /* Drops the stored hidden states of a sequence. The next hidden state to be stored is that of the first pair that the
    layer has not run. */
-static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, specdec__draft_pairs *t)
+static void specdec__draft_layer_drop_stored_states(const specdec__draft_layer *m, specdec__draft_pairs *t)
 {
     t->from = t->view.length;
     t->count = 0;
@@ -75,7 +75,7 @@ static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, s
 
 /* Stores the layer's hidden states of the last `count` nodes of its run, whose logits were computed, in own_states from
    index `place` on. */
-static void specdec__draft_layer_store_own_states(const specdec__draft_layer *m, int place, int count)
+static void specdec__draft_layer_store_hidden_states(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
     const float *from = m->reads ? c->h + (size_t)(c->row_count - count) * (size_t)c->e
@@ -83,7 +83,7 @@ static void specdec__draft_layer_store_own_states(const specdec__draft_layer *m,
     int i;
 
     for (i = 0; i < count; i++)
-        memcpy(specdec__draft_layer_own_state(m, place + i), from + (size_t)i * (size_t)c->e,
+        memcpy(specdec__draft_layer_hidden_state_of_place(m, place + i), from + (size_t)i * (size_t)c->e,
                (size_t)c->model->embedding * sizeof *from);
 }
 
@@ -117,7 +117,7 @@ static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const
         specdec__view_truncate(view, &m->context.kv, root);
     result = specdec__draft_layer_run_pairs(m, request->at, request->text, root + 1, 1, error);
     if (!result)
-        specdec__draft_layer_store_own_states(m, 0, 1);
+        specdec__draft_layer_store_hidden_states(m, 0, 1);
     return result;
 }
 
@@ -138,14 +138,14 @@ static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const 
 
     specdec__levels_put_candidates_into_step(&m->level_state, c, request->at, drafts, candidates, from, count);
     for (i = 0; i < count; i++)
-        memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_own_state(m, 1 + c->parents[from + i]),
+        memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_hidden_state_of_place(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
     batch = specdec__forward_make_view_batch(c, &m->sequences[request->at].view, from, from + count);
     c->reads = m->reads;
     result = specdec__forward(c, &batch, error);
     c->reads = NULL;
     if (!result)
-        specdec__draft_layer_store_own_states(m, 1 + from, count);
+        specdec__draft_layer_store_hidden_states(m, 1 + from, count);
     return result;
 }
 
@@ -160,7 +160,7 @@ static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, 
     specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1 + m->leading_pairs, 0));
     t->count = specdec__min_int(t->count, length + m->leading_pairs - t->from);
     if (t->view.length < t->from)
-        specdec__draft_layer_restart_states(m, t);
+        specdec__draft_layer_drop_stored_states(m, t);
 }
 
 /* Makes sequence `at` begin with the first `length` tokens of sequence `of`: shares the layer's keys of their pairs,
@@ -174,7 +174,7 @@ static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int o
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
         specdec__view_truncate(&t->view, &m->context.kv, 0);
-    specdec__draft_layer_restart_states(m, t);
+    specdec__draft_layer_drop_stored_states(m, t);
     if (!t->states || !other->states || other->from > t->from || other->from >= length + m->leading_pairs)
         return;
     t->from = other->from;
@@ -203,8 +203,9 @@ static int specdec__draft_layer_count_received_states(const specdec__drafter *d,
 
 /* Makes room for hidden states of the sequence of `committed`: drops those of pairs that the layer has run, except the
    last. If there are none, the layer first runs all pairs whose tokens are known. */
-static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m,
-                                                       const specdec__committed_tokens *committed, specdec_error *error)
+static specdec_result specdec__draft_layer_make_room_for_states(specdec__draft_layer *m,
+                                                                const specdec__committed_tokens *committed,
+                                                                specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[committed->at];
     const size_t stride = (size_t)specdec__forward_states_stride(m->context.model);
@@ -237,9 +238,9 @@ static specdec_result specdec__draft_layer_receive_states(specdec__drafter *d,
     for (i = t->from + t->count - m->leading_pairs - committed->from; i >= 0 && i < committed->n; i++, t->count++) {
         const int node = committed->first + (committed->path ? committed->path[i] : i);
         const float *from = d->taps.out + (size_t)node * (size_t)width;
-        specdec_result result = t->count < SPECDEC__DRAFT_STORED_STATES ? SPECDEC_OK
-                                                                 : specdec__draft_layer_drop_states(m, committed,
-                                                                                                    error);
+        specdec_result result = t->count < SPECDEC__DRAFT_STORED_STATES
+                                    ? SPECDEC_OK
+                                    : specdec__draft_layer_make_room_for_states(m, committed, error);
         float *to = t->states + (size_t)t->count * (size_t)specdec__forward_states_stride(d->model);
 
         if (result)

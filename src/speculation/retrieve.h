@@ -58,7 +58,7 @@ typedef struct specdec__retrieval {
 } specdec__retrieval;
 
 /* Returns whether a sequence of `committed` tokens is so long that the small cache leaves chunks out. */
-static int specdec__retrieve_is_long_enough(const specdec__retrieval *r, int committed)
+static int specdec__retrieve_leaves_out_chunks(const specdec__retrieval *r, int committed)
 {
     return committed - r->recent >= 2 * r->chunks * r->chunk;
 }
@@ -93,7 +93,7 @@ static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int he
 
 /* Returns from how many of a key's `dim` dimensions the scores of chunks are computed; 0: from all, as keys are stored
    in tiles. */
-static int specdec__retrieve_count_few_dimensions(const specdec__retrieval *r, int dim)
+static int specdec__retrieve_count_scored_dimensions(const specdec__retrieval *r, int dim)
 {
     return r->few_dimensions ? specdec__max_int(dim / 4, 16) : 0;
 }
@@ -113,7 +113,7 @@ static void specdec__retrieve_find_largest_dimensions(const specdec__context *c,
     for (q = 0; q < group; q++)
         for (d = 0; d < dim; d++)
             sizes[d] += queries[q * dim + d] < 0 ? -queries[q * dim + d] : queries[q * dim + d];
-    specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_count_few_dimensions(r, dim),
+    specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_count_scored_dimensions(r, dim),
                                 r->largest + (size_t)thread * (size_t)r->few_dimensions);
 }
 
@@ -153,8 +153,9 @@ static void specdec__retrieve_score_by_few_dimensions(const specdec__context *c,
 
 /* Adds the keys in a segment of the target's view to the running attention sums. keys: the keys of the segment's page
    and kv head. */
-static void specdec__retrieve_add_segment(specdec__context *c, specdec__chunk_attention *t, const specdec__retrieval *r,
-                                          const specdec__segment *a, const unsigned char *keys)
+static void specdec__retrieve_add_segment_attention(specdec__context *c, specdec__chunk_attention *t,
+                                                    const specdec__retrieval *r,
+                                                    const specdec__segment *a, const unsigned char *keys)
 {
     float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
     int q, k, at, end;
@@ -196,7 +197,7 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
     memset(scores, 0, row);
     t.scratch = &c->scratch[thread];
     t.layer = layer;
-    t.few_dimensions = specdec__retrieve_count_few_dimensions(r, keys->dim);
+    t.few_dimensions = specdec__retrieve_count_scored_dimensions(r, keys->dim);
     t.largest = r->largest + (size_t)thread * (size_t)r->few_dimensions;
     t.chunks = scores + r->candidates;
     specdec__retrieve_find_largest_dimensions(c, r, thread, layer, head);
@@ -211,8 +212,9 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
                     c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
         }
         for (i = 0; i < s->count; i++)
-            specdec__retrieve_add_segment(c, &t, r, &s->segment[i],
-                                          specdec__kv_keys_address(&r->target->kv, keys, s->segment[i].page, head));
+            specdec__retrieve_add_segment_attention(c, &t, r, &s->segment[i],
+                                                    specdec__kv_keys_address(&r->target->kv, keys, s->segment[i].page,
+                                                                             head));
         for (q = 0; q < t.count; q++)
             c->kernels->add_scaled(scores, 1 / c->kernels->sum16(t.sums[q]), t.chunks + q * r->candidates,
                                    r->candidates);
@@ -291,7 +293,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
 
 /* Reserves slots for n tokens behind a sequence's view of the small cache, and makes them part of the view. Returns 0
    if there is no room, else 1. */
-static int specdec__retrieve_reserve_tokens(specdec__retrieval *r, specdec__view *view, int n)
+static int specdec__retrieve_reserve_slots(specdec__retrieval *r, specdec__view *view, int n)
 {
     if (n && !specdec__view_reserve(view, &r->context.kv, n))
         return 0;
@@ -311,7 +313,7 @@ static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const sp
     r->view = &t->view;
     if (!t->from || committed - t->from > r->most || committed < t->from + t->exact) {
         specdec__retrieve_drop_sequence(r, at);
-        if (!specdec__retrieve_reserve_tokens(r, &t->view, kept))
+        if (!specdec__retrieve_reserve_slots(r, &t->view, kept))
             return 0;
         t->from = t->view.next_position = (committed - r->recent) / r->chunk * r->chunk;
         t->exact = 0;
@@ -320,7 +322,7 @@ static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const sp
     r->next_choice = 0;
     specdec__view_truncate(&t->view, &r->context.kv, kept + t->exact);
     n = committed - t->from - t->exact;
-    if (!specdec__retrieve_reserve_tokens(r, &t->view, n))
+    if (!specdec__retrieve_reserve_slots(r, &t->view, n))
         return 0;
     for (layer = 0; layer < r->context.kv.layers; layer++)
         for (head = 0; r->context.kv.layer[layer].owns_keys && head < r->context.kv.layer[layer].kv_heads; head++)
@@ -335,7 +337,7 @@ static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const sp
 
 /* Returns the context for a step of the target with the small cache, behind the end of its view. The step chooses
    chunks by its first node if the former chunks were used for enough draft tokens. */
-static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
+static specdec__context *specdec__retrieve_context_with_small_cache(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
     const int stale = r->view->next_position >= r->next_choice;

@@ -447,7 +447,7 @@ static void stages_submit(specdec__pipe *pipe, const specdec__order *order)
     int i;
 
     for (i = 0; order->kind == SPECDEC__ORDER_KEEP && i < order->first; i++) {
-        const int now = specdec__pipe_renumbered_node(order, i);
+        const int now = specdec__pipe_new_node_number(order, i);
 
         if (now >= 0) {
             stages.right[now] = stages.right[i];
