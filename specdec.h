@@ -45643,13 +45643,10 @@ specdec_result specdec_sample_distribution(const specdec_candidates *candidates,
  * the order of the list.
  * ================================================================================================================== */
 
-#define SPECDEC__SAMPLE_PENALTY_WINDOW   64   /* tokens that penalties look back on when the caller leaves
-                                                 repetition_window 0 */
-#define SPECDEC__SAMPLE_SORTED_FIRST  64   /* candidates that are sorted first for a top-p set; then 8 times as many,
-                                              and so on */
+#define SPECDEC__SAMPLE_PENALTY_WINDOW   64   /* tokens that penalties look back on where repetition_window is 0 */
+#define SPECDEC__SAMPLE_SORTED_FIRST  64 /* candidates sorted first for a top-p set; then 8 times as many, and so on */
 #define SPECDEC__SAMPLE_DRY_MAX_TOKENS   1024 /* DRY: tokens of a repetition that raise the penalty, at most */
-#define SPECDEC__SAMPLE_XTC_NUMBER_INDEX 0x7fffffffu /* index of XTC's random number among the uniform numbers of a
-                                                    position */
+#define SPECDEC__SAMPLE_XTC_NUMBER_INDEX 0x7fffffffu /* index of XTC's number among the random numbers of a position */
 #define SPECDEC__SAMPLER_CHAIN_LENGTH   16   /* samplers that a sampler chain has, at most */
 #define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* mirostat's index in specdec__samplers */
 
@@ -46010,7 +46007,7 @@ static float specdec__sampler_get_temperature(const specdec_sampling *s, const s
 }
 
 /* Divides all logits by the temperature; at temperature 0 keeps the best candidate alone. Returns how many are left. */
-static int specdec__sampler_temperature(const specdec__sampler_input *in, specdec_candidate *items, int count)
+static int specdec__sampler_divide_by_temperature(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     float heat;
     int i;
@@ -46062,7 +46059,7 @@ static const struct specdec__sampler {
     {specdec__sampler_top_p_on, specdec__sampler_top_p, NULL},
     {specdec__sampler_min_p_on, specdec__sampler_min_p, NULL},
     {specdec__sampler_xtc_on, specdec__sampler_xtc, NULL},
-    {specdec__sampler_temperature_on, specdec__sampler_temperature, NULL},
+    {specdec__sampler_temperature_on, specdec__sampler_divide_by_temperature, NULL},
     {specdec__sampler_mirostat_on, specdec__sampler_mirostat, NULL},
 };
 
@@ -46356,22 +46353,22 @@ static int32_t specdec__settle_list_token(const specdec__settle_list *list, int 
 
 /* A row of upper bounds of logits that is turned into logits. */
 typedef struct specdec__settling {
-    specdec__context *context;
+    specdec__context *context; /* the context of the target, whose last step made the row */
     float *row;               /* (vocab): an upper bound of each token's logit; -infinity once the token is found */
     const float *largest;     /* (groups): no bound of a group of 64 tokens is larger */
     const uint32_t *allowed;  /* a bit for each token that may be found; NULL: all may */
     int vocab, groups;        /* tokens of the row, and groups of 64 tokens */
     int column;               /* index of the row in the step */
     specdec_candidate *found; /* (vocab): tokens that may be chosen, with their logits once these are computed */
-    int count, most;          /* of found tokens; for more than `most` it is faster to compute all logits */
+    int count, most;          /* found tokens; most of them for which computing theirs is faster than all logits */
 } specdec__settling;
 
 /* Which logits of a row a chain of samplers needs. */
 typedef struct specdec__settle_need {
-    int k;             /* the k largest logits are needed; 0: all logits are */
-    int by_noise;      /* 1: and those that noise can lift above the largest one, after division by `temperature` */
-    int altered;       /* of so many last tokens of the sequence the sampler may alter the logits */
-    float temperature; /* by which logits are divided before noise is added */
+    int k;             /* how many of the largest logits are needed; 0: all logits are */
+    int by_noise;      /* 1: also the logits that noise, at this temperature, can lift above the largest one; 0: not */
+    int altered;       /* number of newest tokens of the sequence whose logits the sampler may alter */
+    float temperature; /* temperature by which logits are divided before noise is added */
     float factor, reach; /* the sampler makes a logit x at most factor * x + reach */
     const uint32_t *allowed; /* a bit for each allowed token; NULL: all are */
 } specdec__settle_need;
@@ -46658,8 +46655,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__MAX_TREE_NODES  64       /* nodes of a token tree of the engine, at most */
 #define SPECDEC__GROWN_CHILDREN    8        /* children that a node of a growing tree gets, at most */
 #define SPECDEC__TREE_NO_SCORE (-1e300) /* the score (expected tokens a step) of a tree that does not exist */
-#define SPECDEC__TREE_SCORE_TIE  1e-12    /* relative difference of two rates of trees up to which they count as
-                                             equal */
+#define SPECDEC__TREE_SCORE_TIE  1e-12    /* trees whose rates differ by a smaller share count as equally fast */
 
 /* Writes node i of a token tree: the child of `parent` whose rank is `rank`, one more than its last sibling's. Parents
    come before children, siblings in order of rank. */
@@ -48011,21 +48007,16 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_MAX_CONTEXT 8   /* tokens of a context that continuations are counted for, at most */
 #define SPECDEC__NGRAM_CHILDREN       16  /* continuations of a node of the tree, or of a context, at most */
-#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations in a list, those of all contexts of a path together, at
-                                                most */
-#define SPECDEC__NGRAM_SCANNED_RUNS        128 /* different continuations of a context that are compared, newest first,
-                                                  at most */
+#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations in a list, of all contexts of a path together, at most */
+#define SPECDEC__NGRAM_SCANNED_RUNS        128 /* continuations of a context that are compared, newest first, at most */
 /* Sources of continuations are numbered: 0: recycled tokens in the root's place; 1 to SPECDEC__NGRAM_MAX_CONTEXT:
    contexts by their length; this index and the next one: recycled tokens behind contexts of one token, and of more. */
 #define SPECDEC__NGRAM_FIRST_ROW_SOURCE (SPECDEC__NGRAM_MAX_CONTEXT + 1)
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_FIRST_ROW_SOURCE + 2)
 #define SPECDEC__NGRAM_EVIDENCE_KINDS    6   /* kinds of evidence by which the trust in a source is counted */
-#define SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT       5   /* the kind of evidence in which longer contexts have other
-                                                   continuations */
-#define SPECDEC__NGRAM_STREAK_CLASSES     3     /* classes of streaks (tokens in a row that were the most probable
-                                                   ones): 0, 1 to 3, 4 or more tokens */
-#define SPECDEC__NGRAM_MAX_COUNTED_USES      60.0f /* uses of a source that its trust counts, at most; older ones lose
-                                                 weight */
+#define SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT       5 /* kind of evidence: longer contexts have other continuations */
+#define SPECDEC__NGRAM_STREAK_CLASSES     3 /* classes of runs of most probable tokens: 0, 1 to 3, 4 or more tokens */
+#define SPECDEC__NGRAM_MAX_COUNTED_USES 60.0f /* most uses of a source that its trust counts; older ones lose weight */
 #define SPECDEC__NGRAM_END_MARK        (-1) /* stands in the history in place of a token: a sequence ends here */
 
 /* A run: an n-gram, that is 0 to context + 1 tokens in a row that occur in sequences. parent, suffix, child, sibling
@@ -48859,8 +48850,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__NGRAM_FILE_HEAD_BYTES  24 /* bytes of an n-gram file before its tokens */
-#define SPECDEC__NGRAM_FILE_ENTRY_BYTES 40 /* bytes of an entry of the table of most probable tokens in an n-gram
-                                              file */
+#define SPECDEC__NGRAM_FILE_ENTRY_BYTES 40 /* bytes in an n-gram file of a context and its most probable tokens */
 
 /* Where the parts of an n-gram file lie: the tokens, and the entries of the table of most probable tokens. */
 typedef struct specdec__ngram_file {
@@ -49077,8 +49067,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which the chunks of the small cache are chosen again
-                                             (docs/measured.md) */
+#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which chunks are chosen again (docs/measured.md) */
 
 /* What the small cache holds of a sequence: some chunks of its keys and values, and its newest tokens. */
 typedef struct specdec__retrieved_sequence {
@@ -49107,8 +49096,8 @@ typedef struct specdec__retrieval {
                                    order */
     int candidates;             /* chunks of a whole sequence, at most; a multiple of 16 */
     /* Computes the score of each chunk below `source_chunks` for a kv head, by the queries of row 0. */
-    void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
-                  int head, float *scores);
+    void (*score_chunks)(specdec__context *c, const struct specdec__retrieval *r, int thread,
+                         const specdec__layer *layer, int head, float *scores);
     const specdec__view *whole; /* the current sequence's keys and values in the target's cache */
     const specdec__view *view;  /* the current sequence's keys and values in the small cache */
     int source_chunks;                  /* chunks of the current sequence that some are chosen from */
@@ -49184,7 +49173,7 @@ typedef struct specdec__chunk_attention {
     int few_dimensions;            /* number of dimensions that scores are computed from; 0: all */
     const specdec_candidate *largest; /* (few_dimensions): these dimensions; scratch->queries has the queries' elements
                                          in them */
-    float *chunks;      /* (4, candidates): the part of each query's sum that is a chunk's */
+    float *chunks;      /* (4, candidates): each query's sum of attention weights over the keys of each chunk */
     int query, count;   /* index of the first of the queries; number of queries */
     float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of attention weights */
 } specdec__chunk_attention;
@@ -49302,7 +49291,7 @@ static void specdec__retrieve_copy_chosen_chunks(specdec__context *c, int thread
 
     while ((head = specdec__pool_claim_items(c->pool, heads, 1, &end)) < heads)
         for (; head < end; head++) {
-            r->score(c, r, thread, layer, head, scores);
+            r->score_chunks(c, r, thread, layer, head, scores);
             specdec__retrieve_choose_chunks(c->kernels, scores, r->source_chunks, r->chunks, chosen);
             for (i = 0; i < r->chunks; i++)
                 specdec__retrieve_copy_keys(r, layer->index, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
@@ -49321,7 +49310,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
 
     memset(r, 0, sizeof *r);
     r->target = target;
-    r->score = specdec__retrieve_score_chunks;
+    r->score_chunks = specdec__retrieve_score_chunks;
     r->chunk = chunk;
     r->recent = specdec__max_int(budget / 8, 4);
     /* those that do not fill a chunk lie with them */
@@ -49425,8 +49414,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__FORCED_BYTES 64 /* bytes that a constraint forces and that are tokenized together, at most */
 #define SPECDEC__CONSTRAINED_PATH_TOKENS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path whose constraint states
                                                                          are stored, at most */
-#define SPECDEC__CONSTRAINED_EXTRA_CANDIDATES 15 /* tokens that are checked one by one, besides the k wanted ones,
-                                                    before a mask of all tokens is made */
+#define SPECDEC__CONSTRAINED_EXTRA_CANDIDATES 15 /* more than k tokens are checked before all are masked */
 
 enum { SPECDEC__CONSTRAINED_CALL_MARKS = 24 }; /* control tokens with which tool calls are written, at most */
 
@@ -49902,13 +49890,11 @@ SPECDEC__FOR_SPEED
  *     chosen are passed over by the largest logit of their block.
  * ================================================================================================================== */
 
-#define SPECDEC__ROW_BLOCK_TOKENS    128  /* tokens of a block, which are passed over together if none of them can be
-                                             chosen; a multiple of 64 */
+#define SPECDEC__ROW_BLOCK_TOKENS 128 /* tokens of a block, passed over together if none can be chosen; 64 divides it */
 #define SPECDEC__ROW_LEAST_TOKENS    4096 /* tokens of a row of logits, at least, for blocks to pay */
 #define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks of a row in which a top-p set is searched, at most */
 #define SPECDEC__ROW_NUCLEUS_DRAWS   4    /* draws from the whole row before the top-p set is listed */
-#define SPECDEC__ROW_SUM_TOLERANCE 1e-6 /* sums that differ by less than this part of the whole may be equal, as floats
-                                           are rounded */
+#define SPECDEC__ROW_SUM_TOLERANCE 1e-6 /* sums that differ by a smaller part of the whole may be equal: rounding */
 
 /* How the target and drafters choose tokens from logits: settings of sampling, the constraint, and memory for
    candidates. */
@@ -50070,7 +50056,7 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
 
 /* Sums of the weights e^(logit - largest logit) of a row. */
 typedef struct specdec__row_weight_sums {
-    double all, before; /* sum over all tokens; sum over the tokens that come before a certain one */
+    double all, before; /* sum of the weights of all tokens; of those that come before a certain token */
 } specdec__row_weight_sums;
 
 /* Sums the weights e^(logit - largest logit) over all tokens of a row, and over those that come before `limit`. */
@@ -50260,10 +50246,8 @@ SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_CHILDREN 32   /* children of a node of a token tree, at most */
 #define SPECDEC__NGRAM_LONGEST_CONTEXT 6    /* tokens of the longest context of the n-gram drafter */
-#define SPECDEC__NGRAM_SEQUENCE_TOKENS 1024  /* tokens of each sequence after the first that the n-gram index has room
-                                                for */
-#define SPECDEC__NGRAM_RECYCLED_CONTEXTS 16384 /* contexts whose most probable tokens by the target are stored, at
-                                                  most */
+#define SPECDEC__NGRAM_SEQUENCE_TOKENS 1024  /* tokens of each further sequence that the n-gram index has room for */
+#define SPECDEC__NGRAM_RECYCLED_CONTEXTS 16384 /* most contexts whose likeliest next tokens are stored */
 #define SPECDEC__NGRAM_LEAST_PROBABILITY 0.005f /* the n-gram drafter proposes no less probable continuation */
 
 enum {
@@ -50393,9 +50377,9 @@ typedef struct specdec__drafter_kind {
     int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
     int certain;     /* 1: every token that the kind proposes is accepted */
     int size, depth; /* default number of nodes and levels of its trees when no other kind drafts */
-    /* 1: the kind also stores kept sequences: ended ones, room->kept_views of them, that later sequences can share.
-       Their indices in share_prefix and truncate_sequence follow those of the `views` open sequences. 0: it does not */
-    int keeps_ended_sequences;
+    int keeps_ended_sequences; /* 1: the kind also stores room->kept_views ended sequences, which later ones can share;
+                                  their indices in share_prefix and truncate_sequence follow those of the `views` open
+                                  sequences. 0: it does not */
     int nextn; /* 1: the kind's model is the NextN block in the target's files (multi-token prediction); 0: see
                   source */
     /* Initialises the drafter: takes the memory of its state from an arena, which may only count bytes. NULL: it has no
@@ -50409,9 +50393,9 @@ typedef struct specdec__drafter_kind {
     /* Appends the children of all candidates in frontier->chosen, with their shares, to the tree, and counts these
        candidates as extended. The root is extended first, alone; each candidate once, after its parent. NULL: the
        kind's trees do not grow. */
-    specdec_result (*extend)(specdec__drafter *drafter, const specdec__draft_request *request,
-                             specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
-                             specdec_error *error);
+    specdec_result (*extend_tree)(specdec__drafter *drafter, const specdec__draft_request *request,
+                                  specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
+                                  specdec_error *error);
     /* Tells the drafter which of its candidates were accepted: path (count), without the root. NULL: the drafter
        prefills these tokens later. */
     void (*commit_path)(specdec__drafter *drafter, int at, const int32_t *path, int count);
@@ -50457,7 +50441,7 @@ typedef struct specdec__drafter_kind {
     int (*can_extend)(const specdec__drafter *drafter, const specdec__draft_request *request, int candidate);
     /* Returns the seconds until the drafter is expected to have more children for the request's tree; 0: unknown. NULL:
        it never waits for a remote rank. */
-    double (*seconds_until_more)(const specdec__drafter *drafter, const specdec__draft_request *request);
+    double (*seconds_until_more_children)(const specdec__drafter *drafter, const specdec__draft_request *request);
     /* Gives the drafter the target's logits of a verified tree. NULL: it does not use them. */
     void (*receive_logits)(specdec__drafter *drafter, const specdec__verified_tree *judged);
 } specdec__drafter_kind;
@@ -50666,10 +50650,8 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__SHORT_LEAST_ROWS 8192     /* default number of copied rows of the output matrix, at least */
-#define SPECDEC__SHORT_ROWS_DIVISOR 12       /* default number of copied rows: all rows of the output matrix divided by
-                                                this, if that is more */
-#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock passes over a copied row that is wanted often, at
-                                               most */
+#define SPECDEC__SHORT_ROWS_DIVISOR 12 /* default number of copied rows: all rows of the output matrix over this */
+#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock spares a copied row that is wanted often, at most */
 #define SPECDEC__SHORT_TRIAL_TREES 256      /* trees between two that are drafted with the other matrix, to time it */
 #define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed probability that a draft token is accepted when all rows are used */
 #define SPECDEC__SHORT_DECAY 0.998   /* factor of the counts of older tokens at each decoded token */
@@ -50912,13 +50894,13 @@ typedef struct specdec__level_state {
     const float *trust;  /* (rows): the drafter's estimated probability that the best token of each row is accepted;
                             NULL: none */
     /* Begins a draft tree by a forward pass up to the root: row 0 of the logits becomes the root's. */
-    specdec_result (*begin)(specdec__drafter *drafter, const specdec__draft_request *request,
-                            const specdec__draft_tree *drafts, specdec_error *error);
+    specdec_result (*begin_tree)(specdec__drafter *drafter, const specdec__draft_request *request,
+                                 const specdec__draft_tree *drafts, specdec_error *error);
     /* Runs candidates[count] of one level in one forward pass. They get the indices from `from` on (see nodes), and row
        i of the logits becomes that of candidates[i]. */
-    specdec_result (*run)(specdec__drafter *drafter, const specdec__draft_request *request,
-                          const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
-                          specdec_error *error);
+    specdec_result (*run_level)(specdec__drafter *drafter, const specdec__draft_request *request,
+                                const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
+                                specdec_error *error);
 } specdec__level_state;
 
 /* Prepares *row for sampling from logits (vocab) behind the tokens text (count). Tokens that the constraint forbids are
@@ -51177,7 +51159,7 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
     start = m->short_rows ? specdec__os_seconds() : 0;
-    result = m->run(d, request, drafts, candidates, from, count, error);
+    result = m->run_level(d, request, drafts, candidates, from, count, error);
     if (m->short_rows && !result) {
         specdec__short_vocabulary_add_level_seconds(m->short_rows, specdec__os_seconds() - start);
         m->runs++;
@@ -51216,7 +51198,7 @@ static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specd
     m->chooser.constrained = request->constrained;
     if (m->short_rows)
         specdec__levels_choose_output_rows(m, request);
-    return m->begin(d, request, drafts, error);
+    return m->begin_tree(d, request, drafts, error);
 }
 
 /* The function fill_tree of drafters that draft level by level: all nodes of a level that have children are run
@@ -51388,7 +51370,7 @@ static void specdec__levels_write_kind(specdec__drafter_kind *kind)
 {
     kind->draws = 1;
     kind->fill_tree = specdec__levels_fill_tree;
-    kind->extend = specdec__levels_extend_tree;
+    kind->extend_tree = specdec__levels_extend_tree;
     kind->level_cost = specdec__levels_level_cost;
 }
 
@@ -51656,8 +51638,8 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     m->level_state.logits = m->context.logits;
     m->level_state.stride = (size_t)d->model->output.rows;
     specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);
-    m->level_state.begin = specdec__draft_model_begin_tree;
-    m->level_state.run = specdec__draft_model_run_level;
+    m->level_state.begin_tree = specdec__draft_model_begin_tree;
+    m->level_state.run_level = specdec__draft_model_run_level;
     return SPECDEC_OK;
 }
 
@@ -51704,7 +51686,7 @@ typedef struct specdec__draft_stored_state {
 
 /* The state of a drafter that is a file of heads (MLP speculator, Medusa). */
 typedef struct specdec__draft_heads {
-    specdec__draft_stored_state last; /* must be first */
+    specdec__draft_stored_state last; /* the target's last hidden state of each sequence; must be first */
     specdec__heads heads;     /* the heads, with the buffers of a level */
     float *inner; /* (1 + tree size, stride of the heads' states): the heads' states behind the root, then behind each
                      candidate */
@@ -51866,8 +51848,8 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     m->inner = SPECDEC__TAKE(arena, float,
                              ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
     m->last.level_state.logits = m->heads.logits;
-    m->last.level_state.begin = specdec__draft_heads_begin_tree;
-    m->last.level_state.run = specdec__draft_heads_run_level;
+    m->last.level_state.begin_tree = specdec__draft_heads_begin_tree;
+    m->last.level_state.run_level = specdec__draft_heads_run_level;
     return SPECDEC_OK;
 }
 
@@ -51900,16 +51882,14 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DRAFT_STORED_STATES 32 /* hidden states of a sequence that wait for the layer to run their pairs, at
-                                           most */
+#define SPECDEC__DRAFT_STORED_STATES 32 /* most stored hidden states of a sequence whose pairs the layer has not run */
 
 /* The pairs of a sequence, each a hidden state of the target and the next token: which of them the layer has run, and
    the hidden states of the newest. */
 typedef struct specdec__draft_pairs {
     specdec__view view; /* the layer's keys and values of the pairs that it has run */
-    /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of `count` pairs from
-       index `from` on; NULL: none are stored, as the sequence is a kept one */
-    float *states;
+    float *states; /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of
+                      `count` pairs from index `from` on; NULL: none are stored, as the sequence is a kept one */
     int from, count;    /* index of the pair of the first stored hidden state; number of these states. With from <=
                            view.length <= from + count: the number of pairs whose hidden states were received */
 } specdec__draft_pairs;
@@ -52195,8 +52175,8 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m->level_state.logits = m->context.logits;
     m->level_state.stride = (size_t)m->context.output->rows;
     specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);
-    m->level_state.begin = specdec__draft_layer_begin_tree;
-    m->level_state.run = specdec__draft_layer_run_level;
+    m->level_state.begin_tree = specdec__draft_layer_begin_tree;
+    m->level_state.run_level = specdec__draft_layer_run_level;
     return SPECDEC_OK;
 }
 
@@ -52504,8 +52484,8 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     if (!d->model->reads.centroids)
         specdec__levels_allocate_short_vocabulary(&m->last.level_state, &m->context, setup, arena);
     specdec__draft_assistant_allocate_logits(m, setup, arena);
-    m->last.level_state.begin = specdec__draft_assistant_begin_tree;
-    m->last.level_state.run = specdec__draft_assistant_run_level;
+    m->last.level_state.begin_tree = specdec__draft_assistant_begin_tree;
+    m->last.level_state.run_level = specdec__draft_assistant_run_level;
     return SPECDEC_OK;
 }
 
@@ -52945,8 +52925,8 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
     specdec__draft_block_allocate_logits(m, setup->config->tree_size, arena);
-    m->level_state.begin = specdec__draft_block_begin_tree;
-    m->level_state.run = specdec__draft_block_run_level;
+    m->level_state.begin_tree = specdec__draft_block_begin_tree;
+    m->level_state.run_level = specdec__draft_block_run_level;
     return SPECDEC_OK;
 }
 
@@ -53539,31 +53519,20 @@ SPECDEC__FOR_SIZE
    one node, without drafting. */
 #define SPECDEC__TUNE_BUDGET 0.0025      /* share of all time that a drafter may lose against plain steps */
 #define SPECDEC__TUNE_FIRST_CREDIT 0.8   /* a drafter's credit before its first step, in plain steps */
-#define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* lowest credit, in plain steps below 0, so that a drafter is asked again
-                                            soon */
-#define SPECDEC__TUNE_MOST_CREDIT 12.0   /* highest credit, in plain steps, so that old gains do not hide present
-                                            losses */
-#define SPECDEC__TUNE_REST_CREDIT 0.1 /* credit, in plain steps a step, that a resting drafter gets which expects twice
-                                         the rate */
+#define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* lowest credit, in plain steps below 0: a drafter is asked again soon */
+#define SPECDEC__TUNE_MOST_CREDIT 12.0   /* highest credit, in plain steps: old gains do not hide present losses */
+#define SPECDEC__TUNE_REST_CREDIT 0.1 /* plain steps of credit a step for a resting drafter at twice the plain rate */
 #define SPECDEC__TUNE_REST_ESTIMATE_STEPS 4       /* steps between two estimates of the rate of a drafter that rests */
-#define SPECDEC__TUNE_RANKS 8            /* ranks of children (1st, 2nd, ... most probable) whose acceptance is measured
-                                            separately */
-#define SPECDEC__TUNE_PROBABILITY_RANGES 10            /* ranges of a drafter's probability for a token whose acceptance
-                                                          is measured separately */
+#define SPECDEC__TUNE_RANKS 8 /* ranks of children (1: most probable) whose acceptance is measured separately */
+#define SPECDEC__TUNE_PROBABILITY_RANGES 10 /* ranges of a drafter's probability, each with its measured acceptance */
 #define SPECDEC__TUNE_DECAY 0.99         /* factor, at each step, of the weight of older observations of acceptance */
-#define SPECDEC__TUNE_DRIFT_SHARE 0.9   /* share of a change in the time of one step width that applies to the times of
-                                           all widths */
-#define SPECDEC__TUNE_NEXT_NODE_COST 0.03 /* assumed cost, in plain steps, of a node more than the widest measured step
-                                             has */
-#define SPECDEC__TUNE_CHEAP_LEVEL 0.05         /* a drafter whose level costs less than this, in plain steps, drafts at
-                                                  every step */
-#define SPECDEC__TUNE_CATCH_UP_TOKENS 8         /* a drafter that lacks more tokens of a sequence than this prefills
-                                                   them before it drafts */
+#define SPECDEC__TUNE_DRIFT_SHARE 0.9   /* share of a change of one step width's time that applies to all widths */
+#define SPECDEC__TUNE_NEXT_NODE_COST 0.03 /* assumed plain steps that a node beyond the widest measured step costs */
+#define SPECDEC__TUNE_CHEAP_LEVEL 0.05 /* a drafter whose level costs fewer plain steps drafts at every step */
+#define SPECDEC__TUNE_CATCH_UP_TOKENS 8 /* tokens that a drafter may lack without prefilling them before it drafts */
 #define SPECDEC__TUNE_PAYBACK_STEPS 50   /* steps within which the prefilling that a drafter needs must pay */
-#define SPECDEC__TUNE_WAIT_SHARE 0.25    /* longest time, in plain steps, of a drafter without cost, or of a wait for a
-                                            drafter */
-#define SPECDEC__TUNE_PREFILL_SHARE 0.36 /* share by which prefilling prompts may lengthen a step in which sequences
-                                            decode */
+#define SPECDEC__TUNE_WAIT_SHARE 0.25 /* most plain steps that a wait for a drafter, or a drafter without cost, takes */
+#define SPECDEC__TUNE_PREFILL_SHARE 0.36 /* share by which prefilling may lengthen a step in which sequences decode */
 #define SPECDEC__TUNE_PREFILL_STEPS 32   /* steps with prefilling before one without, whose time is measured */
 #define SPECDEC__TUNE_SMALL_BYTES (8 << 20)  /* bytes of weights: smaller models are timed before the first step */
 #define SPECDEC__TUNE_TRIAL_SECONDS 0.004    /* seconds that timing small models may take */
@@ -54648,15 +54617,13 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 #define SPECDEC__ASYNC_RUN_NODES 4         /* draft tokens that a draft run extends, at most */
-#define SPECDEC__ASYNC_CUTOFF 0.02f        /* first cutoff: draft tokens whose paths are less probable are not
-                                              extended */
+#define SPECDEC__ASYNC_CUTOFF 0.02f        /* first cutoff: draft tokens of a lower path probability are not extended */
 #define SPECDEC__ASYNC_CUTOFF_GROWTH 1.1f  /* factor by which the cutoff rises after each draft run of a step */
 #define SPECDEC__ASYNC_CUTOFF_DECAY 0.8f   /* factor by which the cutoff falls after a step that kept no draft token */
 #define SPECDEC__ASYNC_CUTOFF_LEAST 0.002f /* lowest cutoff */
 #define SPECDEC__ASYNC_TRIAL_SHARE 0.01    /* share of the other mode's time that a trial of a mode may lose or save */
 #define SPECDEC__ASYNC_TRIAL_STEPS 256     /* steps before the first trial of the other mode of drafting */
-#define SPECDEC__ASYNC_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time than this is never
-                                              asynchronous */
+#define SPECDEC__ASYNC_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time is never asynchronous */
 #define SPECDEC__ASYNC_TRIAL_STEPS_MOST 2048 /* steps between two trials of a mode, at most */
 
 /* Time and tokens of all steps with one mode of drafting: synchronous, or asynchronous. */
@@ -54718,8 +54685,7 @@ typedef struct specdec__async_drafting {
 /* nodes of all pipelined runs that are not cancelled, at most */
 #define SPECDEC__PIPE_KEPT_NODES (SPECDEC__PIPE_RUNS * SPECDEC__PIPE_NODES)
 #define SPECDEC__PIPE_CUTOFF 0.01f /* draft tokens whose paths are less probable are not sent to the target */
-#define SPECDEC__PIPE_WAIT_SHARE 0.5 /* a run is sent later, to wait for the oldest run, by at most this share of the
-                                        time between two runs */
+#define SPECDEC__PIPE_WAIT_SHARE 0.5 /* most time that a run waits for the oldest one, over that between two runs */
 
 /* Kinds of orders to the target's stages: run nodes, commit the keys of accepted nodes, drop all nodes. */
 enum { SPECDEC__ORDER_RUN, SPECDEC__ORDER_KEEP, SPECDEC__ORDER_DROP };
@@ -55148,8 +55114,9 @@ static int specdec__engine_candidate_limit(const specdec__engine *e, const specd
 {
     if (specdec__engine_draft_threads(&e->config, kind))
         return 1 + (e->room.step_nodes + 1) * SPECDEC__GROWN_CHILDREN;
-    return kind->extend && specdec__engine_trees_grow(&e->config) ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN
-                                                             : e->config.tree_size;
+    return kind->extend_tree && specdec__engine_trees_grow(&e->config)
+               ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN
+               : e->config.tree_size;
 }
 
 /* Takes the memory of a drafter's proposals, one for each sequence, from an arena. */
@@ -56839,7 +56806,7 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
             break;
         p->frontier.level = p->drafts.tree.n;
         p->frontier.count = count;
-        result = d->kind.extend(d, &p->request, &p->drafts, &p->frontier, &t->error);
+        result = d->kind.extend_tree(d, &p->request, &p->drafts, &p->frontier, &t->error);
         if (result)
             return result;
     }
@@ -56985,7 +56952,7 @@ static specdec_result specdec__async_extend_draft_tokens(specdec__async_drafting
     specdec_result result;
 
     p->frontier.count = count;
-    result = a->drafter->kind.extend(a->drafter, &p->request, &p->drafts, &p->frontier, error);
+    result = a->drafter->kind.extend_tree(a->drafter, &p->request, &p->drafts, &p->frontier, error);
     if (result)
         return result;
     specdec__tune_set_path_probabilities(known, &p->drafts, &p->frontier, from, a->levels);
@@ -57350,7 +57317,8 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
     specdec_result result;
     int levels, readable, behind, fresh, light;
 
-    p->frontier.grows = d->kind.extend && (specdec__engine_trees_grow(&e->config) || specdec__async_is_drafting(e, d));
+    p->frontier.grows =
+        d->kind.extend_tree && (specdec__engine_trees_grow(&e->config) || specdec__async_is_drafting(e, d));
     if (specdec__async_is_drafting(e, d))
         return specdec__async_make_tree(t, drafter, plan);
     p->frontier.shares = p->frontier.grows || !d->kind.level_cost;
@@ -58612,9 +58580,9 @@ static double specdec__pipe_seconds_to_delay_run(const specdec__engine *e, specd
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->async_drafting->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
-    const int remote = d->kind.seconds_until_more != NULL;
+    const int remote = d->kind.seconds_until_more_children != NULL;
     const double slot = specdec__pipe_seconds_between_runs(pipe);
-    const double seconds = remote ? d->kind.seconds_until_more(d, &p->request) : pipe->draft.seconds;
+    const double seconds = remote ? d->kind.seconds_until_more_children(d, &p->request) : pipe->draft.seconds;
     const float *probability = p->frontier.probability;
     double brings = 0, more = 0;
     int i, n;
@@ -58720,7 +58688,7 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
 static int specdec__pipe_next_action(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
-    const int remote = e->async_drafting->drafter->kind.seconds_until_more != NULL;
+    const int remote = e->async_drafting->drafter->kind.seconds_until_more_children != NULL;
     int state, goes, sends;
     double now, due, holds;
 
@@ -61106,7 +61074,7 @@ static void specdec__draft_remote_write_kind(specdec__drafter_kind *kind)
     kind->depth = 5;
     kind->init = specdec__draft_remote_init;
     kind->fill_tree = specdec__draft_remote_fill;
-    kind->extend = specdec__draft_remote_extend;
+    kind->extend_tree = specdec__draft_remote_extend;
     kind->truncate_sequence = specdec__draft_remote_truncate_sequence;
     kind->share_prefix = specdec__draft_remote_share_tokens;
     kind->level_cost = specdec__draft_remote_cost;
@@ -61114,7 +61082,7 @@ static void specdec__draft_remote_write_kind(specdec__drafter_kind *kind)
     kind->keep_subtree = specdec__draft_remote_keep_subtree;
     kind->prepare_sequence = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
-    kind->seconds_until_more = specdec__draft_remote_arrival_seconds;
+    kind->seconds_until_more_children = specdec__draft_remote_arrival_seconds;
 }
 
 SPECDEC__FOR_SPEED

@@ -276,7 +276,7 @@ static void liar_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->fill_tree = liar_fill;
-    kind->extend = liar_extend;
+    kind->extend_tree = liar_extend;
     kind->level_cost = liar_cost;
 }
 

@@ -388,7 +388,7 @@ static specdec__level_state *ask_drafter(specdec *t)
     t->engine->pool.cancel = &t->engine->never_cancelled;
     CHECK(d->kind.can_draft(d, 0, t->count));
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    CHECK_EQUAL_INT(m->begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(m->begin_tree(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     return m;
 }
 
@@ -551,7 +551,7 @@ static const float *chain_row(asked *a, int level)
     int32_t node = level;
 
     if (!level)
-        CHECK_EQUAL_INT(a->levels->begin(a->drafter, &a->p->request, &a->p->drafts, &failure), SPECDEC_OK);
+        CHECK_EQUAL_INT(a->levels->begin_tree(a->drafter, &a->p->request, &a->p->drafts, &failure), SPECDEC_OK);
     else
         CHECK_EQUAL_INT(specdec__draft_run_candidates(a->drafter, &a->p->request, &a->p->drafts, &node, level - 1, 1, &failure), SPECDEC_OK);
     return specdec__draft_logits_of_all_tokens(a->levels, 0);

@@ -280,7 +280,7 @@ static void specdec__draft_remote_write_kind(specdec__drafter_kind *kind)
     kind->depth = 5;
     kind->init = specdec__draft_remote_init;
     kind->fill_tree = specdec__draft_remote_fill;
-    kind->extend = specdec__draft_remote_extend;
+    kind->extend_tree = specdec__draft_remote_extend;
     kind->truncate_sequence = specdec__draft_remote_truncate_sequence;
     kind->share_prefix = specdec__draft_remote_share_tokens;
     kind->level_cost = specdec__draft_remote_cost;
@@ -288,7 +288,7 @@ static void specdec__draft_remote_write_kind(specdec__drafter_kind *kind)
     kind->keep_subtree = specdec__draft_remote_keep_subtree;
     kind->prepare_sequence = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
-    kind->seconds_until_more = specdec__draft_remote_arrival_seconds;
+    kind->seconds_until_more_children = specdec__draft_remote_arrival_seconds;
 }
 
 SPECDEC__FOR_SPEED

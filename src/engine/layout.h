@@ -238,8 +238,9 @@ static int specdec__engine_candidate_limit(const specdec__engine *e, const specd
 {
     if (specdec__engine_draft_threads(&e->config, kind))
         return 1 + (e->room.step_nodes + 1) * SPECDEC__GROWN_CHILDREN;
-    return kind->extend && specdec__engine_trees_grow(&e->config) ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN
-                                                             : e->config.tree_size;
+    return kind->extend_tree && specdec__engine_trees_grow(&e->config)
+               ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN
+               : e->config.tree_size;
 }
 
 /* Takes the memory of a drafter's proposals, one for each sequence, from an arena. */

@@ -76,7 +76,7 @@ static specdec_result specdec__async_extend_draft_tokens(specdec__async_drafting
     specdec_result result;
 
     p->frontier.count = count;
-    result = a->drafter->kind.extend(a->drafter, &p->request, &p->drafts, &p->frontier, error);
+    result = a->drafter->kind.extend_tree(a->drafter, &p->request, &p->drafts, &p->frontier, error);
     if (result)
         return result;
     specdec__tune_set_path_probabilities(known, &p->drafts, &p->frontier, from, a->levels);

@@ -311,9 +311,9 @@ static double specdec__pipe_seconds_to_delay_run(const specdec__engine *e, specd
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->async_drafting->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
-    const int remote = d->kind.seconds_until_more != NULL;
+    const int remote = d->kind.seconds_until_more_children != NULL;
     const double slot = specdec__pipe_seconds_between_runs(pipe);
-    const double seconds = remote ? d->kind.seconds_until_more(d, &p->request) : pipe->draft.seconds;
+    const double seconds = remote ? d->kind.seconds_until_more_children(d, &p->request) : pipe->draft.seconds;
     const float *probability = p->frontier.probability;
     double brings = 0, more = 0;
     int i, n;
@@ -419,7 +419,7 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
 static int specdec__pipe_next_action(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
-    const int remote = e->async_drafting->drafter->kind.seconds_until_more != NULL;
+    const int remote = e->async_drafting->drafter->kind.seconds_until_more_children != NULL;
     int state, goes, sends;
     double now, due, holds;
 

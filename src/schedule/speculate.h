@@ -167,7 +167,7 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
             break;
         p->frontier.level = p->drafts.tree.n;
         p->frontier.count = count;
-        result = d->kind.extend(d, &p->request, &p->drafts, &p->frontier, &t->error);
+        result = d->kind.extend_tree(d, &p->request, &p->drafts, &p->frontier, &t->error);
         if (result)
             return result;
     }

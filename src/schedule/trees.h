@@ -42,7 +42,8 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
     specdec_result result;
     int levels, readable, behind, fresh, light;
 
-    p->frontier.grows = d->kind.extend && (specdec__engine_trees_grow(&e->config) || specdec__async_is_drafting(e, d));
+    p->frontier.grows =
+        d->kind.extend_tree && (specdec__engine_trees_grow(&e->config) || specdec__async_is_drafting(e, d));
     if (specdec__async_is_drafting(e, d))
         return specdec__async_make_tree(t, drafter, plan);
     p->frontier.shares = p->frontier.grows || !d->kind.level_cost;

@@ -19,8 +19,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__FORCED_BYTES 64 /* bytes that a constraint forces and that are tokenized together, at most */
 #define SPECDEC__CONSTRAINED_PATH_TOKENS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path whose constraint states
                                                                          are stored, at most */
-#define SPECDEC__CONSTRAINED_EXTRA_CANDIDATES 15 /* tokens that are checked one by one, besides the k wanted ones,
-                                                    before a mask of all tokens is made */
+#define SPECDEC__CONSTRAINED_EXTRA_CANDIDATES 15 /* more than k tokens are checked before all are masked */
 
 enum { SPECDEC__CONSTRAINED_CALL_MARKS = 24 }; /* control tokens with which tool calls are written, at most */
 

@@ -290,8 +290,8 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     if (!d->model->reads.centroids)
         specdec__levels_allocate_short_vocabulary(&m->last.level_state, &m->context, setup, arena);
     specdec__draft_assistant_allocate_logits(m, setup, arena);
-    m->last.level_state.begin = specdec__draft_assistant_begin_tree;
-    m->last.level_state.run = specdec__draft_assistant_run_level;
+    m->last.level_state.begin_tree = specdec__draft_assistant_begin_tree;
+    m->last.level_state.run_level = specdec__draft_assistant_run_level;
     return SPECDEC_OK;
 }
 

@@ -438,8 +438,8 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
     specdec__draft_block_allocate_logits(m, setup->config->tree_size, arena);
-    m->level_state.begin = specdec__draft_block_begin_tree;
-    m->level_state.run = specdec__draft_block_run_level;
+    m->level_state.begin_tree = specdec__draft_block_begin_tree;
+    m->level_state.run_level = specdec__draft_block_run_level;
     return SPECDEC_OK;
 }
 

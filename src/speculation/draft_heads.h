@@ -24,7 +24,7 @@ typedef struct specdec__draft_stored_state {
 
 /* The state of a drafter that is a file of heads (MLP speculator, Medusa). */
 typedef struct specdec__draft_heads {
-    specdec__draft_stored_state last; /* must be first */
+    specdec__draft_stored_state last; /* the target's last hidden state of each sequence; must be first */
     specdec__heads heads;     /* the heads, with the buffers of a level */
     float *inner; /* (1 + tree size, stride of the heads' states): the heads' states behind the root, then behind each
                      candidate */
@@ -186,8 +186,8 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     m->inner = SPECDEC__TAKE(arena, float,
                              ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
     m->last.level_state.logits = m->heads.logits;
-    m->last.level_state.begin = specdec__draft_heads_begin_tree;
-    m->last.level_state.run = specdec__draft_heads_run_level;
+    m->last.level_state.begin_tree = specdec__draft_heads_begin_tree;
+    m->last.level_state.run_level = specdec__draft_heads_run_level;
     return SPECDEC_OK;
 }
 

@@ -21,16 +21,14 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DRAFT_STORED_STATES 32 /* hidden states of a sequence that wait for the layer to run their pairs, at
-                                           most */
+#define SPECDEC__DRAFT_STORED_STATES 32 /* most stored hidden states of a sequence whose pairs the layer has not run */
 
 /* The pairs of a sequence, each a hidden state of the target and the next token: which of them the layer has run, and
    the hidden states of the newest. */
 typedef struct specdec__draft_pairs {
     specdec__view view; /* the layer's keys and values of the pairs that it has run */
-    /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of `count` pairs from
-       index `from` on; NULL: none are stored, as the sequence is a kept one */
-    float *states;
+    float *states; /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of
+                      `count` pairs from index `from` on; NULL: none are stored, as the sequence is a kept one */
     int from, count;    /* index of the pair of the first stored hidden state; number of these states. With from <=
                            view.length <= from + count: the number of pairs whose hidden states were received */
 } specdec__draft_pairs;
@@ -316,8 +314,8 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m->level_state.logits = m->context.logits;
     m->level_state.stride = (size_t)m->context.output->rows;
     specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);
-    m->level_state.begin = specdec__draft_layer_begin_tree;
-    m->level_state.run = specdec__draft_layer_run_level;
+    m->level_state.begin_tree = specdec__draft_layer_begin_tree;
+    m->level_state.run_level = specdec__draft_layer_run_level;
     return SPECDEC_OK;
 }
 

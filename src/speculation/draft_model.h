@@ -243,8 +243,8 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     m->level_state.logits = m->context.logits;
     m->level_state.stride = (size_t)d->model->output.rows;
     specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);
-    m->level_state.begin = specdec__draft_model_begin_tree;
-    m->level_state.run = specdec__draft_model_run_level;
+    m->level_state.begin_tree = specdec__draft_model_begin_tree;
+    m->level_state.run_level = specdec__draft_model_run_level;
     return SPECDEC_OK;
 }
 

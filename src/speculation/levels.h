@@ -40,13 +40,13 @@ typedef struct specdec__level_state {
     const float *trust;  /* (rows): the drafter's estimated probability that the best token of each row is accepted;
                             NULL: none */
     /* Begins a draft tree by a forward pass up to the root: row 0 of the logits becomes the root's. */
-    specdec_result (*begin)(specdec__drafter *drafter, const specdec__draft_request *request,
-                            const specdec__draft_tree *drafts, specdec_error *error);
+    specdec_result (*begin_tree)(specdec__drafter *drafter, const specdec__draft_request *request,
+                                 const specdec__draft_tree *drafts, specdec_error *error);
     /* Runs candidates[count] of one level in one forward pass. They get the indices from `from` on (see nodes), and row
        i of the logits becomes that of candidates[i]. */
-    specdec_result (*run)(specdec__drafter *drafter, const specdec__draft_request *request,
-                          const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
-                          specdec_error *error);
+    specdec_result (*run_level)(specdec__drafter *drafter, const specdec__draft_request *request,
+                                const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
+                                specdec_error *error);
 } specdec__level_state;
 
 /* Prepares *row for sampling from logits (vocab) behind the tokens text (count). Tokens that the constraint forbids are
@@ -305,7 +305,7 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
     start = m->short_rows ? specdec__os_seconds() : 0;
-    result = m->run(d, request, drafts, candidates, from, count, error);
+    result = m->run_level(d, request, drafts, candidates, from, count, error);
     if (m->short_rows && !result) {
         specdec__short_vocabulary_add_level_seconds(m->short_rows, specdec__os_seconds() - start);
         m->runs++;
@@ -344,7 +344,7 @@ static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specd
     m->chooser.constrained = request->constrained;
     if (m->short_rows)
         specdec__levels_choose_output_rows(m, request);
-    return m->begin(d, request, drafts, error);
+    return m->begin_tree(d, request, drafts, error);
 }
 
 /* The function fill_tree of drafters that draft level by level: all nodes of a level that have children are run
@@ -516,7 +516,7 @@ static void specdec__levels_write_kind(specdec__drafter_kind *kind)
 {
     kind->draws = 1;
     kind->fill_tree = specdec__levels_fill_tree;
-    kind->extend = specdec__levels_extend_tree;
+    kind->extend_tree = specdec__levels_extend_tree;
     kind->level_cost = specdec__levels_level_cost;
 }
 

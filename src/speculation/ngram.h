@@ -13,21 +13,16 @@
 SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_MAX_CONTEXT 8   /* tokens of a context that continuations are counted for, at most */
 #define SPECDEC__NGRAM_CHILDREN       16  /* continuations of a node of the tree, or of a context, at most */
-#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations in a list, those of all contexts of a path together, at
-                                                most */
-#define SPECDEC__NGRAM_SCANNED_RUNS        128 /* different continuations of a context that are compared, newest first,
-                                                  at most */
+#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations in a list, of all contexts of a path together, at most */
+#define SPECDEC__NGRAM_SCANNED_RUNS        128 /* continuations of a context that are compared, newest first, at most */
 /* Sources of continuations are numbered: 0: recycled tokens in the root's place; 1 to SPECDEC__NGRAM_MAX_CONTEXT:
    contexts by their length; this index and the next one: recycled tokens behind contexts of one token, and of more. */
 #define SPECDEC__NGRAM_FIRST_ROW_SOURCE (SPECDEC__NGRAM_MAX_CONTEXT + 1)
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_FIRST_ROW_SOURCE + 2)
 #define SPECDEC__NGRAM_EVIDENCE_KINDS    6   /* kinds of evidence by which the trust in a source is counted */
-#define SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT       5   /* the kind of evidence in which longer contexts have other
-                                                   continuations */
-#define SPECDEC__NGRAM_STREAK_CLASSES     3     /* classes of streaks (tokens in a row that were the most probable
-                                                   ones): 0, 1 to 3, 4 or more tokens */
-#define SPECDEC__NGRAM_MAX_COUNTED_USES      60.0f /* uses of a source that its trust counts, at most; older ones lose
-                                                 weight */
+#define SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT       5 /* kind of evidence: longer contexts have other continuations */
+#define SPECDEC__NGRAM_STREAK_CLASSES     3 /* classes of runs of most probable tokens: 0, 1 to 3, 4 or more tokens */
+#define SPECDEC__NGRAM_MAX_COUNTED_USES 60.0f /* most uses of a source that its trust counts; older ones lose weight */
 #define SPECDEC__NGRAM_END_MARK        (-1) /* stands in the history in place of a token: a sequence ends here */
 
 /* A run: an n-gram, that is 0 to context + 1 tokens in a row that occur in sequences. parent, suffix, child, sibling

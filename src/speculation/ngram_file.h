@@ -10,8 +10,7 @@
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__NGRAM_FILE_HEAD_BYTES  24 /* bytes of an n-gram file before its tokens */
-#define SPECDEC__NGRAM_FILE_ENTRY_BYTES 40 /* bytes of an entry of the table of most probable tokens in an n-gram
-                                              file */
+#define SPECDEC__NGRAM_FILE_ENTRY_BYTES 40 /* bytes in an n-gram file of a context and its most probable tokens */
 
 /* Where the parts of an n-gram file lie: the tokens, and the entries of the table of most probable tokens. */
 typedef struct specdec__ngram_file {

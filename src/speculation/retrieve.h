@@ -17,8 +17,7 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which the chunks of the small cache are chosen again
-                                             (docs/measured.md) */
+#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which chunks are chosen again (docs/measured.md) */
 
 /* What the small cache holds of a sequence: some chunks of its keys and values, and its newest tokens. */
 typedef struct specdec__retrieved_sequence {
@@ -47,8 +46,8 @@ typedef struct specdec__retrieval {
                                    order */
     int candidates;             /* chunks of a whole sequence, at most; a multiple of 16 */
     /* Computes the score of each chunk below `source_chunks` for a kv head, by the queries of row 0. */
-    void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
-                  int head, float *scores);
+    void (*score_chunks)(specdec__context *c, const struct specdec__retrieval *r, int thread,
+                         const specdec__layer *layer, int head, float *scores);
     const specdec__view *whole; /* the current sequence's keys and values in the target's cache */
     const specdec__view *view;  /* the current sequence's keys and values in the small cache */
     int source_chunks;                  /* chunks of the current sequence that some are chosen from */
@@ -124,7 +123,7 @@ typedef struct specdec__chunk_attention {
     int few_dimensions;            /* number of dimensions that scores are computed from; 0: all */
     const specdec_candidate *largest; /* (few_dimensions): these dimensions; scratch->queries has the queries' elements
                                          in them */
-    float *chunks;      /* (4, candidates): the part of each query's sum that is a chunk's */
+    float *chunks;      /* (4, candidates): each query's sum of attention weights over the keys of each chunk */
     int query, count;   /* index of the first of the queries; number of queries */
     float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of attention weights */
 } specdec__chunk_attention;
@@ -242,7 +241,7 @@ static void specdec__retrieve_copy_chosen_chunks(specdec__context *c, int thread
 
     while ((head = specdec__pool_claim_items(c->pool, heads, 1, &end)) < heads)
         for (; head < end; head++) {
-            r->score(c, r, thread, layer, head, scores);
+            r->score_chunks(c, r, thread, layer, head, scores);
             specdec__retrieve_choose_chunks(c->kernels, scores, r->source_chunks, r->chunks, chosen);
             for (i = 0; i < r->chunks; i++)
                 specdec__retrieve_copy_keys(r, layer->index, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
@@ -261,7 +260,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
 
     memset(r, 0, sizeof *r);
     r->target = target;
-    r->score = specdec__retrieve_score_chunks;
+    r->score_chunks = specdec__retrieve_score_chunks;
     r->chunk = chunk;
     r->recent = specdec__max_int(budget / 8, 4);
     /* those that do not fill a chunk lie with them */

@@ -12,13 +12,11 @@
 #include "samplers.h"
 #include "constrained.h"
 
-#define SPECDEC__ROW_BLOCK_TOKENS    128  /* tokens of a block, which are passed over together if none of them can be
-                                             chosen; a multiple of 64 */
+#define SPECDEC__ROW_BLOCK_TOKENS 128 /* tokens of a block, passed over together if none can be chosen; 64 divides it */
 #define SPECDEC__ROW_LEAST_TOKENS    4096 /* tokens of a row of logits, at least, for blocks to pay */
 #define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks of a row in which a top-p set is searched, at most */
 #define SPECDEC__ROW_NUCLEUS_DRAWS   4    /* draws from the whole row before the top-p set is listed */
-#define SPECDEC__ROW_SUM_TOLERANCE 1e-6 /* sums that differ by less than this part of the whole may be equal, as floats
-                                           are rounded */
+#define SPECDEC__ROW_SUM_TOLERANCE 1e-6 /* sums that differ by a smaller part of the whole may be equal: rounding */
 
 /* How the target and drafters choose tokens from logits: settings of sampling, the constraint, and memory for
    candidates. */
@@ -180,7 +178,7 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
 
 /* Sums of the weights e^(logit - largest logit) of a row. */
 typedef struct specdec__row_weight_sums {
-    double all, before; /* sum over all tokens; sum over the tokens that come before a certain one */
+    double all, before; /* sum of the weights of all tokens; of those that come before a certain token */
 } specdec__row_weight_sums;
 
 /* Sums the weights e^(logit - largest logit) over all tokens of a row, and over those that come before `limit`. */

@@ -13,13 +13,10 @@
 #include "../text/decode.h"
 #include "sample.h"
 
-#define SPECDEC__SAMPLE_PENALTY_WINDOW   64   /* tokens that penalties look back on when the caller leaves
-                                                 repetition_window 0 */
-#define SPECDEC__SAMPLE_SORTED_FIRST  64   /* candidates that are sorted first for a top-p set; then 8 times as many,
-                                              and so on */
+#define SPECDEC__SAMPLE_PENALTY_WINDOW   64   /* tokens that penalties look back on where repetition_window is 0 */
+#define SPECDEC__SAMPLE_SORTED_FIRST  64 /* candidates sorted first for a top-p set; then 8 times as many, and so on */
 #define SPECDEC__SAMPLE_DRY_MAX_TOKENS   1024 /* DRY: tokens of a repetition that raise the penalty, at most */
-#define SPECDEC__SAMPLE_XTC_NUMBER_INDEX 0x7fffffffu /* index of XTC's random number among the uniform numbers of a
-                                                    position */
+#define SPECDEC__SAMPLE_XTC_NUMBER_INDEX 0x7fffffffu /* index of XTC's number among the random numbers of a position */
 #define SPECDEC__SAMPLER_CHAIN_LENGTH   16   /* samplers that a sampler chain has, at most */
 #define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* mirostat's index in specdec__samplers */
 
@@ -380,7 +377,7 @@ static float specdec__sampler_get_temperature(const specdec_sampling *s, const s
 }
 
 /* Divides all logits by the temperature; at temperature 0 keeps the best candidate alone. Returns how many are left. */
-static int specdec__sampler_temperature(const specdec__sampler_input *in, specdec_candidate *items, int count)
+static int specdec__sampler_divide_by_temperature(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     float heat;
     int i;
@@ -432,7 +429,7 @@ static const struct specdec__sampler {
     {specdec__sampler_top_p_on, specdec__sampler_top_p, NULL},
     {specdec__sampler_min_p_on, specdec__sampler_min_p, NULL},
     {specdec__sampler_xtc_on, specdec__sampler_xtc, NULL},
-    {specdec__sampler_temperature_on, specdec__sampler_temperature, NULL},
+    {specdec__sampler_temperature_on, specdec__sampler_divide_by_temperature, NULL},
     {specdec__sampler_mirostat_on, specdec__sampler_mirostat, NULL},
 };
 

@@ -40,22 +40,22 @@ static int32_t specdec__settle_list_token(const specdec__settle_list *list, int 
 
 /* A row of upper bounds of logits that is turned into logits. */
 typedef struct specdec__settling {
-    specdec__context *context;
+    specdec__context *context; /* the context of the target, whose last step made the row */
     float *row;               /* (vocab): an upper bound of each token's logit; -infinity once the token is found */
     const float *largest;     /* (groups): no bound of a group of 64 tokens is larger */
     const uint32_t *allowed;  /* a bit for each token that may be found; NULL: all may */
     int vocab, groups;        /* tokens of the row, and groups of 64 tokens */
     int column;               /* index of the row in the step */
     specdec_candidate *found; /* (vocab): tokens that may be chosen, with their logits once these are computed */
-    int count, most;          /* of found tokens; for more than `most` it is faster to compute all logits */
+    int count, most;          /* found tokens; most of them for which computing theirs is faster than all logits */
 } specdec__settling;
 
 /* Which logits of a row a chain of samplers needs. */
 typedef struct specdec__settle_need {
-    int k;             /* the k largest logits are needed; 0: all logits are */
-    int by_noise;      /* 1: and those that noise can lift above the largest one, after division by `temperature` */
-    int altered;       /* of so many last tokens of the sequence the sampler may alter the logits */
-    float temperature; /* by which logits are divided before noise is added */
+    int k;             /* how many of the largest logits are needed; 0: all logits are */
+    int by_noise;      /* 1: also the logits that noise, at this temperature, can lift above the largest one; 0: not */
+    int altered;       /* number of newest tokens of the sequence whose logits the sampler may alter */
+    float temperature; /* temperature by which logits are divided before noise is added */
     float factor, reach; /* the sampler makes a logit x at most factor * x + reach */
     const uint32_t *allowed; /* a bit for each allowed token; NULL: all are */
 } specdec__settle_need;

@@ -20,10 +20,8 @@
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__SHORT_LEAST_ROWS 8192     /* default number of copied rows of the output matrix, at least */
-#define SPECDEC__SHORT_ROWS_DIVISOR 12       /* default number of copied rows: all rows of the output matrix divided by
-                                                this, if that is more */
-#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock passes over a copied row that is wanted often, at
-                                               most */
+#define SPECDEC__SHORT_ROWS_DIVISOR 12 /* default number of copied rows: all rows of the output matrix over this */
+#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock spares a copied row that is wanted often, at most */
 #define SPECDEC__SHORT_TRIAL_TREES 256      /* trees between two that are drafted with the other matrix, to time it */
 #define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed probability that a draft token is accepted when all rows are used */
 #define SPECDEC__SHORT_DECAY 0.998   /* factor of the counts of older tokens at each decoded token */

@@ -11,8 +11,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__MAX_TREE_NODES  64       /* nodes of a token tree of the engine, at most */
 #define SPECDEC__GROWN_CHILDREN    8        /* children that a node of a growing tree gets, at most */
 #define SPECDEC__TREE_NO_SCORE (-1e300) /* the score (expected tokens a step) of a tree that does not exist */
-#define SPECDEC__TREE_SCORE_TIE  1e-12    /* relative difference of two rates of trees up to which they count as
-                                             equal */
+#define SPECDEC__TREE_SCORE_TIE  1e-12    /* trees whose rates differ by a smaller share count as equally fast */
 
 /* Writes node i of a token tree: the child of `parent` whose rank is `rank`, one more than its last sibling's. Parents
    come before children, siblings in order of rank. */

@@ -16,31 +16,20 @@ SPECDEC__FOR_SIZE
    one node, without drafting. */
 #define SPECDEC__TUNE_BUDGET 0.0025      /* share of all time that a drafter may lose against plain steps */
 #define SPECDEC__TUNE_FIRST_CREDIT 0.8   /* a drafter's credit before its first step, in plain steps */
-#define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* lowest credit, in plain steps below 0, so that a drafter is asked again
-                                            soon */
-#define SPECDEC__TUNE_MOST_CREDIT 12.0   /* highest credit, in plain steps, so that old gains do not hide present
-                                            losses */
-#define SPECDEC__TUNE_REST_CREDIT 0.1 /* credit, in plain steps a step, that a resting drafter gets which expects twice
-                                         the rate */
+#define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* lowest credit, in plain steps below 0: a drafter is asked again soon */
+#define SPECDEC__TUNE_MOST_CREDIT 12.0   /* highest credit, in plain steps: old gains do not hide present losses */
+#define SPECDEC__TUNE_REST_CREDIT 0.1 /* plain steps of credit a step for a resting drafter at twice the plain rate */
 #define SPECDEC__TUNE_REST_ESTIMATE_STEPS 4       /* steps between two estimates of the rate of a drafter that rests */
-#define SPECDEC__TUNE_RANKS 8            /* ranks of children (1st, 2nd, ... most probable) whose acceptance is measured
-                                            separately */
-#define SPECDEC__TUNE_PROBABILITY_RANGES 10            /* ranges of a drafter's probability for a token whose acceptance
-                                                          is measured separately */
+#define SPECDEC__TUNE_RANKS 8 /* ranks of children (1: most probable) whose acceptance is measured separately */
+#define SPECDEC__TUNE_PROBABILITY_RANGES 10 /* ranges of a drafter's probability, each with its measured acceptance */
 #define SPECDEC__TUNE_DECAY 0.99         /* factor, at each step, of the weight of older observations of acceptance */
-#define SPECDEC__TUNE_DRIFT_SHARE 0.9   /* share of a change in the time of one step width that applies to the times of
-                                           all widths */
-#define SPECDEC__TUNE_NEXT_NODE_COST 0.03 /* assumed cost, in plain steps, of a node more than the widest measured step
-                                             has */
-#define SPECDEC__TUNE_CHEAP_LEVEL 0.05         /* a drafter whose level costs less than this, in plain steps, drafts at
-                                                  every step */
-#define SPECDEC__TUNE_CATCH_UP_TOKENS 8         /* a drafter that lacks more tokens of a sequence than this prefills
-                                                   them before it drafts */
+#define SPECDEC__TUNE_DRIFT_SHARE 0.9   /* share of a change of one step width's time that applies to all widths */
+#define SPECDEC__TUNE_NEXT_NODE_COST 0.03 /* assumed plain steps that a node beyond the widest measured step costs */
+#define SPECDEC__TUNE_CHEAP_LEVEL 0.05 /* a drafter whose level costs fewer plain steps drafts at every step */
+#define SPECDEC__TUNE_CATCH_UP_TOKENS 8 /* tokens that a drafter may lack without prefilling them before it drafts */
 #define SPECDEC__TUNE_PAYBACK_STEPS 50   /* steps within which the prefilling that a drafter needs must pay */
-#define SPECDEC__TUNE_WAIT_SHARE 0.25    /* longest time, in plain steps, of a drafter without cost, or of a wait for a
-                                            drafter */
-#define SPECDEC__TUNE_PREFILL_SHARE 0.36 /* share by which prefilling prompts may lengthen a step in which sequences
-                                            decode */
+#define SPECDEC__TUNE_WAIT_SHARE 0.25 /* most plain steps that a wait for a drafter, or a drafter without cost, takes */
+#define SPECDEC__TUNE_PREFILL_SHARE 0.36 /* share by which prefilling may lengthen a step in which sequences decode */
 #define SPECDEC__TUNE_PREFILL_STEPS 32   /* steps with prefilling before one without, whose time is measured */
 #define SPECDEC__TUNE_SMALL_BYTES (8 << 20)  /* bytes of weights: smaller models are timed before the first step */
 #define SPECDEC__TUNE_TRIAL_SECONDS 0.004    /* seconds that timing small models may take */
