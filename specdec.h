@@ -46084,7 +46084,7 @@ static int specdec__sampler_write_chain(const specdec_sampling *s, unsigned char
 }
 
 /* Returns whether biases, or the first sampler of the chain, change logits of a row before candidates are left out. */
-static int specdec__sample_alters_logits(const specdec_sampling *s)
+static int specdec__sampler_chain_alters_logits(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
 
@@ -46093,7 +46093,7 @@ static int specdec__sample_alters_logits(const specdec_sampling *s)
 
 /* Returns whether a sampler of the chain leaves out candidates, or the temperature depends on them: then a constraint
    has to be applied before the samplers. */
-static int specdec__sample_drops_candidates(const specdec_sampling *s)
+static int specdec__sampler_chain_drops_candidates(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
     int i, count = specdec__sampler_write_chain(s, chain), found = 0;
@@ -46337,13 +46337,13 @@ SPECDEC__FOR_SIZE
 
 /* A list of tokens whose logits are always computed, as the sampler alters them. */
 typedef struct specdec__settle_list {
-    const void *tokens; /* the first: int32_t */
+    const void *tokens; /* address of the first token, an int32_t */
     size_t stride_bytes;       /* bytes from one token to the next */
     int count;          /* number of tokens */
 } specdec__settle_list;
 
 /* Token i of a list. */
-static int32_t specdec__settle_list_token(const specdec__settle_list *list, int i)
+static int32_t specdec__settle_token_of_list(const specdec__settle_list *list, int i)
 {
     int32_t token;
 
@@ -46355,7 +46355,7 @@ static int32_t specdec__settle_list_token(const specdec__settle_list *list, int 
 typedef struct specdec__settling {
     specdec__context *context; /* the context of the target, whose last step made the row */
     float *row;               /* (vocab): an upper bound of each token's logit; -infinity once the token is found */
-    const float *largest;     /* (groups): no bound of a group of 64 tokens is larger */
+    const float *largest;     /* (groups): a limit of the largest bound in each group of 64 tokens */
     const uint32_t *allowed;  /* a bit for each token that may be found; NULL: all may */
     int vocab, groups;        /* tokens of the row, and groups of 64 tokens */
     int column;               /* index of the row in the step */
@@ -46485,7 +46485,7 @@ static float specdec__settle_lowest_useful_bound(const specdec__settling *w, con
 
         for (l = 0; l < list_count; l++)
             for (j = 0; j < lists[l].count; j++)
-                altered |= specdec__settle_list_token(&lists[l], j) == w->found[i].token;
+                altered |= specdec__settle_token_of_list(&lists[l], j) == w->found[i].token;
         own = w->found[i].logit < 0 ? -w->found[i].logit : w->found[i].logit;
         largest = own > largest ? own : largest;
         if (!altered)
@@ -46503,7 +46503,7 @@ static int specdec__settle_find_listed_tokens(specdec__settling *w, const specde
 
     for (l = 0; l < list_count; l++)
         for (i = 0; i < lists[l].count; i++) {
-            const int32_t token = specdec__settle_list_token(&lists[l], i);
+            const int32_t token = specdec__settle_token_of_list(&lists[l], i);
 
             if (token < 0 || token >= w->vocab || !specdec__settle_token_may_be_found(w, token))
                 continue;
@@ -46867,7 +46867,7 @@ size_t specdec_tree_memory(int n, int d, int width)
 
 /* Computes weights[j], j >= 1: p times below[j], the best score of a subtree of j nodes. Returns the largest j, at most
    `most`, for which such a subtree exists. */
-static int specdec__tree_weigh_subtrees(double *weights, const double *below, double p, int most)
+static int specdec__tree_weigh_child_subtrees(double *weights, const double *below, double p, int most)
 {
     int j;
 
@@ -46888,7 +46888,7 @@ static void specdec__tree_fill_child_scores(const specdec__tree_tables *tables, 
     for (b = 1; b <= tables->width; b++) {
         const double *before = tables->rows + (size_t)(b - 1) * tables->stride;
         double *row = tables->rows + (size_t)b * tables->stride;
-        int largest = specdec__tree_weigh_subtrees(tables->weights, below, tables->p[b - 1], most - 1);
+        int largest = specdec__tree_weigh_child_subtrees(tables->weights, below, tables->p[b - 1], most - 1);
 
         for (m = 0; m <= most; m++)
             row[m] = SPECDEC__TREE_NO_SCORE;
@@ -46970,7 +46970,7 @@ static int specdec__tree_split_nodes(const specdec__tree_tables *tables, const d
     children = b;
     for (; b > 0; b--) {
         const double *before = tables->rows + (size_t)(b - 1) * tables->stride;
-        int largest = specdec__tree_weigh_subtrees(tables->weights, below, tables->p[b - 1], m - 1), chosen = 0;
+        int largest = specdec__tree_weigh_child_subtrees(tables->weights, below, tables->p[b - 1], m - 1), chosen = 0;
         double best = 0.0;
 
         for (y = specdec__max_int(b, m - largest); y < m; y++) {
@@ -47430,7 +47430,7 @@ SPECDEC__INLINE double specdec__verify_residual_of_token(const specdec__verify_s
 }
 
 /* Returns whether rejecting child i uses up its token, that is whether the draft could have drawn it. */
-SPECDEC__INLINE int specdec__verify_uses_up_token(const specdec__verify_state *state, int i)
+SPECDEC__INLINE int specdec__verify_rejection_uses_up_token(const specdec__verify_state *state, int i)
 {
     return i >= state->uniform_from || state->choice->draft[state->choice->children[i]] > 0.0f;
 }
@@ -47443,7 +47443,7 @@ static int specdec__verify_next_used_up_token(const specdec__verify_state *state
     for (i = 0; i < state->excluded; i++) {
         int token = state->choice->children[i];
 
-        if (token >= from && token < next && specdec__verify_uses_up_token(state, i))
+        if (token >= from && token < next && specdec__verify_rejection_uses_up_token(state, i))
             next = token;
     }
     return next;
@@ -47644,7 +47644,7 @@ static double specdec__verify_probability_of_any_accepted(double beta, int k)
 }
 
 /* Returns the probability that SpecTr's k-sequential selection with divisor rho accepts a given draw. */
-static double specdec__verify_spectr_acceptance(const specdec__verify_state *state, double rho)
+static double specdec__verify_spectr_acceptance_probability(const specdec__verify_state *state, double rho)
 {
     double sum = 0.0;
     int token;
@@ -47667,7 +47667,7 @@ static double specdec__verify_spectr_divisor(const specdec__verify_state *state,
 
     for (i = 0; i < 30 && high - low > 1e-9; i++) {
         double rho = 0.5 * low + 0.5 * high;
-        double beta = specdec__verify_spectr_acceptance(state, rho);
+        double beta = specdec__verify_spectr_acceptance_probability(state, rho);
 
         if (specdec__verify_probability_of_any_accepted(beta, k) > rho * beta)
             low = rho;
@@ -47732,7 +47732,7 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
             return;
         }
     }
-    beta = specdec__verify_spectr_acceptance(&state, rho);
+    beta = specdec__verify_spectr_acceptance_probability(&state, rho);
     verdict->child = -1;
     verdict->token = specdec__verify_spectr_draw_token(
         &state, rho, beta > 0.0 ? specdec__verify_probability_of_any_accepted(beta, choice->child_count) / beta : 0.0);
@@ -49791,7 +49791,7 @@ static void specdec__constrained_set_allowed_bits(specdec__constrained *c, const
 }
 
 /* Returns whether the mask allows a token. */
-SPECDEC__INLINE int specdec__masker_has_token(const specdec__masker *m, int32_t token)
+SPECDEC__INLINE int specdec__masker_allows_token(const specdec__masker *m, int32_t token)
 {
     return m->mask[token / 32] >> token % 32 & 1;
 }
@@ -49816,13 +49816,13 @@ static int32_t specdec__constrained_compute_mask(specdec__constrained *c, const 
     for (i = tokens; i < 32 * words; i = i % 32 ? i + 1 : i + 32) /* bits that are no tokens */
         m->mask[i / 32] &= i % 32 ? ~(1u << i % 32) : 0;
     for (i = 0; i < tokens; i = m->mask[i / 32] ? i + 1 : (i | 31) + 1)
-        if (specdec__masker_has_token(m, i))
+        if (specdec__masker_allows_token(m, i))
             return i;
     for (i = 0; i < m->vocab->end_token_count; i++)
         if (m->vocab->end_tokens[i] >= 0 && m->vocab->end_tokens[i] < tokens)
             m->mask[m->vocab->end_tokens[i] / 32] |= 1u << m->vocab->end_tokens[i] % 32;
     for (i = 0; i < tokens; i++)
-        if (specdec__masker_has_token(m, i))
+        if (specdec__masker_allows_token(m, i))
             return i;
     m->mask[0] |= 1;
     return 0;
@@ -49848,7 +49848,7 @@ static const float *specdec__constrained_mask_logits(specdec__constrained *c, co
         }
     }
     for (i = 0; i < vocab && !some; i++) /* the model says nothing about them */
-        if (specdec__masker_has_token(m, i))
+        if (specdec__masker_allows_token(m, i))
             m->row[i] = 0;
     return m->row;
 }
@@ -49864,7 +49864,7 @@ static int specdec__constrained_allows_token(specdec__constrained *c, const int3
         return specdec__constrained_state_allows(c, specdec__constrained_state_behind(c, text, count),
                                                  specdec__constrained_token_before_index(text, count), token);
     specdec__constrained_compute_mask(c, text, count);
-    return token >= 0 && token < c->masker->vocab_size && specdec__masker_has_token(c->masker, token);
+    return token >= 0 && token < c->masker->vocab_size && specdec__masker_allows_token(c->masker, token);
 }
 
 /* Removes forbidden tokens from candidates (found), and keeps the first k allowed ones at most. Returns how many are
@@ -50028,7 +50028,7 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
     row->logits = logits;
     row->size = size;
     row->candidates.items = chooser->items;
-    if (specdec__sample_alters_logits(s)) {
+    if (specdec__sampler_chain_alters_logits(s)) {
         first = specdec__sampler_alter_logits(&in, logits, chooser->items, chain, length);
         row->logits = specdec__sampler_row_in_list_memory(chooser->items, size);
     }
@@ -50916,7 +50916,7 @@ static void specdec__chooser_prepare_row(const specdec__chooser *chooser, specde
         logits = specdec__constrained_mask_logits(chooser->constrained, logits, vocab, text, count, &lowest);
     specdec__row_init(row, chooser, logits, vocab, text, count);
     if (limited && !(row->temperature > 0) && row->candidates.count == 1 &&
-        !specdec__masker_has_token(chooser->constrained->masker, row->candidates.items[0].token))
+        !specdec__masker_allows_token(chooser->constrained->masker, row->candidates.items[0].token))
         row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
 }
 
@@ -50928,7 +50928,7 @@ static int specdec__choose_best_unconstrained_tokens(const specdec__chooser *cho
     const specdec_sampling *s = chooser->sampling;
     specdec__row row;
 
-    if (!(s->temperature > 0) && !specdec__sample_alters_logits(s))
+    if (!(s->temperature > 0) && !specdec__sampler_chain_alters_logits(s))
         return specdec__sample_best_tokens(chooser->kernels, logits, vocab, k, best);
     specdec__row_init(&row, chooser, logits, vocab, text, count);
     return specdec__row_best_tokens(&row, s->seed, (uint64_t)count, k, best);
@@ -50953,7 +50953,7 @@ static int specdec__choose_best_allowed_tokens(const specdec__chooser *chooser, 
         best[0].logit = 0;
         return 1;
     }
-    if (!c->allow && !specdec__sample_drops_candidates(s)) {
+    if (!c->allow && !specdec__sampler_chain_drops_candidates(s)) {
         found = specdec__choose_best_unconstrained_tokens(chooser, logits, vocab, text, count, asked, candidates);
         found = specdec__constrained_keep_allowed_candidates(c, text, count, found, k, candidates);
         memcpy(best, candidates, (size_t)found * sizeof *best);
@@ -50979,8 +50979,8 @@ static int specdec__choose_best_tokens(const specdec__chooser *chooser, const fl
 
 /* Writes the tokens on a tree's path from the root (excluded) to a node into request->text, behind the sequence's
    tokens. Returns the number of tokens of sequence and path together. */
-static int specdec__draft_write_path_tokens(const specdec__draft_request *request, const specdec__draft_tree *drafts,
-                                            int node)
+static int specdec__draft_write_path_behind_text(const specdec__draft_request *request,
+                                                 const specdec__draft_tree *drafts, int node)
 {
     int length = request->count + drafts->depth[node], at;
 
@@ -51099,7 +51099,7 @@ static void specdec__draft_set_tokens_of_children(specdec__level_state *m, const
     const float *logits = specdec__draft_logits_of_all_tokens(m, at);
     specdec_candidate best[SPECDEC__MAX_CHILDREN];
     const int first = specdec__tree_next_child(tree, node, node + 1),
-              length = specdec__draft_write_path_tokens(request, drafts, node);
+              length = specdec__draft_write_path_behind_text(request, drafts, node);
     int count = 0, found, i;
 
     for (i = first; i < tree->n; i = specdec__tree_next_child(tree, node, i + 1))
@@ -51119,7 +51119,7 @@ static void specdec__draft_append_children(specdec__level_state *m, const specde
 {
     specdec_candidate best[SPECDEC__GROWN_CHILDREN];
     const float *logits = specdec__draft_logits_of_all_tokens(m, row);
-    const int length = specdec__draft_write_path_tokens(request, drafts, node);
+    const int length = specdec__draft_write_path_behind_text(request, drafts, node);
     const int most = specdec__min_int(SPECDEC__GROWN_CHILDREN, drafts->tree.capacity - drafts->tree.n);
     float weight[SPECDEC__GROWN_CHILDREN], total = 0;
     const int found = specdec__draft_list_children_by_rule(m, request, node, logits, length, most, best);
@@ -51887,7 +51887,7 @@ SPECDEC__FOR_SIZE
 /* The pairs of a sequence, each a hidden state of the target and the next token: which of them the layer has run, and
    the hidden states of the newest. */
 typedef struct specdec__draft_pairs {
-    specdec__view view; /* the layer's keys and values of the pairs that it has run */
+    specdec__view view; /* the layer's keys and values of the pairs (hidden state, next token) that it has run */
     float *states; /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of
                       `count` pairs from index `from` on; NULL: none are stored, as the sequence is a kept one */
     int from, count;    /* index of the pair of the first stored hidden state; number of these states. With from <=
@@ -52967,7 +52967,8 @@ static void specdec__draft_ngram_drop_forbidden_tokens(const specdec__draft_requ
 
         now[i] = -1;
         if (parent < 0 || !specdec__constrained_allows_token(request->constrained, request->text,
-                                                             specdec__draft_write_path_tokens(request, drafts, parent),
+                                                             specdec__draft_write_path_behind_text(request, drafts,
+                                                                                                   parent),
                                                              drafts->tokens[i]))
             continue;
         specdec__tree_put_node(&drafts->tree, n, parent, specdec__tree_next_rank(&drafts->tree, n, parent));
@@ -53232,7 +53233,7 @@ static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recal
     q->request.max_levels = drafts->tree.n - 1 - done;
     q->request.max_nodes = m->nodes;
     q->frontier.valid_at = 0;
-    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path_tokens(request, drafts, done),
+    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path_behind_text(request, drafts, done),
                                   &m->sampling, SPECDEC_RULE_COUPLED);
     q->request.constrained = request->constrained;
     if (m->first_drafter.kind.level_cost)
@@ -54058,7 +54059,7 @@ static int specdec__tune_drafter_must_rest(specdec__tune *tune, int drafter, con
 }
 
 /* Returns whether a drafter rests in this step without its rate being estimated. count: tokens of the sequence. */
-static int specdec__tune_drafter_skips_estimate(const specdec__tune *tune, int drafter, int count)
+static int specdec__tune_drafter_skips_rate_estimate(const specdec__tune *tune, int drafter, int count)
 {
     return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain &&
            count % SPECDEC__TUNE_REST_ESTIMATE_STEPS;
@@ -56634,7 +56635,7 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
 }
 
 /* Takes a sequence out of the totals of a step: subtracts the sequence's nodes from them. */
-static void specdec__engine_subtract_from_step_totals(specdec__engine *e, const specdec *t)
+static void specdec__engine_remove_sequence_from_step_totals(specdec__engine *e, const specdec *t)
 {
     int i;
 
@@ -57326,7 +57327,7 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
     fresh = t->count - behind < t->answer_from;
     light = specdec__engine_drafter_level_is_cheap(e, drafter, p->frontier.grows, behind, plan);
     if ((d->kind.can_draft && !d->kind.can_draft(d, t->at, t->count)) ||
-        (!plan->fixed && specdec__tune_drafter_skips_estimate(e->tune, drafter, t->count)) ||
+        (!plan->fixed && specdec__tune_drafter_skips_rate_estimate(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape_draft_tree(t, drafter, behind, plan)))
         return SPECDEC_OK;
     p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain_step_seconds(e->tune) / e->member_count;
@@ -57480,7 +57481,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
         result = specdec__engine_make_sequence_tree(t, &plan, speculate);
         if (result) {
             specdec__engine_fail_sequence(t, result);
-            specdec__engine_subtract_from_step_totals(e, t);
+            specdec__engine_remove_sequence_from_step_totals(e, t);
             continue;
         }
         e->members[kept++] = t;
@@ -57525,7 +57526,7 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
         specdec__engine_fail_sequence(
             t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
                              "no room in the cache, which all texts share, for %d more tokens", needed));
-        specdec__engine_subtract_from_step_totals(e, t);
+        specdec__engine_remove_sequence_from_step_totals(e, t);
     }
     e->member_count = kept;
     for (i = 0; i < e->member_count; i++) {
@@ -57825,7 +57826,7 @@ static int specdec__engine_bounds_can_choose(const specdec *t)
 {
     return !specdec__constrained_limits_tokens(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
-            !specdec__sample_alters_logits(&t->settings.sampling));
+            !specdec__sampler_chain_alters_logits(&t->settings.sampling));
 }
 
 /* Returns whether a step needs no logits for a sequence: the step only prefills it, or its constraint forces the next

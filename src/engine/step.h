@@ -52,7 +52,7 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
         specdec__engine_fail_sequence(
             t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
                              "no room in the cache, which all texts share, for %d more tokens", needed));
-        specdec__engine_subtract_from_step_totals(e, t);
+        specdec__engine_remove_sequence_from_step_totals(e, t);
     }
     e->member_count = kept;
     for (i = 0; i < e->member_count; i++) {
@@ -352,7 +352,7 @@ static int specdec__engine_bounds_can_choose(const specdec *t)
 {
     return !specdec__constrained_limits_tokens(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
-            !specdec__sample_alters_logits(&t->settings.sampling));
+            !specdec__sampler_chain_alters_logits(&t->settings.sampling));
 }
 
 /* Returns whether a step needs no logits for a sequence: the step only prefills it, or its constraint forces the next

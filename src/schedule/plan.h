@@ -146,7 +146,7 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
 }
 
 /* Takes a sequence out of the totals of a step: subtracts the sequence's nodes from them. */
-static void specdec__engine_subtract_from_step_totals(specdec__engine *e, const specdec *t)
+static void specdec__engine_remove_sequence_from_step_totals(specdec__engine *e, const specdec *t)
 {
     int i;
 

@@ -51,7 +51,7 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
     fresh = t->count - behind < t->answer_from;
     light = specdec__engine_drafter_level_is_cheap(e, drafter, p->frontier.grows, behind, plan);
     if ((d->kind.can_draft && !d->kind.can_draft(d, t->at, t->count)) ||
-        (!plan->fixed && specdec__tune_drafter_skips_estimate(e->tune, drafter, t->count)) ||
+        (!plan->fixed && specdec__tune_drafter_skips_rate_estimate(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape_draft_tree(t, drafter, behind, plan)))
         return SPECDEC_OK;
     p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain_step_seconds(e->tune) / e->member_count;
@@ -205,7 +205,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
         result = specdec__engine_make_sequence_tree(t, &plan, speculate);
         if (result) {
             specdec__engine_fail_sequence(t, result);
-            specdec__engine_subtract_from_step_totals(e, t);
+            specdec__engine_remove_sequence_from_step_totals(e, t);
             continue;
         }
         e->members[kept++] = t;

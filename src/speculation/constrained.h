@@ -396,7 +396,7 @@ static void specdec__constrained_set_allowed_bits(specdec__constrained *c, const
 }
 
 /* Returns whether the mask allows a token. */
-SPECDEC__INLINE int specdec__masker_has_token(const specdec__masker *m, int32_t token)
+SPECDEC__INLINE int specdec__masker_allows_token(const specdec__masker *m, int32_t token)
 {
     return m->mask[token / 32] >> token % 32 & 1;
 }
@@ -421,13 +421,13 @@ static int32_t specdec__constrained_compute_mask(specdec__constrained *c, const 
     for (i = tokens; i < 32 * words; i = i % 32 ? i + 1 : i + 32) /* bits that are no tokens */
         m->mask[i / 32] &= i % 32 ? ~(1u << i % 32) : 0;
     for (i = 0; i < tokens; i = m->mask[i / 32] ? i + 1 : (i | 31) + 1)
-        if (specdec__masker_has_token(m, i))
+        if (specdec__masker_allows_token(m, i))
             return i;
     for (i = 0; i < m->vocab->end_token_count; i++)
         if (m->vocab->end_tokens[i] >= 0 && m->vocab->end_tokens[i] < tokens)
             m->mask[m->vocab->end_tokens[i] / 32] |= 1u << m->vocab->end_tokens[i] % 32;
     for (i = 0; i < tokens; i++)
-        if (specdec__masker_has_token(m, i))
+        if (specdec__masker_allows_token(m, i))
             return i;
     m->mask[0] |= 1;
     return 0;
@@ -453,7 +453,7 @@ static const float *specdec__constrained_mask_logits(specdec__constrained *c, co
         }
     }
     for (i = 0; i < vocab && !some; i++) /* the model says nothing about them */
-        if (specdec__masker_has_token(m, i))
+        if (specdec__masker_allows_token(m, i))
             m->row[i] = 0;
     return m->row;
 }
@@ -469,7 +469,7 @@ static int specdec__constrained_allows_token(specdec__constrained *c, const int3
         return specdec__constrained_state_allows(c, specdec__constrained_state_behind(c, text, count),
                                                  specdec__constrained_token_before_index(text, count), token);
     specdec__constrained_compute_mask(c, text, count);
-    return token >= 0 && token < c->masker->vocab_size && specdec__masker_has_token(c->masker, token);
+    return token >= 0 && token < c->masker->vocab_size && specdec__masker_allows_token(c->masker, token);
 }
 
 /* Removes forbidden tokens from candidates (found), and keeps the first k allowed ones at most. Returns how many are

@@ -26,7 +26,7 @@ SPECDEC__FOR_SIZE
 /* The pairs of a sequence, each a hidden state of the target and the next token: which of them the layer has run, and
    the hidden states of the newest. */
 typedef struct specdec__draft_pairs {
-    specdec__view view; /* the layer's keys and values of the pairs that it has run */
+    specdec__view view; /* the layer's keys and values of the pairs (hidden state, next token) that it has run */
     float *states; /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of
                       `count` pairs from index `from` on; NULL: none are stored, as the sequence is a kept one */
     int from, count;    /* index of the pair of the first stored hidden state; number of these states. With from <=

@@ -26,7 +26,8 @@ static void specdec__draft_ngram_drop_forbidden_tokens(const specdec__draft_requ
 
         now[i] = -1;
         if (parent < 0 || !specdec__constrained_allows_token(request->constrained, request->text,
-                                                             specdec__draft_write_path_tokens(request, drafts, parent),
+                                                             specdec__draft_write_path_behind_text(request, drafts,
+                                                                                                   parent),
                                                              drafts->tokens[i]))
             continue;
         specdec__tree_put_node(&drafts->tree, n, parent, specdec__tree_next_rank(&drafts->tree, n, parent));

@@ -68,7 +68,7 @@ static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recal
     q->request.max_levels = drafts->tree.n - 1 - done;
     q->request.max_nodes = m->nodes;
     q->frontier.valid_at = 0;
-    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path_tokens(request, drafts, done),
+    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path_behind_text(request, drafts, done),
                                   &m->sampling, SPECDEC_RULE_COUPLED);
     q->request.constrained = request->constrained;
     if (m->first_drafter.kind.level_cost)

@@ -62,7 +62,7 @@ static void specdec__chooser_prepare_row(const specdec__chooser *chooser, specde
         logits = specdec__constrained_mask_logits(chooser->constrained, logits, vocab, text, count, &lowest);
     specdec__row_init(row, chooser, logits, vocab, text, count);
     if (limited && !(row->temperature > 0) && row->candidates.count == 1 &&
-        !specdec__masker_has_token(chooser->constrained->masker, row->candidates.items[0].token))
+        !specdec__masker_allows_token(chooser->constrained->masker, row->candidates.items[0].token))
         row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
 }
 
@@ -74,7 +74,7 @@ static int specdec__choose_best_unconstrained_tokens(const specdec__chooser *cho
     const specdec_sampling *s = chooser->sampling;
     specdec__row row;
 
-    if (!(s->temperature > 0) && !specdec__sample_alters_logits(s))
+    if (!(s->temperature > 0) && !specdec__sampler_chain_alters_logits(s))
         return specdec__sample_best_tokens(chooser->kernels, logits, vocab, k, best);
     specdec__row_init(&row, chooser, logits, vocab, text, count);
     return specdec__row_best_tokens(&row, s->seed, (uint64_t)count, k, best);
@@ -99,7 +99,7 @@ static int specdec__choose_best_allowed_tokens(const specdec__chooser *chooser, 
         best[0].logit = 0;
         return 1;
     }
-    if (!c->allow && !specdec__sample_drops_candidates(s)) {
+    if (!c->allow && !specdec__sampler_chain_drops_candidates(s)) {
         found = specdec__choose_best_unconstrained_tokens(chooser, logits, vocab, text, count, asked, candidates);
         found = specdec__constrained_keep_allowed_candidates(c, text, count, found, k, candidates);
         memcpy(best, candidates, (size_t)found * sizeof *best);
@@ -125,8 +125,8 @@ static int specdec__choose_best_tokens(const specdec__chooser *chooser, const fl
 
 /* Writes the tokens on a tree's path from the root (excluded) to a node into request->text, behind the sequence's
    tokens. Returns the number of tokens of sequence and path together. */
-static int specdec__draft_write_path_tokens(const specdec__draft_request *request, const specdec__draft_tree *drafts,
-                                            int node)
+static int specdec__draft_write_path_behind_text(const specdec__draft_request *request,
+                                                 const specdec__draft_tree *drafts, int node)
 {
     int length = request->count + drafts->depth[node], at;
 
@@ -245,7 +245,7 @@ static void specdec__draft_set_tokens_of_children(specdec__level_state *m, const
     const float *logits = specdec__draft_logits_of_all_tokens(m, at);
     specdec_candidate best[SPECDEC__MAX_CHILDREN];
     const int first = specdec__tree_next_child(tree, node, node + 1),
-              length = specdec__draft_write_path_tokens(request, drafts, node);
+              length = specdec__draft_write_path_behind_text(request, drafts, node);
     int count = 0, found, i;
 
     for (i = first; i < tree->n; i = specdec__tree_next_child(tree, node, i + 1))
@@ -265,7 +265,7 @@ static void specdec__draft_append_children(specdec__level_state *m, const specde
 {
     specdec_candidate best[SPECDEC__GROWN_CHILDREN];
     const float *logits = specdec__draft_logits_of_all_tokens(m, row);
-    const int length = specdec__draft_write_path_tokens(request, drafts, node);
+    const int length = specdec__draft_write_path_behind_text(request, drafts, node);
     const int most = specdec__min_int(SPECDEC__GROWN_CHILDREN, drafts->tree.capacity - drafts->tree.n);
     float weight[SPECDEC__GROWN_CHILDREN], total = 0;
     const int found = specdec__draft_list_children_by_rule(m, request, node, logits, length, most, best);

@@ -150,7 +150,7 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
     row->logits = logits;
     row->size = size;
     row->candidates.items = chooser->items;
-    if (specdec__sample_alters_logits(s)) {
+    if (specdec__sampler_chain_alters_logits(s)) {
         first = specdec__sampler_alter_logits(&in, logits, chooser->items, chain, length);
         row->logits = specdec__sampler_row_in_list_memory(chooser->items, size);
     }

@@ -454,7 +454,7 @@ static int specdec__sampler_write_chain(const specdec_sampling *s, unsigned char
 }
 
 /* Returns whether biases, or the first sampler of the chain, change logits of a row before candidates are left out. */
-static int specdec__sample_alters_logits(const specdec_sampling *s)
+static int specdec__sampler_chain_alters_logits(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
 
@@ -463,7 +463,7 @@ static int specdec__sample_alters_logits(const specdec_sampling *s)
 
 /* Returns whether a sampler of the chain leaves out candidates, or the temperature depends on them: then a constraint
    has to be applied before the samplers. */
-static int specdec__sample_drops_candidates(const specdec_sampling *s)
+static int specdec__sampler_chain_drops_candidates(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
     int i, count = specdec__sampler_write_chain(s, chain), found = 0;

@@ -24,13 +24,13 @@ SPECDEC__FOR_SIZE
 
 /* A list of tokens whose logits are always computed, as the sampler alters them. */
 typedef struct specdec__settle_list {
-    const void *tokens; /* the first: int32_t */
+    const void *tokens; /* address of the first token, an int32_t */
     size_t stride_bytes;       /* bytes from one token to the next */
     int count;          /* number of tokens */
 } specdec__settle_list;
 
 /* Token i of a list. */
-static int32_t specdec__settle_list_token(const specdec__settle_list *list, int i)
+static int32_t specdec__settle_token_of_list(const specdec__settle_list *list, int i)
 {
     int32_t token;
 
@@ -42,7 +42,7 @@ static int32_t specdec__settle_list_token(const specdec__settle_list *list, int 
 typedef struct specdec__settling {
     specdec__context *context; /* the context of the target, whose last step made the row */
     float *row;               /* (vocab): an upper bound of each token's logit; -infinity once the token is found */
-    const float *largest;     /* (groups): no bound of a group of 64 tokens is larger */
+    const float *largest;     /* (groups): a limit of the largest bound in each group of 64 tokens */
     const uint32_t *allowed;  /* a bit for each token that may be found; NULL: all may */
     int vocab, groups;        /* tokens of the row, and groups of 64 tokens */
     int column;               /* index of the row in the step */
@@ -172,7 +172,7 @@ static float specdec__settle_lowest_useful_bound(const specdec__settling *w, con
 
         for (l = 0; l < list_count; l++)
             for (j = 0; j < lists[l].count; j++)
-                altered |= specdec__settle_list_token(&lists[l], j) == w->found[i].token;
+                altered |= specdec__settle_token_of_list(&lists[l], j) == w->found[i].token;
         own = w->found[i].logit < 0 ? -w->found[i].logit : w->found[i].logit;
         largest = own > largest ? own : largest;
         if (!altered)
@@ -190,7 +190,7 @@ static int specdec__settle_find_listed_tokens(specdec__settling *w, const specde
 
     for (l = 0; l < list_count; l++)
         for (i = 0; i < lists[l].count; i++) {
-            const int32_t token = specdec__settle_list_token(&lists[l], i);
+            const int32_t token = specdec__settle_token_of_list(&lists[l], i);
 
             if (token < 0 || token >= w->vocab || !specdec__settle_token_may_be_found(w, token))
                 continue;

@@ -223,7 +223,7 @@ size_t specdec_tree_memory(int n, int d, int width)
 
 /* Computes weights[j], j >= 1: p times below[j], the best score of a subtree of j nodes. Returns the largest j, at most
    `most`, for which such a subtree exists. */
-static int specdec__tree_weigh_subtrees(double *weights, const double *below, double p, int most)
+static int specdec__tree_weigh_child_subtrees(double *weights, const double *below, double p, int most)
 {
     int j;
 
@@ -244,7 +244,7 @@ static void specdec__tree_fill_child_scores(const specdec__tree_tables *tables, 
     for (b = 1; b <= tables->width; b++) {
         const double *before = tables->rows + (size_t)(b - 1) * tables->stride;
         double *row = tables->rows + (size_t)b * tables->stride;
-        int largest = specdec__tree_weigh_subtrees(tables->weights, below, tables->p[b - 1], most - 1);
+        int largest = specdec__tree_weigh_child_subtrees(tables->weights, below, tables->p[b - 1], most - 1);
 
         for (m = 0; m <= most; m++)
             row[m] = SPECDEC__TREE_NO_SCORE;
@@ -326,7 +326,7 @@ static int specdec__tree_split_nodes(const specdec__tree_tables *tables, const d
     children = b;
     for (; b > 0; b--) {
         const double *before = tables->rows + (size_t)(b - 1) * tables->stride;
-        int largest = specdec__tree_weigh_subtrees(tables->weights, below, tables->p[b - 1], m - 1), chosen = 0;
+        int largest = specdec__tree_weigh_child_subtrees(tables->weights, below, tables->p[b - 1], m - 1), chosen = 0;
         double best = 0.0;
 
         for (y = specdec__max_int(b, m - largest); y < m; y++) {

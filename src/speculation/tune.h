@@ -555,7 +555,7 @@ static int specdec__tune_drafter_must_rest(specdec__tune *tune, int drafter, con
 }
 
 /* Returns whether a drafter rests in this step without its rate being estimated. count: tokens of the sequence. */
-static int specdec__tune_drafter_skips_estimate(const specdec__tune *tune, int drafter, int count)
+static int specdec__tune_drafter_skips_rate_estimate(const specdec__tune *tune, int drafter, int count)
 {
     return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain &&
            count % SPECDEC__TUNE_REST_ESTIMATE_STEPS;

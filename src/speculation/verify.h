@@ -58,7 +58,7 @@ SPECDEC__INLINE double specdec__verify_residual_of_token(const specdec__verify_s
 }
 
 /* Returns whether rejecting child i uses up its token, that is whether the draft could have drawn it. */
-SPECDEC__INLINE int specdec__verify_uses_up_token(const specdec__verify_state *state, int i)
+SPECDEC__INLINE int specdec__verify_rejection_uses_up_token(const specdec__verify_state *state, int i)
 {
     return i >= state->uniform_from || state->choice->draft[state->choice->children[i]] > 0.0f;
 }
@@ -71,7 +71,7 @@ static int specdec__verify_next_used_up_token(const specdec__verify_state *state
     for (i = 0; i < state->excluded; i++) {
         int token = state->choice->children[i];
 
-        if (token >= from && token < next && specdec__verify_uses_up_token(state, i))
+        if (token >= from && token < next && specdec__verify_rejection_uses_up_token(state, i))
             next = token;
     }
     return next;
@@ -272,7 +272,7 @@ static double specdec__verify_probability_of_any_accepted(double beta, int k)
 }
 
 /* Returns the probability that SpecTr's k-sequential selection with divisor rho accepts a given draw. */
-static double specdec__verify_spectr_acceptance(const specdec__verify_state *state, double rho)
+static double specdec__verify_spectr_acceptance_probability(const specdec__verify_state *state, double rho)
 {
     double sum = 0.0;
     int token;
@@ -295,7 +295,7 @@ static double specdec__verify_spectr_divisor(const specdec__verify_state *state,
 
     for (i = 0; i < 30 && high - low > 1e-9; i++) {
         double rho = 0.5 * low + 0.5 * high;
-        double beta = specdec__verify_spectr_acceptance(state, rho);
+        double beta = specdec__verify_spectr_acceptance_probability(state, rho);
 
         if (specdec__verify_probability_of_any_accepted(beta, k) > rho * beta)
             low = rho;
@@ -360,7 +360,7 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
             return;
         }
     }
-    beta = specdec__verify_spectr_acceptance(&state, rho);
+    beta = specdec__verify_spectr_acceptance_probability(&state, rho);
     verdict->child = -1;
     verdict->token = specdec__verify_spectr_draw_token(
         &state, rho, beta > 0.0 ? specdec__verify_probability_of_any_accepted(beta, choice->child_count) / beta : 0.0);
