@@ -2148,7 +2148,7 @@ SPECDEC__INLINE uint64_t specdec__mix_bits(uint64_t x)
 #define SPECDEC__NOISE_MAXIMUM 22.1808f /* upper bound of Gumbel noise made of 32 bits: 32 ln 2 and some rounding */
 
 /* Returns 64 random bits for a token id. row: random bits of the row of logits (a seed and a position); see
-   specdec__sample_noise_row. */
+   specdec__sample_noise_of_position. */
 SPECDEC__INLINE uint64_t specdec__noise_at(uint64_t row, uint32_t token)
 {
     return specdec__mix_bits(row + (uint64_t)token * SPECDEC__NOISE_TOKEN_STEP);
@@ -45295,7 +45295,7 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
 }
 
 /* Returns how many floats an input row of a level has. */
-static int specdec__heads_input_width(const specdec__model *m, int level)
+static int specdec__heads_floats_per_input_row(const specdec__model *m, int level)
 {
     return level && m->speculator->chained ? m->feed_forward : m->embedding;
 }
@@ -45306,7 +45306,7 @@ static void specdec__heads_compute_states(specdec__heads *h, int thread)
     const specdec__context *c = &h->context;
     const specdec__model *m = c->model;
     const specdec__layer *l = &m->layer[m->heads_tied ? 0 : h->level];
-    const int inner = m->feed_forward, width = specdec__heads_input_width(m, h->level);
+    const int inner = m->feed_forward, width = specdec__heads_floats_per_input_row(m, h->level);
     float *row = h->table + (size_t)thread * (size_t)inner;
     int i;
 
@@ -45328,7 +45328,7 @@ static void specdec__heads_compute_states(specdec__heads *h, int thread)
 }
 
 /* Computes one thread's part of a level: products, states and logits. */
-static void specdec__heads_worker(void *argument, int thread)
+static void specdec__heads_level_worker(void *argument, int thread)
 {
     specdec__heads *h = (specdec__heads *)argument;
     specdec__context *c = &h->context;
@@ -45336,7 +45336,7 @@ static void specdec__heads_worker(void *argument, int thread)
     const specdec__layer *own = &m->layer[specdec__min_int(h->level, m->layers - 1)];
     const int stride = specdec__forward_stride(m->feed_forward);
     specdec__matrix_input in = specdec__forward_make_input(
-        h->input, h->n, specdec__forward_stride(specdec__heads_input_width(m, h->level)), NULL);
+        h->input, h->n, specdec__forward_stride(specdec__heads_floats_per_input_row(m, h->level)), NULL);
     specdec__matrix_product t;
 
     t.matrix = &own->matrix[SPECDEC__HEAD_INPUT];
@@ -45374,7 +45374,7 @@ static specdec_result specdec__heads_run_level(specdec__heads *h, int level, con
 
         c->kernels->norm(x, m->input_norm, m->epsilon, m->embedding, 0, m->embedding, x);
     }
-    if (specdec__pool_run(c->pool, c->threads, specdec__heads_worker, h))
+    if (specdec__pool_run(c->pool, c->threads, specdec__heads_level_worker, h))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     return SPECDEC_OK;
 }
@@ -45399,7 +45399,7 @@ SPECDEC__FOR_SIZE
 
 /* Copies the listed members of *s to word[SPECDEC__SAMPLE_WORDS], or, loads 1, from there to *s. Strings become
    little-endian words, so that their bytes are the same on all machines. */
-static SPECDEC__UNUSED void specdec__sample_convert_words(specdec_sampling *s, uint32_t *word, int loads)
+static SPECDEC__UNUSED void specdec__sample_copy_settings_as_words(specdec_sampling *s, uint32_t *word, int loads)
 {
     static const struct {
         size_t at;
@@ -45429,7 +45429,7 @@ SPECDEC__FOR_SPEED
 
 /* Returns the part of the noise that depends on seed and position only: it is the same for all tokens of a row of
    logits. */
-SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
+SPECDEC__INLINE uint64_t specdec__sample_noise_of_position(uint64_t seed, uint64_t position)
 {
     uint64_t key = specdec__mix_bits(seed + 0x9e3779b97f4a7c15u);
 
@@ -45440,7 +45440,7 @@ SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t posit
    2^31; uniform random numbers use the ids above. */
 static SPECDEC__UNUSED uint32_t specdec__noise_bits(uint64_t seed, uint64_t position, uint32_t token)
 {
-    return (uint32_t)(specdec__noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
+    return (uint32_t)(specdec__noise_at(specdec__sample_noise_of_position(seed, position), token) >> 32);
 }
 
 /* Turns 32 random bits into Gumbel noise: -log(-log(u)) with u = (bits + 1) / (2^32 + 1), in [-3.1,
@@ -45464,7 +45464,7 @@ double specdec_uniform_next(specdec_uniform *source)
 
     if (!source)
         return 0;
-    row = specdec__sample_noise_row(source->seed, source->position);
+    row = specdec__sample_noise_of_position(source->seed, source->position);
     bits = specdec__noise_at(row, 0x80000000u | source->decision++);
     return ((double)(bits >> 12) + 0.5) * (1.0 / 4503599627370496.0); /* 2^52 */
 }
@@ -45477,7 +45477,8 @@ SPECDEC__INLINE int specdec__sample_comes_before(specdec_candidate a, specdec_ca
 
 /* Returns whether candidate a comes before b: as specdec__sample_comes_before, or, with a center, the logit nearer to
    it comes first. */
-SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidate a, specdec_candidate b)
+SPECDEC__INLINE int specdec__sample_comes_before_by_center(const float *center, specdec_candidate a,
+                                                           specdec_candidate b)
 {
     float from_a, from_b;
 
@@ -45488,11 +45489,11 @@ SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidat
     return from_a < from_b || (!(from_a > from_b) && specdec__sample_comes_before(a, b));
 }
 
-SPECDEC__HEAP(specdec__sample_sink, specdec_candidate, float, specdec__sample_nearer)
+SPECDEC__HEAP(specdec__sample_sink, specdec_candidate, float, specdec__sample_comes_before_by_center)
 
-/* Moves the first k of items (count), in the order of specdec__sample_nearer, to the front, sorted; 0 < k <= count.
-   O(count) for small k. */
-static void specdec__sample_select_first(const float *center, specdec_candidate *items, int count, int k)
+/* Moves the first k of items (count), in the order of specdec__sample_comes_before_by_center, to the front, sorted;
+   0 < k <= count. O(count) for small k. */
+static void specdec__sample_move_first_to_front(const float *center, specdec_candidate *items, int count, int k)
 {
     specdec_candidate moving;
     int i;
@@ -45500,7 +45501,7 @@ static void specdec__sample_select_first(const float *center, specdec_candidate 
     for (i = k / 2 - 1; i >= 0; i--)
         specdec__sample_sink(items, center, k, i);
     for (i = k; i < count; i++) {
-        if (specdec__sample_nearer(center, items[i], items[0])) {
+        if (specdec__sample_comes_before_by_center(center, items[i], items[0])) {
             moving = items[i];
             items[i] = items[0];
             items[0] = moving;
@@ -45516,7 +45517,7 @@ static void specdec__sample_select_first(const float *center, specdec_candidate 
 }
 
 /* Returns a logit that can be compared: NaN becomes -infinity, +infinity the largest float. */
-SPECDEC__INLINE float specdec__sample_clean_logit(float logit)
+SPECDEC__INLINE float specdec__sample_comparable_logit(float logit)
 {
     if (!(logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
         return specdec__float_from_bits(0xff800000u);
@@ -45525,7 +45526,7 @@ SPECDEC__INLINE float specdec__sample_clean_logit(float logit)
 
 /* Inserts a candidate into the sorted list best[held], of which the k best candidates are kept. Returns the new number
    of candidates. */
-static int specdec__sample_insert_best(specdec_candidate *best, int held, int k, specdec_candidate candidate)
+static int specdec__sample_insert_into_best(specdec_candidate *best, int held, int k, specdec_candidate candidate)
 {
     int at = held < k ? held : k - 1;
 
@@ -45539,7 +45540,7 @@ static int specdec__sample_insert_best(specdec_candidate *best, int held, int k,
 
 /* Returns the largest Gumbel noise that 32 random bits which begin with these bits can give: ln 2 (rounded up to
    710/1024, so that the product is exact) for each leading 1 bit, and once more. */
-SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
+SPECDEC__INLINE float specdec__sample_largest_gumbel(uint32_t bits)
 {
     return (float)((__builtin_clz(~bits | 1u) + 1) * 710) * 0.0009765625f;
 }
@@ -45556,16 +45557,16 @@ static int specdec__sample_insert_with_noise(specdec_candidate *best, int held, 
     if (candidate.logit + SPECDEC__NOISE_MAXIMUM < worst)
         return held;
     bits = (uint32_t)(specdec__noise_at(row, (uint32_t)candidate.token) >> 32);
-    if (candidate.logit + specdec__sample_gumbel_limit(bits) < worst)
+    if (candidate.logit + specdec__sample_largest_gumbel(bits) < worst)
         return held;
     candidate.logit = candidate.logit + specdec__sample_gumbel_of_bits(bits);
-    return specdec__sample_insert_best(best, held, k, candidate);
+    return specdec__sample_insert_into_best(best, held, k, candidate);
 }
 
 int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint64_t position, int k,
                        specdec_candidate *best)
 {
-    uint64_t row = specdec__sample_noise_row(seed, position);
+    uint64_t row = specdec__sample_noise_of_position(seed, position);
     int i, held = 0;
 
     if (!candidates || !candidates->items || !best || k < 1)
@@ -45574,7 +45575,7 @@ int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint
         held = specdec__sample_insert_with_noise(best, held, k, candidates->items[i], row);
     for (i = 0; i < candidates->count && candidates->greedy; i++)
         if (held < k || candidates->items[i].logit >= best[k - 1].logit)
-            held = specdec__sample_insert_best(best, held, k, candidates->items[i]);
+            held = specdec__sample_insert_into_best(best, held, k, candidates->items[i]);
     return held;
 }
 
@@ -45608,8 +45609,8 @@ static SPECDEC__UNUSED int specdec__sample_best_tokens(const specdec__kernels *k
             if (held == k && !(logits[i] > best[k - 1].logit))
                 continue;
             candidate.token = i;
-            candidate.logit = specdec__sample_clean_logit(logits[i]);
-            held = specdec__sample_insert_best(best, held, k, candidate);
+            candidate.logit = specdec__sample_comparable_logit(logits[i]);
+            held = specdec__sample_insert_into_best(best, held, k, candidate);
         }
     }
     return held;
@@ -45652,13 +45653,10 @@ specdec_result specdec_sample_distribution(const specdec_candidates *candidates,
  * the order of the list.
  * ================================================================================================================== */
 
-#define SPECDEC__SAMPLE_PENALTY_WINDOW   64   /* tokens that penalties look back on when the caller leaves
-                                                 repetition_window 0 */
-#define SPECDEC__SAMPLE_SORTED_FIRST  64   /* candidates that are sorted first for a top-p set; then 8 times as many,
-                                              and so on */
+#define SPECDEC__SAMPLE_PENALTY_WINDOW   64   /* tokens that penalties look back on where repetition_window is 0 */
+#define SPECDEC__SAMPLE_SORTED_FIRST  64 /* candidates sorted first for a top-p set; then 8 times as many, and so on */
 #define SPECDEC__SAMPLE_DRY_MAX_TOKENS   1024 /* DRY: tokens of a repetition that raise the penalty, at most */
-#define SPECDEC__SAMPLE_XTC_NUMBER_INDEX 0x7fffffffu /* index of XTC's random number among the uniform numbers of a
-                                                    position */
+#define SPECDEC__SAMPLE_XTC_NUMBER_INDEX 0x7fffffffu /* index of XTC's number among the random numbers of a position */
 #define SPECDEC__SAMPLER_CHAIN_LENGTH   16   /* samplers that a sampler chain has, at most */
 #define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* mirostat's index in specdec__samplers */
 
@@ -45676,7 +45674,7 @@ typedef struct specdec__sampler_input {
 SPECDEC__FOR_SIZE
 
 /* Returns the value of a setting, or `otherwise`, its default, if the setting is not above 0. */
-SPECDEC__INLINE float specdec__sampler_or_default(float value, float otherwise)
+SPECDEC__INLINE float specdec__sampler_value_or_default(float value, float otherwise)
 {
     return value > 0.0f ? value : otherwise;
 }
@@ -45694,16 +45692,16 @@ static int specdec__sampler_penalties_on(const specdec_sampling *s)
 /* Returns a token's logit after the penalties for `times` occurrences of the token in the window. */
 static float specdec__sampler_penalise_logit(const specdec_sampling *s, float logit, int32_t times)
 {
-    const float penalty = specdec__sampler_or_default(s->repetition_penalty, 1.0f);
+    const float penalty = specdec__sampler_value_or_default(s->repetition_penalty, 1.0f);
     const float taken = (float)times * s->frequency_penalty + s->presence_penalty;
 
-    logit = specdec__sample_clean_logit(logit > 0.0f ? logit / penalty : logit * penalty);
-    return taken < 0.0f || taken > 0.0f ? specdec__sample_clean_logit(logit - taken) : logit;
+    logit = specdec__sample_comparable_logit(logit > 0.0f ? logit / penalty : logit * penalty);
+    return taken < 0.0f || taken > 0.0f ? specdec__sample_comparable_logit(logit - taken) : logit;
 }
 
 /* Subtracts repetition, frequency and presence penalties from the logits, in a row (size), of tokens that occur in the
    window. marks (size): scratch for counting tokens. */
-static void specdec__sampler_alter_by_penalties(const specdec__sampler_input *in, float *row, int32_t *marks)
+static void specdec__sampler_subtract_penalties(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const int window = in->sampling->repetition_window ? in->sampling->repetition_window
                                                            : SPECDEC__SAMPLE_PENALTY_WINDOW;
@@ -45731,7 +45729,7 @@ static void specdec__sampler_alter_by_penalties(const specdec__sampler_input *in
 static int specdec__sampler_dry_on(const specdec_sampling *s) { return s->dry_multiplier > 0.0f; }
 
 /* DRY: returns whether a token has one of the characters that end a repetition. */
-static int specdec__sampler_breaks_repetition(const specdec__sampler_input *in, int32_t token)
+static int specdec__sampler_token_ends_repetition(const specdec__sampler_input *in, int32_t token)
 {
     const char *breakers = in->sampling->dry_breakers[0] ? in->sampling->dry_breakers : "\n:\"*";
     unsigned char bytes[64];
@@ -45752,9 +45750,9 @@ static int specdec__sampler_breaks_repetition(const specdec__sampler_input *in, 
 
 /* DRY: returns the number of tokens of the longest repetition whose penalty is a finite float. allowed: tokens of a
    repetition without penalty. */
-static int specdec__sampler_dry_max_length(const specdec_sampling *s, int allowed)
+static int specdec__sampler_dry_most_penalised_tokens(const specdec_sampling *s, int allowed)
 {
-    const float grows = specdec__log(specdec__sampler_or_default(s->dry_base, 1.75f));
+    const float grows = specdec__log(specdec__sampler_value_or_default(s->dry_base, 1.75f));
     const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f;
 
     return most > 0.0f && most < (float)(SPECDEC__SAMPLE_DRY_MAX_TOKENS - 1)
@@ -45766,7 +45764,7 @@ static int specdec__sampler_dry_max_length(const specdec_sampling *s, int allowe
    allowed: tokens of a repetition without penalty. */
 static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length, int allowed)
 {
-    const float grows = specdec__log(specdec__sampler_or_default(s->dry_base, 1.75f));
+    const float grows = specdec__log(specdec__sampler_value_or_default(s->dry_base, 1.75f));
     const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f, over = (float)(length - allowed);
 
     return s->dry_multiplier * specdec__exp(grows * (most > 0.0f && over > most ? most : over));
@@ -45774,16 +45772,16 @@ static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length,
 
 /* DRY (https://github.com/oobabooga/text-generation-webui/pull/5677): subtracts penalties from the logits, in a row
    (size), of tokens that would lengthen a repetition. marks (size): scratch. */
-static void specdec__sampler_alter_by_dry(const specdec__sampler_input *in, float *row, int32_t *marks)
+static void specdec__sampler_subtract_dry_penalties(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const specdec_sampling *s = in->sampling;
     const int count = s->dry_window ? specdec__min_int(s->dry_window, in->recent_count) : in->recent_count;
     const int allowed = s->dry_allowed_length ? s->dry_allowed_length : 2;
     const int32_t *last = in->recent + in->recent_count - 1; /* last[-i]: the i-th from the end */
-    int most = specdec__min_int(count, specdec__sampler_dry_max_length(s, allowed)), back, length, i;
+    int most = specdec__min_int(count, specdec__sampler_dry_most_penalised_tokens(s, allowed)), back, length, i;
 
     for (i = 0; i < most; i++)
-        if (specdec__sampler_breaks_repetition(in, last[-i]))
+        if (specdec__sampler_token_ends_repetition(in, last[-i]))
             most = i;
     if (most < allowed || count <= allowed)
         return;
@@ -45803,9 +45801,9 @@ static void specdec__sampler_alter_by_dry(const specdec__sampler_input *in, floa
 
         if (token < 0 || token >= in->size || !marks[token])
             continue;
-        if (!specdec__sampler_breaks_repetition(in, token))
-            row[token] = specdec__sample_clean_logit(row[token] - specdec__sampler_dry_penalty(s, marks[token],
-                                                                                               allowed));
+        if (!specdec__sampler_token_ends_repetition(in, token))
+            row[token] = specdec__sample_comparable_logit(row[token] - specdec__sampler_dry_penalty(s, marks[token],
+                                                                                                    allowed));
         marks[token] = 0;
     }
 }
@@ -45877,7 +45875,7 @@ static int specdec__sampler_keep_probability_share(specdec_candidate *items, int
     int i = 0, ready = specdec__min_int(SPECDEC__SAMPLE_SORTED_FIRST, count);
     double reached = 0.0;
 
-    specdec__sample_select_first(center, items, count, ready);
+    specdec__sample_move_first_to_front(center, items, count, ready);
     for (;; ready = ready > count / 8 ? count : ready * 8) {
         for (; i < ready; i++) {
             reached += (double)specdec__exp(items[i].logit - best);
@@ -45886,8 +45884,8 @@ static int specdec__sampler_keep_probability_share(specdec_candidate *items, int
         }
         if (ready == count)
             return count;
-        specdec__sample_select_first(center, items + ready, count - ready,
-                                     specdec__min_int(ready > count / 8 ? count : ready * 7, count - ready));
+        specdec__sample_move_first_to_front(center, items + ready, count - ready,
+                                            specdec__min_int(ready > count / 8 ? count : ready * 7, count - ready));
     }
 }
 
@@ -45923,7 +45921,7 @@ static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_cand
 {
     if (in->sampling->top_k >= count)
         return count;
-    specdec__sample_select_first(NULL, items, count, in->sampling->top_k);
+    specdec__sample_move_first_to_front(NULL, items, count, in->sampling->top_k);
     return in->sampling->top_k;
 }
 
@@ -45969,7 +45967,7 @@ static int specdec__sampler_min_p(const specdec__sampler_input *in, specdec_cand
    above the threshold except the least probable of them. Returns how many are left. */
 static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    const double threshold = (double)specdec__sampler_or_default(in->sampling->xtc_threshold, 0.1f);
+    const double threshold = (double)specdec__sampler_value_or_default(in->sampling->xtc_threshold, 0.1f);
     const float best = specdec__sampler_best_logit(items, count);
     specdec_uniform chance;
     double total, mean;
@@ -46014,12 +46012,12 @@ static float specdec__sampler_get_temperature(const specdec_sampling *s, const s
     share = (float)(entropy / specdec__log_double((double)count));
     if (!(share > 0.0f))
         return low;
-    return low + (high - low) * specdec__exp(specdec__sampler_or_default(s->temperature_exponent,
-                                                                         1.0f) * specdec__log(share));
+    return low + (high - low) * specdec__exp(specdec__sampler_value_or_default(s->temperature_exponent,
+                                                                               1.0f) * specdec__log(share));
 }
 
 /* Divides all logits by the temperature; at temperature 0 keeps the best candidate alone. Returns how many are left. */
-static int specdec__sampler_temperature(const specdec__sampler_input *in, specdec_candidate *items, int count)
+static int specdec__sampler_divide_by_temperature(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     float heat;
     int i;
@@ -46028,7 +46026,7 @@ static int specdec__sampler_temperature(const specdec__sampler_input *in, specde
         return count;
     heat = specdec__sampler_get_temperature(in->sampling, items, count);
     if (!(heat > 0.0f)) {
-        specdec__sample_select_first(NULL, items, count, 1);
+        specdec__sample_move_first_to_front(NULL, items, count, 1);
         return 1;
     }
     for (i = 0; i < count; i++)
@@ -46048,7 +46046,7 @@ static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_c
     least = specdec__log_double(specdec__sampler_sum_weights(items, count, best, &mean)) - most * 0.69314718055994531;
     if (least < 0.0)
         return specdec__sampler_keep_logits_above(items, count, (float)least);
-    specdec__sample_select_first(NULL, items, count, 1);
+    specdec__sample_move_first_to_front(NULL, items, count, 1);
     return 1;
 }
 
@@ -46063,15 +46061,15 @@ static const struct specdec__sampler {
     void (*alter_row)(const specdec__sampler_input *in, float *row, int32_t *marks);
 } specdec__samplers[] = {
     {NULL, NULL, NULL},
-    {specdec__sampler_penalties_on, NULL, specdec__sampler_alter_by_penalties},
-    {specdec__sampler_dry_on, NULL, specdec__sampler_alter_by_dry},
+    {specdec__sampler_penalties_on, NULL, specdec__sampler_subtract_penalties},
+    {specdec__sampler_dry_on, NULL, specdec__sampler_subtract_dry_penalties},
     {specdec__sampler_top_n_sigma_on, specdec__sampler_top_n_sigma, NULL},
     {specdec__sampler_top_k_on, specdec__sampler_top_k, NULL},
     {specdec__sampler_typical_on, specdec__sampler_typical, NULL},
     {specdec__sampler_top_p_on, specdec__sampler_top_p, NULL},
     {specdec__sampler_min_p_on, specdec__sampler_min_p, NULL},
     {specdec__sampler_xtc_on, specdec__sampler_xtc, NULL},
-    {specdec__sampler_temperature_on, specdec__sampler_temperature, NULL},
+    {specdec__sampler_temperature_on, specdec__sampler_divide_by_temperature, NULL},
     {specdec__sampler_mirostat_on, specdec__sampler_mirostat, NULL},
 };
 
@@ -46096,7 +46094,7 @@ static int specdec__sampler_write_chain(const specdec_sampling *s, unsigned char
 }
 
 /* Returns whether biases, or the first sampler of the chain, change logits of a row before candidates are left out. */
-static int specdec__sample_alters_logits(const specdec_sampling *s)
+static int specdec__sampler_chain_alters_logits(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
 
@@ -46105,7 +46103,7 @@ static int specdec__sample_alters_logits(const specdec_sampling *s)
 
 /* Returns whether a sampler of the chain leaves out candidates, or the temperature depends on them: then a constraint
    has to be applied before the samplers. */
-static int specdec__sample_drops_candidates(const specdec_sampling *s)
+static int specdec__sampler_chain_drops_candidates(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
     int i, count = specdec__sampler_write_chain(s, chain), found = 0;
@@ -46193,38 +46191,38 @@ SPECDEC__FOR_SPEED
 
 /* Returns a row of floats in the second half of items (size). A list that is written from the first item on never
    overwrites a float before it was used. The first half has memory for `size` integers. */
-SPECDEC__INLINE float *specdec__sampler_logits_row(specdec_candidate *items, int size)
+SPECDEC__INLINE float *specdec__sampler_row_in_list_memory(specdec_candidate *items, int size)
 {
     return (float *)(void *)items + size;
 }
 
-/* Copies a row of logits to specdec__sampler_logits_row, adds biases, and applies the samplers at the beginning of
-   chain[length] that change logits. Returns how many samplers it has applied. */
+/* Copies a row of logits to specdec__sampler_row_in_list_memory, adds biases, and applies the samplers at the
+   beginning of chain[length] that change logits. Returns how many samplers it has applied. */
 static int specdec__sampler_alter_logits(const specdec__sampler_input *in, const float *logits,
                                          specdec_candidate *items, const unsigned char *chain, int length)
 {
     const specdec_sampling *s = in->sampling;
-    float *row = specdec__sampler_logits_row(items, in->size);
+    float *row = specdec__sampler_row_in_list_memory(items, in->size);
     int i;
 
     for (i = 0; i < in->size; i++)
-        row[i] = specdec__sample_clean_logit(logits[i]);
+        row[i] = specdec__sample_comparable_logit(logits[i]);
     for (i = 0; i < s->bias_count; i++) {
         const int32_t token = s->biases[i].token;
 
         if (token >= 0 && token < in->size)
-            row[token] = specdec__sample_clean_logit(row[token] + s->biases[i].bias);
+            row[token] = specdec__sample_comparable_logit(row[token] + s->biases[i].bias);
     }
     for (i = 0; i < length && specdec__samplers[chain[i]].alter_row; i++)
         specdec__samplers[chain[i]].alter_row(in, row, (int32_t *)(void *)items);
     return i;
 }
 
-/* Turns the row at specdec__sampler_logits_row into a list of candidates, without tokens of probability 0, shifted so
-   that the best logit is 0. Returns how many candidates, at least 1. */
+/* Turns the row at specdec__sampler_row_in_list_memory into a list of candidates, without tokens of probability 0,
+   shifted so that the best logit is 0. Returns how many candidates, at least 1. */
 static int specdec__sampler_row_to_list(specdec_candidate *items, int size)
 {
-    const float *row = specdec__sampler_logits_row(items, size);
+    const float *row = specdec__sampler_row_in_list_memory(items, size);
     float best = specdec__float_from_bits(0xff800000u);
     int i, count = 0;
 
@@ -46249,11 +46247,11 @@ static int specdec__sampler_row_to_list(specdec_candidate *items, int size)
 #define SPECDEC__SAMPLER_TOKENS(key, a, b) ((a).token < (b).token)
 SPECDEC__HEAP(specdec__sampler_sink, specdec_candidate, void, SPECDEC__SAMPLER_TOKENS)
 
-/* Turns a list of candidates into the row at specdec__sampler_logits_row again, for samplers that change logits and
-   come behind samplers that leave out candidates. */
+/* Turns a list of candidates into the row at specdec__sampler_row_in_list_memory again, for samplers that change logits
+   and come behind samplers that leave out candidates. */
 static void specdec__sampler_list_to_row(specdec_candidate *items, int count, int size)
 {
-    float *row = specdec__sampler_logits_row(items, size);
+    float *row = specdec__sampler_row_in_list_memory(items, size);
     int i, token = size - 1;
 
     for (i = count / 2 - 1; i >= 0; i--)
@@ -46291,7 +46289,7 @@ static int specdec__sampler_run_chain(const specdec__sampler_input *in, const un
             continue;
         }
         specdec__sampler_list_to_row(items, count, in->size);
-        sampler->alter_row(in, specdec__sampler_logits_row(items, in->size), (int32_t *)(void *)items);
+        sampler->alter_row(in, specdec__sampler_row_in_list_memory(items, in->size), (int32_t *)(void *)items);
         count = specdec__sampler_row_to_list(items, in->size);
     }
     best = specdec__sampler_best_logit(items, count);
@@ -46349,13 +46347,13 @@ SPECDEC__FOR_SIZE
 
 /* A list of tokens whose logits are always computed, as the sampler alters them. */
 typedef struct specdec__settle_list {
-    const void *tokens; /* the first: int32_t */
+    const void *tokens; /* address of the first token, an int32_t */
     size_t stride_bytes;       /* bytes from one token to the next */
     int count;          /* number of tokens */
 } specdec__settle_list;
 
 /* Token i of a list. */
-static int32_t specdec__settle_list_token(const specdec__settle_list *list, int i)
+static int32_t specdec__settle_token_of_list(const specdec__settle_list *list, int i)
 {
     int32_t token;
 
@@ -46365,22 +46363,22 @@ static int32_t specdec__settle_list_token(const specdec__settle_list *list, int 
 
 /* A row of upper bounds of logits that is turned into logits. */
 typedef struct specdec__settling {
-    specdec__context *context;
+    specdec__context *context; /* the context of the target, whose last step made the row */
     float *row;               /* (vocab): an upper bound of each token's logit; -infinity once the token is found */
-    const float *largest;     /* (groups): no bound of a group of 64 tokens is larger */
+    const float *largest;     /* (groups): a limit of the largest bound in each group of 64 tokens */
     const uint32_t *allowed;  /* a bit for each token that may be found; NULL: all may */
     int vocab, groups;        /* tokens of the row, and groups of 64 tokens */
     int column;               /* index of the row in the step */
     specdec_candidate *found; /* (vocab): tokens that may be chosen, with their logits once these are computed */
-    int count, most;          /* of found tokens; for more than `most` it is faster to compute all logits */
+    int count, most;          /* found tokens; most of them for which computing theirs is faster than all logits */
 } specdec__settling;
 
 /* Which logits of a row a chain of samplers needs. */
 typedef struct specdec__settle_need {
-    int k;             /* the k largest logits are needed; 0: all logits are */
-    int by_noise;      /* 1: and those that noise can lift above the largest one, after division by `temperature` */
-    int altered;       /* of so many last tokens of the sequence the sampler may alter the logits */
-    float temperature; /* by which logits are divided before noise is added */
+    int k;             /* how many of the largest logits are needed; 0: all logits are */
+    int by_noise;      /* 1: also the logits that noise, at this temperature, can lift above the largest one; 0: not */
+    int altered;       /* number of newest tokens of the sequence whose logits the sampler may alter */
+    float temperature; /* temperature by which logits are divided before noise is added */
     float factor, reach; /* the sampler makes a logit x at most factor * x + reach */
     const uint32_t *allowed; /* a bit for each allowed token; NULL: all are */
 } specdec__settle_need;
@@ -46388,7 +46386,7 @@ typedef struct specdec__settle_need {
 /* What the settings of a sequence of `count` tokens need of a row of logits. Possible chains: penalties and DRY, which
    alter tokens of the sequence only, may come first; then top-k, unless the best token is wanted; or nothing but the
    temperature. */
-static specdec__settle_need specdec__settle_find_needs(const specdec_sampling *s, int count)
+static specdec__settle_need specdec__settle_needed_logits(const specdec_sampling *s, int count)
 {
     const float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
     specdec__settle_need need = {0, 0, 0, 1, 0, penalty < 1 ? 1 / penalty : penalty, NULL};
@@ -46421,7 +46419,7 @@ static specdec__settle_need specdec__settle_find_needs(const specdec_sampling *s
 }
 
 /* Computes the logits of the found tokens from index `from` on; their bounds become -infinity. */
-static void specdec__settle_compute_found(specdec__settling *w, int from)
+static void specdec__settle_compute_found_logits(specdec__settling *w, int from)
 {
     int i;
 
@@ -46431,14 +46429,14 @@ static void specdec__settle_compute_found(specdec__settling *w, int from)
 }
 
 /* Whether a token may be found: it is allowed, and was not found before. */
-SPECDEC__INLINE int specdec__settle_may_find(const specdec__settling *w, int32_t token)
+SPECDEC__INLINE int specdec__settle_token_may_be_found(const specdec__settling *w, int32_t token)
 {
     return w->row[token] >= -SPECDEC__SAMPLE_LARGEST_FLOAT &&
            (!w->allowed || (w->allowed[token / 32] >> token % 32 & 1));
 }
 
 /* Returns the first group from `group` on that may hold a bound of at least `least`; w->groups if there is none. */
-static int specdec__settle_next_group(const specdec__settling *w, int group, float least)
+static int specdec__settle_next_group_with_bound(const specdec__settling *w, int group, float least)
 {
     const int together = SPECDEC__SETTLE_SKIPPED_GROUPS;
 
@@ -46454,26 +46452,26 @@ static int specdec__settle_next_group(const specdec__settling *w, int group, flo
 }
 
 /* Returns the token behind the last one of a group. */
-SPECDEC__INLINE int specdec__settle_group_end(const specdec__settling *w, int group)
+SPECDEC__INLINE int specdec__settle_end_token_of_group(const specdec__settling *w, int group)
 {
     return specdec__min_int((group + 1) * SPECDEC__SCREEN_GROUP, w->vocab);
 }
 
 /* Finds the `leaders` allowed tokens with the highest bounds of their logits, best first: found[count]. Returns whether
    there is any. */
-static int specdec__settle_find_leaders(specdec__settling *w, int leaders)
+static int specdec__settle_find_highest_bounds(specdec__settling *w, int leaders)
 {
     float least = -SPECDEC__SAMPLE_LARGEST_FLOAT;
     specdec_candidate candidate;
     int group = 0, end;
 
-    for (; (group = specdec__settle_next_group(w, group, least)) < w->groups; group++) {
-        end = specdec__settle_group_end(w, group);
+    for (; (group = specdec__settle_next_group_with_bound(w, group, least)) < w->groups; group++) {
+        end = specdec__settle_end_token_of_group(w, group);
         for (candidate.token = group * SPECDEC__SCREEN_GROUP; candidate.token < end; candidate.token++) {
             candidate.logit = w->row[candidate.token];
-            if (!(candidate.logit >= least) || !specdec__settle_may_find(w, candidate.token))
+            if (!(candidate.logit >= least) || !specdec__settle_token_may_be_found(w, candidate.token))
                 continue;
-            w->count = specdec__sample_insert_best(w->found, w->count, leaders, candidate);
+            w->count = specdec__sample_insert_into_best(w->found, w->count, leaders, candidate);
             if (w->count == leaders)
                 least = w->found[leaders - 1].logit;
         }
@@ -46484,8 +46482,8 @@ static int specdec__settle_find_leaders(specdec__settling *w, int leaders)
 /* The lowest bound of a token that may be chosen: the logit of a token with a lower bound is below the k-th largest of
    the found logits (without those of lists), also after the largest logit, at most `highest`, was subtracted from both
    and the results rounded. Below all bounds if fewer than k logits were found. */
-static float specdec__settle_lowest_bound(const specdec__settling *w, const specdec__settle_need *need, float highest,
-                                          const specdec__settle_list *lists, int list_count)
+static float specdec__settle_lowest_useful_bound(const specdec__settling *w, const specdec__settle_need *need,
+                                                 float highest, const specdec__settle_list *lists, int list_count)
 {
     specdec_candidate best[SPECDEC__SETTLE_MOST_TOP_K + 1];
     float largest = highest < 0 ? -highest : highest, own;
@@ -46497,11 +46495,11 @@ static float specdec__settle_lowest_bound(const specdec__settling *w, const spec
 
         for (l = 0; l < list_count; l++)
             for (j = 0; j < lists[l].count; j++)
-                altered |= specdec__settle_list_token(&lists[l], j) == w->found[i].token;
+                altered |= specdec__settle_token_of_list(&lists[l], j) == w->found[i].token;
         own = w->found[i].logit < 0 ? -w->found[i].logit : w->found[i].logit;
         largest = own > largest ? own : largest;
         if (!altered)
-            held = specdec__sample_insert_best(best, held, k, w->found[i]);
+            held = specdec__sample_insert_into_best(best, held, k, w->found[i]);
     }
     if (held < k)
         return -SPECDEC__SAMPLE_LARGEST_FLOAT;
@@ -46509,15 +46507,15 @@ static float specdec__settle_lowest_bound(const specdec__settling *w, const spec
 }
 
 /* Adds the tokens of lists[list_count] to the found ones. Returns 0 if there are too many; else 1. */
-static int specdec__settle_add_lists(specdec__settling *w, const specdec__settle_list *lists, int list_count)
+static int specdec__settle_find_listed_tokens(specdec__settling *w, const specdec__settle_list *lists, int list_count)
 {
     int l, i;
 
     for (l = 0; l < list_count; l++)
         for (i = 0; i < lists[l].count; i++) {
-            const int32_t token = specdec__settle_list_token(&lists[l], i);
+            const int32_t token = specdec__settle_token_of_list(&lists[l], i);
 
-            if (token < 0 || token >= w->vocab || !specdec__settle_may_find(w, token))
+            if (token < 0 || token >= w->vocab || !specdec__settle_token_may_be_found(w, token))
                 continue;
             if (w->count == w->most)
                 return 0;
@@ -46529,14 +46527,14 @@ static int specdec__settle_add_lists(specdec__settling *w, const specdec__settle
 
 /* Adds all allowed tokens whose bounds are at least `least` to the found ones. Returns 0 if there are too many; else
    1. */
-static int specdec__settle_find_above(specdec__settling *w, float least)
+static int specdec__settle_find_tokens_above(specdec__settling *w, float least)
 {
     int group = 0, i, end;
 
-    for (; (group = specdec__settle_next_group(w, group, least)) < w->groups; group++) {
-        end = specdec__settle_group_end(w, group);
+    for (; (group = specdec__settle_next_group_with_bound(w, group, least)) < w->groups; group++) {
+        end = specdec__settle_end_token_of_group(w, group);
         for (i = group * SPECDEC__SCREEN_GROUP; i < end; i++)
-            if (w->row[i] >= least && specdec__settle_may_find(w, i)) {
+            if (w->row[i] >= least && specdec__settle_token_may_be_found(w, i)) {
                 if (w->count == w->most)
                     return 0;
                 w->found[w->count++].token = i;
@@ -46548,7 +46546,7 @@ static int specdec__settle_find_above(specdec__settling *w, float least)
 /* Adds all tokens that noise could lift to the best one to the found ones; the largest logit is found already. heat:
    the temperature; noise: the position's row of noise. Rounds like specdec__row_best_tokens, each step of which keeps
    the order. Returns 0 if there are too many; else 1. */
-static int specdec__settle_find_by_noise(specdec__settling *w, float heat, uint64_t noise)
+static int specdec__settle_find_tokens_by_noise(specdec__settling *w, float heat, uint64_t noise)
 {
     specdec_candidate best, candidate;
     float highest = w->found[0].logit;
@@ -46593,26 +46591,26 @@ static int specdec__settle_find_tokens(specdec__settling *w, const specdec__sett
     float least;
     int known;
 
-    if (!need->k || w->most < leaders || !specdec__settle_find_leaders(w, leaders))
+    if (!need->k || w->most < leaders || !specdec__settle_find_highest_bounds(w, leaders))
         return 0;
     least = w->found[0].logit;
-    specdec__settle_compute_found(w, 0);
-    least = specdec__settle_lowest_bound(w, need, least, lists, list_count);
+    specdec__settle_compute_found_logits(w, 0);
+    least = specdec__settle_lowest_useful_bound(w, need, least, lists, list_count);
     known = w->count;
-    if (!specdec__settle_add_lists(w, lists, list_count) || !specdec__settle_find_above(w, least))
+    if (!specdec__settle_find_listed_tokens(w, lists, list_count) || !specdec__settle_find_tokens_above(w, least))
         return 0;
-    specdec__settle_compute_found(w, known);
+    specdec__settle_compute_found_logits(w, known);
     known = w->count;
     if (!need->by_noise)
         return 1;
-    if (!specdec__settle_find_by_noise(w, need->temperature, noise))
+    if (!specdec__settle_find_tokens_by_noise(w, need->temperature, noise))
         return 0;
-    specdec__settle_compute_found(w, known);
+    specdec__settle_compute_found_logits(w, known);
     return 1;
 }
 
 /* Computes all logits of the last step. */
-static void specdec__settle_compute_all(specdec__context *c)
+static void specdec__settle_compute_all_logits(specdec__context *c)
 {
     c->screen.needed = SPECDEC__SCREEN_LOGITS;
     c->screen.rows_whole++;
@@ -46623,9 +46621,10 @@ static void specdec__settle_compute_all(specdec__context *c)
 /* Turns row `column` of the last step, which holds upper bounds of logits, into a row of logits from which a sampler
    chooses as from all logits: tokens that it cannot choose get -infinity. noise: the position's row of noise; found
    (vocab): scratch; lists: tokens that the sampler alters. Computes all logits of the step if that is faster. */
-static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column, const specdec__settle_need *need,
-                                                uint64_t noise, const specdec__settle_list *lists, int list_count,
-                                                specdec_candidate *found)
+static SPECDEC__UNUSED void specdec__settle_compute_needed_logits(specdec__context *c, int column,
+                                                                  const specdec__settle_need *need,
+                                                                  uint64_t noise, const specdec__settle_list *lists,
+                                                                  int list_count, specdec_candidate *found)
 {
     specdec__settling w;
     int i;
@@ -46651,7 +46650,7 @@ static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column,
     }
     c->screen.pause_left = c->screen.pause_steps = specdec__min_int(2 * c->screen.pause_steps + 8,
                                                                     SPECDEC__SETTLE_PAUSE_STEPS);
-    specdec__settle_compute_all(c);
+    specdec__settle_compute_all_logits(c);
 }
 
 SPECDEC__FOR_SPEED
@@ -46666,8 +46665,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__MAX_TREE_NODES  64       /* nodes of a token tree of the engine, at most */
 #define SPECDEC__GROWN_CHILDREN    8        /* children that a node of a growing tree gets, at most */
 #define SPECDEC__TREE_NO_SCORE (-1e300) /* the score (expected tokens a step) of a tree that does not exist */
-#define SPECDEC__TREE_SCORE_TIE  1e-12    /* relative difference of two rates of trees up to which they count as
-                                             equal */
+#define SPECDEC__TREE_SCORE_TIE  1e-12    /* trees whose rates differ by a smaller share count as equally fast */
 
 /* Writes node i of a token tree: the child of `parent` whose rank is `rank`, one more than its last sibling's. Parents
    come before children, siblings in order of rank. */
@@ -46699,7 +46697,7 @@ SPECDEC__INLINE int specdec__tree_next_rank(const specdec_tree *tree, int i, int
 
 /* Checks that the arrays of a tree have room for n nodes, and sets tree->n in any case. Without room:
    SPECDEC_ERROR_BUFFER; tree->n is the needed number. */
-static specdec_result specdec__tree_reserve(specdec_tree *tree, size_t n, specdec_error *error)
+static specdec_result specdec__tree_check_room(specdec_tree *tree, size_t n, specdec_error *error)
 {
     if (!tree || !tree->parents || !tree->ranks)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree needs its arrays of parents and ranks");
@@ -46763,7 +46761,7 @@ specdec_result specdec_tree_chains(specdec_tree *tree, int chains, int length, s
     if (chains < 0 || length < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d chains of %d nodes: both must be 0 or more", chains,
                              length);
-    result = specdec__tree_reserve(tree, n, error);
+    result = specdec__tree_check_room(tree, n, error);
     if (result)
         return result;
     specdec__tree_put_node(tree, 0, -1, 0);
@@ -46785,7 +46783,7 @@ specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, specdec_error
         level = specdec__size_multiply(level, (size_t)k);
         n = specdec__size_add(n, level);
     }
-    result = specdec__tree_reserve(tree, n, error);
+    result = specdec__tree_check_room(tree, n, error);
     if (result)
         return result;
     specdec__tree_put_node(tree, 0, -1, 0);
@@ -46879,7 +46877,7 @@ size_t specdec_tree_memory(int n, int d, int width)
 
 /* Computes weights[j], j >= 1: p times below[j], the best score of a subtree of j nodes. Returns the largest j, at most
    `most`, for which such a subtree exists. */
-static int specdec__tree_weigh_subtrees(double *weights, const double *below, double p, int most)
+static int specdec__tree_weigh_child_subtrees(double *weights, const double *below, double p, int most)
 {
     int j;
 
@@ -46900,7 +46898,7 @@ static void specdec__tree_fill_child_scores(const specdec__tree_tables *tables, 
     for (b = 1; b <= tables->width; b++) {
         const double *before = tables->rows + (size_t)(b - 1) * tables->stride;
         double *row = tables->rows + (size_t)b * tables->stride;
-        int largest = specdec__tree_weigh_subtrees(tables->weights, below, tables->p[b - 1], most - 1);
+        int largest = specdec__tree_weigh_child_subtrees(tables->weights, below, tables->p[b - 1], most - 1);
 
         for (m = 0; m <= most; m++)
             row[m] = SPECDEC__TREE_NO_SCORE;
@@ -46920,7 +46918,7 @@ static void specdec__tree_fill_child_scores(const specdec__tree_tables *tables, 
 }
 
 /* Computes best[l][m], the best score of a tree with at most l levels and m nodes, for every l <= d and m <= n. */
-static void specdec__tree_fill_scores(const specdec__tree_tables *tables)
+static void specdec__tree_fill_best_scores(const specdec__tree_tables *tables)
 {
     int b, l, m;
 
@@ -46941,8 +46939,8 @@ static void specdec__tree_fill_scores(const specdec__tree_tables *tables)
 }
 
 /* Checks the arguments of a search for the best tree, takes the tables from `memory` (bytes) and computes them. */
-static specdec_result specdec__tree_solve_tables(specdec__tree_tables *tables, const double *p, int width, int n, int d,
-                                                 void *memory, size_t bytes, specdec_error *error)
+static specdec_result specdec__tree_compute_tables(specdec__tree_tables *tables, const double *p, int width, int n,
+                                                   int d, void *memory, size_t bytes, specdec_error *error)
 {
     specdec_result result = specdec__tree_check_acceptance(p, width, error);
     size_t needed = specdec_tree_memory(n, d, width), skip = (size_t)(0u - (uintptr_t)memory) % sizeof(double);
@@ -46966,7 +46964,7 @@ static specdec_result specdec__tree_solve_tables(specdec__tree_tables *tables, c
     arena.used = 0;
     if (specdec__tree_lay_out_tables(tables, &arena))
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the best tree needs %zu bytes of memory", needed);
-    specdec__tree_fill_scores(tables);
+    specdec__tree_fill_best_scores(tables);
     return SPECDEC_OK;
 }
 
@@ -46982,7 +46980,7 @@ static int specdec__tree_split_nodes(const specdec__tree_tables *tables, const d
     children = b;
     for (; b > 0; b--) {
         const double *before = tables->rows + (size_t)(b - 1) * tables->stride;
-        int largest = specdec__tree_weigh_subtrees(tables->weights, below, tables->p[b - 1], m - 1), chosen = 0;
+        int largest = specdec__tree_weigh_child_subtrees(tables->weights, below, tables->p[b - 1], m - 1), chosen = 0;
         double best = 0.0;
 
         for (y = specdec__max_int(b, m - largest); y < m; y++) {
@@ -46998,7 +46996,7 @@ static int specdec__tree_split_nodes(const specdec__tree_tables *tables, const d
 }
 
 /* Writes one best tree to *tree, level by level, from the computed tables. */
-static void specdec__tree_write_best(const specdec__tree_tables *tables, specdec_tree *tree)
+static void specdec__tree_write_best_tree(const specdec__tree_tables *tables, specdec_tree *tree)
 {
     int from = 0, end = 1, next = 1, l, i, k, most;
 
@@ -47023,19 +47021,19 @@ specdec_result specdec_tree_best(specdec_tree *tree, double *score, const double
                                  void *memory, size_t bytes, specdec_error *error)
 {
     specdec__tree_tables tables;
-    specdec_result result = specdec__tree_solve_tables(&tables, p, width, n, d, memory, bytes, error);
+    specdec_result result = specdec__tree_compute_tables(&tables, p, width, n, d, memory, bytes, error);
 
     if (result)
         return result;
     if (tables.best[(size_t)d * tables.stride + (size_t)n] < 0.0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "no tree has %d nodes in %d levels with at most %d children a node", n, d, width);
-    result = specdec__tree_reserve(tree, (size_t)n, error);
+    result = specdec__tree_check_room(tree, (size_t)n, error);
     if (result)
         return result;
     if (score)
         *score = tables.best[(size_t)d * tables.stride + (size_t)n];
-    specdec__tree_write_best(&tables, tree);
+    specdec__tree_write_best_tree(&tables, tree);
     return SPECDEC_OK;
 }
 
@@ -47048,7 +47046,7 @@ specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n
 
     if (!grid)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the grid of scores needs an array to go to");
-    result = specdec__tree_solve_tables(&tables, p, width, n, d, memory, bytes, error);
+    result = specdec__tree_compute_tables(&tables, p, width, n, d, memory, bytes, error);
     if (result)
         return result;
     for (m = 0; m <= n; m++) {
@@ -47098,19 +47096,19 @@ specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, 
 }
 
 /* Returns whether draft token a comes before b: it is more probable, or as probable and earlier. */
-SPECDEC__INLINE int specdec__tree_candidate_before(const float *probability, int32_t a, int32_t b)
+SPECDEC__INLINE int specdec__tree_candidate_comes_before(const float *probability, int32_t a, int32_t b)
 {
     return probability[a] > probability[b] || (!(probability[a] < probability[b]) && a < b);
 }
 
-SPECDEC__HEAP(specdec__tree_sink, int32_t, float, specdec__tree_candidate_before)
+SPECDEC__HEAP(specdec__tree_sink, int32_t, float, specdec__tree_candidate_comes_before)
 
 /* The order of draft tokens by their indices. */
 #define SPECDEC__TREE_ORDER(key, a, b) ((a) < (b))
 SPECDEC__HEAP(specdec__tree_sink_index, int32_t, void, SPECDEC__TREE_ORDER)
 
 /* Sorts draft tokens by index, so that children come behind their parents again. */
-static void specdec__tree_sort_candidates(int32_t *kept, int count)
+static void specdec__tree_sort_candidates_by_index(int32_t *kept, int count)
 {
     int i;
 
@@ -47126,7 +47124,7 @@ static void specdec__tree_sort_candidates(int32_t *kept, int count)
 }
 
 /* Returns the index of a draft token in the sorted list kept[count]. */
-static int specdec__tree_find_candidate(const int32_t *kept, int count, int32_t candidate)
+static int specdec__tree_index_of_kept_candidate(const int32_t *kept, int count, int32_t candidate)
 {
     int low = 0, high = count - 1;
 
@@ -47169,7 +47167,7 @@ specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_
     int i;
 
     if (!result)
-        result = specdec__tree_reserve(
+        result = specdec__tree_check_room(
             tree, (size_t)specdec__min_int(specdec__max_int(n, 0), specdec__max_int(count, 0)), error);
     if (result)
         return result;
@@ -47182,15 +47180,15 @@ specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_
     for (i = n / 2 - 1; i >= 0; i--)
         specdec__tree_sink(kept, probability, n, i);
     for (i = n; i < count; i++) {
-        if (specdec__tree_candidate_before(probability, i, kept[0])) {
+        if (specdec__tree_candidate_comes_before(probability, i, kept[0])) {
             kept[0] = i;
             specdec__tree_sink(kept, probability, n, 0);
         }
     }
-    specdec__tree_sort_candidates(kept, n);
+    specdec__tree_sort_candidates_by_index(kept, n);
     specdec__tree_put_node(tree, 0, -1, 0);
     for (i = 1; i < n; i++) {
-        int parent = specdec__tree_find_candidate(kept, n, parents[kept[i]]);
+        int parent = specdec__tree_index_of_kept_candidate(kept, n, parents[kept[i]]);
 
         specdec__tree_put_node(tree, i, parent, specdec__tree_next_rank(tree, i, parent));
     }
@@ -47289,7 +47287,7 @@ SPECDEC__INLINE int specdec__tree_read_child_count(const char **at)
 }
 
 /* Returns the expected tokens a step of a tree of the default family, by the acceptance vector p[width]. */
-static double specdec__tree_score_default(const specdec__tree_default *shape, const double *p, int width)
+static double specdec__tree_score_default_tree(const specdec__tree_default *shape, const double *p, int width)
 {
     double f[SPECDEC__TREE_DEFAULT_NODES], score = 0.0;
     const char *at = shape->children;
@@ -47307,7 +47305,7 @@ static double specdec__tree_score_default(const specdec__tree_default *shape, co
 }
 
 /* Writes a tree of the default family to *tree, as parents and ranks. */
-static void specdec__tree_write_default(const specdec__tree_default *shape, specdec_tree *tree)
+static void specdec__tree_write_default_tree(const specdec__tree_default *shape, specdec_tree *tree)
 {
     const char *at = shape->children;
     int i, k, next = 1;
@@ -47332,8 +47330,8 @@ typedef struct specdec__tree_step {
 
 /* Picks the tree of the default family with the most tokens a second, as specdec_tree_pick does, for a step that may
    also have nodes of other trees. */
-static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width,
-                                         const specdec__tree_step *step, specdec_error *error)
+static specdec_result specdec__tree_pick_default_tree(specdec_tree *tree, double *best_rate, const double *p, int width,
+                                                      const specdec__tree_step *step, specdec_error *error)
 {
     const double *times = step->times;
     const int n = step->n;
@@ -47358,17 +47356,17 @@ static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, 
 
         if (shape->n > n || shape->d > step->levels || (tree && shape->n > tree->capacity))
             continue;
-        rate = (step->others + specdec__tree_score_default(shape, p, width)) /
+        rate = (step->others + specdec__tree_score_default_tree(shape, p, width)) /
                (times[shape->n] + (shape->d - step->undrafted) * step->draft_time);
         if (rate > highest + highest * SPECDEC__TREE_SCORE_TIE) {
             highest = rate;
             best = shape;
         }
     }
-    result = specdec__tree_reserve(tree, best->n, error);
+    result = specdec__tree_check_room(tree, best->n, error);
     if (result)
         return result;
-    specdec__tree_write_default(best, tree);
+    specdec__tree_write_default_tree(best, tree);
     if (best_rate)
         *best_rate = highest;
     return SPECDEC_OK;
@@ -47385,7 +47383,7 @@ specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const do
     step.undrafted = 0;
     step.draft_time = draft_time;
     step.others = 0;
-    return specdec__tree_pick(tree, best_rate, p, width, &step, error);
+    return specdec__tree_pick_default_tree(tree, best_rate, p, width, &step, error);
 }
 
 /* =====================================================================================================================
@@ -47431,7 +47429,7 @@ typedef struct specdec__verify_state {
 } specdec__verify_state;
 
 /* Returns the residual of one token, which is not normalised. */
-SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *state, int token)
+SPECDEC__INLINE double specdec__verify_residual_of_token(const specdec__verify_state *state, int token)
 {
     double q = state->choice->draft ? (double)state->choice->draft[token] : 0.0;
     double rest = (double)state->choice->target[token] - (double)state->share_high * q;
@@ -47442,20 +47440,20 @@ SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *sta
 }
 
 /* Returns whether rejecting child i uses up its token, that is whether the draft could have drawn it. */
-SPECDEC__INLINE int specdec__verify_uses_up_token(const specdec__verify_state *state, int i)
+SPECDEC__INLINE int specdec__verify_rejection_uses_up_token(const specdec__verify_state *state, int i)
 {
     return i >= state->uniform_from || state->choice->draft[state->choice->children[i]] > 0.0f;
 }
 
 /* Returns the smallest used-up token that is not below `from`; the size of the vocabulary if there is none. */
-static int specdec__verify_next_used_token(const specdec__verify_state *state, int from)
+static int specdec__verify_next_used_up_token(const specdec__verify_state *state, int from)
 {
     int i, next = state->choice->vocab;
 
     for (i = 0; i < state->excluded; i++) {
         int token = state->choice->children[i];
 
-        if (token >= from && token < next && specdec__verify_uses_up_token(state, i))
+        if (token >= from && token < next && specdec__verify_rejection_uses_up_token(state, i))
             next = token;
     }
     return next;
@@ -47472,7 +47470,7 @@ static void specdec__verify_add_partial_sums(const specdec__verify_state *state,
     const float *target = state->choice->target, *draft = state->choice->draft ? state->choice->draft : target;
 
     for (; from < to && (from % SPECDEC__VERIFY_PARTIAL_SUMS || to - from < SPECDEC__VERIFY_PARTIAL_SUMS); from++) {
-        residuals[from % SPECDEC__VERIFY_PARTIAL_SUMS] += specdec__verify_residual(state, from);
+        residuals[from % SPECDEC__VERIFY_PARTIAL_SUMS] += specdec__verify_residual_of_token(state, from);
         weights[from % SPECDEC__VERIFY_PARTIAL_SUMS] += (double)draft[from];
     }
     if (from < to)
@@ -47499,7 +47497,7 @@ static void specdec__verify_sum_residuals(specdec__verify_state *state)
     int from, end, left = 0;
 
     for (from = 0; from < state->choice->vocab; from = end + 1) {
-        end = specdec__verify_next_used_token(state, from);
+        end = specdec__verify_next_used_up_token(state, from);
         left += end - from;
         specdec__verify_add_partial_sums(state, from, end, residuals, weights);
     }
@@ -47517,7 +47515,7 @@ static int32_t specdec__verify_draw_token(const specdec__verify_state *state, do
 
     for (from = 0; from < state->choice->vocab; from = end) {
         double residuals[SPECDEC__VERIFY_PARTIAL_SUMS] = {0}, weights[SPECDEC__VERIFY_PARTIAL_SUMS] = {0}, run;
-        int used = specdec__verify_next_used_token(state, from);
+        int used = specdec__verify_next_used_up_token(state, from);
 
         if (used == from) {
             end = from + 1;
@@ -47530,7 +47528,7 @@ static int32_t specdec__verify_draw_token(const specdec__verify_state *state, do
             double within = reached;
 
             for (token = from; token < end; token++) {
-                double rest = specdec__verify_residual(state, token);
+                double rest = specdec__verify_residual_of_token(state, token);
 
                 last = rest > 0.0 ? (int32_t)token : last;
                 within += rest;
@@ -47538,7 +47536,7 @@ static int32_t specdec__verify_draw_token(const specdec__verify_state *state, do
                     return last;
             }
         } else if (run > 0.0) {
-            for (token = end - 1; token >= from && !(specdec__verify_residual(state, token) > 0.0); token--)
+            for (token = end - 1; token >= from && !(specdec__verify_residual_of_token(state, token) > 0.0); token--)
                 continue;
             last = token;
         }
@@ -47559,7 +47557,7 @@ static void specdec__verify_start_choice(specdec__verify_state *state, specdec__
 }
 
 /* Subtracts the draft's distribution D from the residual R after a rejection: R <- max(R - D, 0), unnormalised. */
-static void specdec__verify_subtract_draft(specdec__verify_state *state)
+static void specdec__verify_subtract_draft_distribution(specdec__verify_state *state)
 {
     if (state->uniform_from < INT32_MAX) {
         state->uniform_share += state->target_total / state->draft_total;
@@ -47585,7 +47583,8 @@ static int specdec__verify_accepts_child(const specdec__verify_state *state, int
 {
     double uniform = specdec_uniform_next(state->choice->random);
 
-    return uniform * weight * state->target_total < specdec__verify_residual(state, token) * state->draft_total;
+    return uniform * weight * state->target_total < specdec__verify_residual_of_token(state,
+                                                                                      token) * state->draft_total;
 }
 
 /* Verifies a node's children by Sequoia's rule, for children drawn without replacement: Chen et al. 2024, arXiv
@@ -47601,13 +47600,13 @@ static void specdec__verify_sequoia(specdec__add_residuals_function *residuals, 
         int32_t token = choice->children[i];
         double weight = state.uniform_from < INT32_MAX ? 1.0 : (double)choice->draft[token];
 
-        if (!(weight > 0.0) || specdec__verify_next_used_token(&state, token) == token)
+        if (!(weight > 0.0) || specdec__verify_next_used_up_token(&state, token) == token)
             continue;
         if (specdec__verify_accepts_child(&state, token, weight)) {
             specdec__verify_set_verdict(verdict, i, token);
             return;
         }
-        specdec__verify_subtract_draft(&state);
+        specdec__verify_subtract_draft_distribution(&state);
         state.excluded = i + 1;
         specdec__verify_sum_residuals(&state);
         if (!(state.draft_total > 0.0) && state.uniform_from == INT32_MAX) {
@@ -47637,14 +47636,14 @@ static void specdec__verify_specinfer(specdec__add_residuals_function *residuals
             specdec__verify_set_verdict(verdict, i, token);
             return;
         }
-        specdec__verify_subtract_draft(&state);
+        specdec__verify_subtract_draft_distribution(&state);
         specdec__verify_sum_residuals(&state);
     }
     specdec__verify_draw_bonus(&state, verdict);
 }
 
 /* Returns one minus the probability that none of k draws is accepted, each being accepted with probability beta. */
-static double specdec__verify_any_accepted(double beta, int k)
+static double specdec__verify_probability_of_any_accepted(double beta, int k)
 {
     double none = 1.0;
     int i;
@@ -47655,7 +47654,7 @@ static double specdec__verify_any_accepted(double beta, int k)
 }
 
 /* Returns the probability that SpecTr's k-sequential selection with divisor rho accepts a given draw. */
-static double specdec__verify_spectr_acceptance(const specdec__verify_state *state, double rho)
+static double specdec__verify_spectr_acceptance_probability(const specdec__verify_state *state, double rho)
 {
     double sum = 0.0;
     int token;
@@ -47678,9 +47677,9 @@ static double specdec__verify_spectr_divisor(const specdec__verify_state *state,
 
     for (i = 0; i < 30 && high - low > 1e-9; i++) {
         double rho = 0.5 * low + 0.5 * high;
-        double beta = specdec__verify_spectr_acceptance(state, rho);
+        double beta = specdec__verify_spectr_acceptance_probability(state, rho);
 
-        if (specdec__verify_any_accepted(beta, k) > rho * beta)
+        if (specdec__verify_probability_of_any_accepted(beta, k) > rho * beta)
             low = rho;
         else
             high = rho;
@@ -47743,10 +47742,10 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
             return;
         }
     }
-    beta = specdec__verify_spectr_acceptance(&state, rho);
+    beta = specdec__verify_spectr_acceptance_probability(&state, rho);
     verdict->child = -1;
     verdict->token = specdec__verify_spectr_draw_token(
-        &state, rho, beta > 0.0 ? specdec__verify_any_accepted(beta, choice->child_count) / beta : 0.0);
+        &state, rho, beta > 0.0 ? specdec__verify_probability_of_any_accepted(beta, choice->child_count) / beta : 0.0);
 }
 
 /* Verifies a node's children by the top-k rule: the target draws its token by itself; a child that equals that token is
@@ -47798,7 +47797,8 @@ static const struct specdec__verify_rule {
 };
 
 /* Counts the weights that are not numbers of at least 0, in *bad, and those above 0, in *positive. */
-SPECDEC__VECTORISE static void specdec__verify_count_weights(const float *weights, int vocab, int *bad, int *positive)
+SPECDEC__VECTORISE static void specdec__verify_count_bad_weights(const float *weights, int vocab, int *bad,
+                                                                 int *positive)
 {
     int token, no_weights = 0, above = 0;
 
@@ -47816,7 +47816,7 @@ static specdec_result specdec__verify_check_weights(const float *weights, int vo
 {
     int token = 0, bad, positive;
 
-    specdec__verify_count_weights(weights, vocab, &bad, &positive);
+    specdec__verify_count_bad_weights(weights, vocab, &bad, &positive);
     if (bad) {
         while (weights[token] >= 0.0f && weights[token] <= 1e30f)
             token++;
@@ -47862,8 +47862,8 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
 
 /* Gathers the children of a node that hold a token: their nodes and tokens, in order of rank. Returns how many there
    are. */
-static int specdec__verify_gather_children(const specdec_tree *tree, const int32_t *tokens, int node, int32_t *nodes,
-                                           int32_t *children)
+static int specdec__verify_list_children(const specdec_tree *tree, const int32_t *tokens, int node, int32_t *nodes,
+                                         int32_t *children)
 {
     int i, count = 0;
 
@@ -47890,7 +47890,7 @@ specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accept
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "walking a tree needs its tokens, a rule, and room for the path and the text");
     for (;;) {
-        int count = specdec__verify_gather_children(tree, tokens, node, path + depth, accepted + depth);
+        int count = specdec__verify_list_children(tree, tokens, node, path + depth, accepted + depth);
         specdec_verdict verdict;
 
         specdec__verify_set_verdict(&verdict, -1, -1);
@@ -47960,20 +47960,20 @@ static uint32_t specdec__recycle_hash_context(const int32_t *tail, int n)
 }
 
 /* Returns the only entry that a context with this hash can have in the table, which has at least one entry. */
-SPECDEC__INLINE specdec__recycle_entry *specdec__recycle_entry_place(const specdec__recycle_table *r, uint32_t tag)
+SPECDEC__INLINE specdec__recycle_entry *specdec__recycle_entry_of_tag(const specdec__recycle_table *r, uint32_t tag)
 {
     return &r->entries[tag & (r->count - 1)];
 }
 
 /* Returns the entry of the longest context in the table that the `known` tokens of tail, newest first, end with; NULL:
    there is none. *length becomes the number of its tokens. */
-static const specdec__recycle_entry *specdec__recycle_find_entry(const specdec__recycle_table *r, const int32_t *tail,
-                                                                 int known, int *length)
+static const specdec__recycle_entry *specdec__recycle_find_longest_entry(const specdec__recycle_table *r,
+                                                                         const int32_t *tail, int known, int *length)
 {
     known = specdec__min_int(known, SPECDEC__RECYCLE_CONTEXT);
     for (*length = known; r->count && *length > 0; --*length) {
         const uint32_t tag = specdec__recycle_hash_context(tail, *length);
-        const specdec__recycle_entry *entry = specdec__recycle_entry_place(r, tag);
+        const specdec__recycle_entry *entry = specdec__recycle_entry_of_tag(r, tag);
 
         if (entry->tag == tag && entry->share[0])
             return entry;
@@ -48003,7 +48003,7 @@ static void specdec__recycle_store_best_tokens(specdec__recycle_table *r, const 
     }
     for (i = 1; held && i <= known && i <= SPECDEC__RECYCLE_CONTEXT && r->count; i++) {
         kept.tag = specdec__recycle_hash_context(tail, i);
-        *specdec__recycle_entry_place(r, kept.tag) = kept;
+        *specdec__recycle_entry_of_tag(r, kept.tag) = kept;
     }
 }
 
@@ -48017,21 +48017,16 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_MAX_CONTEXT 8   /* tokens of a context that continuations are counted for, at most */
 #define SPECDEC__NGRAM_CHILDREN       16  /* continuations of a node of the tree, or of a context, at most */
-#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations in a list, those of all contexts of a path together, at
-                                                most */
-#define SPECDEC__NGRAM_SCANNED_RUNS        128 /* different continuations of a context that are compared, newest first,
-                                                  at most */
+#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations in a list, of all contexts of a path together, at most */
+#define SPECDEC__NGRAM_SCANNED_RUNS        128 /* continuations of a context that are compared, newest first, at most */
 /* Sources of continuations are numbered: 0: recycled tokens in the root's place; 1 to SPECDEC__NGRAM_MAX_CONTEXT:
    contexts by their length; this index and the next one: recycled tokens behind contexts of one token, and of more. */
 #define SPECDEC__NGRAM_FIRST_ROW_SOURCE (SPECDEC__NGRAM_MAX_CONTEXT + 1)
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_FIRST_ROW_SOURCE + 2)
 #define SPECDEC__NGRAM_EVIDENCE_KINDS    6   /* kinds of evidence by which the trust in a source is counted */
-#define SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT       5   /* the kind of evidence in which longer contexts have other
-                                                   continuations */
-#define SPECDEC__NGRAM_STREAK_CLASSES     3     /* classes of streaks (tokens in a row that were the most probable
-                                                   ones): 0, 1 to 3, 4 or more tokens */
-#define SPECDEC__NGRAM_MAX_COUNTED_USES      60.0f /* uses of a source that its trust counts, at most; older ones lose
-                                                 weight */
+#define SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT       5 /* kind of evidence: longer contexts have other continuations */
+#define SPECDEC__NGRAM_STREAK_CLASSES     3 /* classes of runs of most probable tokens: 0, 1 to 3, 4 or more tokens */
+#define SPECDEC__NGRAM_MAX_COUNTED_USES 60.0f /* most uses of a source that its trust counts; older ones lose weight */
 #define SPECDEC__NGRAM_END_MARK        (-1) /* stands in the history in place of a token: a sequence ends here */
 
 /* A run: an n-gram, that is 0 to context + 1 tokens in a row that occur in sequences. parent, suffix, child, sibling
@@ -48147,7 +48142,7 @@ typedef struct specdec__ngram {
 } specdec__ngram;
 
 /* Empties a reader. It will count the tokens of its sequence from index `from` on. */
-static void specdec__ngram_start_reader(specdec__ngram_reader *reader, int from)
+static void specdec__ngram_empty_reader(specdec__ngram_reader *reader, int from)
 {
     int k;
 
@@ -48229,9 +48224,9 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     if (!arena->base)
         return SPECDEC_OK;
     specdec__ngram_clear_runs(index);
-    specdec__ngram_start_reader(&index->rebuilder, 0);
+    specdec__ngram_empty_reader(&index->rebuilder, 0);
     for (i = 0; i < size->readers; i++)
-        specdec__ngram_start_reader(&index->readers[i], 0);
+        specdec__ngram_empty_reader(&index->readers[i], 0);
     return SPECDEC_OK;
 }
 
@@ -48246,7 +48241,7 @@ SPECDEC__INLINE int32_t *specdec__ngram_find_bucket(const specdec__ngram *index,
 }
 
 /* Returns the index of the run that continues run `parent` by a token; -1: the n-gram index has no such run. */
-static int32_t specdec__ngram_find_run(const specdec__ngram *index, int32_t parent, int32_t token)
+static int32_t specdec__ngram_find_longer_run(const specdec__ngram *index, int32_t parent, int32_t token)
 {
     int32_t run = *specdec__ngram_find_bucket(index, parent, token);
 
@@ -48256,12 +48251,12 @@ static int32_t specdec__ngram_find_run(const specdec__ngram *index, int32_t pare
 }
 
 /* Returns the index of the run text[from .. end); -1: the n-gram index has no such run. */
-static int32_t specdec__ngram_locate_run(const specdec__ngram *index, const int32_t *text, int from, int end)
+static int32_t specdec__ngram_find_run_of_text(const specdec__ngram *index, const int32_t *text, int from, int end)
 {
     int32_t run = 0;
 
     for (; from < end && run >= 0; from++)
-        run = specdec__ngram_find_run(index, run, text[from]);
+        run = specdec__ngram_find_longer_run(index, run, text[from]);
     return run;
 }
 
@@ -48305,7 +48300,7 @@ static void specdec__ngram_count_token(specdec__ngram *index, specdec__ngram_rea
 
     longer[0] = 0;
     for (k = 0; k <= index->size.context && reader->active[k] >= 0; k++) {
-        int32_t run = specdec__ngram_find_run(index, reader->active[k], token);
+        int32_t run = specdec__ngram_find_longer_run(index, reader->active[k], token);
 
         if (run < 0)
             run = specdec__ngram_add_run(index, reader->active[k], token, suffix);
@@ -48339,7 +48334,7 @@ static void specdec__ngram_uncount_last_token(specdec__ngram *index, specdec__ng
     int end = reader->length--, k;
 
     for (k = 1; k <= index->size.context + 1 && end - k >= reader->from; k++)
-        specdec__ngram_uncount_run(index, specdec__ngram_locate_run(index, text, end - k, end));
+        specdec__ngram_uncount_run(index, specdec__ngram_find_run_of_text(index, text, end - k, end));
     specdec__ngram_remove_uncounted_runs(index);
 }
 
@@ -48351,7 +48346,7 @@ static void specdec__ngram_uncount_first_token(specdec__ngram *index, const int3
     int i;
 
     for (i = 0; i <= index->size.context && i < count && run >= 0; i++) {
-        run = specdec__ngram_find_run(index, run, text[i]);
+        run = specdec__ngram_find_longer_run(index, run, text[i]);
         specdec__ngram_uncount_run(index, run);
     }
     specdec__ngram_remove_uncounted_runs(index);
@@ -48360,7 +48355,7 @@ static void specdec__ngram_uncount_first_token(specdec__ngram *index, const int3
 /* --- bounded memory: the oldest is dropped ------------------------------------------------------------------------ */
 
 /* Returns the address of a token in the history; at: its index, counted from the oldest token. */
-SPECDEC__INLINE int32_t *specdec__ngram_history_token(const specdec__ngram *index, int at)
+SPECDEC__INLINE int32_t *specdec__ngram_history_token_address(const specdec__ngram *index, int at)
 {
     return &index->history[(index->oldest + at) % index->size.history];
 }
@@ -48382,22 +48377,22 @@ static void specdec__ngram_append_history(specdec__ngram *index, int32_t token)
 
     if (index->history_count == index->size.history) {
         for (; n <= index->size.context && n < index->history_count; n++)
-            if ((first[n] = *specdec__ngram_history_token(index, n)) == SPECDEC__NGRAM_END_MARK)
+            if ((first[n] = *specdec__ngram_history_token_address(index, n)) == SPECDEC__NGRAM_END_MARK)
                 break;
         specdec__ngram_uncount_first_token(index, first, n);
         specdec__ngram_drop_history(index, 1);
     }
-    *specdec__ngram_history_token(index, index->history_count++) = token;
+    *specdec__ngram_history_token_address(index, index->history_count++) = token;
 }
 
 /* Returns how many tokens have runs that fill half of the n-gram index, at most. */
-static int specdec__ngram_token_budget(const specdec__ngram *index)
+static int specdec__ngram_most_counted_tokens(const specdec__ngram *index)
 {
     return index->size.capacity / (2 * (index->size.context + 1));
 }
 
 /* Returns the most tokens that each reader may keep, so that all readers together keep at most `room` tokens. */
-static int specdec__ngram_reader_budget(const specdec__ngram *index, int room)
+static int specdec__ngram_most_tokens_of_reader(const specdec__ngram *index, int room)
 {
     int low = 0, high = room, i;
 
@@ -48419,7 +48414,7 @@ static int specdec__ngram_reader_budget(const specdec__ngram *index, int room)
 static void specdec__ngram_count_history_token(specdec__ngram *index, int32_t token)
 {
     if (token == SPECDEC__NGRAM_END_MARK)
-        specdec__ngram_start_reader(&index->rebuilder, 0);
+        specdec__ngram_empty_reader(&index->rebuilder, 0);
     else
         specdec__ngram_count_token(index, &index->rebuilder, token);
 }
@@ -48430,7 +48425,7 @@ static void specdec__ngram_count_history_token(specdec__ngram *index, int32_t to
    constant time a token. */
 static void specdec__ngram_rebuild_index(specdec__ngram *index)
 {
-    const int budget = specdec__ngram_token_budget(index);
+    const int budget = specdec__ngram_most_counted_tokens(index);
     int64_t live = 0;
     int i, kept, share;
 
@@ -48438,24 +48433,24 @@ static void specdec__ngram_rebuild_index(specdec__ngram *index)
         live += index->readers[i].length - index->readers[i].from;
     kept = specdec__max_int(budget / 2, budget - (int)(live < budget ? live : budget));
     kept = specdec__min_int(kept, index->history_count);
-    share = specdec__ngram_reader_budget(index, budget - kept);
+    share = specdec__ngram_most_tokens_of_reader(index, budget - kept);
     specdec__ngram_drop_history(index, index->history_count - kept);
     specdec__ngram_clear_runs(index);
-    specdec__ngram_start_reader(&index->rebuilder, 0);
+    specdec__ngram_empty_reader(&index->rebuilder, 0);
     for (i = 0; i < kept; i++)
-        specdec__ngram_count_history_token(index, *specdec__ngram_history_token(index, i));
+        specdec__ngram_count_history_token(index, *specdec__ngram_history_token_address(index, i));
     for (i = 0; i < index->size.readers; i++) {
         specdec__ngram_reader *reader = &index->readers[i];
         const int end = reader->length;
 
-        specdec__ngram_start_reader(reader, specdec__max_int(reader->from, end - share));
+        specdec__ngram_empty_reader(reader, specdec__max_int(reader->from, end - share));
         while (reader->length < end)
             specdec__ngram_count_token(index, reader, reader->text[reader->length]);
     }
 }
 
 /* Rebuilds the n-gram index if it has no room for the runs of one more token. */
-SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
+SPECDEC__INLINE void specdec__ngram_make_room_for_token(specdec__ngram *index)
 {
     if (index->size.capacity - index->count <= index->size.context)
         specdec__ngram_rebuild_index(index);
@@ -48467,7 +48462,7 @@ SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
    fork, so they are not counted again. */
 static void specdec__ngram_begin_sequence(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
 {
-    specdec__ngram_start_reader(reader, specdec__max_int(shared - index->size.context, 0));
+    specdec__ngram_empty_reader(reader, specdec__max_int(shared - index->size.context, 0));
 }
 
 /* Counts the tokens text[reader->length .. length) of a reader's sequence. Where the n-gram index has no room, the
@@ -48477,7 +48472,7 @@ static void specdec__ngram_extend_sequence(specdec__ngram *index, specdec__ngram
 {
     reader->text = text;
     while (reader->length < length) {
-        specdec__ngram_make_room(index);
+        specdec__ngram_make_room_for_token(index);
         specdec__ngram_count_token(index, reader, text[reader->length]);
     }
 }
@@ -48495,13 +48490,13 @@ static void specdec__ngram_rewind_sequence(specdec__ngram *index, specdec__ngram
     while (reader->length > specdec__max_int(length, reader->from))
         specdec__ngram_uncount_last_token(index, reader, text);
     if (length < reader->from) {
-        specdec__ngram_start_reader(reader, specdec__max_int(length - specdec__ngram_token_budget(index), 0));
+        specdec__ngram_empty_reader(reader, specdec__max_int(length - specdec__ngram_most_counted_tokens(index), 0));
         specdec__ngram_extend_sequence(index, reader, text, length);
         return;
     }
     for (k = 1; k <= index->size.context; k++)
         reader->active[k] =
-            length - k >= reader->from ? specdec__ngram_locate_run(index, text, length - k, length) : -1;
+            length - k >= reader->from ? specdec__ngram_find_run_of_text(index, text, length - k, length) : -1;
 }
 
 /* Ends a reader's sequence: its counted tokens, or the newest of them, go into the history, and the reader is empty. A
@@ -48519,14 +48514,14 @@ static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_re
             specdec__ngram_append_history(index, text[at]);
         specdec__ngram_append_history(index, SPECDEC__NGRAM_END_MARK);
     }
-    specdec__ngram_start_reader(reader, 0);
+    specdec__ngram_empty_reader(reader, 0);
 }
 
 /* --- trees -------------------------------------------------------------------------------------------------------- */
 
 /* Returns the longest suffix of a run that is short enough to be continued and has a continuation; 0 (the empty run):
    there is none. */
-static int32_t specdec__ngram_continuable_suffix(const specdec__ngram *index, int32_t run)
+static int32_t specdec__ngram_longest_continuable_suffix(const specdec__ngram *index, int32_t run)
 {
     while (run > 0 && (index->runs[run].depth > index->size.context || index->runs[run].total <= 0))
         run = index->runs[run].suffix;
@@ -48539,9 +48534,9 @@ static int32_t specdec__ngram_longest_run_after_token(const specdec__ngram *inde
 {
     int32_t next;
 
-    while ((next = specdec__ngram_find_run(index, run, token)) < 0 && run > 0)
+    while ((next = specdec__ngram_find_longer_run(index, run, token)) < 0 && run > 0)
         run = index->runs[run].suffix;
-    return specdec__ngram_continuable_suffix(index, next);
+    return specdec__ngram_longest_continuable_suffix(index, next);
 }
 
 /* Returns the index of a token in a list of continuations; -1: it is not listed. */
@@ -48575,7 +48570,7 @@ static void specdec__ngram_insert_listed_token(specdec__ngram_list *list, int fr
 
 /* Ends the newest stage of a list of continuations, which begins at item `from`: its weights become shares. sum: the
    weights of all tokens of the stage, listed or not; trust: the trust in the stage's source. */
-static void specdec__ngram_end_stage(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
+static void specdec__ngram_end_list_stage(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
 {
     int i;
 
@@ -48611,7 +48606,7 @@ static void specdec__ngram_list_run_continuations(specdec__ngram *index, specdec
         evidence = specdec__min_int(total, 3) - 1;
     else
         evidence = 2 * most >= total ? 3 : 4;
-    specdec__ngram_end_stage(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
+    specdec__ngram_end_list_stage(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
 }
 
 /* Adds a stage to a list of continuations: the target's most probable tokens of a recycled row, without those that are
@@ -48630,7 +48625,7 @@ static void specdec__ngram_list_recycled_tokens(specdec__ngram_list *list, const
         sum += (float)row->share[i];
         specdec__ngram_insert_listed_token(list, from, row->tokens[i], (float)row->share[i]);
     }
-    specdec__ngram_end_stage(list, from, sum, trust + (from ? SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT : 0));
+    specdec__ngram_end_list_stage(list, from, sum, trust + (from ? SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT : 0));
 }
 
 /* Lists the tokens that may follow a path, in stages: those behind the longest context; those that only the next
@@ -48653,12 +48648,13 @@ static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ng
             specdec__ngram_list_run_continuations(index, list, run);
         kinds = index->runs[run].total > 0 ? index->runs[run].kinds : kinds;
     }
-    row = specdec__recycle_find_entry(r, place->tail, place->known, &length);
+    row = specdec__recycle_find_longest_entry(r, place->tail, place->known, &length);
     if (row)
         specdec__ngram_list_recycled_tokens(list, row, -1,
                                             index->trust[list->streak][SPECDEC__NGRAM_FIRST_ROW_SOURCE + (length > 1)]);
-    row = place->root && place->known > 1 ? specdec__recycle_find_entry(r, place->tail + 1, place->known - 1,
-                                                                        &length) : NULL;
+    row = place->root && place->known > 1
+              ? specdec__recycle_find_longest_entry(r, place->tail + 1, place->known - 1, &length)
+              : NULL;
     if (row)
         specdec__ngram_list_recycled_tokens(list, row, place->tail[0], index->trust[list->streak][0]);
     for (k = 0; k < list->stage_count; k++) {
@@ -48673,7 +48669,7 @@ static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ng
 
 /* Updates the trust in the sources of a path's continuations from the token that followed the path. Returns 1 if that
    was the most probable token, else 0. */
-static int specdec__ngram_update_trust(specdec__ngram *index, const specdec__ngram_path *place, int32_t token)
+static int specdec__ngram_update_source_trust(specdec__ngram *index, const specdec__ngram_path *place, int32_t token)
 {
     specdec__ngram_list list;
     int k, at, best = 0, right = 0;
@@ -48719,13 +48715,13 @@ static void specdec__ngram_raise_shares_by_noise(specdec__ngram_list *list, uint
 }
 
 /* Returns whether draft token a is added to the tree before b: it is more probable, or as probable and older. */
-SPECDEC__INLINE int specdec__ngram_candidate_before(specdec__ngram_candidate a, specdec__ngram_candidate b)
+SPECDEC__INLINE int specdec__ngram_candidate_comes_before(specdec__ngram_candidate a, specdec__ngram_candidate b)
 {
     return a.probability > b.probability || (!(a.probability < b.probability) && a.order < b.order);
 }
 
 /* The order of the heap of draft tokens, whose first item is the best one. */
-#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_candidate_before(b, a)
+#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_candidate_comes_before(b, a)
 SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_candidate, void, SPECDEC__NGRAM_ORDER)
 
 /* Adds a draft token to the heap of those that may be added to the tree. */
@@ -48734,7 +48730,8 @@ static void specdec__ngram_push_candidate(specdec__ngram *index, specdec__ngram_
     int at = index->candidate_count++;
 
     candidate.order = index->candidate_order++;
-    for (; at > 0 && specdec__ngram_candidate_before(candidate, index->candidates[(at - 1) / 2]); at = (at - 1) / 2)
+    for (; at > 0 && specdec__ngram_candidate_comes_before(candidate, index->candidates[(at - 1) / 2]);
+         at = (at - 1) / 2)
         index->candidates[at] = index->candidates[(at - 1) / 2];
     index->candidates[at] = candidate;
 }
@@ -48751,8 +48748,9 @@ static specdec__ngram_candidate specdec__ngram_pop_best_candidate(specdec__ngram
 
 /* Adds the continuations of a node to the heap: the most probable tokens of a list, at most SPECDEC__NGRAM_CHILDREN,
    whose paths are more probable than `least`. from: the draft token that became the node. */
-static void specdec__ngram_push_continuations(specdec__ngram *index, int node, const specdec__ngram_candidate *from,
-                                              specdec__ngram_list *list, float least)
+static void specdec__ngram_push_continuations_of_node(specdec__ngram *index, int node,
+                                                      const specdec__ngram_candidate *from,
+                                                      specdec__ngram_list *list, float least)
 {
     specdec__ngram_candidate candidate = *from;
     int i, k, best;
@@ -48792,13 +48790,13 @@ static void specdec__ngram_set_path(specdec__ngram_path *place, const specdec_tr
 }
 
 /* Returns the longest run that a reader's sequence ends with and that can be continued. */
-static int32_t specdec__ngram_longest_run(const specdec__ngram *index, const specdec__ngram_reader *reader)
+static int32_t specdec__ngram_longest_continuable_run(const specdec__ngram *index, const specdec__ngram_reader *reader)
 {
     int k = index->size.context;
 
     while (k > 0 && reader->active[k] < 0)
         k--;
-    return specdec__ngram_continuable_suffix(index, reader->active[k]);
+    return specdec__ngram_longest_continuable_suffix(index, reader->active[k]);
 }
 
 /* Builds the tree of the most probable continuations of a reader's sequence: at most wish->n nodes, the root (the
@@ -48823,7 +48821,7 @@ static specdec_result specdec__ngram_propose_tree(specdec__ngram *index, const s
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the tree needs %d nodes, its arrays hold %d", n,
                              tree->capacity);
     memset(&candidate, 0, sizeof candidate);
-    candidate.run = specdec__ngram_longest_run(index, reader);
+    candidate.run = specdec__ngram_longest_continuable_run(index, reader);
     candidate.probability = 1.0f;
     candidate.parent = -1;
     candidate.streak = reader->streak_at == reader->length ? reader->streak : 0;
@@ -48845,8 +48843,8 @@ static specdec_result specdec__ngram_propose_tree(specdec__ngram *index, const s
             specdec__ngram_list_continuations(index, &list, &place);
             if (wish->coupled)
                 specdec__ngram_raise_shares_by_noise(
-                    &list, specdec__sample_noise_row(wish->seed, (uint64_t)(reader->length + candidate.depth)));
-            specdec__ngram_push_continuations(index, node, &candidate, &list, wish->least);
+                    &list, specdec__sample_noise_of_position(wish->seed, (uint64_t)(reader->length + candidate.depth)));
+            specdec__ngram_push_continuations_of_node(index, node, &candidate, &list, wish->least);
         }
         if (tree->n == n || index->candidate_count == 0)
             return SPECDEC_OK;
@@ -48862,8 +48860,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__NGRAM_FILE_HEAD_BYTES  24 /* bytes of an n-gram file before its tokens */
-#define SPECDEC__NGRAM_FILE_ENTRY_BYTES 40 /* bytes of an entry of the table of most probable tokens in an n-gram
-                                              file */
+#define SPECDEC__NGRAM_FILE_ENTRY_BYTES 40 /* bytes in an n-gram file of a context and its most probable tokens */
 
 /* Where the parts of an n-gram file lie: the tokens, and the entries of the table of most probable tokens. */
 typedef struct specdec__ngram_file {
@@ -48872,7 +48869,7 @@ typedef struct specdec__ngram_file {
 } specdec__ngram_file;
 
 /* Returns how many entries of the table of most probable tokens are in use. */
-static size_t specdec__ngram_count_entries(const specdec__recycle_table *r)
+static size_t specdec__ngram_count_used_entries(const specdec__recycle_table *r)
 {
     size_t count = 0;
     uint32_t i;
@@ -48943,7 +48940,7 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
                                                size_t room, size_t *bytes, specdec_error *error)
 {
     const size_t count = specdec__ngram_count_file_tokens(index);
-    const size_t entries = specdec__ngram_count_entries(&index->recycling);
+    const size_t entries = specdec__ngram_count_used_entries(&index->recycling);
     unsigned char *file = (unsigned char *)data, *to;
     int i;
 
@@ -48958,7 +48955,7 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
     specdec__store_u64(file + 16, vocabulary);
     to = file + SPECDEC__NGRAM_FILE_HEAD_BYTES;
     for (i = 0; i < index->history_count; i++, to += 4)
-        specdec__store_u32(to, (uint32_t)*specdec__ngram_history_token(index, i));
+        specdec__store_u32(to, (uint32_t)*specdec__ngram_history_token_address(index, i));
     for (i = 0; i < index->size.readers; i++)
         to = specdec__ngram_save_sequence(&index->readers[i], to);
     specdec__store_u32(to, (uint32_t)entries);
@@ -49058,14 +49055,14 @@ static specdec_result specdec__ngram_load_file(specdec__ngram *index, uint64_t v
     for (i = f.count > room ? f.count - room : 0; i < f.count; i++) {
         int32_t token = (int32_t)specdec__load_u32(f.tokens + i * 4);
 
-        specdec__ngram_make_room(index);
+        specdec__ngram_make_room_for_token(index);
         specdec__ngram_count_history_token(index, token);
         specdec__ngram_append_history(index, token);
     }
     for (i = 0; i < f.entry_count && index->recycling.count; i++) {
         specdec__ngram_load_entry(&entry, f.entries + i * SPECDEC__NGRAM_FILE_ENTRY_BYTES, tokens);
-        if (!specdec__recycle_entry_place(&index->recycling, entry.tag)->share[0])
-            *specdec__recycle_entry_place(&index->recycling, entry.tag) = entry;
+        if (!specdec__recycle_entry_of_tag(&index->recycling, entry.tag)->share[0])
+            *specdec__recycle_entry_of_tag(&index->recycling, entry.tag) = entry;
     }
     return SPECDEC_OK;
 }
@@ -49080,8 +49077,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which the chunks of the small cache are chosen again
-                                             (docs/measured.md) */
+#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which chunks are chosen again (docs/measured.md) */
 
 /* What the small cache holds of a sequence: some chunks of its keys and values, and its newest tokens. */
 typedef struct specdec__retrieved_sequence {
@@ -49110,8 +49106,8 @@ typedef struct specdec__retrieval {
                                    order */
     int candidates;             /* chunks of a whole sequence, at most; a multiple of 16 */
     /* Computes the score of each chunk below `source_chunks` for a kv head, by the queries of row 0. */
-    void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
-                  int head, float *scores);
+    void (*score_chunks)(specdec__context *c, const struct specdec__retrieval *r, int thread,
+                         const specdec__layer *layer, int head, float *scores);
     const specdec__view *whole; /* the current sequence's keys and values in the target's cache */
     const specdec__view *view;  /* the current sequence's keys and values in the small cache */
     int source_chunks;                  /* chunks of the current sequence that some are chosen from */
@@ -49121,7 +49117,7 @@ typedef struct specdec__retrieval {
 } specdec__retrieval;
 
 /* Returns whether a sequence of `committed` tokens is so long that the small cache leaves chunks out. */
-static int specdec__retrieve_is_long_enough(const specdec__retrieval *r, int committed)
+static int specdec__retrieve_leaves_out_chunks(const specdec__retrieval *r, int committed)
 {
     return committed - r->recent >= 2 * r->chunks * r->chunk;
 }
@@ -49156,7 +49152,7 @@ static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int he
 
 /* Returns from how many of a key's `dim` dimensions the scores of chunks are computed; 0: from all, as keys are stored
    in tiles. */
-static int specdec__retrieve_count_few_dimensions(const specdec__retrieval *r, int dim)
+static int specdec__retrieve_count_scored_dimensions(const specdec__retrieval *r, int dim)
 {
     return r->few_dimensions ? specdec__max_int(dim / 4, 16) : 0;
 }
@@ -49176,7 +49172,7 @@ static void specdec__retrieve_find_largest_dimensions(const specdec__context *c,
     for (q = 0; q < group; q++)
         for (d = 0; d < dim; d++)
             sizes[d] += queries[q * dim + d] < 0 ? -queries[q * dim + d] : queries[q * dim + d];
-    specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_count_few_dimensions(r, dim),
+    specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_count_scored_dimensions(r, dim),
                                 r->largest + (size_t)thread * (size_t)r->few_dimensions);
 }
 
@@ -49187,7 +49183,7 @@ typedef struct specdec__chunk_attention {
     int few_dimensions;            /* number of dimensions that scores are computed from; 0: all */
     const specdec_candidate *largest; /* (few_dimensions): these dimensions; scratch->queries has the queries' elements
                                          in them */
-    float *chunks;      /* (4, candidates): the part of each query's sum that is a chunk's */
+    float *chunks;      /* (4, candidates): each query's sum of attention weights over the keys of each chunk */
     int query, count;   /* index of the first of the queries; number of queries */
     float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of attention weights */
 } specdec__chunk_attention;
@@ -49216,8 +49212,9 @@ static void specdec__retrieve_score_by_few_dimensions(const specdec__context *c,
 
 /* Adds the keys in a segment of the target's view to the running attention sums. keys: the keys of the segment's page
    and kv head. */
-static void specdec__retrieve_add_segment(specdec__context *c, specdec__chunk_attention *t, const specdec__retrieval *r,
-                                          const specdec__segment *a, const unsigned char *keys)
+static void specdec__retrieve_add_segment_attention(specdec__context *c, specdec__chunk_attention *t,
+                                                    const specdec__retrieval *r,
+                                                    const specdec__segment *a, const unsigned char *keys)
 {
     float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
     int q, k, at, end;
@@ -49259,7 +49256,7 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
     memset(scores, 0, row);
     t.scratch = &c->scratch[thread];
     t.layer = layer;
-    t.few_dimensions = specdec__retrieve_count_few_dimensions(r, keys->dim);
+    t.few_dimensions = specdec__retrieve_count_scored_dimensions(r, keys->dim);
     t.largest = r->largest + (size_t)thread * (size_t)r->few_dimensions;
     t.chunks = scores + r->candidates;
     specdec__retrieve_find_largest_dimensions(c, r, thread, layer, head);
@@ -49274,8 +49271,9 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
                     c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
         }
         for (i = 0; i < s->count; i++)
-            specdec__retrieve_add_segment(c, &t, r, &s->segment[i],
-                                          specdec__kv_keys_address(&r->target->kv, keys, s->segment[i].page, head));
+            specdec__retrieve_add_segment_attention(c, &t, r, &s->segment[i],
+                                                    specdec__kv_keys_address(&r->target->kv, keys, s->segment[i].page,
+                                                                             head));
         for (q = 0; q < t.count; q++)
             c->kernels->add_scaled(scores, 1 / c->kernels->sum16(t.sums[q]), t.chunks + q * r->candidates,
                                    r->candidates);
@@ -49303,7 +49301,7 @@ static void specdec__retrieve_copy_chosen_chunks(specdec__context *c, int thread
 
     while ((head = specdec__pool_claim_items(c->pool, heads, 1, &end)) < heads)
         for (; head < end; head++) {
-            r->score(c, r, thread, layer, head, scores);
+            r->score_chunks(c, r, thread, layer, head, scores);
             specdec__retrieve_choose_chunks(c->kernels, scores, r->source_chunks, r->chunks, chosen);
             for (i = 0; i < r->chunks; i++)
                 specdec__retrieve_copy_keys(r, layer->index, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
@@ -49322,7 +49320,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
 
     memset(r, 0, sizeof *r);
     r->target = target;
-    r->score = specdec__retrieve_score_chunks;
+    r->score_chunks = specdec__retrieve_score_chunks;
     r->chunk = chunk;
     r->recent = specdec__max_int(budget / 8, 4);
     /* those that do not fill a chunk lie with them */
@@ -49354,7 +49352,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
 
 /* Reserves slots for n tokens behind a sequence's view of the small cache, and makes them part of the view. Returns 0
    if there is no room, else 1. */
-static int specdec__retrieve_reserve_tokens(specdec__retrieval *r, specdec__view *view, int n)
+static int specdec__retrieve_reserve_slots(specdec__retrieval *r, specdec__view *view, int n)
 {
     if (n && !specdec__view_reserve(view, &r->context.kv, n))
         return 0;
@@ -49374,7 +49372,7 @@ static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const sp
     r->view = &t->view;
     if (!t->from || committed - t->from > r->most || committed < t->from + t->exact) {
         specdec__retrieve_drop_sequence(r, at);
-        if (!specdec__retrieve_reserve_tokens(r, &t->view, kept))
+        if (!specdec__retrieve_reserve_slots(r, &t->view, kept))
             return 0;
         t->from = t->view.next_position = (committed - r->recent) / r->chunk * r->chunk;
         t->exact = 0;
@@ -49383,7 +49381,7 @@ static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const sp
     r->next_choice = 0;
     specdec__view_truncate(&t->view, &r->context.kv, kept + t->exact);
     n = committed - t->from - t->exact;
-    if (!specdec__retrieve_reserve_tokens(r, &t->view, n))
+    if (!specdec__retrieve_reserve_slots(r, &t->view, n))
         return 0;
     for (layer = 0; layer < r->context.kv.layers; layer++)
         for (head = 0; r->context.kv.layer[layer].owns_keys && head < r->context.kv.layer[layer].kv_heads; head++)
@@ -49398,7 +49396,7 @@ static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const sp
 
 /* Returns the context for a step of the target with the small cache, behind the end of its view. The step chooses
    chunks by its first node if the former chunks were used for enough draft tokens. */
-static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
+static specdec__context *specdec__retrieve_context_with_small_cache(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
     const int stale = r->view->next_position >= r->next_choice;
@@ -49426,8 +49424,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__FORCED_BYTES 64 /* bytes that a constraint forces and that are tokenized together, at most */
 #define SPECDEC__CONSTRAINED_PATH_TOKENS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path whose constraint states
                                                                          are stored, at most */
-#define SPECDEC__CONSTRAINED_EXTRA_CANDIDATES 15 /* tokens that are checked one by one, besides the k wanted ones,
-                                                    before a mask of all tokens is made */
+#define SPECDEC__CONSTRAINED_EXTRA_CANDIDATES 15 /* more than k tokens are checked before all are masked */
 
 enum { SPECDEC__CONSTRAINED_CALL_MARKS = 24 }; /* control tokens with which tool calls are written, at most */
 
@@ -49481,7 +49478,7 @@ typedef struct specdec__constrained {
 } specdec__constrained;
 
 /* Returns whether a sequence has a constraint, or a function of the caller's, that limits its tokens. */
-SPECDEC__INLINE int specdec__constrained_is_limited(const specdec__constrained *c)
+SPECDEC__INLINE int specdec__constrained_limits_tokens(const specdec__constrained *c)
 {
     return SPECDEC__HAS_CONSTRAINTS && c && (c->constraint || c->allow);
 }
@@ -49538,7 +49535,7 @@ static void specdec__masker_build_trie(specdec__masker *m)
 /* --- states ------------------------------------------------------------------------------------------------------- */
 
 /* Returns whether a token ends the sequence's answer. */
-static int specdec__constrained_is_end(const specdec__constrained *c, int32_t token)
+static int specdec__constrained_token_ends_answer(const specdec__constrained *c, int32_t token)
 {
     int i;
 
@@ -49550,7 +49547,7 @@ static int specdec__constrained_is_end(const specdec__constrained *c, int32_t to
 
 /* Returns whether decoding drops the space at the beginning of the plain token behind `previous` (-1: none).
    Vocabularies of SentencePiece put a space before a text. */
-static int specdec__constrained_drops_space(const specdec__constrained *c, int32_t previous)
+static int specdec__constrained_drops_leading_space(const specdec__constrained *c, int32_t previous)
 {
     const specdec__vocab *v = c->masker->vocab;
 
@@ -49582,7 +49579,7 @@ static specdec__bytes specdec__constrained_token_bytes(const specdec__constraine
         return specdec__vocab_token_text(c->masker->vocab, (uint32_t)token);
     bytes.data = trie->text + trie->offset[token];
     bytes.size = trie->offset[token + 1] - trie->offset[token];
-    if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops_space(c, previous)) {
+    if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops_leading_space(c, previous)) {
         const int type = specdec__vocab_token_type(c->masker->vocab, (uint32_t)token);
 
         if (!specdec__vocab_type_is_special(type) && type != SPECDEC__TOKEN_BYTE) {
@@ -49601,7 +49598,7 @@ static void specdec__constrained_advance_state(const specdec__constrained *c, sp
     const specdec__bytes bytes = specdec__constrained_token_bytes(c, previous, token);
     size_t i;
 
-    if (specdec__constrained_is_end(c, token))
+    if (specdec__constrained_token_ends_answer(c, token))
         return;
     for (i = 0; i < bytes.size; i++)
         if (!specdec__constraint_read_byte(c->constraint, state, bytes.data[i]))
@@ -49611,11 +49608,11 @@ static void specdec__constrained_advance_state(const specdec__constrained *c, sp
 }
 
 /* Returns the token before index `at` of a sequence; -1: there is none. */
-SPECDEC__INLINE int32_t specdec__constrained_token_before(const int32_t *text,
-                                                          int at) { return at > 0 ? text[at - 1] : -1; }
+SPECDEC__INLINE int32_t specdec__constrained_token_before_index(const int32_t *text,
+                                                                int at) { return at > 0 ? text[at - 1] : -1; }
 
 /* Makes the constraint begin behind the first `from` tokens of its sequence. */
-static void specdec__constrained_begin(specdec__constrained *c, int from)
+static void specdec__constrained_begin_behind(specdec__constrained *c, int from)
 {
     c->from = from;
     c->anchored = c->spelled = 0;
@@ -49626,7 +49623,7 @@ static void specdec__constrained_begin(specdec__constrained *c, int from)
 
 /* Drops the stored states of the constraint, unless they are those behind at most the first `count` tokens of its
    sequence. */
-static void specdec__constrained_forget_states(specdec__constrained *c, int count)
+static void specdec__constrained_drop_states_behind(specdec__constrained *c, int count)
 {
     if (c->length > count)
         c->length = -1;
@@ -49640,7 +49637,7 @@ static void specdec__constrained_commit_state(specdec__constrained *c, const int
     if (!SPECDEC__HAS_CONSTRAINTS || !c->constraint)
         return;
     if (c->length < c->from || c->length > count ||
-        (c->length > c->from && c->last != specdec__constrained_token_before(text, c->length))) {
+        (c->length > c->from && c->last != specdec__constrained_token_before_index(text, c->length))) {
         if (c->anchored)
             c->state[0] = c->state[1];
         else
@@ -49648,9 +49645,9 @@ static void specdec__constrained_commit_state(specdec__constrained *c, const int
         c->length = c->from;
     }
     for (; c->length < count; c->length++)
-        specdec__constrained_advance_state(c, &c->state[0], specdec__constrained_token_before(text, c->length),
+        specdec__constrained_advance_state(c, &c->state[0], specdec__constrained_token_before_index(text, c->length),
                                            text[c->length]);
-    c->last = specdec__constrained_token_before(text, c->length);
+    c->last = specdec__constrained_token_before_index(text, c->length);
     if (c->masker->owner == c)
         c->masker->owner = NULL;
 }
@@ -49675,7 +49672,8 @@ static const specdec_constraint_state *specdec__constrained_state_behind(specdec
         i++;
     for (at = c->length + i; at < count; at++, i++) {
         m->states[i] = i ? m->states[i - 1] : c->state[0];
-        specdec__constrained_advance_state(c, &m->states[i], specdec__constrained_token_before(text, at), text[at]);
+        specdec__constrained_advance_state(c, &m->states[i], specdec__constrained_token_before_index(text, at),
+                                           text[at]);
         m->path[i] = text[at];
         m->path_count = i + 1;
     }
@@ -49731,7 +49729,7 @@ static int specdec__constrained_allows_longer_token(const specdec__constrained *
    forced. */
 static int32_t specdec__constrained_forced_token(specdec__constrained *c, const int32_t *text, int count)
 {
-    const int32_t previous = specdec__constrained_token_before(text, count);
+    const int32_t previous = specdec__constrained_token_before_index(text, count);
     unsigned char bytes[SPECDEC__FORCED_BYTES];
     specdec_constraint_state *state;
     specdec__bytes first;
@@ -49752,13 +49750,13 @@ static int32_t specdec__constrained_forced_token(specdec__constrained *c, const 
         bytes[size++] = (unsigned char)byte;
     }
     if (specdec__tokenize(c->masker->vocab, (const char *)bytes, size,
-                          (specdec__constrained_drops_space(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE) |
+                          (specdec__constrained_drops_leading_space(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE) |
                               (c->spelled ? SPECDEC_TOKENIZE_SPECIAL : 0), NULL, tokens,
                           4 * SPECDEC__FORCED_BYTES + 5, &n, c->masker->scratch, c->masker->scratch_bytes, NULL) || !n)
         return -1;
     first = specdec__constrained_token_bytes(c, previous, tokens[0]);
     if (!first.size || first.size > size || memcmp(first.data, bytes, first.size) != 0 ||
-        tokens[0] >= c->masker->vocab_size || specdec__constrained_is_end(c, tokens[0]) ||
+        tokens[0] >= c->masker->vocab_size || specdec__constrained_token_ends_answer(c, tokens[0]) ||
         (first.size == size && specdec__constrained_allows_longer_token(c, bytes, size, state)))
         return -1;
     return tokens[0];
@@ -49770,7 +49768,7 @@ static int specdec__constrained_state_allows(const specdec__constrained *c, cons
 {
     specdec__bytes bytes;
 
-    if (specdec__constrained_is_end(c, token))
+    if (specdec__constrained_token_ends_answer(c, token))
         return specdec__constraint_is_complete(c->constraint, state);
     bytes = specdec__constrained_token_bytes(c, previous, token);
     return bytes.size && specdec__constraint_allows_bytes(c->constraint, state, bytes.data, bytes.size);
@@ -49778,10 +49776,10 @@ static int specdec__constrained_state_allows(const specdec__constrained *c, cons
 
 /* Sets the bits of the mask for all tokens that the constraint, without the caller's function, allows behind the first
    `count` tokens. */
-static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_t *text, int count)
+static void specdec__constrained_set_allowed_bits(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state = specdec__constrained_state_behind(c, text, count);
-    const int32_t previous = specdec__constrained_token_before(text, count);
+    const int32_t previous = specdec__constrained_token_before_index(text, count);
     specdec__masker *m = c->masker;
     uint32_t i;
 
@@ -49795,7 +49793,7 @@ static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_
     for (i = 0; c->spelled && (int)i < m->mark_count; i++)
         if (specdec__constrained_state_allows(c, state, previous, m->marks[i]))
             m->mask[m->marks[i] / 32] |= 1u << m->marks[i] % 32;
-    for (i = 0; i < m->vocab->count && specdec__constrained_drops_space(c, previous); i++)
+    for (i = 0; i < m->vocab->count && specdec__constrained_drops_leading_space(c, previous); i++)
         if (m->trie->offset[i + 1] > m->trie->offset[i] && m->trie->text[m->trie->offset[i]] == ' ') {
             m->mask[i / 32] &= ~(1u << i % 32);
             if (specdec__constrained_state_allows(c, state, previous, (int32_t)i))
@@ -49804,7 +49802,7 @@ static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_
 }
 
 /* Returns whether the mask allows a token. */
-SPECDEC__INLINE int specdec__masker_has_token(const specdec__masker *m, int32_t token)
+SPECDEC__INLINE int specdec__masker_allows_token(const specdec__masker *m, int32_t token)
 {
     return m->mask[token / 32] >> token % 32 & 1;
 }
@@ -49823,19 +49821,19 @@ static int32_t specdec__constrained_compute_mask(specdec__constrained *c, const 
     if (forced >= 0)
         m->mask[forced / 32] |= 1u << forced % 32;
     else if (c->constraint)
-        specdec__constrained_fill_mask(c, text, count);
+        specdec__constrained_set_allowed_bits(c, text, count);
     if (c->allow)
         c->allow(c->allow_data, text, count, m->mask);
     for (i = tokens; i < 32 * words; i = i % 32 ? i + 1 : i + 32) /* bits that are no tokens */
         m->mask[i / 32] &= i % 32 ? ~(1u << i % 32) : 0;
     for (i = 0; i < tokens; i = m->mask[i / 32] ? i + 1 : (i | 31) + 1)
-        if (specdec__masker_has_token(m, i))
+        if (specdec__masker_allows_token(m, i))
             return i;
     for (i = 0; i < m->vocab->end_token_count; i++)
         if (m->vocab->end_tokens[i] >= 0 && m->vocab->end_tokens[i] < tokens)
             m->mask[m->vocab->end_tokens[i] / 32] |= 1u << m->vocab->end_tokens[i] % 32;
     for (i = 0; i < tokens; i++)
-        if (specdec__masker_has_token(m, i))
+        if (specdec__masker_allows_token(m, i))
             return i;
     m->mask[0] |= 1;
     return 0;
@@ -49861,7 +49859,7 @@ static const float *specdec__constrained_mask_logits(specdec__constrained *c, co
         }
     }
     for (i = 0; i < vocab && !some; i++) /* the model says nothing about them */
-        if (specdec__masker_has_token(m, i))
+        if (specdec__masker_allows_token(m, i))
             m->row[i] = 0;
     return m->row;
 }
@@ -49875,9 +49873,9 @@ static int specdec__constrained_allows_token(specdec__constrained *c, const int3
         return token == forced;
     if (!c->allow)
         return specdec__constrained_state_allows(c, specdec__constrained_state_behind(c, text, count),
-                                                 specdec__constrained_token_before(text, count), token);
+                                                 specdec__constrained_token_before_index(text, count), token);
     specdec__constrained_compute_mask(c, text, count);
-    return token >= 0 && token < c->masker->vocab_size && specdec__masker_has_token(c->masker, token);
+    return token >= 0 && token < c->masker->vocab_size && specdec__masker_allows_token(c->masker, token);
 }
 
 /* Removes forbidden tokens from candidates (found), and keeps the first k allowed ones at most. Returns how many are
@@ -49890,7 +49888,7 @@ static int specdec__constrained_keep_allowed_candidates(specdec__constrained *c,
 
     for (i = 0; i < found && kept < k; i++)
         if (candidates[i].logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT &&
-            specdec__constrained_state_allows(c, state, specdec__constrained_token_before(text, count),
+            specdec__constrained_state_allows(c, state, specdec__constrained_token_before_index(text, count),
                                               candidates[i].token))
             candidates[kept++] = candidates[i];
     return kept;
@@ -49903,13 +49901,11 @@ SPECDEC__FOR_SPEED
  *     chosen are passed over by the largest logit of their block.
  * ================================================================================================================== */
 
-#define SPECDEC__ROW_BLOCK_TOKENS    128  /* tokens of a block, which are passed over together if none of them can be
-                                             chosen; a multiple of 64 */
+#define SPECDEC__ROW_BLOCK_TOKENS 128 /* tokens of a block, passed over together if none can be chosen; 64 divides it */
 #define SPECDEC__ROW_LEAST_TOKENS    4096 /* tokens of a row of logits, at least, for blocks to pay */
 #define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks of a row in which a top-p set is searched, at most */
 #define SPECDEC__ROW_NUCLEUS_DRAWS   4    /* draws from the whole row before the top-p set is listed */
-#define SPECDEC__ROW_SUM_TOLERANCE 1e-6 /* sums that differ by less than this part of the whole may be equal, as floats
-                                           are rounded */
+#define SPECDEC__ROW_SUM_TOLERANCE 1e-6 /* sums that differ by a smaller part of the whole may be equal: rounding */
 
 /* How the target and drafters choose tokens from logits: settings of sampling, the constraint, and memory for
    candidates. */
@@ -49935,14 +49931,14 @@ typedef struct specdec__row {
 } specdec__row;
 
 /* Returns a token's logit minus the row's largest logit, as lists of candidates have it. */
-SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
+SPECDEC__INLINE float specdec__row_logit_below_largest(const specdec__row *row, int token)
 {
     return row->logits[token] - row->highest;
 }
 
 /* Writes the k blocks of a row with the largest logits, sorted as candidates, to the front of `blocks`, which has room
    for all blocks of the row. */
-static void specdec__row_find_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
+static void specdec__row_find_best_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
 {
     const int count = (row->size + SPECDEC__ROW_BLOCK_TOKENS - 1) / SPECDEC__ROW_BLOCK_TOKENS;
     int i;
@@ -49954,19 +49950,19 @@ static void specdec__row_find_blocks(const specdec__row *row, specdec_candidate 
         blocks[i].token = from;
         blocks[i].logit = row->kernels->largest(row->logits + from, size) - row->highest;
     }
-    specdec__sample_select_first(NULL, blocks, count, k);
+    specdec__sample_move_first_to_front(NULL, blocks, count, k);
 }
 
 /* Appends the tokens of the block that begins with token `from`, as far as their logits are at least `least`, to a list
    of `count` items. Returns the new count. */
-static int specdec__row_collect_block(const specdec__row *row, int from, float least, specdec_candidate *items,
-                                      int count)
+static int specdec__row_append_tokens_of_block(const specdec__row *row, int from, float least, specdec_candidate *items,
+                                               int count)
 {
     const int end = specdec__min_int(from + SPECDEC__ROW_BLOCK_TOKENS, row->size);
     int i;
 
     for (i = from; i < end; i++) {
-        const float logit = specdec__row_logit(row, i);
+        const float logit = specdec__row_logit_below_largest(row, i);
 
         if (logit >= least) {
             items[count].token = i;
@@ -49979,7 +49975,7 @@ static int specdec__row_collect_block(const specdec__row *row, int from, float l
 /* Makes a list of at least k tokens that includes the row's k best: all tokens whose logits are at least the k-th
    largest among the largest logits of blocks. Returns how many tokens; 0: listing the whole row is as fast. The list of
    blocks lies at the end of the first half of the row's list, which no token reaches. */
-static int specdec__row_list_best_blocks(const specdec__row *row, int k)
+static int specdec__row_list_tokens_of_best_blocks(const specdec__row *row, int k)
 {
     specdec_candidate *items = row->candidates.items, *blocks;
     const int count = (row->size + SPECDEC__ROW_BLOCK_TOKENS - 1) / SPECDEC__ROW_BLOCK_TOKENS;
@@ -49989,26 +49985,26 @@ static int specdec__row_list_best_blocks(const specdec__row *row, int k)
     if (row->size < SPECDEC__ROW_LEAST_TOKENS || k > count / 8 || k < 1)
         return 0;
     blocks = items + row->size / 2 - count;
-    specdec__row_find_blocks(row, blocks, k);
+    specdec__row_find_best_blocks(row, blocks, k);
     least = blocks[k - 1].logit;
     if (!(least >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
         return 0;
     for (i = 0; i < k; i++)
-        found = specdec__row_collect_block(row, blocks[i].token, least, items, found);
+        found = specdec__row_append_tokens_of_block(row, blocks[i].token, least, items, found);
     return found;
 }
 
 /* Makes the list of candidates that the first sampler of a chain would leave, without listing the whole row. Returns
    how many candidates; 0: the whole row has to be listed. */
-static int specdec__row_run_first_sampler(const specdec__row *row, const specdec_sampling *s, int sampler)
+static int specdec__row_list_by_first_sampler(const specdec__row *row, const specdec_sampling *s, int sampler)
 {
     const float least = sampler == SPECDEC_SAMPLER_MIN_P ? specdec__log(s->min_p) : 0.0f;
     int from, count;
 
     if (sampler == SPECDEC_SAMPLER_TOP_K) {
-        count = specdec__row_list_best_blocks(row, s->top_k);
+        count = specdec__row_list_tokens_of_best_blocks(row, s->top_k);
         if (count)
-            specdec__sample_select_first(NULL, row->candidates.items, count, s->top_k);
+            specdec__sample_move_first_to_front(NULL, row->candidates.items, count, s->top_k);
         return count ? s->top_k : 0;
     }
     if (sampler != SPECDEC_SAMPLER_MIN_P)
@@ -50017,7 +50013,7 @@ static int specdec__row_run_first_sampler(const specdec__row *row, const specdec
         const int size = specdec__min_int(SPECDEC__ROW_BLOCK_TOKENS, row->size - from);
 
         if (row->kernels->largest(row->logits + from, size) - row->highest >= least)
-            count = specdec__row_collect_block(row, from, least, row->candidates.items, count);
+            count = specdec__row_append_tokens_of_block(row, from, least, row->candidates.items, count);
     }
     return from < row->size ? 0 : count;
 }
@@ -50043,9 +50039,9 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
     row->logits = logits;
     row->size = size;
     row->candidates.items = chooser->items;
-    if (specdec__sample_alters_logits(s)) {
+    if (specdec__sampler_chain_alters_logits(s)) {
         first = specdec__sampler_alter_logits(&in, logits, chooser->items, chain, length);
-        row->logits = specdec__sampler_logits_row(chooser->items, size);
+        row->logits = specdec__sampler_row_in_list_memory(chooser->items, size);
     }
     row->highest = row->kernels->largest(row->logits, size);
     next += first;
@@ -50061,7 +50057,7 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
         row->top_p = length > heated ? s->top_p : 0.0f;
         return;
     }
-    if ((count = specdec__row_run_first_sampler(row, s, next[0])) > 0)
+    if ((count = specdec__row_list_by_first_sampler(row, s, next[0])) > 0)
         row->candidates.count = specdec__sampler_run_chain(&in, next + 1, length - 1, chooser->items, count);
     else
         specdec__sample_apply_samplers(&row->candidates, &in, logits);
@@ -50071,7 +50067,7 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
 
 /* Sums of the weights e^(logit - largest logit) of a row. */
 typedef struct specdec__row_weight_sums {
-    double all, before; /* sum over all tokens; sum over the tokens that come before a certain one */
+    double all, before; /* sum of the weights of all tokens; of those that come before a certain token */
 } specdec__row_weight_sums;
 
 /* Sums the weights e^(logit - largest logit) over all tokens of a row, and over those that come before `limit`. */
@@ -50104,7 +50100,7 @@ static int specdec__row_list_top_p_set_from_best_blocks(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
     const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS_BLOCKS, row->size / SPECDEC__ROW_BLOCK_TOKENS / 8);
-    const int count = specdec__row_list_best_blocks(row, most);
+    const int count = specdec__row_list_tokens_of_best_blocks(row, most);
     specdec__row_weight_sums mass;
     double wanted, reached = 0;
     int i, kept;
@@ -50130,12 +50126,12 @@ static int specdec__row_list_top_p_set_from_best_blocks(const specdec__row *row)
 static void specdec__row_list_top_p_set(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
-    float *all = specdec__sampler_logits_row(items, row->size);
+    float *all = specdec__sampler_row_in_list_memory(items, row->size);
     int i, count = specdec__row_list_top_p_set_from_best_blocks(row);
 
     if (!count) {
         for (i = 0; row->logits != all && i < row->size; i++)
-            all[i] = specdec__sample_clean_logit(row->logits[i]);
+            all[i] = specdec__sample_comparable_logit(row->logits[i]);
         count = specdec__sampler_row_to_list(items, row->size);
         count = specdec__sampler_keep_top_p(items, count, row->top_p);
     }
@@ -50149,8 +50145,8 @@ static void specdec__row_list_top_p_set(specdec__row *row)
 /* Writes the k best tokens with noise, as specdec_sample_top finds them, to `best`: of the whole row, or of the tokens
    before `limit`. Blocks of tokens that the largest possible noise, or their own noise, cannot lift to the k best are
    skipped. Returns how many it writes. */
-static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
-                                    specdec_candidate *best)
+static int specdec__row_search_best_tokens(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit,
+                                           int k, specdec_candidate *best)
 {
     int from, end, i, held = 0;
 
@@ -50164,7 +50160,7 @@ static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row,
             specdec_candidate candidate;
 
             candidate.token = i;
-            candidate.logit = specdec__row_logit(row, i);
+            candidate.logit = specdec__row_logit_below_largest(row, i);
             if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT) ||
                 (limit && !specdec__sample_comes_before(candidate, *limit)))
                 continue;
@@ -50178,7 +50174,8 @@ static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row,
 /* Writes the k best tokens with noise of a row's top-p set to `best`. A token chosen from the whole row is one of them
    if it is in the set, that is if the tokens before it hold less than top_p. Otherwise the tokens from it on are left
    out, and the search is repeated. Returns how many it writes; 0: a list of candidates is needed. */
-static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
+static int specdec__row_best_tokens_of_top_p_set(const specdec__row *row, uint64_t noise_row, int k,
+                                                 specdec_candidate *best)
 {
     specdec_candidate limit = {0, 0}, worst = {0, 0};
     int round, i, held;
@@ -50187,12 +50184,12 @@ static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_ro
         specdec__row_weight_sums mass;
         double wanted;
 
-        held = specdec__row_search_best(row, noise_row, round ? &limit : NULL, k, best);
+        held = specdec__row_search_best_tokens(row, noise_row, round ? &limit : NULL, k, best);
         for (i = 0; i < held; i++) {
             specdec_candidate one;
 
             one.token = best[i].token;
-            one.logit = specdec__row_logit(row, one.token);
+            one.logit = specdec__row_logit_below_largest(row, one.token);
             worst = !i || specdec__sample_comes_before(worst, one) ? one : worst;
         }
         mass = specdec__row_sum_weights(row, worst);
@@ -50211,13 +50208,13 @@ static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_ro
    writes. */
 static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
 {
-    const uint64_t noise_row = specdec__sample_noise_row(seed, position);
+    const uint64_t noise_row = specdec__sample_noise_of_position(seed, position);
     int held;
 
     if (row->temperature > 0 && !(row->top_p > 0))
-        return specdec__row_search_best(row, noise_row, NULL, k, best);
+        return specdec__row_search_best_tokens(row, noise_row, NULL, k, best);
     if (row->temperature > 0 && row->size >= SPECDEC__ROW_LEAST_TOKENS && k > 0 &&
-        (held = specdec__row_best_of_top_p(row, noise_row, k, best)) > 0)
+        (held = specdec__row_best_tokens_of_top_p_set(row, noise_row, k, best)) > 0)
         return held;
     if (row->temperature > 0)
         specdec__row_list_top_p_set(row);
@@ -50260,10 +50257,8 @@ SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_CHILDREN 32   /* children of a node of a token tree, at most */
 #define SPECDEC__NGRAM_LONGEST_CONTEXT 6    /* tokens of the longest context of the n-gram drafter */
-#define SPECDEC__NGRAM_SEQUENCE_TOKENS 1024  /* tokens of each sequence after the first that the n-gram index has room
-                                                for */
-#define SPECDEC__NGRAM_RECYCLED_CONTEXTS 16384 /* contexts whose most probable tokens by the target are stored, at
-                                                  most */
+#define SPECDEC__NGRAM_SEQUENCE_TOKENS 1024  /* tokens of each further sequence that the n-gram index has room for */
+#define SPECDEC__NGRAM_RECYCLED_CONTEXTS 16384 /* most contexts whose likeliest next tokens are stored */
 #define SPECDEC__NGRAM_LEAST_PROBABILITY 0.005f /* the n-gram drafter proposes no less probable continuation */
 
 enum {
@@ -50393,9 +50388,9 @@ typedef struct specdec__drafter_kind {
     int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
     int certain;     /* 1: every token that the kind proposes is accepted */
     int size, depth; /* default number of nodes and levels of its trees when no other kind drafts */
-    /* 1: the kind also stores kept sequences: ended ones, room->kept_views of them, that later sequences can share.
-       Their indices in share_prefix and truncate_sequence follow those of the `views` open sequences. 0: it does not */
-    int keeps_ended_sequences;
+    int keeps_ended_sequences; /* 1: the kind also stores room->kept_views ended sequences, which later ones can share;
+                                  their indices in share_prefix and truncate_sequence follow those of the `views` open
+                                  sequences. 0: it does not */
     int nextn; /* 1: the kind's model is the NextN block in the target's files (multi-token prediction); 0: see
                   source */
     /* Initialises the drafter: takes the memory of its state from an arena, which may only count bytes. NULL: it has no
@@ -50409,9 +50404,9 @@ typedef struct specdec__drafter_kind {
     /* Appends the children of all candidates in frontier->chosen, with their shares, to the tree, and counts these
        candidates as extended. The root is extended first, alone; each candidate once, after its parent. NULL: the
        kind's trees do not grow. */
-    specdec_result (*extend)(specdec__drafter *drafter, const specdec__draft_request *request,
-                             specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
-                             specdec_error *error);
+    specdec_result (*extend_tree)(specdec__drafter *drafter, const specdec__draft_request *request,
+                                  specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
+                                  specdec_error *error);
     /* Tells the drafter which of its candidates were accepted: path (count), without the root. NULL: the drafter
        prefills these tokens later. */
     void (*commit_path)(specdec__drafter *drafter, int at, const int32_t *path, int count);
@@ -50457,7 +50452,7 @@ typedef struct specdec__drafter_kind {
     int (*can_extend)(const specdec__drafter *drafter, const specdec__draft_request *request, int candidate);
     /* Returns the seconds until the drafter is expected to have more children for the request's tree; 0: unknown. NULL:
        it never waits for a remote rank. */
-    double (*seconds_until_more)(const specdec__drafter *drafter, const specdec__draft_request *request);
+    double (*seconds_until_more_children)(const specdec__drafter *drafter, const specdec__draft_request *request);
     /* Gives the drafter the target's logits of a verified tree. NULL: it does not use them. */
     void (*receive_logits)(specdec__drafter *drafter, const specdec__verified_tree *judged);
 } specdec__drafter_kind;
@@ -50593,7 +50588,7 @@ static void specdec__draft_merge_trees(specdec__merged_tree *m, specdec__drafter
 }
 
 /* Returns the index of the candidate that is node `node` of the merged tree; -1: no candidate is. */
-static int specdec__draft_find_candidate(const specdec__draft_outcome *outcome, int node)
+static int specdec__draft_candidate_of_node(const specdec__draft_outcome *outcome, int node)
 {
     int k;
 
@@ -50644,7 +50639,7 @@ static void specdec__draft_commit_path(specdec__drafter *d, specdec__proposal *p
     int32_t own[SPECDEC__MAX_TREE_NODES];
     int i, node;
 
-    for (i = 1; i < length && (node = specdec__draft_find_candidate(&p->outcome, path[i])) >= 0; i++)
+    for (i = 1; i < length && (node = specdec__draft_candidate_of_node(&p->outcome, path[i])) >= 0; i++)
         own[i - 1] = node;
     if (d->kind.commit_path && p->drafts.tree.n > 1)
         d->kind.commit_path(d, p->request.at, own, i - 1);
@@ -50666,10 +50661,8 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__SHORT_LEAST_ROWS 8192     /* default number of copied rows of the output matrix, at least */
-#define SPECDEC__SHORT_ROWS_DIVISOR 12       /* default number of copied rows: all rows of the output matrix divided by
-                                                this, if that is more */
-#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock passes over a copied row that is wanted often, at
-                                               most */
+#define SPECDEC__SHORT_ROWS_DIVISOR 12 /* default number of copied rows: all rows of the output matrix over this */
+#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock spares a copied row that is wanted often, at most */
 #define SPECDEC__SHORT_TRIAL_TREES 256      /* trees between two that are drafted with the other matrix, to time it */
 #define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed probability that a draft token is accepted when all rows are used */
 #define SPECDEC__SHORT_DECAY 0.998   /* factor of the counts of older tokens at each decoded token */
@@ -50703,7 +50696,7 @@ typedef struct specdec__short_vocabulary {
 
 /* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the number
    that the caller asks for (0: as many as pay, -1: none); level: bytes of weights that a level reads. */
-static int specdec__short_vocabulary_count_rows(const specdec__matrix *full, int wanted, size_t level)
+static int specdec__short_vocabulary_count_rows_to_copy(const specdec__matrix *full, int wanted, size_t level)
 {
     const int usual = specdec__max_int(SPECDEC__SHORT_LEAST_ROWS, full->rows / SPECDEC__SHORT_ROWS_DIVISOR);
     const int rows = specdec__round_up(wanted > 0 ? specdec__min_int(wanted, full->rows) : usual, SPECDEC__TILE_ROWS);
@@ -50729,7 +50722,7 @@ static int32_t specdec__short_vocabulary_set_row_token(specdec__short_vocabulary
 }
 
 /* Returns whether a token ends an answer. */
-static int specdec__short_vocabulary_is_end(const specdec__vocab *vocab, int32_t token)
+static int specdec__short_vocabulary_token_ends_answer(const specdec__vocab *vocab, int32_t token)
 {
     int i = 0;
 
@@ -50770,7 +50763,8 @@ static void specdec__short_vocabulary_init(specdec__short_vocabulary *s, const s
     }
     for (i = rows; s->noted_tokens && i < full->rows && i < (int)vocab->count; i++)
         if (s->clock_hand > rows / 2 &&
-            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_vocabulary_is_end(vocab, i)))
+            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 ||
+             specdec__short_vocabulary_token_ends_answer(vocab, i)))
             specdec__short_vocabulary_set_row_token(s, s->clock_hand--, i, SPECDEC__SHORT_MOST_PASSES);
 }
 
@@ -50791,8 +50785,8 @@ static int32_t specdec__short_vocabulary_note_token(specdec__short_vocabulary *s
 
 /* Notes the new tokens of sequence `at`, up to text[count]. Tokens from id `vocab` on get no rows. whole (vocab): a row
    of logits, in which tokens that lose their rows become -infinity. */
-static void specdec__short_vocabulary_note_sequence(specdec__short_vocabulary *s, int at, const int32_t *text,
-                                                    int count, int vocab, float *whole)
+static void specdec__short_vocabulary_note_new_tokens(specdec__short_vocabulary *s, int at, const int32_t *text,
+                                                      int count, int vocab, float *whole)
 {
     int i = specdec__min_int(s->noted_tokens[at], count);
     const int writes = i && count - i <= SPECDEC_TREE_MAX_DEPTH; /* else it is a prompt */
@@ -50873,7 +50867,7 @@ static void specdec__short_vocabulary_choose_matrix(specdec__short_vocabulary *s
 }
 
 /* Adds the measured seconds of a level to the mean of the matrix in use. */
-static void specdec__short_vocabulary_add_time(specdec__short_vocabulary *s, double seconds)
+static void specdec__short_vocabulary_add_level_seconds(specdec__short_vocabulary *s, double seconds)
 {
     double *mean = &s->seconds[s->in_use];
 
@@ -50911,13 +50905,13 @@ typedef struct specdec__level_state {
     const float *trust;  /* (rows): the drafter's estimated probability that the best token of each row is accepted;
                             NULL: none */
     /* Begins a draft tree by a forward pass up to the root: row 0 of the logits becomes the root's. */
-    specdec_result (*begin)(specdec__drafter *drafter, const specdec__draft_request *request,
-                            const specdec__draft_tree *drafts, specdec_error *error);
+    specdec_result (*begin_tree)(specdec__drafter *drafter, const specdec__draft_request *request,
+                                 const specdec__draft_tree *drafts, specdec_error *error);
     /* Runs candidates[count] of one level in one forward pass. They get the indices from `from` on (see nodes), and row
        i of the logits becomes that of candidates[i]. */
-    specdec_result (*run)(specdec__drafter *drafter, const specdec__draft_request *request,
-                          const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
-                          specdec_error *error);
+    specdec_result (*run_level)(specdec__drafter *drafter, const specdec__draft_request *request,
+                                const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
+                                specdec_error *error);
 } specdec__level_state;
 
 /* Prepares *row for sampling from logits (vocab) behind the tokens text (count). Tokens that the constraint forbids are
@@ -50926,26 +50920,26 @@ static void specdec__chooser_prepare_row(const specdec__chooser *chooser, specde
                                          int vocab,
                                          const int32_t *text, int count)
 {
-    const int limited = specdec__constrained_is_limited(chooser->constrained);
+    const int limited = specdec__constrained_limits_tokens(chooser->constrained);
     int32_t lowest = 0;
 
     if (limited)
         logits = specdec__constrained_mask_logits(chooser->constrained, logits, vocab, text, count, &lowest);
     specdec__row_init(row, chooser, logits, vocab, text, count);
     if (limited && !(row->temperature > 0) && row->candidates.count == 1 &&
-        !specdec__masker_has_token(chooser->constrained->masker, row->candidates.items[0].token))
+        !specdec__masker_allows_token(chooser->constrained->masker, row->candidates.items[0].token))
         row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
 }
 
 /* Writes the k best tokens of a row of logits (vocab) behind text (count) to `best`, best first, whether the constraint
    allows them or not. Returns how many it writes. */
-static int specdec__choose_best_unconstrained(const specdec__chooser *chooser, const float *logits, int vocab,
-                                              const int32_t *text, int count, int k, specdec_candidate *best)
+static int specdec__choose_best_unconstrained_tokens(const specdec__chooser *chooser, const float *logits, int vocab,
+                                                     const int32_t *text, int count, int k, specdec_candidate *best)
 {
     const specdec_sampling *s = chooser->sampling;
     specdec__row row;
 
-    if (!(s->temperature > 0) && !specdec__sample_alters_logits(s))
+    if (!(s->temperature > 0) && !specdec__sampler_chain_alters_logits(s))
         return specdec__sample_best_tokens(chooser->kernels, logits, vocab, k, best);
     specdec__row_init(&row, chooser, logits, vocab, text, count);
     return specdec__row_best_tokens(&row, s->seed, (uint64_t)count, k, best);
@@ -50954,8 +50948,8 @@ static int specdec__choose_best_unconstrained(const specdec__chooser *chooser, c
 /* Writes the k best tokens that the constraint allows to `best`, best first, from a row of logits (vocab) behind text
    (count). The best tokens are checked one by one, unless samplers shorten the list of candidates, or too few of those
    tokens are allowed: then the row is masked first. Returns how many it writes. */
-static int specdec__choose_best_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
-                                        const int32_t *text, int count, int k, specdec_candidate *best)
+static int specdec__choose_best_allowed_tokens(const specdec__chooser *chooser, const float *logits, int vocab,
+                                               const int32_t *text, int count, int k, specdec_candidate *best)
 {
     specdec__constrained *c = chooser->constrained;
     const specdec_sampling *s = chooser->sampling;
@@ -50970,8 +50964,8 @@ static int specdec__choose_best_allowed(const specdec__chooser *chooser, const f
         best[0].logit = 0;
         return 1;
     }
-    if (!c->allow && !specdec__sample_drops_candidates(s)) {
-        found = specdec__choose_best_unconstrained(chooser, logits, vocab, text, count, asked, candidates);
+    if (!c->allow && !specdec__sampler_chain_drops_candidates(s)) {
+        found = specdec__choose_best_unconstrained_tokens(chooser, logits, vocab, text, count, asked, candidates);
         found = specdec__constrained_keep_allowed_candidates(c, text, count, found, k, candidates);
         memcpy(best, candidates, (size_t)found * sizeof *best);
         if (found == k)
@@ -50989,15 +50983,15 @@ static int specdec__choose_best_allowed(const specdec__chooser *chooser, const f
 static int specdec__choose_best_tokens(const specdec__chooser *chooser, const float *logits, int vocab,
                                        const int32_t *recent, int recent_count, int k, specdec_candidate *best)
 {
-    return specdec__constrained_is_limited(chooser->constrained)
-               ? specdec__choose_best_allowed(chooser, logits, vocab, recent, recent_count, k, best)
-               : specdec__choose_best_unconstrained(chooser, logits, vocab, recent, recent_count, k, best);
+    return specdec__constrained_limits_tokens(chooser->constrained)
+               ? specdec__choose_best_allowed_tokens(chooser, logits, vocab, recent, recent_count, k, best)
+               : specdec__choose_best_unconstrained_tokens(chooser, logits, vocab, recent, recent_count, k, best);
 }
 
 /* Writes the tokens on a tree's path from the root (excluded) to a node into request->text, behind the sequence's
    tokens. Returns the number of tokens of sequence and path together. */
-static int specdec__draft_write_path_tokens(const specdec__draft_request *request, const specdec__draft_tree *drafts,
-                                            int node)
+static int specdec__draft_write_path_behind_text(const specdec__draft_request *request,
+                                                 const specdec__draft_tree *drafts, int node)
 {
     int length = request->count + drafts->depth[node], at;
 
@@ -51007,24 +51001,24 @@ static int specdec__draft_write_path_tokens(const specdec__draft_request *reques
 }
 
 /* Returns the part of m->nodes that belongs to sequence `at`. */
-SPECDEC__INLINE int32_t *specdec__draft_sequence_nodes(const specdec__level_state *m, int at)
+SPECDEC__INLINE int32_t *specdec__draft_row_indices_of_sequence(const specdec__level_state *m, int at)
 {
     return m->nodes + (size_t)at * (size_t)m->capacity;
 }
 
 /* Returns where the parent of a candidate is among the rows that were run for the current tree: 0: the parent is the
    root; else 1 + the parent's index. */
-SPECDEC__INLINE int specdec__draft_parent_row(const specdec__level_state *m, int at, const specdec__draft_tree *drafts,
-                                              int candidate)
+SPECDEC__INLINE int specdec__draft_row_index_of_parent(const specdec__level_state *m, int at,
+                                                       const specdec__draft_tree *drafts, int candidate)
 {
     const int parent = drafts->tree.parents[candidate];
 
-    return parent ? 1 + specdec__draft_sequence_nodes(m, at)[parent] : 0;
+    return parent ? 1 + specdec__draft_row_indices_of_sequence(m, at)[parent] : 0;
 }
 
 /* Returns row i of the last forward pass as logits (vocab) of all tokens. Tokens that a short vocabulary lacks have
    -infinity. */
-static const float *specdec__draft_logits_row(const specdec__level_state *m, int i)
+static const float *specdec__draft_logits_of_all_tokens(const specdec__level_state *m, int i)
 {
     const float *row = m->logits + (size_t)i * m->stride;
     int j;
@@ -51076,14 +51070,14 @@ static int specdec__draft_draw_children(specdec__level_state *m, const specdec__
 
 /* Writes the most probable tokens of a drafter's row, penalties included, to best (count): the children for top-k
    verification. Returns how many it writes. */
-static int specdec__draft_likeliest_children(specdec__level_state *m, const specdec__draft_request *request,
-                                             const float *logits,
-                                             int length, int count, specdec_candidate *best)
+static int specdec__draft_list_likeliest_children(specdec__level_state *m, const specdec__draft_request *request,
+                                                  const float *logits,
+                                                  int length, int count, specdec_candidate *best)
 {
     specdec_candidates candidates;
     int32_t lowest;
 
-    if (specdec__constrained_is_limited(request->constrained))
+    if (specdec__constrained_limits_tokens(request->constrained))
         logits = specdec__constrained_mask_logits(request->constrained, logits, m->vocab, request->text, length,
                                                   &lowest);
     candidates.items = m->chooser.items;
@@ -51095,34 +51089,34 @@ static int specdec__draft_likeliest_children(specdec__level_state *m, const spec
 
 /* Writes the tokens that become children of a node under the request's rule of verification to best (count). logits:
    the node's row; length: tokens of the sequence and of the path to the node. Returns how many it writes. */
-static int specdec__draft_best_children(specdec__level_state *m, const specdec__draft_request *request, int node,
-                                        const float *logits,
-                                        int length, int count, specdec_candidate *best)
+static int specdec__draft_list_children_by_rule(specdec__level_state *m, const specdec__draft_request *request,
+                                                int node, const float *logits,
+                                                int length, int count, specdec_candidate *best)
 {
     if (!SPECDEC__HAS_DISTRIBUTION_VERIFIERS || request->rule == SPECDEC_RULE_COUPLED)
         return specdec__choose_best_tokens(&m->chooser, logits, m->vocab, request->text, length, count, best);
-    return request->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest_children(m, request, logits, length, count,
-                                                                                   best)
+    return request->rule == SPECDEC_RULE_TOP_K ? specdec__draft_list_likeliest_children(m, request, logits, length,
+                                                                                        count, best)
                                                : specdec__draft_draw_children(m, request, node, logits, length, count,
                                                                               best);
 }
 
 /* Chooses the tokens of all children that a node has in a tree of fixed shape, from row `at` of the last forward pass.
    A child for which there is no token gets -1. */
-static void specdec__draft_choose_children(specdec__level_state *m, const specdec__draft_request *request,
-                                           specdec__draft_tree *drafts, int node, int at)
+static void specdec__draft_set_tokens_of_children(specdec__level_state *m, const specdec__draft_request *request,
+                                                  specdec__draft_tree *drafts, int node, int at)
 {
     const specdec_tree *tree = &drafts->tree;
-    const float *logits = specdec__draft_logits_row(m, at);
+    const float *logits = specdec__draft_logits_of_all_tokens(m, at);
     specdec_candidate best[SPECDEC__MAX_CHILDREN];
     const int first = specdec__tree_next_child(tree, node, node + 1),
-              length = specdec__draft_write_path_tokens(request, drafts, node);
+              length = specdec__draft_write_path_behind_text(request, drafts, node);
     int count = 0, found, i;
 
     for (i = first; i < tree->n; i = specdec__tree_next_child(tree, node, i + 1))
         count++;
-    found = specdec__draft_best_children(m, request, node, logits, length,
-                                         specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
+    found = specdec__draft_list_children_by_rule(m, request, node, logits, length,
+                                                 specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
     for (i = first; i < tree->n; i = specdec__tree_next_child(tree, node, i + 1))
         drafts->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
@@ -51135,11 +51129,11 @@ static void specdec__draft_append_children(specdec__level_state *m, const specde
                                            int node, int row)
 {
     specdec_candidate best[SPECDEC__GROWN_CHILDREN];
-    const float *logits = specdec__draft_logits_row(m, row);
-    const int length = specdec__draft_write_path_tokens(request, drafts, node);
+    const float *logits = specdec__draft_logits_of_all_tokens(m, row);
+    const int length = specdec__draft_write_path_behind_text(request, drafts, node);
     const int most = specdec__min_int(SPECDEC__GROWN_CHILDREN, drafts->tree.capacity - drafts->tree.n);
     float weight[SPECDEC__GROWN_CHILDREN], total = 0;
-    const int found = specdec__draft_best_children(m, request, node, logits, length, most, best);
+    const int found = specdec__draft_list_children_by_rule(m, request, node, logits, length, most, best);
     int i;
 
     for (i = 0; i < found; i++) {
@@ -51156,7 +51150,7 @@ static void specdec__draft_append_children(specdec__level_state *m, const specde
         drafts->depth[at] = drafts->depth[node] + 1;
         drafts->share[at] = weight[i] / total * (m->trust ? m->trust[row] : 1);
         drafts->extended[at] = 0;
-        specdec__draft_sequence_nodes(m, request->at)[at] = -1;
+        specdec__draft_row_indices_of_sequence(m, request->at)[at] = -1;
     }
 }
 
@@ -51168,7 +51162,7 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
                                                     int count, specdec_error *error)
 {
     specdec__level_state *m = (specdec__level_state *)d->state;
-    int32_t *nodes = specdec__draft_sequence_nodes(m, request->at);
+    int32_t *nodes = specdec__draft_row_indices_of_sequence(m, request->at);
     specdec_result result;
     double start;
     int i;
@@ -51176,9 +51170,9 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
     start = m->short_rows ? specdec__os_seconds() : 0;
-    result = m->run(d, request, drafts, candidates, from, count, error);
+    result = m->run_level(d, request, drafts, candidates, from, count, error);
     if (m->short_rows && !result) {
-        specdec__short_vocabulary_add_time(m->short_rows, specdec__os_seconds() - start);
+        specdec__short_vocabulary_add_level_seconds(m->short_rows, specdec__os_seconds() - start);
         m->runs++;
     }
     for (i = 0; result && i < count; i++)
@@ -51188,11 +51182,11 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
 
 /* Chooses whether the next tree is drafted with the copied rows of the output matrix or with all rows, and updates the
    copies. */
-static void specdec__levels_choose_vocabulary(specdec__level_state *m, const specdec__draft_request *request)
+static void specdec__levels_choose_output_rows(specdec__level_state *m, const specdec__draft_request *request)
 {
     specdec__short_vocabulary *s = m->short_rows;
 
-    specdec__short_vocabulary_note_sequence(s, request->at, request->text, request->count, m->vocab, m->whole);
+    specdec__short_vocabulary_note_new_tokens(s, request->at, request->text, request->count, m->vocab, m->whole);
     s->mean_levels += (m->runs + 1 - s->mean_levels) / (s->mean_levels > 0 ? 8 : 1);
     m->runs = 0;
     specdec__short_vocabulary_choose_matrix(s, 4 * request->wait_seconds);
@@ -51210,12 +51204,12 @@ static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specd
 {
     specdec__level_state *m = (specdec__level_state *)d->state;
 
-    memset(specdec__draft_sequence_nodes(m, request->at), -1, (size_t)drafts->tree.n * sizeof *m->nodes);
+    memset(specdec__draft_row_indices_of_sequence(m, request->at), -1, (size_t)drafts->tree.n * sizeof *m->nodes);
     m->chooser.sampling = request->sampling;
     m->chooser.constrained = request->constrained;
     if (m->short_rows)
-        specdec__levels_choose_vocabulary(m, request);
-    return m->begin(d, request, drafts, error);
+        specdec__levels_choose_output_rows(m, request);
+    return m->begin_tree(d, request, drafts, error);
 }
 
 /* The function fill_tree of drafters that draft level by level: all nodes of a level that have children are run
@@ -51233,7 +51227,7 @@ static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specd
         return result;
     for (i = 1; i < tree->n; i++)
         drafts->tokens[i] = -1;
-    specdec__draft_choose_children(m, request, drafts, 0, 0);
+    specdec__draft_set_tokens_of_children(m, request, drafts, 0, 0);
     for (from = 1; from < tree->n && drafts->depth[from] < d->levels; from = to, n += count) {
         count = 0;
         for (to = from; to < tree->n && drafts->depth[to] == drafts->depth[from]; to++)
@@ -51242,7 +51236,7 @@ static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specd
         if (count && (result = specdec__draft_run_candidates(d, request, drafts, level, n, count, error)) != SPECDEC_OK)
             return result;
         for (i = 0; i < count; i++)
-            specdec__draft_choose_children(m, request, drafts, level[i], i);
+            specdec__draft_set_tokens_of_children(m, request, drafts, level[i], i);
     }
     return SPECDEC_OK;
 }
@@ -51299,7 +51293,7 @@ static void specdec__draft_reroot_tree(specdec__draft_tree *drafts, int root)
    candidates' indices in m->nodes likewise. */
 static void specdec__levels_reroot_tree(specdec__level_state *m, int at, specdec__draft_tree *drafts, int root)
 {
-    int32_t *nodes = specdec__draft_sequence_nodes(m, at);
+    int32_t *nodes = specdec__draft_row_indices_of_sequence(m, at);
     const int known = drafts->tree.n;
     int i;
 
@@ -51322,7 +51316,7 @@ static void specdec__levels_put_candidates_into_step(const specdec__level_state 
         const int parent = drafts->tree.parents[candidates[i]];
 
         c->tokens[from + i] = drafts->tokens[candidates[i]];
-        c->parents[from + i] = parent ? specdec__draft_sequence_nodes(m, at)[parent] : -1;
+        c->parents[from + i] = parent ? specdec__draft_row_indices_of_sequence(m, at)[parent] : -1;
     }
 }
 
@@ -51364,7 +51358,7 @@ static void specdec__levels_init(specdec__level_state *m, const specdec__model *
 }
 
 /* Returns how many bytes of weights a level of a draft tree reads, with all rows of the output matrix. */
-static size_t specdec__levels_weight_bytes(const specdec__model *model, const specdec__model *target)
+static size_t specdec__levels_weight_bytes_of_level(const specdec__model *model, const specdec__model *target)
 {
     return model->weight_bytes + (model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows);
 }
@@ -51374,7 +51368,7 @@ static size_t specdec__levels_weight_bytes(const specdec__model *model, const sp
 static double specdec__levels_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     const specdec__level_state *m = (const specdec__level_state *)d->state;
-    double bytes = (double)specdec__levels_weight_bytes(d->model, target);
+    double bytes = (double)specdec__levels_weight_bytes_of_level(d->model, target);
 
     if (m && m->short_rows)
         bytes -= (double)m->short_rows->full_matrix->row_bytes *
@@ -51387,7 +51381,7 @@ static void specdec__levels_write_kind(specdec__drafter_kind *kind)
 {
     kind->draws = 1;
     kind->fill_tree = specdec__levels_fill_tree;
-    kind->extend = specdec__levels_extend_tree;
+    kind->extend_tree = specdec__levels_extend_tree;
     kind->level_cost = specdec__levels_level_cost;
 }
 
@@ -51396,10 +51390,11 @@ static void specdec__levels_allocate_short_vocabulary(specdec__level_state *m, s
                                                       const specdec__draft_setup *setup, specdec__arena *arena)
 {
     const specdec__model *target = setup->target->model;
-    const size_t level = specdec__levels_weight_bytes(c->model, target);
+    const size_t level = specdec__levels_weight_bytes_of_level(c->model, target);
     const int rows = m->id_count
                          ? 0
-                         : specdec__short_vocabulary_count_rows(c->output, setup->config->draft_vocabulary, level);
+                         : specdec__short_vocabulary_count_rows_to_copy(c->output, setup->config->draft_vocabulary,
+                                                                        level);
     specdec__short_vocabulary counted, *s;
     int i;
 
@@ -51444,7 +51439,7 @@ typedef struct specdec__draft_model {
 
 /* Skips more tokens behind the attention sinks, so that the rest of the sequence's first `count` tokens fits into the
    draft model's cache. */
-static void specdec__draft_model_skip_tokens(specdec__draft_model *m, int at, int count)
+static void specdec__draft_model_skip_oldest_tokens(specdec__draft_model *m, int at, int count)
 {
     specdec__view *view = &m->views[at];
 
@@ -51481,7 +51476,7 @@ static specdec_result specdec__draft_model_begin_tree(specdec__drafter *d, const
     specdec__view *view = &m->views[request->at];
 
     (void)drafts;
-    specdec__draft_model_skip_tokens(m, request->at, request->count);
+    specdec__draft_model_skip_oldest_tokens(m, request->at, request->count);
     if (view->length >= request->count - m->skipped[request->at])
         specdec__view_truncate(view, &m->context.kv, request->count - m->skipped[request->at] - 1);
     return specdec__draft_model_prefill_text(m, request->at, request->text, request->count, 1, error);
@@ -51507,7 +51502,7 @@ static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const 
 static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const int32_t *path, int count)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    const int32_t *nodes = specdec__draft_sequence_nodes(&m->level_state, at);
+    const int32_t *nodes = specdec__draft_row_indices_of_sequence(&m->level_state, at);
     int kept[SPECDEC_TREE_MAX_DEPTH], i;
 
     for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && nodes[path[i]] >= 0; i++)
@@ -51516,7 +51511,7 @@ static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const 
 }
 
 /* Inserts a number into path[n], whose numbers are in ascending order. */
-static void specdec__draft_insert_ascending(int *path, int n, int number)
+static void specdec__draft_insert_into_ascending_path(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
         path[n] = path[n - 1];
@@ -51529,7 +51524,7 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
-    int32_t *nodes = specdec__draft_sequence_nodes(&m->level_state, at);
+    int32_t *nodes = specdec__draft_row_indices_of_sequence(&m->level_state, at);
     const int count = drafts->depth[root], all = 2 * (drafts->extended_count - count) <= c->max_nodes;
     int i, stay = all ? -1 : 0;
 
@@ -51538,7 +51533,7 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
     specdec__levels_reroot_tree(&m->level_state, at, drafts, root);
     for (i = 1; i < drafts->tree.n && !all; i++)
         if (nodes[i] >= 0)
-            specdec__draft_insert_ascending(c->path + count, stay++, nodes[i]);
+            specdec__draft_insert_into_ascending_path(c->path + count, stay++, nodes[i]);
     for (i = 1; i < drafts->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);
@@ -51600,7 +51595,7 @@ static specdec_result specdec__draft_model_prefill(specdec__drafter *d, const sp
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
 
-    specdec__draft_model_skip_tokens(m, request->at, request->count);
+    specdec__draft_model_skip_oldest_tokens(m, request->at, request->count);
     return specdec__draft_model_prefill_text(m, request->at, request->text, count, 0, error);
 }
 
@@ -51654,13 +51649,13 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     m->level_state.logits = m->context.logits;
     m->level_state.stride = (size_t)d->model->output.rows;
     specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);
-    m->level_state.begin = specdec__draft_model_begin_tree;
-    m->level_state.run = specdec__draft_model_run_level;
+    m->level_state.begin_tree = specdec__draft_model_begin_tree;
+    m->level_state.run_level = specdec__draft_model_run_level;
     return SPECDEC_OK;
 }
 
 /* Returns the context of a drafter that is a draft model. */
-static specdec__context *specdec__draft_model_context(specdec__drafter *d)
+static specdec__context *specdec__draft_model_get_context(specdec__drafter *d)
 {
     return &((specdec__draft_model *)d->state)->context;
 }
@@ -51702,7 +51697,7 @@ typedef struct specdec__draft_stored_state {
 
 /* The state of a drafter that is a file of heads (MLP speculator, Medusa). */
 typedef struct specdec__draft_heads {
-    specdec__draft_stored_state last; /* must be first */
+    specdec__draft_stored_state last; /* the target's last hidden state of each sequence; must be first */
     specdec__heads heads;     /* the heads, with the buffers of a level */
     float *inner; /* (1 + tree size, stride of the heads' states): the heads' states behind the root, then behind each
                      candidate */
@@ -51792,7 +51787,7 @@ static specdec_result specdec__draft_heads_compute_level(specdec__draft_heads *m
 }
 
 /* Copies the target's hidden state of sequence `at` to the input of the first level, which has one row. */
-static void specdec__draft_heads_set_first_input(specdec__draft_heads *m, int at)
+static void specdec__draft_heads_copy_state_to_input(specdec__draft_heads *m, int at)
 {
     memcpy(m->heads.input, specdec__draft_get_stored_state(&m->last, at),
            (size_t)m->heads.context.model->embedding * sizeof(float));
@@ -51804,7 +51799,7 @@ static specdec_result specdec__draft_heads_begin_tree(specdec__drafter *d, const
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
 
-    specdec__draft_heads_set_first_input(m, request->at);
+    specdec__draft_heads_copy_state_to_input(m, request->at);
     m->last.level_state.stride = (size_t)specdec__heads_output_rows(d->model);
     return specdec__draft_heads_compute_level(m, 0, &drafts->tokens[0], 0, 1, error);
 }
@@ -51822,12 +51817,12 @@ static specdec_result specdec__draft_heads_run_level(specdec__drafter *d, const 
     int i;
 
     if (!d->model->speculator->chained) {
-        specdec__draft_heads_set_first_input(m, request->at);
+        specdec__draft_heads_copy_state_to_input(m, request->at);
         m->last.level_state.stride = 0;
         return specdec__draft_heads_compute_level(m, drafts->depth[candidates[0]], &drafts->tokens[0], 0, 1, error);
     }
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_parent_row(&m->last.level_state, request->at, drafts, candidates[i]);
+        const int place = specdec__draft_row_index_of_parent(&m->last.level_state, request->at, drafts, candidates[i]);
 
         tokens[i] = drafts->tokens[candidates[i]];
         memcpy(m->heads.input + (size_t)i * stride, m->inner + (size_t)place * stride, stride * sizeof(float));
@@ -51864,8 +51859,8 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     m->inner = SPECDEC__TAKE(arena, float,
                              ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
     m->last.level_state.logits = m->heads.logits;
-    m->last.level_state.begin = specdec__draft_heads_begin_tree;
-    m->last.level_state.run = specdec__draft_heads_run_level;
+    m->last.level_state.begin_tree = specdec__draft_heads_begin_tree;
+    m->last.level_state.run_level = specdec__draft_heads_run_level;
     return SPECDEC_OK;
 }
 
@@ -51898,16 +51893,14 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DRAFT_STORED_STATES 32 /* hidden states of a sequence that wait for the layer to run their pairs, at
-                                           most */
+#define SPECDEC__DRAFT_STORED_STATES 32 /* most stored hidden states of a sequence whose pairs the layer has not run */
 
 /* The pairs of a sequence, each a hidden state of the target and the next token: which of them the layer has run, and
    the hidden states of the newest. */
 typedef struct specdec__draft_pairs {
-    specdec__view view; /* the layer's keys and values of the pairs that it has run */
-    /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of `count` pairs from
-       index `from` on; NULL: none are stored, as the sequence is a kept one */
-    float *states;
+    specdec__view view; /* the layer's keys and values of the pairs (hidden state, next token) that it has run */
+    float *states; /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of
+                      `count` pairs from index `from` on; NULL: none are stored, as the sequence is a kept one */
     int from, count;    /* index of the pair of the first stored hidden state; number of these states. With from <=
                            view.length <= from + count: the number of pairs whose hidden states were received */
 } specdec__draft_pairs;
@@ -51927,7 +51920,7 @@ typedef struct specdec__draft_layer {
 
 /* Returns the layer's hidden state behind the root (place 0) or behind a candidate (place 1 + its index): `embedding`
    floats. */
-static float *specdec__draft_layer_own_state(const specdec__draft_layer *m, int place)
+static float *specdec__draft_layer_hidden_state_of_place(const specdec__draft_layer *m, int place)
 {
     return m->own_states + (size_t)place * (size_t)m->context.model->embedding;
 }
@@ -51940,7 +51933,7 @@ static int specdec__draft_layer_index_of_root_pair(const specdec__draft_layer *m
 
 /* Drops the stored hidden states of a sequence. The next hidden state to be stored is that of the first pair that the
    layer has not run. */
-static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, specdec__draft_pairs *t)
+static void specdec__draft_layer_drop_stored_states(const specdec__draft_layer *m, specdec__draft_pairs *t)
 {
     t->from = t->view.length;
     t->count = 0;
@@ -51952,7 +51945,7 @@ static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, s
 
 /* Stores the layer's hidden states of the last `count` nodes of its run, whose logits were computed, in own_states from
    index `place` on. */
-static void specdec__draft_layer_store_own_states(const specdec__draft_layer *m, int place, int count)
+static void specdec__draft_layer_store_hidden_states(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
     const float *from = m->reads ? c->h + (size_t)(c->row_count - count) * (size_t)c->e
@@ -51960,7 +51953,7 @@ static void specdec__draft_layer_store_own_states(const specdec__draft_layer *m,
     int i;
 
     for (i = 0; i < count; i++)
-        memcpy(specdec__draft_layer_own_state(m, place + i), from + (size_t)i * (size_t)c->e,
+        memcpy(specdec__draft_layer_hidden_state_of_place(m, place + i), from + (size_t)i * (size_t)c->e,
                (size_t)c->model->embedding * sizeof *from);
 }
 
@@ -51994,7 +51987,7 @@ static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const
         specdec__view_truncate(view, &m->context.kv, root);
     result = specdec__draft_layer_run_pairs(m, request->at, request->text, root + 1, 1, error);
     if (!result)
-        specdec__draft_layer_store_own_states(m, 0, 1);
+        specdec__draft_layer_store_hidden_states(m, 0, 1);
     return result;
 }
 
@@ -52015,14 +52008,14 @@ static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const 
 
     specdec__levels_put_candidates_into_step(&m->level_state, c, request->at, drafts, candidates, from, count);
     for (i = 0; i < count; i++)
-        memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_own_state(m, 1 + c->parents[from + i]),
+        memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_hidden_state_of_place(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
     batch = specdec__forward_make_view_batch(c, &m->sequences[request->at].view, from, from + count);
     c->reads = m->reads;
     result = specdec__forward(c, &batch, error);
     c->reads = NULL;
     if (!result)
-        specdec__draft_layer_store_own_states(m, 1 + from, count);
+        specdec__draft_layer_store_hidden_states(m, 1 + from, count);
     return result;
 }
 
@@ -52037,7 +52030,7 @@ static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, 
     specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1 + m->leading_pairs, 0));
     t->count = specdec__min_int(t->count, length + m->leading_pairs - t->from);
     if (t->view.length < t->from)
-        specdec__draft_layer_restart_states(m, t);
+        specdec__draft_layer_drop_stored_states(m, t);
 }
 
 /* Makes sequence `at` begin with the first `length` tokens of sequence `of`: shares the layer's keys of their pairs,
@@ -52051,7 +52044,7 @@ static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int o
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
         specdec__view_truncate(&t->view, &m->context.kv, 0);
-    specdec__draft_layer_restart_states(m, t);
+    specdec__draft_layer_drop_stored_states(m, t);
     if (!t->states || !other->states || other->from > t->from || other->from >= length + m->leading_pairs)
         return;
     t->from = other->from;
@@ -52080,8 +52073,9 @@ static int specdec__draft_layer_count_received_states(const specdec__drafter *d,
 
 /* Makes room for hidden states of the sequence of `committed`: drops those of pairs that the layer has run, except the
    last. If there are none, the layer first runs all pairs whose tokens are known. */
-static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m,
-                                                       const specdec__committed_tokens *committed, specdec_error *error)
+static specdec_result specdec__draft_layer_make_room_for_states(specdec__draft_layer *m,
+                                                                const specdec__committed_tokens *committed,
+                                                                specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[committed->at];
     const size_t stride = (size_t)specdec__forward_states_stride(m->context.model);
@@ -52114,9 +52108,9 @@ static specdec_result specdec__draft_layer_receive_states(specdec__drafter *d,
     for (i = t->from + t->count - m->leading_pairs - committed->from; i >= 0 && i < committed->n; i++, t->count++) {
         const int node = committed->first + (committed->path ? committed->path[i] : i);
         const float *from = d->taps.out + (size_t)node * (size_t)width;
-        specdec_result result = t->count < SPECDEC__DRAFT_STORED_STATES ? SPECDEC_OK
-                                                                 : specdec__draft_layer_drop_states(m, committed,
-                                                                                                    error);
+        specdec_result result = t->count < SPECDEC__DRAFT_STORED_STATES
+                                    ? SPECDEC_OK
+                                    : specdec__draft_layer_make_room_for_states(m, committed, error);
         float *to = t->states + (size_t)t->count * (size_t)specdec__forward_states_stride(d->model);
 
         if (result)
@@ -52192,8 +52186,8 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m->level_state.logits = m->context.logits;
     m->level_state.stride = (size_t)m->context.output->rows;
     specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);
-    m->level_state.begin = specdec__draft_layer_begin_tree;
-    m->level_state.run = specdec__draft_layer_run_level;
+    m->level_state.begin_tree = specdec__draft_layer_begin_tree;
+    m->level_state.run_level = specdec__draft_layer_run_level;
     return SPECDEC_OK;
 }
 
@@ -52253,13 +52247,14 @@ typedef struct specdec__draft_assistant {
 } specdec__draft_assistant;
 
 /* Returns how many floats lie between the beginnings of two rows of own_states. */
-static size_t specdec__draft_assistant_state_stride(const specdec__draft_assistant *m)
+static size_t specdec__draft_assistant_floats_per_state(const specdec__draft_assistant *m)
 {
     return (size_t)specdec__forward_stride(m->context.model->reads.width);
 }
 
 /* Writes row i of a level's input: the target's embedding of a token, then a hidden state. */
-static void specdec__draft_assistant_put_input(specdec__draft_assistant *m, int i, int32_t token, const float *state)
+static void specdec__draft_assistant_write_input_row(specdec__draft_assistant *m, int i, int32_t token,
+                                                     const float *state)
 {
     const specdec__reads *reads = &m->context.model->reads;
     const specdec__matrix *table = m->target->embedding;
@@ -52312,7 +52307,7 @@ static void specdec__draft_assistant_score_centroid_tokens(specdec__draft_assist
 
 /* Computes one thread's part of a level's logits: those of the tokens of the nearest centroids. All other logits of a
    row stay -infinity. */
-static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, int thread)
+static void specdec__draft_assistant_score_nearest_centroids(specdec__draft_assistant *m, int thread)
 {
     specdec__context *c = &m->context;
     const int nearest = c->model->reads.nearest_centroids, items = m->n * nearest;
@@ -52343,10 +52338,10 @@ static void specdec__draft_assistant_level_worker(void *argument, int thread)
 
     t.matrix = &c->model->reads.next_state;
     t.bias = NULL;
-    t.stride = specdec__draft_assistant_state_stride(m);
+    t.stride = specdec__draft_assistant_floats_per_state(m);
     t.rows_out = m->own_states + (size_t)m->place * t.stride;
     if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
-        specdec__draft_assistant_score_nearest(m, thread);
+        specdec__draft_assistant_score_nearest_centroids(m, thread);
 }
 
 /* Runs the assistant on the n input rows of a level, behind the tokens of a sequence. The hidden states that it
@@ -52386,7 +52381,8 @@ static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, c
 
     if (!request->view || request->view->length < 1 || request->view->length != request->count - 1)
         return SPECDEC_ERROR_FULL;
-    specdec__draft_assistant_put_input(m, 0, drafts->tokens[0], specdec__draft_get_stored_state(&m->last, request->at));
+    specdec__draft_assistant_write_input_row(m, 0, drafts->tokens[0],
+                                             specdec__draft_get_stored_state(&m->last, request->at));
     return specdec__draft_assistant_run_rows(m, request, 0, 1, error);
 }
 
@@ -52399,10 +52395,11 @@ static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, co
     int i;
 
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_parent_row(&m->last.level_state, request->at, drafts, candidates[i]);
+        const int place = specdec__draft_row_index_of_parent(&m->last.level_state, request->at, drafts, candidates[i]);
 
-        specdec__draft_assistant_put_input(m, i, drafts->tokens[candidates[i]],
-                                           m->own_states + (size_t)place * specdec__draft_assistant_state_stride(m));
+        specdec__draft_assistant_write_input_row(m, i, drafts->tokens[candidates[i]],
+                                                 m->own_states +
+                                                     (size_t)place * specdec__draft_assistant_floats_per_state(m));
     }
     return specdec__draft_assistant_run_rows(m, request, 1 + from, count, error);
 }
@@ -52448,8 +52445,8 @@ static specdec_result specdec__draft_assistant_check_target(const specdec__model
 
 /* Takes the memory for logits by centroids from an arena; where the file has no centroids, that for a short vocabulary,
    if one may pay. */
-static void specdec__draft_assistant_allocate_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
-                                                   specdec__arena *arena)
+static void specdec__draft_assistant_allocate_logits(specdec__draft_assistant *m, const specdec__draft_setup *setup,
+                                                     specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
     const int size = setup->config->tree_size;
@@ -52491,15 +52488,15 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     specdec__draft_stored_state_init(&m->last, d->model, d->model->reads.width, setup, arena);
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, size, arena);
-    m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_state_stride(m));
+    m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_floats_per_state(m));
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_states_stride(d->model));
     m->last.level_state.logits = m->context.logits;
     m->last.level_state.stride = (size_t)m->context.output->rows;
     if (!d->model->reads.centroids)
         specdec__levels_allocate_short_vocabulary(&m->last.level_state, &m->context, setup, arena);
-    specdec__draft_assistant_allocate_rows(m, setup, arena);
-    m->last.level_state.begin = specdec__draft_assistant_begin_tree;
-    m->last.level_state.run = specdec__draft_assistant_run_level;
+    specdec__draft_assistant_allocate_logits(m, setup, arena);
+    m->last.level_state.begin_tree = specdec__draft_assistant_begin_tree;
+    m->last.level_state.run_level = specdec__draft_assistant_run_level;
     return SPECDEC_OK;
 }
 
@@ -52569,7 +52566,8 @@ static void specdec__draft_block_dequantise_row(const specdec__matrix *table, in
 
 /* Returns which row a token has in a table of weights that has as many rows as the output matrix or the vocabulary; -1:
    it has none. */
-static int specdec__draft_block_find_row(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
+static int specdec__draft_block_weight_row_of_token(const specdec__draft_block *m, const specdec__matrix *table,
+                                                    int32_t token)
 {
     const specdec__model *model = m->context.model;
     int i = 0;
@@ -52613,7 +52611,7 @@ static void specdec__draft_block_markov_worker(void *argument, int thread)
 
 /* Returns DSpark's estimate of the probability that the best token of row i of the block is accepted behind a token.
    before: that token's row of markov_in. */
-static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i, const float *before)
+static float specdec__draft_block_best_token_acceptance(const specdec__draft_block *m, int i, const float *before)
 {
     const specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
@@ -52628,8 +52626,8 @@ static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i
 
 /* DSpark: computes m->rows: row k becomes the logits of row i of the block, changed by token k of tokens[n], the one
    before. */
-static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
-                                                      specdec_error *error)
+static specdec_result specdec__draft_block_add_markov_logits(specdec__draft_block *m, int i, const int32_t *tokens,
+                                                             int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
@@ -52640,11 +52638,11 @@ static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, i
 
     memset(m->ranks, 0, (size_t)n * stride * sizeof *m->ranks);
     for (k = 0; k < n; k++) {
-        at = specdec__draft_block_find_row(m, &b->markov_in, tokens[k]);
+        at = specdec__draft_block_weight_row_of_token(m, &b->markov_in, tokens[k]);
         if (at >= 0)
             specdec__draft_block_dequantise_row(&b->markov_in, at, m->ranks + (size_t)k * stride);
         if (m->trust)
-            m->trust[k] = specdec__draft_block_row_trust(m, i, m->ranks + (size_t)k * stride);
+            m->trust[k] = specdec__draft_block_best_token_acceptance(m, i, m->ranks + (size_t)k * stride);
     }
     m->n = n;
     if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_markov_worker, m))
@@ -52694,7 +52692,7 @@ static specdec_result specdec__draft_block_select_candidates(specdec__draft_bloc
 
 /* DFlash2: computes m->rows, the logits of row i of the block behind each of tokens[n]. All tokens but the row's most
    probable ones, m->best, have -infinity. */
-static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i, const int32_t *tokens, int n)
+static void specdec__draft_block_compute_candidate_logits(specdec__draft_block *m, int i, const int32_t *tokens, int n)
 {
     const specdec__model *model = m->context.model;
     const specdec__block_model *b = &model->block;
@@ -52706,7 +52704,7 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
     for (k = 0; k < n; k++) {
         float *row = m->rows + (size_t)k * m->level_state.stride, *before = m->row, *after = m->row + rank;
 
-        at = specdec__draft_block_find_row(m, &b->predecessor, tokens[k]);
+        at = specdec__draft_block_weight_row_of_token(m, &b->predecessor, tokens[k]);
         memset(before, 0, (size_t)rank * sizeof *before);
         if (at >= 0)
             specdec__draft_block_dequantise_row(&b->predecessor, at, before);
@@ -52741,8 +52739,8 @@ static specdec_result specdec__draft_block_compute_level_logits(specdec__draft_b
         return SPECDEC_OK;
     }
     if (!m->context.model->block.candidates)
-        return specdec__draft_block_add_markov(m, i, tokens, n, error);
-    specdec__draft_block_score_candidates(m, i, tokens, n);
+        return specdec__draft_block_add_markov_logits(m, i, tokens, n, error);
+    specdec__draft_block_compute_candidate_logits(m, i, tokens, n);
     return SPECDEC_OK;
 }
 
@@ -52868,7 +52866,7 @@ static specdec_result specdec__draft_block_receive_states(specdec__drafter *d,
 }
 
 /* Takes from an arena the memory for rows of logits behind the tokens of a level. */
-static void specdec__draft_block_allocate_rows(specdec__draft_block *m, int size, specdec__arena *arena)
+static void specdec__draft_block_allocate_logits(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
     const specdec__block_model *b = &model->block;
@@ -52937,9 +52935,9 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
         if (m->views && i >= setup->room->max_views)
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
-    specdec__draft_block_allocate_rows(m, setup->config->tree_size, arena);
-    m->level_state.begin = specdec__draft_block_begin_tree;
-    m->level_state.run = specdec__draft_block_run_level;
+    specdec__draft_block_allocate_logits(m, setup->config->tree_size, arena);
+    m->level_state.begin_tree = specdec__draft_block_begin_tree;
+    m->level_state.run_level = specdec__draft_block_run_level;
     return SPECDEC_OK;
 }
 
@@ -52968,7 +52966,8 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Removes from a draft tree the draft tokens that the sequence's constraint forbids, and their descendants. */
-static void specdec__draft_ngram_drop_forbidden(const specdec__draft_request *request, specdec__draft_tree *drafts)
+static void specdec__draft_ngram_drop_forbidden_tokens(const specdec__draft_request *request,
+                                                       specdec__draft_tree *drafts)
 {
     int32_t now[SPECDEC__MAX_TREE_NODES];
     int i, n = 1;
@@ -52979,7 +52978,8 @@ static void specdec__draft_ngram_drop_forbidden(const specdec__draft_request *re
 
         now[i] = -1;
         if (parent < 0 || !specdec__constrained_allows_token(request->constrained, request->text,
-                                                             specdec__draft_write_path_tokens(request, drafts, parent),
+                                                             specdec__draft_write_path_behind_text(request, drafts,
+                                                                                                   parent),
                                                              drafts->tokens[i]))
             continue;
         specdec__tree_put_node(&drafts->tree, n, parent, specdec__tree_next_rank(&drafts->tree, n, parent));
@@ -53010,19 +53010,19 @@ static specdec_result specdec__draft_ngram_fill_tree(specdec__drafter *d, const 
     result = specdec__ngram_propose_tree(index, reader, &drafts->tree, drafts->tokens, drafts->share, &wish, error);
     for (i = result ? 0 : drafts->tree.n - 1; i > 0; i--)
         drafts->share[i] /= drafts->share[drafts->tree.parents[i]];
-    if (!result && specdec__constrained_is_limited(request->constrained))
-        specdec__draft_ngram_drop_forbidden(request, drafts);
+    if (!result && specdec__constrained_limits_tokens(request->constrained))
+        specdec__draft_ngram_drop_forbidden_tokens(request, drafts);
     return result;
 }
 
 /* Updates how much each source of n-grams is trusted, from the token that followed text[length]. */
-static void specdec__draft_ngram_update_trust(specdec__ngram *index, specdec__ngram_reader *reader,
-                                              specdec__ngram_path *place, const int32_t *text, int length)
+static void specdec__draft_ngram_update_source_trust(specdec__ngram *index, specdec__ngram_reader *reader,
+                                                     specdec__ngram_path *place, const int32_t *text, int length)
 {
     specdec__ngram_extend_sequence(index, reader, text, length);
-    place->run = specdec__ngram_longest_run(index, reader);
+    place->run = specdec__ngram_longest_continuable_run(index, reader);
     place->streak = reader->streak_at == length ? reader->streak : 0;
-    reader->streak = specdec__ngram_update_trust(index, place, text[length]) ? place->streak + 1 : 0;
+    reader->streak = specdec__ngram_update_source_trust(index, place, text[length]) ? place->streak + 1 : 0;
     reader->streak_at = length + 1;
 }
 
@@ -53051,7 +53051,7 @@ static void specdec__draft_ngram_receive_logits(specdec__drafter *d, const specd
         place.root = !i;
         reached[j->path[i]] = 1;
         if (reader->length <= j->count + i)
-            specdec__draft_ngram_update_trust(index, reader, &place, j->text, j->count + i);
+            specdec__draft_ngram_update_source_trust(index, reader, &place, j->text, j->count + i);
         specdec__draft_ngram_store_best_tokens(index, &place, j, j->path[i]);
     }
     for (node = 1; node < j->tree->n && j->whole; node++) {
@@ -53163,7 +53163,7 @@ static specdec_result specdec__draft_forced_fill_tree(specdec__drafter *d, const
     (void)d;
     (void)error;
     drafts->tree.n = 1;
-    while (specdec__constrained_is_limited(request->constrained) && drafts->tree.n < request->max_nodes &&
+    while (specdec__constrained_limits_tokens(request->constrained) && drafts->tree.n < request->max_nodes &&
            drafts->tree.n < request->max_levels &&
            (token = specdec__constrained_forced_token(request->constrained, request->text, length)) >= 0) {
         const int node = drafts->tree.n++;
@@ -53235,7 +53235,7 @@ static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recal
                                                             specdec_error *error)
 {
     specdec__proposal *q = &m->first_proposal;
-    specdec__context *c = specdec__retrieve_step_context(&m->cache);
+    specdec__context *c = specdec__retrieve_context_with_small_cache(&m->cache);
     specdec__batch batch;
     specdec_result result;
     int i;
@@ -53244,7 +53244,7 @@ static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recal
     q->request.max_levels = drafts->tree.n - 1 - done;
     q->request.max_nodes = m->nodes;
     q->frontier.valid_at = 0;
-    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path_tokens(request, drafts, done),
+    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path_behind_text(request, drafts, done),
                                   &m->sampling, SPECDEC_RULE_COUPLED);
     q->request.constrained = request->constrained;
     if (m->first_drafter.kind.level_cost)
@@ -53275,7 +53275,7 @@ static void specdec__draft_recall_verify_first_level(specdec__draft_recall *m, c
     for (;;) {
         own[length] = node;
         path[length++] = node;
-        specdec__draft_choose_children(&m->level_state, request, drafts, *done, node);
+        specdec__draft_set_tokens_of_children(&m->level_state, request, drafts, *done, node);
         if (drafts->tokens[*done + 1] < 0 || ++*done == drafts->tree.n - 1)
             break;
         for (k = specdec__tree_next_child(&q->drafts.tree, node, node + 1);
@@ -53298,7 +53298,7 @@ static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const
     int done = 0, before = -1, i;
     specdec_result result;
 
-    if (!request->view || !specdec__retrieve_is_long_enough(&m->cache, request->view->length))
+    if (!request->view || !specdec__retrieve_leaves_out_chunks(&m->cache, request->view->length))
         return SPECDEC_ERROR_FULL;
     result = specdec__retrieve_begin_chain(&m->cache, request->at, request->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
     m->level_state.chooser.sampling = request->sampling;
@@ -53370,7 +53370,7 @@ static double specdec__draft_recall_level_cost(const specdec__drafter *d, const 
 static int specdec__draft_recall_can_draft(const specdec__drafter *d, int at, int count)
 {
     (void)at;
-    return specdec__retrieve_is_long_enough(&((const specdec__draft_recall *)d->state)->cache, count - 1);
+    return specdec__retrieve_leaves_out_chunks(&((const specdec__draft_recall *)d->state)->cache, count - 1);
 }
 
 /* Initialises the first drafter: the draft model if the configuration has one, otherwise n-grams. */
@@ -53511,7 +53511,7 @@ static void specdec__drafter_set_kind_for_model(specdec__drafter_kind *kind, con
 
 /* Writes the row of the kind of drafter that a caller has named to *kind. Returns 0 for "auto" and "off", and for a
    kind that is left out of this build; else 1. */
-static int specdec__drafter_named_kind(specdec__drafter_kind *kind, specdec_drafting drafting)
+static int specdec__drafter_write_named_kind(specdec__drafter_kind *kind, specdec_drafting drafting)
 {
     return specdec__drafter_write_kind(kind, drafting > SPECDEC_DRAFT_OFF
                                             ? specdec__drafter_list[drafting - SPECDEC_DRAFT_OFF - 1].row : NULL);
@@ -53531,31 +53531,20 @@ SPECDEC__FOR_SIZE
    one node, without drafting. */
 #define SPECDEC__TUNE_BUDGET 0.0025      /* share of all time that a drafter may lose against plain steps */
 #define SPECDEC__TUNE_FIRST_CREDIT 0.8   /* a drafter's credit before its first step, in plain steps */
-#define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* lowest credit, in plain steps below 0, so that a drafter is asked again
-                                            soon */
-#define SPECDEC__TUNE_MOST_CREDIT 12.0   /* highest credit, in plain steps, so that old gains do not hide present
-                                            losses */
-#define SPECDEC__TUNE_REST_CREDIT 0.1 /* credit, in plain steps a step, that a resting drafter gets which expects twice
-                                         the rate */
+#define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* lowest credit, in plain steps below 0: a drafter is asked again soon */
+#define SPECDEC__TUNE_MOST_CREDIT 12.0   /* highest credit, in plain steps: old gains do not hide present losses */
+#define SPECDEC__TUNE_REST_CREDIT 0.1 /* plain steps of credit a step for a resting drafter at twice the plain rate */
 #define SPECDEC__TUNE_REST_ESTIMATE_STEPS 4       /* steps between two estimates of the rate of a drafter that rests */
-#define SPECDEC__TUNE_RANKS 8            /* ranks of children (1st, 2nd, ... most probable) whose acceptance is measured
-                                            separately */
-#define SPECDEC__TUNE_PROBABILITY_RANGES 10            /* ranges of a drafter's probability for a token whose acceptance
-                                                          is measured separately */
+#define SPECDEC__TUNE_RANKS 8 /* ranks of children (1: most probable) whose acceptance is measured separately */
+#define SPECDEC__TUNE_PROBABILITY_RANGES 10 /* ranges of a drafter's probability, each with its measured acceptance */
 #define SPECDEC__TUNE_DECAY 0.99         /* factor, at each step, of the weight of older observations of acceptance */
-#define SPECDEC__TUNE_DRIFT_SHARE 0.9   /* share of a change in the time of one step width that applies to the times of
-                                           all widths */
-#define SPECDEC__TUNE_NEXT_NODE_COST 0.03 /* assumed cost, in plain steps, of a node more than the widest measured step
-                                             has */
-#define SPECDEC__TUNE_CHEAP_LEVEL 0.05         /* a drafter whose level costs less than this, in plain steps, drafts at
-                                                  every step */
-#define SPECDEC__TUNE_CATCH_UP_TOKENS 8         /* a drafter that lacks more tokens of a sequence than this prefills
-                                                   them before it drafts */
+#define SPECDEC__TUNE_DRIFT_SHARE 0.9   /* share of a change of one step width's time that applies to all widths */
+#define SPECDEC__TUNE_NEXT_NODE_COST 0.03 /* assumed plain steps that a node beyond the widest measured step costs */
+#define SPECDEC__TUNE_CHEAP_LEVEL 0.05 /* a drafter whose level costs fewer plain steps drafts at every step */
+#define SPECDEC__TUNE_CATCH_UP_TOKENS 8 /* tokens that a drafter may lack without prefilling them before it drafts */
 #define SPECDEC__TUNE_PAYBACK_STEPS 50   /* steps within which the prefilling that a drafter needs must pay */
-#define SPECDEC__TUNE_WAIT_SHARE 0.25    /* longest time, in plain steps, of a drafter without cost, or of a wait for a
-                                            drafter */
-#define SPECDEC__TUNE_PREFILL_SHARE 0.36 /* share by which prefilling prompts may lengthen a step in which sequences
-                                            decode */
+#define SPECDEC__TUNE_WAIT_SHARE 0.25 /* most plain steps that a wait for a drafter, or a drafter without cost, takes */
+#define SPECDEC__TUNE_PREFILL_SHARE 0.36 /* share by which prefilling may lengthen a step in which sequences decode */
 #define SPECDEC__TUNE_PREFILL_STEPS 32   /* steps with prefilling before one without, whose time is measured */
 #define SPECDEC__TUNE_SMALL_BYTES (8 << 20)  /* bytes of weights: smaller models are timed before the first step */
 #define SPECDEC__TUNE_TRIAL_SECONDS 0.004    /* seconds that timing small models may take */
@@ -53648,7 +53637,7 @@ static void specdec__tune_add_time_to_mean(specdec__tune_mean *mean, double seco
 
 /* Returns the seconds of a plain step; before one was measured, an estimate from the narrowest measured step; 0 if none
    was measured. */
-static double specdec__tune_plain_seconds(const specdec__tune *tune)
+static double specdec__tune_plain_step_seconds(const specdec__tune *tune)
 {
     const specdec__tune_mean *step = tune->steps[tune->async];
     int n = 1;
@@ -53669,7 +53658,7 @@ static void specdec__tune_estimate_times(const specdec__tune *tune, double *time
     double slope, node;
 
     times[0] = 0;
-    times[1] = specdec__tune_plain_seconds(tune);
+    times[1] = specdec__tune_plain_step_seconds(tune);
     for (n = 2; n <= most; n++) {
         for (next = specdec__max_int(next, n); next <= SPECDEC__MAX_TREE_NODES && !(step[next].seconds > 0); next++)
             continue;
@@ -53709,7 +53698,7 @@ SPECDEC__INLINE int specdec__tune_probability_range(float probability)
 
 /* Returns the measured probability that a draft token is accepted once its parent is. share: the drafter's own
    probability for it. */
-static double specdec__tune_share_probability(const specdec__tune_drafter *t, float share)
+static double specdec__tune_acceptance_by_share(const specdec__tune_drafter *t, float share)
 {
     int bin = specdec__tune_probability_range(share);
     double p = (double)share * t->hits[bin] / t->share[bin];
@@ -53728,7 +53717,7 @@ static void specdec__tune_set_path_probabilities(const specdec__tune_drafter *t,
     for (i = from; i < drafts->tree.n; i++)
         probability[i] = drafts->depth[i] > deepest ? 0 :
             (float)((double)probability[drafts->tree.parents[i]] *
-                    specdec__tune_share_probability(t, drafts->share[i]));
+                    specdec__tune_acceptance_by_share(t, drafts->share[i]));
 }
 
 /* Counts which children of an accepted draft token (index `reached`) the target chose, verified or not. node: the
@@ -53814,7 +53803,7 @@ static int specdec__tune_best_node_count(const specdec__tree_plan *plan, const d
 
 /* Inserts a value into the falling list worth (count), of which the `most` largest values are kept. Returns the new
    count. */
-static int specdec__tune_insert_if_large(double *worth, int count, int most, double value)
+static int specdec__tune_insert_into_largest(double *worth, int count, int most, double value)
 {
     int at = count < most ? count : most - 1;
 
@@ -53828,13 +53817,13 @@ static int specdec__tune_insert_if_large(double *worth, int count, int most, dou
 
 /* Returns the seconds of drafting a level; before one was timed, an estimate from the drafter's cost. plain: seconds of
    a plain step. */
-SPECDEC__INLINE double specdec__tune_level_seconds(const specdec__tune_drafter *t, double plain)
+SPECDEC__INLINE double specdec__tune_draft_level_seconds(const specdec__tune_drafter *t, double plain)
 {
     return !(t->cost > 0) ? 0 : t->level.seconds > 0 ? t->level.seconds : (0.02 + t->cost) * plain;
 }
 
 /* Sets an empty mean to an estimate, so that an outlier in the first measurement counts little. */
-static void specdec__tune_start_mean(specdec__tune_mean *mean, double seconds)
+static void specdec__tune_set_mean_to_estimate(specdec__tune_mean *mean, double seconds)
 {
     if (!(mean->seen > 0) && seconds > 0)
         specdec__tune_add_time_to_mean(mean, seconds);
@@ -53847,7 +53836,7 @@ static double specdec__tune_add_drafting_time(specdec__tune *tune, int drafter, 
                                               double seconds)
 {
     specdec__tune_drafter *t = &tune->drafters[drafter];
-    const double plain = specdec__tune_plain_seconds(tune), level = specdec__tune_level_seconds(t, plain);
+    const double plain = specdec__tune_plain_step_seconds(tune), level = specdec__tune_draft_level_seconds(t, plain);
     double over = seconds - SPECDEC__TUNE_WAIT_SHARE * plain; /* outside the drafter */
 
     if (!levels)
@@ -53855,9 +53844,9 @@ static double specdec__tune_add_drafting_time(specdec__tune *tune, int drafter, 
     levels = t->at_once ? 1 : levels;
     if (t->cost > 0) {
         over = seconds - levels * level;
-        specdec__tune_start_mean(&t->level, level);
+        specdec__tune_set_mean_to_estimate(&t->level, level);
         if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS && over >= 0) {
-            specdec__tune_start_mean(&t->token_prefill, level / 10);
+            specdec__tune_set_mean_to_estimate(&t->token_prefill, level / 10);
             specdec__tune_add_time_to_mean(&t->token_prefill, over / behind);
             return fresh ? over : 0;
         }
@@ -53906,7 +53895,7 @@ static void specdec__tune_add_step_time(specdec__tune *tune, int width, double s
 
     if (step->seconds > 0) {
         specdec__tune_scale_step_times(tune, step, seconds / step->seconds);
-    } else if (specdec__tune_plain_seconds(tune) > 0) {
+    } else if (specdec__tune_plain_step_seconds(tune) > 0) {
         specdec__tune_estimate_times(tune, times, width);
         seconds = !cold || seconds < times[width] ? seconds : times[width];
     } else {
@@ -53926,7 +53915,7 @@ typedef struct specdec__tune_prefill {
 
 /* Returns the seconds of a step of `nodes` nodes without a load: measured, or scaled from a step with another number of
    nodes. */
-static double specdec__tune_unloaded_seconds(const specdec__tune *tune, int nodes)
+static double specdec__tune_unloaded_step_seconds(const specdec__tune *tune, int nodes)
 {
     const specdec__tune_load *load = &tune->load;
     double times[SPECDEC__MAX_TREE_NODES + 1];
@@ -53943,7 +53932,7 @@ static double specdec__tune_unloaded_seconds(const specdec__tune *tune, int node
 static void specdec__tune_add_unloaded_step_time(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
-    const double known = load->nodes ? specdec__tune_unloaded_seconds(tune, nodes) : seconds;
+    const double known = load->nodes ? specdec__tune_unloaded_step_seconds(tune, nodes) : seconds;
 
     const int off = (seconds > 1.25 * known) - (seconds < 0.75 * known), again = off && off == load->outlier;
 
@@ -53962,15 +53951,15 @@ static void specdec__tune_add_unloaded_step_time(specdec__tune *tune, int nodes,
 /* Writes the limits of prefilling in a step in which `roots` sequences decode to *slice: the step's time may grow by
    SPECDEC__TUNE_PREFILL_SHARE. One token before anything was measured, later up to twice the most tokens of a measured
    step. */
-static void specdec__tune_prefill_limits(specdec__tune *tune, int roots, specdec__tune_prefill *slice)
+static void specdec__tune_set_prefill_limits(specdec__tune *tune, int roots, specdec__tune_prefill *slice)
 {
     specdec__tune_load *load = &tune->load;
 
     if (!load->seen) {
-        load->row = 0.1 * specdec__tune_plain_seconds(tune);
+        load->row = 0.1 * specdec__tune_plain_step_seconds(tune);
         load->key = load->row * load->key_ratio;
     }
-    slice->budget = SPECDEC__TUNE_PREFILL_SHARE * specdec__tune_unloaded_seconds(tune, roots);
+    slice->budget = SPECDEC__TUNE_PREFILL_SHARE * specdec__tune_unloaded_step_seconds(tune, roots);
     slice->row = load->row;
     slice->key = load->key;
     slice->most_tokens = load->steps < SPECDEC__TUNE_PREFILL_STEPS ? specdec__max_int(1, 2 * load->most_rows) : 0;
@@ -53998,7 +53987,7 @@ static int specdec__tune_admit_prompt_tokens(specdec__tune_load *load, specdec__
 }
 
 /* Returns the expected seconds that the load, its prompt tokens, adds to the current step. */
-SPECDEC__INLINE double specdec__tune_load_seconds(const specdec__tune_load *load)
+SPECDEC__INLINE double specdec__tune_seconds_added_by_load(const specdec__tune_load *load)
 {
     return load->rows * load->row + load->keys * load->key;
 }
@@ -54010,8 +53999,8 @@ static void specdec__tune_add_loaded_step_time(specdec__tune *tune, int nodes, d
 {
     specdec__tune_load *load = &tune->load;
     const double rows = load->rows * load->row, keys = load->keys * load->key, expected = rows + keys;
-    const double least = 0.01 * specdec__tune_plain_seconds(tune);
-    double error = seconds - specdec__tune_unloaded_seconds(tune, nodes) - expected;
+    const double least = 0.01 * specdec__tune_plain_step_seconds(tune);
+    double error = seconds - specdec__tune_unloaded_step_seconds(tune, nodes) - expected;
 
     load->steps = error < -expected / 2 && load->steps > 3 ? SPECDEC__TUNE_PREFILL_STEPS /* measure one without */
                                                            : load->steps + 1;
@@ -54042,7 +54031,7 @@ typedef struct specdec__tune_outcome {
    step. A drafter below 0 rests until its credit is back, so its losses stay near the budget. */
 static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune_outcome *outcome)
 {
-    const double plain = specdec__tune_plain_seconds(tune), most = SPECDEC__TUNE_MOST_CREDIT * plain,
+    const double plain = specdec__tune_plain_step_seconds(tune), most = SPECDEC__TUNE_MOST_CREDIT * plain,
                  least = -SPECDEC__TUNE_LEAST_CREDIT * plain;
     double times[SPECDEC__MAX_TREE_NODES + 1], usual, seconds;
     int i, guesses = 0;
@@ -54071,7 +54060,7 @@ static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune
 static int specdec__tune_drafter_must_rest(specdec__tune *tune, int drafter, const specdec__tree_plan *plan,
                                            double rate)
 {
-    const double once = specdec__tune_plain_seconds(tune);
+    const double once = specdec__tune_plain_step_seconds(tune);
     double *credit = &tune->drafters[drafter].credit;
 
     if (*credit >= 0 || tune->drafters[drafter].certain)
@@ -54081,7 +54070,7 @@ static int specdec__tune_drafter_must_rest(specdec__tune *tune, int drafter, con
 }
 
 /* Returns whether a drafter rests in this step without its rate being estimated. count: tokens of the sequence. */
-static int specdec__tune_drafter_skips_estimate(const specdec__tune *tune, int drafter, int count)
+static int specdec__tune_drafter_skips_rate_estimate(const specdec__tune *tune, int drafter, int count)
 {
     return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain &&
            count % SPECDEC__TUNE_REST_ESTIMATE_STEPS;
@@ -54105,7 +54094,7 @@ static int specdec__tune_pick_tree(const specdec__tune_drafter *t, specdec_tree 
     step.draft_time = level;
     step.others = plan->other_tokens;
     if (t->ranks > 1)
-        return !specdec__tree_pick(tree, found, p, t->ranks, &step, NULL) && tree->n > 1;
+        return !specdec__tree_pick_default_tree(tree, found, p, t->ranks, &step, NULL) && tree->n > 1;
     for (*found = expected / plan->times[1], n = 2; n <= plan->most && n <= levels; n++) {
         expected += worth *= p[0];
         if (expected / (plan->times[n] + n * level) > *found) {
@@ -54124,7 +54113,7 @@ static double specdec__tune_shape_tree(specdec__tune_drafter *t, specdec__propos
                                        double reading)
 {
     const double *times = plan->times, rate = plan->rate;
-    double found = 0, level = specdec__tune_level_seconds(t, times[1]);
+    double found = 0, level = specdec__tune_draft_level_seconds(t, times[1]);
 
     if (p->cost.idle_steps % SPECDEC__TUNE_REST_ESTIMATE_STEPS == 0 &&
         specdec__tune_pick_tree(t, &p->drafts.tree, plan, p->request.max_levels, p->frontier.grows,
@@ -54405,7 +54394,7 @@ static int specdec__stream_keeps_constraint(const specdec *t, const specdec_sett
 /* Returns the state of a sequence's constraint; NULL: the sequence has no constraint. */
 static specdec__constrained *specdec__stream_get_constrained(specdec *t)
 {
-    return specdec__constrained_is_limited(&t->constrained) ? &t->constrained : NULL;
+    return specdec__constrained_limits_tokens(&t->constrained) ? &t->constrained : NULL;
 }
 
 /* Sets the constraint of a sequence from settings. A new constraint begins with the next token that is returned. */
@@ -54416,7 +54405,7 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
     if (!SPECDEC__HAS_CONSTRAINTS || !c->masker)
         return;
     if (!specdec__stream_keeps_constraint(t, settings)) {
-        specdec__constrained_begin(c, t->handed_out);
+        specdec__constrained_begin_behind(c, t->handed_out);
         t->complete_at = 0;
     }
     c->constraint = specdec__stream_constraint(t, settings);
@@ -54526,7 +54515,7 @@ static void specdec__stream_begin_answer(specdec *t)
         t->in_call = 0;
         specdec__stream_set_constraint(t, &t->settings);
     }
-    specdec__constrained_begin(&t->constrained, t->handed_out);
+    specdec__constrained_begin_behind(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
     t->stop.held = t->stop.taken_bytes = 0;
     t->released_bytes = 0;
@@ -54640,15 +54629,13 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 #define SPECDEC__ASYNC_RUN_NODES 4         /* draft tokens that a draft run extends, at most */
-#define SPECDEC__ASYNC_CUTOFF 0.02f        /* first cutoff: draft tokens whose paths are less probable are not
-                                              extended */
+#define SPECDEC__ASYNC_CUTOFF 0.02f        /* first cutoff: draft tokens of a lower path probability are not extended */
 #define SPECDEC__ASYNC_CUTOFF_GROWTH 1.1f  /* factor by which the cutoff rises after each draft run of a step */
 #define SPECDEC__ASYNC_CUTOFF_DECAY 0.8f   /* factor by which the cutoff falls after a step that kept no draft token */
 #define SPECDEC__ASYNC_CUTOFF_LEAST 0.002f /* lowest cutoff */
 #define SPECDEC__ASYNC_TRIAL_SHARE 0.01    /* share of the other mode's time that a trial of a mode may lose or save */
 #define SPECDEC__ASYNC_TRIAL_STEPS 256     /* steps before the first trial of the other mode of drafting */
-#define SPECDEC__ASYNC_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time than this is never
-                                              asynchronous */
+#define SPECDEC__ASYNC_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time is never asynchronous */
 #define SPECDEC__ASYNC_TRIAL_STEPS_MOST 2048 /* steps between two trials of a mode, at most */
 
 /* Time and tokens of all steps with one mode of drafting: synchronous, or asynchronous. */
@@ -54710,8 +54697,7 @@ typedef struct specdec__async_drafting {
 /* nodes of all pipelined runs that are not cancelled, at most */
 #define SPECDEC__PIPE_KEPT_NODES (SPECDEC__PIPE_RUNS * SPECDEC__PIPE_NODES)
 #define SPECDEC__PIPE_CUTOFF 0.01f /* draft tokens whose paths are less probable are not sent to the target */
-#define SPECDEC__PIPE_WAIT_SHARE 0.5 /* a run is sent later, to wait for the oldest run, by at most this share of the
-                                        time between two runs */
+#define SPECDEC__PIPE_WAIT_SHARE 0.5 /* most time that a run waits for the oldest one, over that between two runs */
 
 /* Kinds of orders to the target's stages: run nodes, commit the keys of accepted nodes, drop all nodes. */
 enum { SPECDEC__ORDER_RUN, SPECDEC__ORDER_KEEP, SPECDEC__ORDER_DROP };
@@ -54993,7 +54979,7 @@ static const specdec_source *specdec__engine_drafter_source(const specdec_config
    another rank drafts. Returns 0 if the kind is not compiled in, else 1. */
 static int specdec__engine_find_drafter_kind(const specdec__engine *e, int drafting, specdec__drafter_kind *kind)
 {
-    const int found = specdec__drafter_named_kind(kind, (specdec_drafting)drafting);
+    const int found = specdec__drafter_write_named_kind(kind, (specdec_drafting)drafting);
 
     if (SPECDEC__PIPE && e->remote)
         e->remote->replace_drafter_kind(&e->config, (specdec_drafting)drafting, kind);
@@ -55031,7 +55017,7 @@ static void specdec__engine_set_tree_size(specdec__engine *e)
 {
     specdec_config *c = &e->config;
     specdec__drafter_kind kind;
-    const int alone = specdec__drafter_named_kind(&kind, c->drafting);
+    const int alone = specdec__drafter_write_named_kind(&kind, c->drafting);
     int i, drafters = specdec__in_cluster(c);
 
     for (i = SPECDEC_DRAFT_OFF + 1; !drafters && i < SPECDEC_DRAFT_COUNT; i++)
@@ -55137,8 +55123,9 @@ static int specdec__engine_candidate_limit(const specdec__engine *e, const specd
 {
     if (specdec__engine_async_draft_threads(&e->config, kind))
         return 1 + (e->room.step_nodes + 1) * SPECDEC__GROWN_CHILDREN;
-    return kind->extend && specdec__engine_trees_grow_by_level(&e->config)
-           ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN : e->config.tree_size;
+    return kind->extend_tree && specdec__engine_trees_grow_by_level(&e->config)
+               ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN
+               : e->config.tree_size;
 }
 
 /* Takes the memory of a drafter's proposals, one for each sequence, from an arena. */
@@ -55431,7 +55418,7 @@ static int specdec__engine_count_lane_threads(const specdec_config *c)
     specdec__drafter_kind kind;
 
     return !specdec__in_cluster(c) && specdec__source_is_given(&c->draft) &&
-           specdec__drafter_named_kind(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_async_draft_threads(c, &kind) &&
+           specdec__drafter_write_named_kind(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_async_draft_threads(c, &kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
@@ -55505,7 +55492,7 @@ static int specdec__engine_output_planes_mode(const specdec_config *c, const spe
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
            : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
            : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.allow ||
-                   !specdec__settle_find_needs(&c->settings.sampling, 0).k
+                   !specdec__settle_needed_logits(&c->settings.sampling, 0).k
                ? 0
                : kernels->multiply_upper_plane != NULL;
 }
@@ -55644,7 +55631,7 @@ static void specdec__engine_drop_state_of_tokens(specdec *t, int count)
     int i;
 
     specdec__async_drop_drafts(t, count);
-    specdec__constrained_forget_states(&t->constrained, count);
+    specdec__constrained_drop_states_behind(&t->constrained, count);
     specdec__engine_drop_root_keys(t, count);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.truncate_sequence)
@@ -55892,7 +55879,7 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
 
     if (!SPECDEC__HAS_CONSTRAINTS || !c->masker)
         return;
-    specdec__constrained_begin(&t->constrained, c->from);
+    specdec__constrained_begin_behind(&t->constrained, c->from);
     t->constrained.constraint = c->constraint;
     t->constrained.hash = c->hash;
     t->constrained.anchored = c->anchored;
@@ -56356,7 +56343,7 @@ static void specdec__engine_truncate_sequence(specdec *t, int keep, int follow)
     if (t->view.length - keep >= SPECDEC__KEYS) /* fewer are not worth an entry of the table */
         specdec__engine_keep_prefix(t);
     specdec__async_drop_drafts(t, keep);
-    specdec__constrained_forget_states(&t->constrained, keep);
+    specdec__constrained_drop_states_behind(&t->constrained, keep);
     specdec__engine_drop_root_keys(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.truncate_sequence)
@@ -56453,7 +56440,7 @@ static void specdec__engine_store_constraint_state(specdec *t)
 {
     specdec__constrained *c = &t->constrained;
 
-    if (!specdec__constrained_is_limited(c) || !c->constraint)
+    if (!specdec__constrained_limits_tokens(c) || !c->constraint)
         return;
     specdec__constrained_commit_state(c, t->tokens, t->count);
     c->state[1] = c->state[0];
@@ -56462,9 +56449,9 @@ static void specdec__engine_store_constraint_state(specdec *t)
 /* Makes the constraint of a sequence that has slid, or slid back, continue from its stored state. */
 static void specdec__engine_restore_constraint_state(specdec *t)
 {
-    if (!specdec__constrained_is_limited(&t->constrained))
+    if (!specdec__constrained_limits_tokens(&t->constrained))
         return;
-    specdec__constrained_begin(&t->constrained, t->count);
+    specdec__constrained_begin_behind(&t->constrained, t->count);
     t->constrained.anchored = 1;
     t->complete_at = 0;
 }
@@ -56539,7 +56526,7 @@ static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 }
 
 /* Makes a sequence fail with CANCELLED if specdec_cancel was called for it. Returns 1 if so, else 0. */
-static int specdec__engine_check_cancel(specdec *t)
+static int specdec__engine_fail_if_cancelled(specdec *t)
 {
     if (!SPECDEC__LOAD(&t->cancel))
         return 0;
@@ -56572,7 +56559,7 @@ static int specdec__engine_prepare_sequence(specdec *t)
 }
 
 /* Returns how many nodes all trees of a step may have together, at most. */
-static int specdec__engine_node_limit(const specdec__engine *e)
+static int specdec__engine_most_nodes_of_step(const specdec__engine *e)
 {
     return specdec__min_int(SPECDEC__MAX_TREE_NODES, e->target.max_nodes);
 }
@@ -56589,9 +56576,9 @@ static void specdec__engine_choose_step_sequences(specdec__engine *e, specdec *t
     for (i = t ? -1 : 0; i < views; i++) {
         specdec *x = i < 0 ? t : &e->sequences[(first + i) % views];
 
-        if ((x == t && i >= 0) || !specdec__engine_prepare_sequence(x) || specdec__engine_check_cancel(x))
+        if ((x == t && i >= 0) || !specdec__engine_prepare_sequence(x) || specdec__engine_fail_if_cancelled(x))
             continue;
-        if (e->member_count == specdec__engine_node_limit(e)) {
+        if (e->member_count == specdec__engine_most_nodes_of_step(e)) {
             e->first_asked = x->at;
             return;
         }
@@ -56607,7 +56594,7 @@ static void specdec__engine_choose_step_sequences(specdec__engine *e, specdec *t
 /* Sets *slice to the limits of a step's prefilling. The step may prefill all tokens of prompts that fit while no
    sequence decodes; else config.prefill_chunk tokens, or as many as keep the step's time near that of a step without
    prompts (see >>speculation/tune). */
-static void specdec__engine_prefill_limits(specdec__engine *e, specdec__tune_prefill *slice)
+static void specdec__engine_set_prefill_limits(specdec__engine *e, specdec__tune_prefill *slice)
 {
     slice->row = 1;
     slice->key = 0;
@@ -56618,7 +56605,7 @@ static void specdec__engine_prefill_limits(specdec__engine *e, specdec__tune_pre
     if (e->roots && !e->config.prefill_chunk) {
         slice->most_tokens = 0; /* the first step in which sequences decode is measured without prompts */
         if (e->tune->load.nodes)
-            specdec__tune_prefill_limits(e->tune, e->roots, slice);
+            specdec__tune_set_prefill_limits(e->tune, e->roots, slice);
     }
 }
 
@@ -56628,10 +56615,10 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
 {
     const int beside = e->roots; /* sequences that decode, and wait for the prompts */
     specdec__tune_load *load = &e->tune->load;
-    int room = (beside ? specdec__engine_node_limit(e) : e->target.max_nodes) - beside, i, kept = 0;
+    int room = (beside ? specdec__engine_most_nodes_of_step(e) : e->target.max_nodes) - beside, i, kept = 0;
     specdec__tune_prefill slice;
 
-    specdec__engine_prefill_limits(e, &slice);
+    specdec__engine_set_prefill_limits(e, &slice);
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
         const int pending = specdec__engine_tokens_to_prefill(t);
@@ -56658,7 +56645,7 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
 }
 
 /* Takes a sequence out of the totals of a step: subtracts the sequence's nodes from them. */
-static void specdec__engine_subtract_from_step_totals(specdec__engine *e, const specdec *t)
+static void specdec__engine_remove_sequence_from_step_totals(specdec__engine *e, const specdec *t)
 {
     int i;
 
@@ -56688,7 +56675,7 @@ static int specdec__engine_plan_tree(const specdec *t, const double *times, int 
 
     plan->fixed = specdec__engine_tree_is_fixed(e);
     plan->most = specdec__min_int(plan->fixed ? e->fixed_tree.n : e->config.tree_size,
-                                  specdec__engine_node_limit(e) - base + 1);
+                                  specdec__engine_most_nodes_of_step(e) - base + 1);
     plan->other_tokens = others;
     if (e->config.drafting == SPECDEC_DRAFT_OFF || t->context - t->count <= e->config.tree_depth ||
         plan->most < (plan->fixed ? e->fixed_tree.n : 2) || !(times[1] > 0 || plan->fixed))
@@ -56745,7 +56732,7 @@ static int specdec__engine_best_node_count(const specdec__proposal *p, const spe
 
     for (i = 0, *held = 0; i < p->drafts.tree.n; i++)
         if (p->frontier.probability[i] > 0)
-            *held = specdec__tune_insert_if_large(worth, *held, plan->most, (double)p->frontier.probability[i]);
+            *held = specdec__tune_insert_into_largest(worth, *held, plan->most, (double)p->frontier.probability[i]);
     return plan->fixed ? *held : specdec__tune_best_node_count(plan, worth, *held, drafting, rate);
 }
 
@@ -56766,7 +56753,7 @@ static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const spe
     specdec__tune_acceptance_by_rank(t, chance);
     for (i = p->frontier.level; i < drafts->tree.n; i++)
         for (k = 0; k < SPECDEC__TUNE_RANKS && !drafts->extended[i] && probability[i] > 0; k++)
-            held = specdec__tune_insert_if_large(worth, held, plan->most, (double)probability[i] * chance[k]);
+            held = specdec__tune_insert_into_largest(worth, held, plan->most, (double)probability[i] * chance[k]);
     n = plan->fixed ? held : specdec__tune_best_node_count(plan, worth, held, drafting + level, &then);
     if (!plan->fixed && !(then > now * 1.01))
         return 0;
@@ -56780,7 +56767,7 @@ static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const spe
 
 /* Returns how many draft tokens of a proposal may still be extended in this step. Tokens of a tree kept from an earlier
    step do not count against the limit. */
-static int specdec__engine_extensions_left(const specdec__engine *e, const specdec__proposal *p)
+static int specdec__engine_candidates_left_to_extend(const specdec__engine *e, const specdec__proposal *p)
 {
     return p->frontier.valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->drafts.extended_count)
                        : e->config.tree_size - 1 - p->drafts.extended_count;
@@ -56812,7 +56799,7 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
-    const double first = plan->fixed ? 0 : specdec__tune_level_seconds(known, plan->times[1]);
+    const double first = plan->fixed ? 0 : specdec__tune_draft_level_seconds(known, plan->times[1]);
     const int stays = p->frontier.valid_at != 0, deepest = p->request.max_levels - 1;
     double drafting = 0, level = first;
     int count = 1;
@@ -56825,12 +56812,12 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
         specdec__tune_set_path_probabilities(known, &p->drafts, &p->frontier, p->frontier.level, deepest);
         if (stays || *levels) /* else it is the root */
             count = specdec__engine_choose_extended_nodes(p, known, plan, drafting, level,
-                                                          specdec__engine_extensions_left(e, p));
+                                                          specdec__engine_candidates_left_to_extend(e, p));
         if (!count || *levels == deepest + stays)
             break;
         p->frontier.level = p->drafts.tree.n;
         p->frontier.count = count;
-        result = d->kind.extend(d, &p->request, &p->drafts, &p->frontier, &t->error);
+        result = d->kind.extend_tree(d, &p->request, &p->drafts, &p->frontier, &t->error);
         if (result)
             return result;
     }
@@ -56840,8 +56827,8 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
 /* Makes a drafter draft the tokens of its whole tree at once. All nodes are kept for the target; of a tree whose shape
    the drafter chose, only the nodes that give the most tokens a second (*rate). *levels: becomes the number of levels
    drafted. */
-static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const specdec__tree_plan *plan, int *levels,
-                                                double *rate)
+static specdec_result specdec__engine_draft_whole_tree(specdec *t, int drafter, const specdec__tree_plan *plan,
+                                                       int *levels, double *rate)
 {
     specdec__drafter *d = &t->engine->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
@@ -56864,11 +56851,11 @@ static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const s
 
 /* Returns how many tokens a drafter may prefill in this step, of the `behind` tokens of a sequence that it lacks, so
    that other sequences do not wait long. */
-static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int behind)
+static int specdec__engine_most_drafter_prefill_tokens(specdec *t, int drafter, int behind)
 {
     specdec__engine *e = t->engine;
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
-    const double level = specdec__tune_level_seconds(known, specdec__tune_plain_seconds(e->tune));
+    const double level = specdec__tune_draft_level_seconds(known, specdec__tune_plain_step_seconds(e->tune));
     const double each = known->token_prefill.seconds > 0 ? known->token_prefill.seconds : level / 10;
     double left = e->spare_seconds - level;
     int tokens = specdec__min_int(behind, e->config.batch);
@@ -56906,7 +56893,7 @@ static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, i
     if (result || !tokens)
         return result;
     seconds = specdec__os_seconds() - start;
-    level = specdec__tune_level_seconds(known, specdec__tune_plain_seconds(e->tune));
+    level = specdec__tune_draft_level_seconds(known, specdec__tune_plain_step_seconds(e->tune));
     specdec__tune_add_time_to_mean(&known->token_prefill,
                                    (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
     return SPECDEC_OK;
@@ -56922,7 +56909,8 @@ SPECDEC__FOR_SIZE
 
 /* Inserts draft token i into the list chosen[count] of the draft tokens with the highest path probabilities, the most
    probable first, at most `most`. probability: path probability of each draft token. Returns the new count. */
-static int specdec__async_insert_draft_token(const float *probability, int32_t *chosen, int count, int most, int i)
+static int specdec__async_insert_into_most_probable(const float *probability, int32_t *chosen, int count, int most,
+                                                    int i)
 {
     if (most < 1 || (count == most && !(probability[i] > probability[chosen[count - 1]])))
         return count;
@@ -56959,7 +56947,7 @@ static int specdec__async_choose_draft_tokens(const specdec__async_drafting *a, 
     for (i = 1; i < drafts->tree.n; i++)
         if (!drafts->extended[i] && drafts->depth[i] < a->levels && probability[i] >= a->cutoff &&
             (!now || specdec__async_can_extend(a->drafter, p, i)))
-            count = specdec__async_insert_draft_token(probability, chosen, count, most, i);
+            count = specdec__async_insert_into_most_probable(probability, chosen, count, most, i);
     while (count > 1 && 2 * probability[chosen[count - 1]] < probability[chosen[0]])
         count--;
     return count;
@@ -56975,7 +56963,7 @@ static specdec_result specdec__async_extend_draft_tokens(specdec__async_drafting
     specdec_result result;
 
     p->frontier.count = count;
-    result = a->drafter->kind.extend(a->drafter, &p->request, &p->drafts, &p->frontier, error);
+    result = a->drafter->kind.extend_tree(a->drafter, &p->request, &p->drafts, &p->frontier, error);
     if (result)
         return result;
     specdec__tune_set_path_probabilities(known, &p->drafts, &p->frontier, from, a->levels);
@@ -56985,7 +56973,7 @@ static specdec_result specdec__async_extend_draft_tokens(specdec__async_drafting
 
 /* The function that the drafter's lane executes during a run of the target: extends the most probable draft tokens, a
    few at a time, until it is stopped. */
-static void specdec__async_lane_draft(void *argument)
+static void specdec__async_draft_on_lane(void *argument)
 {
     specdec__async_drafting *a = (specdec__async_drafting *)argument;
     specdec__proposal *p = &a->proposal;
@@ -57010,7 +56998,7 @@ static void specdec__async_lane_draft(void *argument)
 }
 
 /* The function that the drafter's lane executes where the drafter lacks many tokens of the sequence: prefills these. */
-static void specdec__async_lane_prefill(void *argument)
+static void specdec__async_prefill_on_lane(void *argument)
 {
     specdec__async_drafting *a = (specdec__async_drafting *)argument;
 
@@ -57045,13 +57033,13 @@ static void specdec__async_start_lane(specdec *t)
     a->prefills = !p->drafts.extended[0] &&
                   a->drafter->kind.count_unprefilled(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP_TOKENS;
     a->drafter->kind.set_threads(a->drafter, &a->lane.job_pool, a->threads);
-    specdec__lane_submit(&a->lane, a->prefills ? specdec__async_lane_prefill : specdec__async_lane_draft, a);
+    specdec__lane_submit(&a->lane, a->prefills ? specdec__async_prefill_on_lane : specdec__async_draft_on_lane, a);
 }
 
 /* Finds the path of tokens[count] behind the root of a tree. held: the tokens of the tree's nodes; path (count):
    receives the path's nodes. Returns how many of the tokens were found. */
-static int specdec__async_find_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
-                                    int32_t *path)
+static int specdec__async_find_path_of_tokens(const specdec_tree *tree, const int32_t *held, const int32_t *tokens,
+                                              int count, int32_t *path)
 {
     int i, k, at = 0;
 
@@ -57067,8 +57055,8 @@ static int specdec__async_find_path(const specdec_tree *tree, const int32_t *hel
 
 /* Returns whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count],
    which the target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
-static int specdec__async_run_is_useless(specdec__async_drafting *a, const specdec__proposal *p, const int32_t *tokens,
-                                         int count, double anew)
+static int specdec__async_may_cancel_draft_run(specdec__async_drafting *a, const specdec__proposal *p,
+                                               const int32_t *tokens, int count, double anew)
 {
     const specdec__draft_run *flight = &a->draft_runs[SPECDEC__LOAD(&a->draft_run_count) % 2];
     specdec_tree tree = p->drafts.tree; /* its arrays are the lane's; n is the size when the step began */
@@ -57078,7 +57066,7 @@ static int specdec__async_run_is_useless(specdec__async_drafting *a, const specd
     if (flight->count && a->usual_seconds > 0 && flight->begun + a->usual_seconds > specdec__os_seconds() + anew)
         return 1;
     tree.n = flight->nodes;
-    length = specdec__async_find_path(&tree, p->drafts.tokens, tokens, count, path);
+    length = specdec__async_find_path_of_tokens(&tree, p->drafts.tokens, tokens, count, path);
     at = length ? path[length - 1] : 0;
     if (length < count && specdec__tree_next_child(&tree, at, at + 1) < tree.n)
         return 1;
@@ -57099,7 +57087,7 @@ static void specdec__async_move_root(specdec *t, const int32_t *tokens, int coun
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
     int32_t path[SPECDEC__MAX_TREE_NODES + 1];
-    const int length = specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
+    const int length = specdec__async_find_path_of_tokens(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
 
     p->frontier.valid_at = 0;
     if (length == count && p->drafts.extended[path[length - 1]] &&
@@ -57122,14 +57110,15 @@ static void specdec__async_finish_lane(specdec *t, const int32_t *tokens, int co
     specdec__async_drafting *a = e->async_drafting;
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
-    const double plain = specdec__tune_plain_seconds(e->tune);
+    const double plain = specdec__tune_plain_step_seconds(e->tune);
     double start;
 
     if (a->prefills)
         return;
     a->lane.kind->stop_runs(&a->lane);
-    if (specdec__async_run_is_useless(a, p, tokens, count,
-                                      specdec__tune_level_seconds(&e->tune->drafters[d - e->drafters], plain)))
+    if (specdec__async_may_cancel_draft_run(a, p, tokens, count,
+                                            specdec__tune_draft_level_seconds(&e->tune->drafters[d - e->drafters],
+                                                                              plain)))
         specdec__lane_cancel(&a->lane);
     start = specdec__os_seconds();
     specdec__lane_wait(&a->lane);
@@ -57175,19 +57164,19 @@ static specdec_result specdec__async_make_tree(specdec *t, int drafter, specdec_
 
 /* Returns whether a drafter may draft while the target verifies in this step: one sequence decodes, alone, with coupled
    verification and no constraint. */
-static int specdec__async_is_possible(const specdec__engine *e)
+static int specdec__async_may_draft_while_target_runs(const specdec__engine *e)
 {
     return e->async_drafting->drafter && e->member_count == 1 && e->members[0]->decodes &&
            !e->members[0]->prefill_count &&
            specdec__engine_verification_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
-           !specdec__constrained_is_limited(&e->members[0]->constrained);
+           !specdec__constrained_limits_tokens(&e->members[0]->constrained);
 }
 
 /* Returns whether the engine itself chooses the mode of this step, synchronous or asynchronous drafting (config.async
    0). */
-static int specdec__async_may_choose_mode(const specdec__engine *e)
+static int specdec__async_engine_chooses_mode(const specdec__engine *e)
 {
-    return SPECDEC__HAS_THREADS && !e->config.async && specdec__async_is_possible(e);
+    return SPECDEC__HAS_THREADS && !e->config.async && specdec__async_may_draft_while_target_runs(e);
 }
 
 /* Estimates the times of asynchronous steps, by number of nodes: those of synchronous steps times the measured
@@ -57209,7 +57198,7 @@ static void specdec__async_estimate_times(specdec__async_drafting *a, specdec__t
 static void specdec__async_begin_step(specdec__engine *e)
 {
     specdec__async_drafting *a = e->async_drafting;
-    const int applies = !specdec__in_cluster(&e->config) && specdec__async_is_possible(e);
+    const int applies = !specdec__in_cluster(&e->config) && specdec__async_may_draft_while_target_runs(e);
 
     a->probe = applies && a->probe;
     a->active = applies && (e->config.async || a->mode || a->probe);
@@ -57222,7 +57211,7 @@ static void specdec__async_begin_step(specdec__engine *e)
 
 /* Returns the seconds that the mode on trial, synchronous or asynchronous drafting, has saved so far: the time that its
    tokens take at the other mode's tokens a second, minus the time that they took. */
-static double specdec__async_seconds_saved(const specdec__async_drafting *a)
+static double specdec__async_trial_seconds_saved(const specdec__async_drafting *a)
 {
     const specdec__async_mode *tried = &a->modes[a->mode], *usual = &a->modes[!a->mode];
 
@@ -57232,9 +57221,9 @@ static double specdec__async_seconds_saved(const specdec__async_drafting *a)
 /* Returns whether it is time to choose between synchronous and asynchronous drafting: after a->steps_left steps, or
    when a trial has lost or won SPECDEC__ASYNC_TRIAL_SHARE of the other mode's time. So trials cost at most that share
    of all time. */
-static int specdec__async_trial_ends(const specdec__async_drafting *a)
+static int specdec__async_must_choose_mode(const specdec__async_drafting *a)
 {
-    const double saved = a->trial ? specdec__async_seconds_saved(a) : 0;
+    const double saved = a->trial ? specdec__async_trial_seconds_saved(a) : 0;
 
     return a->steps_left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__ASYNC_TRIAL_SHARE * a->modes[!a->mode].seconds;
 }
@@ -57255,7 +57244,7 @@ static void specdec__async_measure_slowdown(specdec__engine *e, int width, doubl
 /* Returns whether asynchronous steps can be faster than synchronous ones. They save at most the drafting that the lane
    does while the target runs. They lose the slowdown of the target, which has fewer threads and less memory
    bandwidth. */
-static int specdec__async_may_be_faster(const specdec__async_drafting *a)
+static int specdec__async_mode_may_be_faster(const specdec__async_drafting *a)
 {
     const specdec__async_mode *turns = &a->modes[0];
     const double verifying = (turns->seconds - turns->drafting) * a->slowdown;
@@ -57270,10 +57259,10 @@ static void specdec__async_choose_mode(specdec__async_drafting *a)
 {
     if (!a->trial) {
         a->steps_between = specdec__min_int(2 * a->steps_between, SPECDEC__ASYNC_TRIAL_STEPS_MOST);
-        a->trial = a->mode || specdec__async_may_be_faster(a);
+        a->trial = a->mode || specdec__async_mode_may_be_faster(a);
         a->slowdown = a->trial ? a->slowdown : 0; /* measured again before the next trial */
         a->mode = a->trial ? !a->mode : a->mode;
-    } else if (specdec__async_seconds_saved(a) > 0) {
+    } else if (specdec__async_trial_seconds_saved(a) > 0) {
         a->steps_between = SPECDEC__ASYNC_TRIAL_STEPS;
         a->trial = 0;
     } else {
@@ -57291,7 +57280,7 @@ static void specdec__async_record_step(specdec__engine *e, double seconds, doubl
     specdec__async_drafting *a = e->async_drafting;
     specdec__async_mode *seen = &a->modes[a->mode];
 
-    if (!specdec__async_may_choose_mode(e) || a->probe) {
+    if (!specdec__async_engine_chooses_mode(e) || a->probe) {
         a->probe = 0;
         return;
     }
@@ -57299,7 +57288,7 @@ static void specdec__async_record_step(specdec__engine *e, double seconds, doubl
     seen->drafting += drafting;
     seen->tokens += tokens;
     a->steps_left--;
-    if (!specdec__async_trial_ends(a))
+    if (!specdec__async_must_choose_mode(a))
         return;
     if (!a->mode && !a->trial && !(a->slowdown > 0) && seen->drafting > SPECDEC__ASYNC_DRAFTING_SHARE * seen->seconds)
         a->steps_left = a->probe = 1; /* the next step may take twice the time */
@@ -57318,14 +57307,14 @@ SPECDEC__FOR_SIZE
 /* Returns whether a level of a drafter's tree costs less than the share SPECDEC__TUNE_CHEAP_LEVEL of a plain step. Then
    the drafter drafts at every step, and the tree that it drafted decides whether the tree is verified. grows 1: its
    trees grow level by level; behind: tokens of the sequence that it has to prefill first. */
-static int specdec__engine_drafter_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
-                                            const specdec__tree_plan *plan)
+static int specdec__engine_drafter_level_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
+                                                  const specdec__tree_plan *plan)
 {
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
 
     return !e->drafters[drafter].kind.level_cost ||
            (grows && behind <= SPECDEC__TUNE_CATCH_UP_TOKENS && !plan->fixed &&
-            specdec__tune_level_seconds(known, plan->times[1]) < SPECDEC__TUNE_CHEAP_LEVEL * plan->times[1]);
+            specdec__tune_draft_level_seconds(known, plan->times[1]) < SPECDEC__TUNE_CHEAP_LEVEL * plan->times[1]);
 }
 
 /* Asks a drafter for draft tokens of a sequence, if they are expected to raise the tokens a second. plan->rate becomes
@@ -57339,25 +57328,26 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
     specdec_result result;
     int levels, readable, behind, fresh, light;
 
-    p->frontier.grows = d->kind.extend && (specdec__engine_trees_grow_by_level(&e->config) ||
+    p->frontier.grows =
+        d->kind.extend_tree && (specdec__engine_trees_grow_by_level(&e->config) ||
                                            specdec__async_is_drafting(e, d));
     if (specdec__async_is_drafting(e, d))
         return specdec__async_make_tree(t, drafter, plan);
     p->frontier.shares = p->frontier.grows || !d->kind.level_cost;
     behind = d->kind.count_unprefilled ? d->kind.count_unprefilled(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
-    light = specdec__engine_drafter_is_cheap(e, drafter, p->frontier.grows, behind, plan);
+    light = specdec__engine_drafter_level_is_cheap(e, drafter, p->frontier.grows, behind, plan);
     if ((d->kind.can_draft && !d->kind.can_draft(d, t->at, t->count)) ||
-        (!plan->fixed && specdec__tune_drafter_skips_estimate(e->tune, drafter, t->count)) ||
+        (!plan->fixed && specdec__tune_drafter_skips_rate_estimate(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape_draft_tree(t, drafter, behind, plan)))
         return SPECDEC_OK;
-    p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain_seconds(e->tune) / e->member_count;
-    readable = d->kind.prefill ? specdec__engine_drafter_prefill_tokens(t, drafter, behind) : behind;
+    p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain_step_seconds(e->tune) / e->member_count;
+    readable = d->kind.prefill ? specdec__engine_most_drafter_prefill_tokens(t, drafter, behind) : behind;
     if (readable < behind)
         return specdec__engine_prefill_drafter(t, drafter, behind, readable);
     specdec__tune_start_draft_clock(&p->cost);
     result = p->frontier.grows ? specdec__engine_grow_tree(t, drafter, plan, &levels, &rate)
-                      : specdec__engine_fill_tree(t, drafter, plan, &levels, &rate);
+                      : specdec__engine_draft_whole_tree(t, drafter, plan, &levels, &rate);
     if (!result && light && p->outcome.kept_count > 1) {
         if (specdec__tune_drafter_must_rest(e->tune, drafter, plan, rate))
             specdec__draft_select_first_candidates(p, 1);
@@ -57423,7 +57413,7 @@ static float specdec__engine_node_probability(const specdec *t, int i)
     double missed = 1;
 
     for (k = 0; k < e->drafter_count; k++)
-        if ((candidate = specdec__draft_find_candidate(&e->drafters[k].proposals[t->at].outcome, i)) > 0)
+        if ((candidate = specdec__draft_candidate_of_node(&e->drafters[k].proposals[t->at].outcome, i)) > 0)
             missed *= 1 - specdec__engine_node_probability_by_drafter(t, i, k, candidate);
     if (specdec__engine_verification_rule(e, t) == SPECDEC_RULE_SEQUOIA)
         for (above = i - 1; above > parent && m->tree.parents[above] != parent;)
@@ -57432,7 +57422,7 @@ static float specdec__engine_node_probability(const specdec *t, int i)
 }
 
 /* Returns the expected tokens of a step for a sequence: 1 plus the sum of its nodes' probabilities of acceptance. */
-static double specdec__engine_expected_tokens(specdec *t)
+static double specdec__engine_expected_tokens_of_sequence(specdec *t)
 {
     specdec__merged_tree *m = &t->merged;
     double tokens = 1;
@@ -57455,7 +57445,7 @@ static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, co
     specdec__tree_plan plan;
     int i, k, held = 1, left;
 
-    plan.most = specdec__engine_node_limit(e) - base + 1;
+    plan.most = specdec__engine_most_nodes_of_step(e) - base + 1;
     plan.other_tokens = e->roots - 1;
     for (i = 1; i <= plan.most; i++)
         plan.times[i] = times[base + i - 1];
@@ -57466,7 +57456,7 @@ static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, co
         m->worth[0] = 1;
         for (i = 1; i < m->tree.n; i++) {
             m->worth[i] = specdec__engine_node_probability(e->members[k], i);
-            held = specdec__tune_insert_if_large(worth, held, plan.most, (double)m->worth[i]);
+            held = specdec__tune_insert_into_largest(worth, held, plan.most, (double)m->worth[i]);
         }
     }
     left = specdec__tune_best_node_count(&plan, worth, held, 0, &rate) - 1;
@@ -57502,7 +57492,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
         result = specdec__engine_make_sequence_tree(t, &plan, speculate);
         if (result) {
             specdec__engine_fail_sequence(t, result);
-            specdec__engine_subtract_from_step_totals(e, t);
+            specdec__engine_remove_sequence_from_step_totals(e, t);
             continue;
         }
         e->members[kept++] = t;
@@ -57547,7 +57537,7 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
         specdec__engine_fail_sequence(
             t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
                              "no room in the cache, which all texts share, for %d more tokens", needed));
-        specdec__engine_subtract_from_step_totals(e, t);
+        specdec__engine_remove_sequence_from_step_totals(e, t);
     }
     e->member_count = kept;
     for (i = 0; i < e->member_count; i++) {
@@ -57617,7 +57607,7 @@ static void specdec__engine_record_child_acceptance(specdec *t, int node, int ch
     }
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__proposal *p = &e->drafters[i].proposals[t->at];
-        int candidate = specdec__draft_find_candidate(&p->outcome, node);
+        int candidate = specdec__draft_candidate_of_node(&p->outcome, node);
 
         if (candidate >= 0)
             specdec__tune_count_accepted_children(&e->tune->drafters[i], p, candidate, accepted, token);
@@ -57644,8 +57634,8 @@ static void specdec__engine_verify_by_rejection(specdec *t, int node, const floa
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
     const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* all others draft forced tokens only */
-    const int candidate = count ? specdec__draft_find_candidate(&p->outcome, node) : -1;
-    const int drawn = candidate >= 0 && (!specdec__constrained_is_limited(&t->constrained) ||
+    const int candidate = count ? specdec__draft_candidate_of_node(&p->outcome, node) : -1;
+    const int drawn = candidate >= 0 && (!specdec__constrained_limits_tokens(&t->constrained) ||
                                          specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) < 0);
     specdec_uniform uniform;
     specdec_choice choice;
@@ -57693,7 +57683,7 @@ static void specdec__engine_store_logprobs(specdec *t, const float *logits, int3
     total = specdec__log_double(total);
     for (i = 0; i < k; i++)
         best[i].logit = (float)((double)(best[i].logit - highest) - total);
-    t->logprobs[t->count] = (float)((double)(specdec__sample_clean_logit(logits[token]) - highest) - total);
+    t->logprobs[t->count] = (float)((double)(specdec__sample_comparable_logit(logits[token]) - highest) - total);
 }
 
 /* Appends a token, which was chosen from a row of logits (vocab), to the sequence, with its log-probability where those
@@ -57703,7 +57693,7 @@ static void specdec__engine_append_token(specdec *t, const float *logits, int32_
     if (t->logprobs)
         specdec__engine_store_logprobs(t, logits, token);
     t->tokens[t->count++] = token;
-    if (!specdec__constrained_is_limited(&t->constrained) || specdec__stream_is_end(t, token))
+    if (!specdec__constrained_limits_tokens(&t->constrained) || specdec__stream_is_end(t, token))
         return;
     specdec__constrained_commit_state(&t->constrained, t->tokens, t->count);
     if (specdec__constrained_only_end_may_follow(&t->constrained, t->tokens, t->count))
@@ -57844,9 +57834,9 @@ static int specdec__engine_sequence_ends_or_forks(specdec *t)
    forbids tokens or alters their logits. */
 static int specdec__engine_logit_bounds_suffice(const specdec *t)
 {
-    return !specdec__constrained_is_limited(&t->constrained) ||
+    return !specdec__constrained_limits_tokens(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
-            !specdec__sample_alters_logits(&t->settings.sampling));
+            !specdec__sampler_chain_alters_logits(&t->settings.sampling));
 }
 
 /* Returns whether a step needs no logits for a sequence: the step only prefills it, or its constraint forces the next
@@ -57854,7 +57844,7 @@ static int specdec__engine_logit_bounds_suffice(const specdec *t)
 static int specdec__engine_needs_no_logits(specdec *t)
 {
     return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
-                                 specdec__constrained_is_limited(specdec__stream_get_constrained(t)) &&
+                                 specdec__constrained_limits_tokens(specdec__stream_get_constrained(t)) &&
                                  specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) >= 0);
 }
 
@@ -57874,7 +57864,7 @@ static int specdec__engine_needed_logits_mode(specdec__engine *e)
             return SPECDEC__SCREEN_LOGITS;
         forced = forced && specdec__engine_needs_no_logits(t);
         bounds = bounds && specdec__engine_logit_bounds_suffice(t) &&
-                 specdec__settle_find_needs(&t->settings.sampling, t->count).k;
+                 specdec__settle_needed_logits(&t->settings.sampling, t->count).k;
     }
     if (forced)
         return SPECDEC__SCREEN_NOTHING;
@@ -57891,8 +57881,9 @@ static int specdec__engine_best_token_is_allowed(specdec *t, int column)
     const specdec__engine *e = t->engine;
     const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
     specdec_candidate best;
-    const int count = specdec__choose_best_unconstrained(specdec__engine_set_chooser(t), logits,
-                                                         e->target_model->vocab_size, t->tokens, t->count, 1, &best);
+    const int count = specdec__choose_best_unconstrained_tokens(specdec__engine_set_chooser(t), logits,
+                                                                e->target_model->vocab_size, t->tokens, t->count, 1,
+                                                                &best);
 
     return specdec__constrained_keep_allowed_candidates(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
@@ -57905,8 +57896,8 @@ static void specdec__engine_refine_logit_bounds(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
-    const int obeys = specdec__constrained_is_limited(specdec__stream_get_constrained(t));
-    specdec__settle_need need = specdec__settle_find_needs(s, t->count);
+    const int obeys = specdec__constrained_limits_tokens(specdec__stream_get_constrained(t));
+    specdec__settle_need need = specdec__settle_needed_logits(s, t->count);
     int32_t forks[2];
     const specdec__settle_list lists[] = {
         {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* these and the next two lists may be forbidden */
@@ -57923,10 +57914,11 @@ static void specdec__engine_refine_logit_bounds(specdec *t, int column)
     }
     forks[0] = e->child_token;
     forks[1] = e->fork_token;
-    specdec__settle_row(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
-                        (int)SPECDEC__COUNT(lists), e->chooser.items);
+    specdec__settle_compute_needed_logits(&e->target, column, &need,
+                                          specdec__sample_noise_of_position(s->seed, (uint64_t)t->count), lists,
+                                          (int)SPECDEC__COUNT(lists), e->chooser.items);
     if (obeys && need.by_noise && e->target.screen.computed && !specdec__engine_best_token_is_allowed(t, column))
-        specdec__settle_compute_all(&e->target);
+        specdec__settle_compute_all_logits(&e->target);
 }
 
 /* The engine's specdec_verify_node: verifies node `node` of a sequence's tree, coupled, greedy, or by a rule of
@@ -58097,7 +58089,7 @@ static SPECDEC__NOINLINE void specdec__engine_record_run_seconds(specdec__engine
     }
     memset(&outcome, 0, sizeof outcome);
     seconds = seconds > 0 ? seconds : 1 + 0.1 * (width - 1);
-    outcome.seconds = seconds - specdec__tune_load_seconds(load);
+    outcome.seconds = seconds - specdec__tune_seconds_added_by_load(load);
     outcome.base = e->roots + e->prefill_nodes - loaded;
     outcome.sequences = e->roots;
     if (loaded) {
@@ -58182,7 +58174,8 @@ static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
     specdec__batch batch;
 
     s->drafted = specdec__os_seconds();
-    s->expected_tokens = specdec__async_may_choose_mode(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
+    s->expected_tokens =
+        specdec__async_engine_chooses_mode(e) ? specdec__engine_expected_tokens_of_sequence(e->members[0]) : 0;
     batch = specdec__engine_make_batch(e);
     s->nodes = batch.n;
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->never_cancelled;
@@ -58309,14 +58302,14 @@ SPECDEC__FOR_SIZE
 /* Returns whether several runs of a sequence may be on their way in this step: the sequence decodes alone, with coupled
    verification, and no drafter needs the target's hidden states. Not in a step that leaves out a prompt: a step with
    one run measures the time without load, then prefilling continues. */
-static int specdec__pipe_is_possible(const specdec__engine *e)
+static int specdec__pipe_may_send_several_runs(const specdec__engine *e)
 {
     int i;
 
     for (i = 0; e->pipe && i < e->drafter_count; i++)
         if (e->drafters[i].kind.receive_states)
             return 0;
-    return e->pipe && !e->waiting_count && specdec__async_is_possible(e);
+    return e->pipe && !e->waiting_count && specdec__async_may_draft_while_target_runs(e);
 }
 
 /* Computes times[1..SPECDEC__PIPE_NODES]: the cost of a run by its number of nodes, in seconds of its slowest stage.
@@ -58338,8 +58331,8 @@ static void specdec__pipe_estimate_run_costs(const specdec__pipe *pipe, double *
 
 /* Returns how many of the draft tokens chosen[count], the most probable first, the next run is to hold: as many as give
    the most tokens for its cost. pipe->least_probability becomes the probability that one node more would need. */
-static int specdec__pipe_best_node_count(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
-                                         int count)
+static int specdec__pipe_best_node_count_of_run(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
+                                                int count)
 {
     double worth[SPECDEC__PIPE_NODES], rate;
     specdec__tree_plan plan;
@@ -58364,9 +58357,9 @@ static int specdec__pipe_choose_nodes(const specdec__engine *e, const specdec__p
 
     for (i = 0; i < p->drafts.tree.n && pipe->count < pipe->depth; i++)
         if (pipe->node[i] < 0 && p->frontier.probability[i] >= SPECDEC__PIPE_CUTOFF)
-            count = specdec__async_insert_draft_token(p->frontier.probability, chosen, count, most, i);
+            count = specdec__async_insert_into_most_probable(p->frontier.probability, chosen, count, most, i);
     pipe->least_probability = 0;
-    return count ? specdec__pipe_best_node_count(pipe, p, chosen, count) : 0;
+    return count ? specdec__pipe_best_node_count_of_run(pipe, p, chosen, count) : 0;
 }
 
 /* Sends the draft tokens s->chosen[s->count] as a run to the target's lane. s->result becomes FULL if the cache has no
@@ -58423,7 +58416,8 @@ static void specdec__pipe_verify_run(specdec *t, const specdec__proposal *p, con
         order->path[order->n++] = pipe->node[at];
         specdec__tune_count_accepted_children(&e->tune->drafters[drafter], p, at, -1, token);
         if (specdec__engine_sequence_ends_or_forks(t) || specdec__stream_end_reason(t, t->count) ||
-            specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
+            specdec__async_find_path_of_tokens(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count,
+                                               path) < count)
             return;
         at = path[count - 1];
     }
@@ -58443,13 +58437,13 @@ static void specdec__pipe_choose_kept_nodes(const specdec__pipe *pipe, const spe
         for (at = i; at > root;)
             at = p->drafts.tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
-            specdec__draft_insert_ascending(order->path + order->n, order->stay++, pipe->node[i]);
+            specdec__draft_insert_into_ascending_path(order->path + order->n, order->stay++, pipe->node[i]);
     }
 }
 
 /* Returns the number that a node has once an order KEEP is obeyed; -1: the order drops the node. node: the node's
    number before. */
-static int specdec__pipe_renumbered_node(const specdec__order *order, int node)
+static int specdec__pipe_new_node_number(const specdec__order *order, int node)
 {
     return node < 0 || order->stay < 0 ? specdec__max_int(node - order->n, -1)
                                        : specdec__forward_index_in_path(order->path + order->n, order->stay, node);
@@ -58463,7 +58457,7 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
 
     run->first = run->left = 0;
     for (i = 0; i < left; i++) {
-        node = specdec__pipe_renumbered_node(order, first + i);
+        node = specdec__pipe_new_node_number(order, first + i);
         if (node < 0)
             continue;
         run->first = run->left ? run->first : node;
@@ -58476,13 +58470,13 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
 static void specdec__pipe_renumber_nodes(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
 {
     specdec__pipe *pipe = t->engine->pipe;
-    const int known = p->drafts.tree.n, node = root < 0 ? -1 : specdec__pipe_renumbered_node(order, pipe->node[root]);
+    const int known = p->drafts.tree.n, node = root < 0 ? -1 : specdec__pipe_new_node_number(order, pipe->node[root]);
     int i, k, alive;
 
     specdec__async_move_root(t, t->tokens + t->count - order->n, order->n);
     for (i = 0; p->frontier.valid_at && i < known; i++) /* draft tokens that stay have moved to the front */
         if (p->drafts.moved[i] >= 0)
-            pipe->node[p->drafts.moved[i]] = specdec__pipe_renumbered_node(order, pipe->node[i]);
+            pipe->node[p->drafts.moved[i]] = specdec__pipe_new_node_number(order, pipe->node[i]);
     p->drafts.tree.n = p->frontier.valid_at ? p->drafts.tree.n : 1;
     pipe->node[0] = node;
     for (i = 0; i < pipe->count; i++) {
@@ -58523,7 +58517,8 @@ static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
     if (!order.n)
         return;
     specdec__tune_decay_acceptance(e->tune);
-    found = specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + t->count - order.n, order.n, path);
+    found = specdec__async_find_path_of_tokens(&p->drafts.tree, p->drafts.tokens, t->tokens + t->count - order.n,
+                                               order.n, path);
     root = found < order.n ? -1 : path[order.n - 1];
     specdec__pipe_choose_kept_nodes(pipe, p, root, e->target.max_nodes, &order);
     pipe->kind->submit_order(pipe, &order);
@@ -58569,14 +58564,14 @@ static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
 }
 
 /* Returns the seconds between two runs of the target: the time of its slowest stage. */
-static double specdec__pipe_run_interval(const specdec__pipe *pipe)
+static double specdec__pipe_seconds_between_runs(const specdec__pipe *pipe)
 {
-    return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain_seconds(&pipe->stages)
+    return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain_step_seconds(&pipe->stages)
                                         : pipe->round_trip.seconds / pipe->depth;
 }
 
 /* Returns the clock time, in seconds, at which the oldest run is expected to return, by its number of nodes. */
-static double specdec__pipe_return_time(const specdec__pipe *pipe)
+static double specdec__pipe_return_clock_of_oldest_run(const specdec__pipe *pipe)
 {
     const specdec__pipe_run *run = &pipe->runs[0];
     double times[SPECDEC__PIPE_NODES + 1];
@@ -58590,15 +58585,15 @@ static double specdec__pipe_return_time(const specdec__pipe *pipe)
    A delay is worth it if the expected tokens gained, over those of the run, are more than these seconds over the time
    between two runs. Drafts of another rank are compared with the time of a stage, as they would otherwise be one run
    later. */
-static double specdec__pipe_send_delay(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen, int count,
-                                       double now)
+static double specdec__pipe_seconds_to_delay_run(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen,
+                                                 int count, double now)
 {
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->async_drafting->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
-    const int remote = d->kind.seconds_until_more != NULL;
-    const double slot = specdec__pipe_run_interval(pipe);
-    const double seconds = remote ? d->kind.seconds_until_more(d, &p->request) : pipe->draft.seconds;
+    const int remote = d->kind.seconds_until_more_children != NULL;
+    const double slot = specdec__pipe_seconds_between_runs(pipe);
+    const double seconds = remote ? d->kind.seconds_until_more_children(d, &p->request) : pipe->draft.seconds;
     const float *probability = p->frontier.probability;
     double brings = 0, more = 0;
     int i, n;
@@ -58617,17 +58612,17 @@ static double specdec__pipe_send_delay(const specdec__engine *e, specdec__propos
 
 /* Returns the clock time, in seconds, at which the next run is to be sent: when the first stage is free, or a little
    later if the oldest run returns by then, as its tokens are worth more than that time. */
-static double specdec__pipe_send_time(const specdec__pipe *pipe, double now)
+static double specdec__pipe_send_clock_of_next_run(const specdec__pipe *pipe, double now)
 {
     const double takes = pipe->idle_since > 0 ? pipe->idle_since : pipe->free_at > now ? pipe->free_at : now;
-    const double last = takes + SPECDEC__PIPE_WAIT_SHARE * specdec__pipe_run_interval(pipe);
-    const double back = pipe->count && !pipe->runs[0].cancelled ? specdec__pipe_return_time(pipe) : last;
+    const double last = takes + SPECDEC__PIPE_WAIT_SHARE * specdec__pipe_seconds_between_runs(pipe);
+    const double back = pipe->count && !pipe->runs[0].cancelled ? specdec__pipe_return_clock_of_oldest_run(pipe) : last;
 
     return back < last && now < last ? back > now ? back : last : takes;
 }
 
 /* Returns whether a draft run may begin although a run of `count` nodes is to be sent in `left` seconds. */
-static int specdec__pipe_may_draft(const specdec__pipe *pipe, int count, double left)
+static int specdec__pipe_may_begin_draft_run(const specdec__pipe *pipe, int count, double left)
 {
     return count < SPECDEC__PIPE_NODES || pipe->draft.seconds <= left;
 }
@@ -58704,25 +58699,25 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
 static int specdec__pipe_next_action(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
-    const int remote = e->async_drafting->drafter->kind.seconds_until_more != NULL;
+    const int remote = e->async_drafting->drafter->kind.seconds_until_more_children != NULL;
     int state, goes, sends;
     double now, due, holds;
 
-    if (s->result || s->t->count != s->before || specdec__engine_check_cancel(s->t))
+    if (s->result || s->t->count != s->before || specdec__engine_fail_if_cancelled(s->t))
         return specdec__pipe_end_step(e, s);
     state = pipe->kind->wait_for_state(pipe, 0);
     now = specdec__os_seconds();
     s->count = specdec__pipe_choose_nodes(e, s->p, s->chosen);
     goes = s->count && (state & SPECDEC__PIPE_FREE);
     pipe->idle_since = !goes ? 0 : pipe->idle_since > 0 ? pipe->idle_since : now;
-    due = specdec__pipe_send_time(pipe, now);
+    due = specdec__pipe_send_clock_of_next_run(pipe, now);
     sends = goes && due <= now;
-    holds = sends ? specdec__pipe_send_delay(e, s->p, s->chosen, s->count, now) : 0;
+    holds = sends ? specdec__pipe_seconds_to_delay_run(e, s->p, s->chosen, s->count, now) : 0;
     if (pipe->count && (state & SPECDEC__PIPE_RETURNED))
         return SPECDEC__STEP_TAKE;
     if (sends && !(holds > 0))
         return SPECDEC__STEP_SEND;
-    if ((sends || specdec__pipe_may_draft(pipe, s->count, due - now)) &&
+    if ((sends || specdec__pipe_may_begin_draft_run(pipe, s->count, due - now)) &&
         specdec__pipe_choose_draft_tokens(e, s->p, &s->drafts))
         return SPECDEC__STEP_DRAFT;
     s->until = (pipe->count ? SPECDEC__PIPE_RETURNED : 0) | (s->count && !goes ? SPECDEC__PIPE_FREE : 0) |
@@ -58759,7 +58754,7 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
     specdec__step s;
     int act;
 
-    s.several_runs = SPECDEC__PIPE && specdec__pipe_is_possible(e);
+    s.several_runs = SPECDEC__PIPE && specdec__pipe_may_send_several_runs(e);
     s.last_action = SPECDEC__STEP_DRAFT - 1;
     s.start = start;
     s.result = SPECDEC_OK;
@@ -61064,7 +61059,7 @@ static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int
     words[6] = (uint32_t)s->seed;
     words[7] = (uint32_t)(s->seed >> 32);
     others = *s;
-    specdec__sample_convert_words(&others, words + 8, 0);
+    specdec__sample_copy_settings_as_words(&others, words + 8, 0);
     specdec__remote_draft_send_sampling(link, at, words);
     specdec__remote_draft_send_tokens(link, at, text, count);
 }
@@ -61094,7 +61089,7 @@ static void specdec__draft_remote_write_kind(specdec__drafter_kind *kind)
     kind->depth = 5;
     kind->init = specdec__draft_remote_init;
     kind->fill_tree = specdec__draft_remote_fill;
-    kind->extend = specdec__draft_remote_extend;
+    kind->extend_tree = specdec__draft_remote_extend;
     kind->truncate_sequence = specdec__draft_remote_truncate_sequence;
     kind->share_prefix = specdec__draft_remote_share_tokens;
     kind->level_cost = specdec__draft_remote_cost;
@@ -61102,7 +61097,7 @@ static void specdec__draft_remote_write_kind(specdec__drafter_kind *kind)
     kind->keep_subtree = specdec__draft_remote_keep_subtree;
     kind->prepare_sequence = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
-    kind->seconds_until_more = specdec__draft_remote_seconds_until_arrival;
+    kind->seconds_until_more_children = specdec__draft_remote_seconds_until_arrival;
 }
 
 SPECDEC__FOR_SPEED
@@ -61194,7 +61189,7 @@ static void specdec__draft_rank_accept_tokens(specdec *t, int n)
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->drafts.tree.n;
     int32_t path[SPECDEC__MAX_TREE_NODES + 1];
-    const int length = specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
+    const int length = specdec__async_find_path_of_tokens(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
     int i;
 
     memset(p->outcome.merged_node, -1, (size_t)known * sizeof *p->outcome.merged_node);
@@ -61253,7 +61248,7 @@ static int specdec__draft_rank_obey_sampling_order(specdec *t, specdec__wire_rea
     s.seed |= (uint64_t)specdec__wire_read_word(in) << 32;
     for (i = 0; i < SPECDEC__SAMPLE_WORDS; i++)
         words[i] = specdec__wire_read_word(in);
-    specdec__sample_convert_words(&s, words, 1);
+    specdec__sample_copy_settings_as_words(&s, words, 1);
     if (in->bad || in->left || specdec__sample_check_settings(&s, NULL))
         return 0;
     t->settings.sampling = s;
@@ -61502,8 +61497,8 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
                                                               e->config.context);
     link->fingerprint = e->remote->only_drafts ? link->drafts.fingerprint : link->fingerprint;
     if (e->remote->only_drafts) {
-        specdec__draft_model_context(&e->drafters[0])->hooks_argument = link; /* sends ALIVE between layers */
-        specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
+        specdec__draft_model_get_context(&e->drafters[0])->hooks_argument = link; /* sends ALIVE between layers */
+        specdec__draft_model_get_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
     for (i = 0; i < e->room.max_views; i++) {
         link->views.view[i] = &e->sequences[i].view;
@@ -62444,7 +62439,7 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         t->count = t->handed_out = count;
         t->from_row = 0;
     } else if ((t->handed_out < t->count && specdec__stream_sampling_depends_on_begin(&t->settings)) ||
-               (t->count > count && specdec__constrained_is_limited(&t->constrained))) {
+               (t->count > count && specdec__constrained_limits_tokens(&t->constrained))) {
         specdec__engine_discard_pending(t); /* an answer that begins here is counted, and constrained, from here */
     }
     t->cancelled = 0;
@@ -62666,7 +62661,7 @@ static double specdec__score_log_probability(const float *logits, int vocab, int
 
     for (i = 0; i < vocab; i++)
         total += (double)specdec__exp(logits[i] - highest);
-    return (double)(specdec__sample_clean_logit(logits[token]) - highest) - specdec__log_double(total);
+    return (double)(specdec__sample_comparable_logit(logits[token]) - highest) - specdec__log_double(total);
 }
 
 /* The body of specdec_score: computes the log-probability of each label behind a sequence. */
@@ -63040,7 +63035,7 @@ static void specdec__part_switch_constraint(specdec *t)
         specdec__engine_discard_pending(t);
     t->in_call = s->started != 0;
     specdec__stream_set_constraint(t, &t->settings);
-    specdec__constrained_begin(&t->constrained, t->handed_out);
+    specdec__constrained_begin_behind(&t->constrained, t->handed_out);
     t->constrained.anchored = t->constrained.spelled = t->in_call;
     if (t->constrained.masker->mark_count < 0)
         specdec__part_find_call_marks(t, t->constrained.masker);
@@ -64589,7 +64584,7 @@ static void specdec__save_store_settings_fields(const specdec_settings *settings
     field[SPECDEC__SAVE_MIN_TOKENS] = (uint32_t)settings->min_tokens;
     field[SPECDEC__SAVE_IGNORE_END] = settings->ignore_end != 0;
     others = *s;
-    specdec__sample_convert_words(&others, field + SPECDEC__SAVE_NAMED, 0);
+    specdec__sample_copy_settings_as_words(&others, field + SPECDEC__SAVE_NAMED, 0);
 }
 
 /* Sets a sequence's settings from the fields of its file. stops: the stop strings in the file. Biases are not changed.
@@ -64624,7 +64619,7 @@ static int specdec__load_settings_from_fields(uint32_t *field, const unsigned ch
     s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
     settings->min_tokens = (int)field[SPECDEC__SAVE_MIN_TOKENS];
     settings->ignore_end = (int)field[SPECDEC__SAVE_IGNORE_END];
-    specdec__sample_convert_words(s, field + SPECDEC__SAVE_NAMED, 1);
+    specdec__sample_copy_settings_as_words(s, field + SPECDEC__SAVE_NAMED, 1);
     return 1;
 }
 
@@ -64740,7 +64735,7 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
         return result;
     if (t->forced_count && t->handed_out == t->count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a fork of this text waits for a place");
-    if (specdec__constrained_is_limited(&t->constrained) && t->constrained.anchored)
+    if (specdec__constrained_limits_tokens(&t->constrained) && t->constrained.anchored)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "what this text's constraint has read has slid out "
                              "of its context");
     specdec__save_fill_fields(t, &saved, held);
@@ -64917,8 +64912,8 @@ static void specdec__load_answer_state(specdec *t, const uint32_t *field, specde
     t->prompt_in_thought = t->parts = t->in_call = 0;
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
-    specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
-    if (t->count > t->constrained.from && specdec__constrained_is_limited(&t->constrained) &&
+    specdec__constrained_begin_behind(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
+    if (t->count > t->constrained.from && specdec__constrained_limits_tokens(&t->constrained) &&
         !specdec__stream_is_end(t, t->tokens[t->count - 1]) &&
         specdec__constrained_only_end_may_follow(&t->constrained, t->tokens, t->count))
         t->complete_at = t->count;

@@ -39,12 +39,12 @@ static int oracle_penalises(const specdec_sampling *sampling)
 /* The logit of a token of a row, with its biases: they are few. */
 static float oracle_biased(const specdec_sampling *sampling, const float *logits, int32_t token)
 {
-    float logit = specdec__sample_clean_logit(logits[token]);
+    float logit = specdec__sample_comparable_logit(logits[token]);
     int i;
 
     for (i = 0; i < sampling->bias_count; i++)
         if (sampling->biases[i].token == token)
-            logit = specdec__sample_clean_logit(logit + sampling->biases[i].bias);
+            logit = specdec__sample_comparable_logit(logit + sampling->biases[i].bias);
     return logit;
 }
 
@@ -58,13 +58,13 @@ static void oracle_alter(specdec_candidate *items, const specdec_sampling *sampl
 
     for (i = 0; i < vocab; i++) {
         items[i].token = i;
-        items[i].logit = specdec__sample_clean_logit(logits[i]);
+        items[i].logit = specdec__sample_comparable_logit(logits[i]);
     }
     for (i = 0; i < sampling->bias_count; i++) {
         const int32_t token = sampling->biases[i].token;
 
         if (token >= 0 && token < vocab)
-            items[token].logit = specdec__sample_clean_logit(items[token].logit + sampling->biases[i].bias);
+            items[token].logit = specdec__sample_comparable_logit(items[token].logit + sampling->biases[i].bias);
     }
     if (!oracle_penalises(sampling))
         return;
@@ -74,7 +74,7 @@ static void oracle_alter(specdec_candidate *items, const specdec_sampling *sampl
         if (token >= 0 && token < vocab) {
             float logit = oracle_biased(sampling, logits, token); /* afresh, so that repeats count once */
 
-            items[token].logit = specdec__sample_clean_logit(logit > 0.0f ? logit / penalty : logit * penalty);
+            items[token].logit = specdec__sample_comparable_logit(logit > 0.0f ? logit / penalty : logit * penalty);
         }
     }
 }

@@ -157,7 +157,7 @@ static int ask(specdec *t, const int32_t *text, int count, const specdec_samplin
     memcpy(copy, text, (size_t)count * sizeof *copy);
     specdec__draft_begin_proposal(p, copy, count, sampling, SPECDEC_RULE_COUPLED);
     m->chooser.sampling = p->request.sampling;
-    CHECK_EQUAL_INT(m->begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(m->begin_tree(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     memcpy(g->root, m->logits, (size_t)rows * sizeof *g->root);
     memcpy(p->drafts.tree.parents, parents, sizeof parents);
     memcpy(p->drafts.tree.ranks, ranks, sizeof ranks);

@@ -103,7 +103,7 @@ static int faults(int count, int whole)
              j = specdec__tree_next_child(&merged.tree, merged_parents[i], j + 1))
             wrong += merged_tokens[j] == merged_tokens[i];
         wrong += merged_owner[i] < 0 || merged_owner[i] >= count;
-        wrong += specdec__draft_find_candidate(&drafters[merged_owner[i]].proposals[0].outcome, i) < 1;
+        wrong += specdec__draft_candidate_of_node(&drafters[merged_owner[i]].proposals[0].outcome, i) < 1;
     }
     for (i = 0; i < count; i++) {
         const specdec__proposal *p = &drafters[i].proposals[0];
@@ -112,7 +112,8 @@ static int faults(int count, int whole)
             const int node = p->outcome.kept[k], right = same_path(p, node);
 
             wrong += p->outcome.merged_node[node] >= 0 ? p->outcome.merged_node[node] != right : whole && right >= 0;
-            wrong += p->outcome.merged_node[node] >= 0 && specdec__draft_find_candidate(&p->outcome, p->outcome.merged_node[node]) != node;
+            wrong += p->outcome.merged_node[node] >= 0 &&
+                     specdec__draft_candidate_of_node(&p->outcome, p->outcome.merged_node[node]) != node;
         }
         if (i == 0) /* the first has room for all that hangs together */
             for (k = 0; k < p->outcome.kept_count && k < merged.tree.capacity; k++)
@@ -275,7 +276,7 @@ static void liar_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->fill_tree = liar_fill;
-    kind->extend = liar_extend;
+    kind->extend_tree = liar_extend;
     kind->level_cost = liar_cost;
 }
 
@@ -325,7 +326,7 @@ static void test_share_out(void)
                     missed *= proposals[k].outcome.merged_node[n] == i ? 1 - (double)probability[k][n] : 1;
             worth[i] = (float)(1 - missed);
             worth[i] = worth[i] < worth[merged_parents[i]] ? worth[i] : worth[merged_parents[i]];
-            held = specdec__tune_insert_if_large(sorted, held, SPECDEC__MAX_TREE_NODES, worth[i]);
+            held = specdec__tune_insert_into_largest(sorted, held, SPECDEC__MAX_TREE_NODES, worth[i]);
         }
         best = specdec__tune_best_node_count(&plan, sorted, held, 0, &rate);
         for (i = equal = kept = 0; i < merged.tree.n; i++) {
@@ -518,9 +519,9 @@ static void test_lists(void)
 
     TEST("the words of the command line name the kinds, in the order of specdec_drafting");
     CHECK(strcmp(specdec__drafter_list[SPECDEC_DRAFT_MODEL - SPECDEC_DRAFT_OFF - 1].name, "draft") == 0);
-    CHECK(specdec__drafter_named_kind(&kind, SPECDEC_DRAFT_NGRAM) && kind.init == specdec__draft_ngram_init);
-    CHECK(!specdec__drafter_named_kind(&kind, SPECDEC_DRAFT_AUTO) && !specdec__drafter_named_kind(&kind,
-                                                                                                  SPECDEC_DRAFT_OFF));
+    CHECK(specdec__drafter_write_named_kind(&kind, SPECDEC_DRAFT_NGRAM) && kind.init == specdec__draft_ngram_init);
+    CHECK(!specdec__drafter_write_named_kind(&kind, SPECDEC_DRAFT_AUTO) &&
+          !specdec__drafter_write_named_kind(&kind, SPECDEC_DRAFT_OFF));
     TEST("auto takes all that have what they need, with a rule of rejection the first; a name takes one; off takes none");
     for (i = 0; i < 6; i++) {
         static const int counts[] = {2, 1, 1, 1, 0, 1};

@@ -122,7 +122,7 @@ static int ask(specdec *t, guess *g)
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     p->drafts.tree.n = 1;
     m->level_state.chooser.sampling = p->request.sampling;
-    CHECK_EQUAL_INT(m->level_state.begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(m->level_state.begin_tree(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     memcpy(g->root, m->context.logits, bytes);
     p->drafts.tree.n = NODES;
     memcpy(p->drafts.tree.parents, parents, sizeof parents);
@@ -277,7 +277,7 @@ static void check_chain(specdec *t, const int32_t *tokens, const float *wanted)
     CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, CHAIN, NULL), SPECDEC_OK);
     for (i = 0; i <= CHAIN; i++)
         p->drafts.depth[i] = i;
-    CHECK_EQUAL_INT(m->level_state.begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(m->level_state.begin_tree(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     worst = off(m, m->context.logits, wanted + ROWS * WIDE + (ROWS - 1) * WORDS, &unused);
     for (i = 1; i <= CHAIN; i++) {
         p->drafts.tokens[i] = chain[i];

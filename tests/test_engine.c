@@ -535,7 +535,7 @@ static int try_ahead(specdec__async_drafting *ahead, int since, double tokens, u
         ahead->modes[1].seconds += 1;
         ahead->steps_left--;
         steps++;
-        if (specdec__async_trial_ends(ahead))
+        if (specdec__async_must_choose_mode(ahead))
             specdec__async_choose_mode(ahead);
     }
     return steps;
@@ -567,14 +567,14 @@ static void test_ways(void)
     memset(&ahead, 0, sizeof ahead);
     ahead.modes[0].seconds = 10;
     ahead.modes[0].drafting = 4;
-    CHECK(!specdec__async_may_be_faster(&ahead)); /* nothing was measured yet */
+    CHECK(!specdec__async_mode_may_be_faster(&ahead)); /* nothing was measured yet */
     ahead.slowdown = 1.33;
     ahead.overlap_pace = 0.25;
-    CHECK(!specdec__async_may_be_faster(&ahead)); /* saves 2, costs 2 */
+    CHECK(!specdec__async_mode_may_be_faster(&ahead)); /* saves 2, costs 2 */
     ahead.overlap_pace = 0.5;
-    CHECK(specdec__async_may_be_faster(&ahead)); /* all 4 */
+    CHECK(specdec__async_mode_may_be_faster(&ahead)); /* all 4 */
     ahead.slowdown = 1.7;
-    CHECK(!specdec__async_may_be_faster(&ahead));
+    CHECK(!specdec__async_mode_may_be_faster(&ahead));
 }
 
 /* Grown trees of a size that is given are as good as static ones when the draft is the target. */

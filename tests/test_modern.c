@@ -388,7 +388,7 @@ static specdec__level_state *ask_drafter(specdec *t)
     t->engine->pool.cancel = &t->engine->never_cancelled;
     CHECK(d->kind.can_draft(d, 0, t->count));
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    CHECK_EQUAL_INT(m->begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(m->begin_tree(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     return m;
 }
 
@@ -551,10 +551,10 @@ static const float *chain_row(asked *a, int level)
     int32_t node = level;
 
     if (!level)
-        CHECK_EQUAL_INT(a->levels->begin(a->drafter, &a->p->request, &a->p->drafts, &failure), SPECDEC_OK);
+        CHECK_EQUAL_INT(a->levels->begin_tree(a->drafter, &a->p->request, &a->p->drafts, &failure), SPECDEC_OK);
     else
         CHECK_EQUAL_INT(specdec__draft_run_candidates(a->drafter, &a->p->request, &a->p->drafts, &node, level - 1, 1, &failure), SPECDEC_OK);
-    return specdec__draft_logits_row(a->levels, 0);
+    return specdec__draft_logits_of_all_tokens(a->levels, 0);
 }
 
 /* KL of a row from the exact one, where tokens without a logit have none in both. */
@@ -638,7 +638,7 @@ static double check_selector(asked *a, const float *exact, const int32_t *chain,
         const int32_t before = level ? m->best[(level - 1) * k + i].token : chain[0];
 
         CHECK_EQUAL_INT(model->ids ? model->ids[out] : out, (int)exact[i]);
-        specdec__draft_block_score_candidates(m, level, level && model->ids ? &model->ids[before] : &before, 1);
+        specdec__draft_block_compute_candidate_logits(m, level, level && model->ids ? &model->ids[before] : &before, 1);
         for (j = 0; j < k; j++)
             worst = fmax(worst, fabs((double)m->rows[m->best[level * k + j].token] - (double)exact[k + i * k + j]));
     }
@@ -684,7 +684,9 @@ static void check_round(reference *r, asked *a, int round, double *worst)
             specdec__level_state before = *a->levels;
 
             before.logits = specdec__draft_block_logits_row(m, i);
-            worst[1] = fmax(worst[1], row_kl(exact + (i + b->draft_row) * a->vocab, specdec__draft_logits_row(&before, 0), a->vocab));
+            worst[1] = fmax(worst[1],
+                            row_kl(exact + (i + b->draft_row) * a->vocab,
+                                   specdec__draft_logits_of_all_tokens(&before, 0), a->vocab));
             if (scores)
                 worst[2] = fmax(worst[2], check_selector(a, scores, chain, i, b->draft_row));
             continue;

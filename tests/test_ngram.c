@@ -98,11 +98,11 @@ static void test_counts(void)
     specdec__ngram_extend_sequence(&index, index.readers, text, 2000);
     for (i = 5; i < 2000; i += 7) {
         for (k = 1; k <= 5; k++) {
-            int32_t run = specdec__ngram_locate_run(&index, text, i - k, i);
+            int32_t run = specdec__ngram_find_run_of_text(&index, text, i - k, i);
 
             wrong += run < 0 || index.runs[run].count != occurrences(text + i - k, k, text, 2000) ||
                      index.runs[run].depth != k ||
-                     index.runs[run].suffix != specdec__ngram_locate_run(&index, text, i - k + 1, i);
+                     index.runs[run].suffix != specdec__ngram_find_run_of_text(&index, text, i - k + 1, i);
         }
     }
     CHECK_EQUAL_INT(wrong, 0);
@@ -372,7 +372,7 @@ static void gather(const specdec__ngram *index)
 
     all_count = 0;
     for (i = 0; i < index->history_count; i++)
-        all[all_count++] = *specdec__ngram_history_token(index, i);
+        all[all_count++] = *specdec__ngram_history_token_address(index, i);
     for (i = 0; i < index->size.readers; i++) {
         const specdec__ngram_reader *r = &index->readers[i];
 
@@ -402,7 +402,7 @@ static int wrong_counts(const specdec__ngram *index)
     }
     for (i = 0; i < all_count; i++)
         for (k = 1; k <= index->size.context + 1 && all[i + k - 1] >= 0; k++)
-            wrong += specdec__ngram_locate_run(index, all, i, i + k) <= 0;
+            wrong += specdec__ngram_find_run_of_text(index, all, i, i + k) <= 0;
     return wrong;
 }
 
@@ -430,7 +430,7 @@ static int history_is_newest(const specdec__ngram *index)
     int i, wrong = index->history_count > index->size.history || index->history_count > ended_count;
 
     for (i = 0; !wrong && i < index->history_count; i++)
-        wrong = *specdec__ngram_history_token(index, i) != ended[ended_count - index->history_count + i];
+        wrong = *specdec__ngram_history_token_address(index, i) != ended[ended_count - index->history_count + i];
     return !wrong;
 }
 
@@ -584,15 +584,15 @@ static void test_learning(void)
     specdec__ngram_rewind_sequence(&index, &index.readers[0], question, 6);
     memset(texts[0], 0, sizeof texts[0]);
     specdec__ngram_extend_sequence(&index, &index.readers[1], text, 300);
-    CHECK(index.readers[1].from > 0 && specdec__ngram_locate_run(&index, question, 1, 6) > 0);
+    CHECK(index.readers[1].from > 0 && specdec__ngram_find_run_of_text(&index, question, 1, 6) > 0);
 
     TEST("a text longer than the history leaves its newest part");
     start_many(&index, memory, 1000, 4, 1, 5);
     specdec__ngram_extend_sequence(&index, index.readers, question, 8);
     specdec__ngram_end_sequence(&index, index.readers, question);
     CHECK_EQUAL_INT(index.history_count, 5);
-    CHECK(*specdec__ngram_history_token(&index, 0) == 5 && *specdec__ngram_history_token(&index,
-                                                                                   4) == SPECDEC__NGRAM_END_MARK);
+    CHECK(*specdec__ngram_history_token_address(&index, 0) == 5 &&
+          *specdec__ngram_history_token_address(&index, 4) == SPECDEC__NGRAM_END_MARK);
 
     TEST("what a fork shares is counted once, and yet it has a context from its first token on");
     start_many(&index, memory, 1000, 2, 2, 0);
@@ -600,8 +600,8 @@ static void test_learning(void)
     specdec__ngram_extend_sequence(&index, &r[0], question, 8);
     specdec__ngram_begin_sequence(&index, &r[1], 6);
     CHECK_EQUAL_INT(guess(&index, &r[1], question, 6), 7);
-    CHECK_EQUAL_INT(index.runs[specdec__ngram_locate_run(&index, question, 0, 1)].count, 1);
-    CHECK_EQUAL_INT(index.runs[specdec__ngram_locate_run(&index, question, 5, 6)].count, 2);
+    CHECK_EQUAL_INT(index.runs[specdec__ngram_find_run_of_text(&index, question, 0, 1)].count, 1);
+    CHECK_EQUAL_INT(index.runs[specdec__ngram_find_run_of_text(&index, question, 5, 6)].count, 2);
 }
 
 /* --- saved and loaded --------------------------------------------------------------------------------------------- */
@@ -915,7 +915,7 @@ static void check_entries(specdec__ngram *index)
     unsigned char *bad = (unsigned char *)malloc(file_size + SPECDEC__NGRAM_FILE_ENTRY_BYTES);
     unsigned char *last = bad + file_size - 8 - SPECDEC__NGRAM_FILE_ENTRY_BYTES;
     const size_t counted = file_size - 12 -
-                           specdec__ngram_count_entries(&index->recycling) * SPECDEC__NGRAM_FILE_ENTRY_BYTES;
+                           specdec__ngram_count_used_entries(&index->recycling) * SPECDEC__NGRAM_FILE_ENTRY_BYTES;
     int i;
 
     for (i = 0; i < 4; i++) {
@@ -973,7 +973,7 @@ static void test_rows(void)
         specdec__ngram_extend_sequence(&two, two.readers, other, 2);
         CHECK_EQUAL_INT(propose(&two, two.readers, 16, 6, 0.0f), SPECDEC_OK);
         CHECK(i == 0 || (holds(0, 30) && holds(0, 31)));
-        CHECK(specdec__ngram_count_entries(&two.recycling) > 0);
+        CHECK(specdec__ngram_count_used_entries(&two.recycling) > 0);
     }
 
     TEST("entries of other tokens or with shares that rise are refused, as are more or fewer than are there");
@@ -1018,7 +1018,7 @@ static void test_streaks(void)
     before = probability[1];
     for (i = 25; i < 33; i++) {
         specdec__ngram_set_path(&place, &tree, tokens, 0, text, i);
-        specdec__draft_ngram_update_trust(&index, index.readers, &place, text, i);
+        specdec__draft_ngram_update_source_trust(&index, index.readers, &place, text, i);
         specdec__ngram_extend_sequence(&index, index.readers, text, i + 1);
         hits += index.readers->streak == i - 24;
     }
@@ -1027,7 +1027,7 @@ static void test_streaks(void)
     after = probability[1];
     CHECK(tree.n == 8 && after > before + 0.2f && probability[7] > 0.5f);
     text[33] = 999;
-    specdec__draft_ngram_update_trust(&index, index.readers, &place, text, 33);
+    specdec__draft_ngram_update_source_trust(&index, index.readers, &place, text, 33);
     CHECK_EQUAL_INT(index.readers->streak, 0);
     text[33] = 10 + 33 % 20;
     specdec__ngram_rewind_sequence(&index, index.readers, text, 32);

@@ -1574,7 +1574,7 @@ static int width_of(specdec__pipe *pipe, float first, float others)
 
     memset(&p, 0, sizeof p);
     p.frontier.probability = probability;
-    return specdec__pipe_best_node_count(pipe, &p, chosen, 8);
+    return specdec__pipe_best_node_count_of_run(pipe, &p, chosen, 8);
 }
 
 static void test_width(void)

@@ -194,7 +194,7 @@ static void recent_of(const float *logits, int32_t recent[24])
     for (i = 0; i < b.rows && best; i++) {
         one.token = i;
         one.logit = logits[i];
-        held = specdec__sample_insert_best(items, held, 24, one);
+        held = specdec__sample_insert_into_best(items, held, 24, one);
     }
     for (i = 0; i < 24; i++)
         recent[i] = best ? items[i].token : (int32_t)roll((uint32_t)b.rows);
@@ -238,7 +238,7 @@ static void compare(int column, counts *done, const char *isa, int kind)
         biases[i].bias = roll(3) ? unit() * 5 : roll(2) ? -INFINITY : 1e30f;
     }
     sampling_of(&s, biases);
-    need = specdec__settle_find_needs(&s, 24);
+    need = specdec__settle_needed_logits(&s, 24);
     if (!need.k)
         return;
     if (!need.by_noise && roll(2) && c->screen.computed) {
@@ -256,7 +256,8 @@ static void compare(int column, counts *done, const char *isa, int kind)
     chooser.sampling = &s;
     chooser.items = b.items;
     if (c->screen.computed)
-        specdec__settle_row(c, column, &need, specdec__sample_noise_row(s.seed, 24), lists, 2, b.items);
+        specdec__settle_compute_needed_logits(c, column, &need, specdec__sample_noise_of_position(s.seed, 24), lists, 2,
+                                              b.items);
     best[0].token = best[1].token = -1;
     for (i = 0; i < b.rows && need.allowed && !c->screen.computed; i++) /* it was read whole: the engine masks it then */
         if (!(mask[i / 32] >> i % 32 & 1))

@@ -355,7 +355,7 @@ static void test_time(void)
             CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, 4, NULL), SPECDEC_OK);
             p->drafts.depth[1] = 1;
             start = specdec__os_seconds();
-            specdec__draft_choose_children(levels_of(&m[i]), &p->request, &p->drafts, 0, 0); /* chosen, and run */
+            specdec__draft_set_tokens_of_children(levels_of(&m[i]), &p->request, &p->drafts, 0, 0); /* chosen, and run */
             {
                 const int32_t one = 1;
 

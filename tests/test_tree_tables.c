@@ -25,7 +25,7 @@ int main(void)
     for (i = 0; i < SPECDEC__COUNT(specdec__tree_defaults); i++) {
         tree.n = specdec__tree_defaults[i].n;
         CHECK(tree.n <= SPECDEC__TREE_DEFAULT_NODES);
-        specdec__tree_write_default(&specdec__tree_defaults[i], &tree);
+        specdec__tree_write_default_tree(&specdec__tree_defaults[i], &tree);
         CHECK_EQUAL_INT(specdec_tree_check(&tree, NULL), SPECDEC_OK);
         CHECK_EQUAL_INT(specdec_tree_depth(&tree, NULL), specdec__tree_defaults[i].d);
     }

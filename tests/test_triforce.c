@@ -201,7 +201,7 @@ static void check_kind(const char *kv, double limit)
     make_tokens(tokens, 301, 3);
     if (!open_machine(&m, &c))
         return;
-    recall_of(&m)->cache.score = check_scores;
+    recall_of(&m)->cache.score_chunks = check_scores;
     CHECK_EQUAL_INT(recall_of(&m)->cache.few_dimensions, strcmp(kv, "q8_0") ? 16 : 0);
     CHECK(m.first->engine->target.kv.dim > 16);
     CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 301), SPECDEC_OK);
@@ -333,7 +333,7 @@ static void test_same_bits(void)
                 return;
             memset(score_bits, 0, sizeof score_bits);
             memset(chosen_times, 0, sizeof chosen_times);
-            recall_of(&m)->cache.score = watch_scores;
+            recall_of(&m)->cache.score_chunks = watch_scores;
             CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 250), SPECDEC_OK);
             CHECK_EQUAL_INT(write_tokens(m.first, 40, i ? out : first), 40);
             if (i) {
@@ -407,7 +407,7 @@ static void test_whole(void)
         if (!open_machine(&m, &c))
             return;
         d = recall_of(&m);
-        d->cache.score = keep_order;
+        d->cache.score_chunks = keep_order;
         d->cache.chunks = PROMPT; /* all */
         d->cache.recent = 0;
         CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, PROMPT), SPECDEC_OK);

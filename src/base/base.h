@@ -445,7 +445,7 @@ SPECDEC__INLINE uint64_t specdec__mix_bits(uint64_t x)
 #define SPECDEC__NOISE_MAXIMUM 22.1808f /* upper bound of Gumbel noise made of 32 bits: 32 ln 2 and some rounding */
 
 /* Returns 64 random bits for a token id. row: random bits of the row of logits (a seed and a position); see
-   specdec__sample_noise_row. */
+   specdec__sample_noise_of_position. */
 SPECDEC__INLINE uint64_t specdec__noise_at(uint64_t row, uint32_t token)
 {
     return specdec__mix_bits(row + (uint64_t)token * SPECDEC__NOISE_TOKEN_STEP);

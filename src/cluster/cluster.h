@@ -52,8 +52,8 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
                                                               e->config.context);
     link->fingerprint = e->remote->only_drafts ? link->drafts.fingerprint : link->fingerprint;
     if (e->remote->only_drafts) {
-        specdec__draft_model_context(&e->drafters[0])->hooks_argument = link; /* sends ALIVE between layers */
-        specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
+        specdec__draft_model_get_context(&e->drafters[0])->hooks_argument = link; /* sends ALIVE between layers */
+        specdec__draft_model_get_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
     for (i = 0; i < e->room.max_views; i++) {
         link->views.view[i] = &e->sequences[i].view;

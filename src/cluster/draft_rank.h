@@ -98,7 +98,7 @@ static void specdec__draft_rank_accept_tokens(specdec *t, int n)
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->drafts.tree.n;
     int32_t path[SPECDEC__MAX_TREE_NODES + 1];
-    const int length = specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
+    const int length = specdec__async_find_path_of_tokens(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
     int i;
 
     memset(p->outcome.merged_node, -1, (size_t)known * sizeof *p->outcome.merged_node);
@@ -157,7 +157,7 @@ static int specdec__draft_rank_obey_sampling_order(specdec *t, specdec__wire_rea
     s.seed |= (uint64_t)specdec__wire_read_word(in) << 32;
     for (i = 0; i < SPECDEC__SAMPLE_WORDS; i++)
         words[i] = specdec__wire_read_word(in);
-    specdec__sample_convert_words(&s, words, 1);
+    specdec__sample_copy_settings_as_words(&s, words, 1);
     if (in->bad || in->left || specdec__sample_check_settings(&s, NULL))
         return 0;
     t->settings.sampling = s;

@@ -252,7 +252,7 @@ static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int
     words[6] = (uint32_t)s->seed;
     words[7] = (uint32_t)(s->seed >> 32);
     others = *s;
-    specdec__sample_convert_words(&others, words + 8, 0);
+    specdec__sample_copy_settings_as_words(&others, words + 8, 0);
     specdec__remote_draft_send_sampling(link, at, words);
     specdec__remote_draft_send_tokens(link, at, text, count);
 }
@@ -282,7 +282,7 @@ static void specdec__draft_remote_write_kind(specdec__drafter_kind *kind)
     kind->depth = 5;
     kind->init = specdec__draft_remote_init;
     kind->fill_tree = specdec__draft_remote_fill;
-    kind->extend = specdec__draft_remote_extend;
+    kind->extend_tree = specdec__draft_remote_extend;
     kind->truncate_sequence = specdec__draft_remote_truncate_sequence;
     kind->share_prefix = specdec__draft_remote_share_tokens;
     kind->level_cost = specdec__draft_remote_cost;
@@ -290,7 +290,7 @@ static void specdec__draft_remote_write_kind(specdec__drafter_kind *kind)
     kind->keep_subtree = specdec__draft_remote_keep_subtree;
     kind->prepare_sequence = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
-    kind->seconds_until_more = specdec__draft_remote_seconds_until_arrival;
+    kind->seconds_until_more_children = specdec__draft_remote_seconds_until_arrival;
 }
 
 SPECDEC__FOR_SPEED

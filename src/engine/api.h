@@ -884,7 +884,7 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         t->count = t->handed_out = count;
         t->from_row = 0;
     } else if ((t->handed_out < t->count && specdec__stream_sampling_depends_on_begin(&t->settings)) ||
-               (t->count > count && specdec__constrained_is_limited(&t->constrained))) {
+               (t->count > count && specdec__constrained_limits_tokens(&t->constrained))) {
         specdec__engine_discard_pending(t); /* an answer that begins here is counted, and constrained, from here */
     }
     t->cancelled = 0;
@@ -1106,7 +1106,7 @@ static double specdec__score_log_probability(const float *logits, int vocab, int
 
     for (i = 0; i < vocab; i++)
         total += (double)specdec__exp(logits[i] - highest);
-    return (double)(specdec__sample_clean_logit(logits[token]) - highest) - specdec__log_double(total);
+    return (double)(specdec__sample_comparable_logit(logits[token]) - highest) - specdec__log_double(total);
 }
 
 /* The body of specdec_score: computes the log-probability of each label behind a sequence. */

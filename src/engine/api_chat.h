@@ -360,7 +360,7 @@ static void specdec__part_switch_constraint(specdec *t)
         specdec__engine_discard_pending(t);
     t->in_call = s->started != 0;
     specdec__stream_set_constraint(t, &t->settings);
-    specdec__constrained_begin(&t->constrained, t->handed_out);
+    specdec__constrained_begin_behind(&t->constrained, t->handed_out);
     t->constrained.anchored = t->constrained.spelled = t->in_call;
     if (t->constrained.masker->mark_count < 0)
         specdec__part_find_call_marks(t, t->constrained.masker);

@@ -94,7 +94,7 @@ static const specdec_source *specdec__engine_drafter_source(const specdec_config
    another rank drafts. Returns 0 if the kind is not compiled in, else 1. */
 static int specdec__engine_find_drafter_kind(const specdec__engine *e, int drafting, specdec__drafter_kind *kind)
 {
-    const int found = specdec__drafter_named_kind(kind, (specdec_drafting)drafting);
+    const int found = specdec__drafter_write_named_kind(kind, (specdec_drafting)drafting);
 
     if (SPECDEC__PIPE && e->remote)
         e->remote->replace_drafter_kind(&e->config, (specdec_drafting)drafting, kind);
@@ -132,7 +132,7 @@ static void specdec__engine_set_tree_size(specdec__engine *e)
 {
     specdec_config *c = &e->config;
     specdec__drafter_kind kind;
-    const int alone = specdec__drafter_named_kind(&kind, c->drafting);
+    const int alone = specdec__drafter_write_named_kind(&kind, c->drafting);
     int i, drafters = specdec__in_cluster(c);
 
     for (i = SPECDEC_DRAFT_OFF + 1; !drafters && i < SPECDEC_DRAFT_COUNT; i++)
@@ -238,8 +238,9 @@ static int specdec__engine_candidate_limit(const specdec__engine *e, const specd
 {
     if (specdec__engine_async_draft_threads(&e->config, kind))
         return 1 + (e->room.step_nodes + 1) * SPECDEC__GROWN_CHILDREN;
-    return kind->extend && specdec__engine_trees_grow_by_level(&e->config)
-           ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN : e->config.tree_size;
+    return kind->extend_tree && specdec__engine_trees_grow_by_level(&e->config)
+               ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN
+               : e->config.tree_size;
 }
 
 /* Takes the memory of a drafter's proposals, one for each sequence, from an arena. */
@@ -532,7 +533,7 @@ static int specdec__engine_count_lane_threads(const specdec_config *c)
     specdec__drafter_kind kind;
 
     return !specdec__in_cluster(c) && specdec__source_is_given(&c->draft) &&
-           specdec__drafter_named_kind(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_async_draft_threads(c, &kind) &&
+           specdec__drafter_write_named_kind(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_async_draft_threads(c, &kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
@@ -606,7 +607,7 @@ static int specdec__engine_output_planes_mode(const specdec_config *c, const spe
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
            : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
            : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.allow ||
-                   !specdec__settle_find_needs(&c->settings.sampling, 0).k
+                   !specdec__settle_needed_logits(&c->settings.sampling, 0).k
                ? 0
                : kernels->multiply_upper_plane != NULL;
 }

@@ -171,7 +171,7 @@ static void specdec__engine_truncate_sequence(specdec *t, int keep, int follow)
     if (t->view.length - keep >= SPECDEC__KEYS) /* fewer are not worth an entry of the table */
         specdec__engine_keep_prefix(t);
     specdec__async_drop_drafts(t, keep);
-    specdec__constrained_forget_states(&t->constrained, keep);
+    specdec__constrained_drop_states_behind(&t->constrained, keep);
     specdec__engine_drop_root_keys(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.truncate_sequence)

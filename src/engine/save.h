@@ -209,7 +209,7 @@ static void specdec__save_store_settings_fields(const specdec_settings *settings
     field[SPECDEC__SAVE_MIN_TOKENS] = (uint32_t)settings->min_tokens;
     field[SPECDEC__SAVE_IGNORE_END] = settings->ignore_end != 0;
     others = *s;
-    specdec__sample_convert_words(&others, field + SPECDEC__SAVE_NAMED, 0);
+    specdec__sample_copy_settings_as_words(&others, field + SPECDEC__SAVE_NAMED, 0);
 }
 
 /* Sets a sequence's settings from the fields of its file. stops: the stop strings in the file. Biases are not changed.
@@ -244,7 +244,7 @@ static int specdec__load_settings_from_fields(uint32_t *field, const unsigned ch
     s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
     settings->min_tokens = (int)field[SPECDEC__SAVE_MIN_TOKENS];
     settings->ignore_end = (int)field[SPECDEC__SAVE_IGNORE_END];
-    specdec__sample_convert_words(s, field + SPECDEC__SAVE_NAMED, 1);
+    specdec__sample_copy_settings_as_words(s, field + SPECDEC__SAVE_NAMED, 1);
     return 1;
 }
 
@@ -360,7 +360,7 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
         return result;
     if (t->forced_count && t->handed_out == t->count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a fork of this text waits for a place");
-    if (specdec__constrained_is_limited(&t->constrained) && t->constrained.anchored)
+    if (specdec__constrained_limits_tokens(&t->constrained) && t->constrained.anchored)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "what this text's constraint has read has slid out "
                              "of its context");
     specdec__save_fill_fields(t, &saved, held);
@@ -537,8 +537,8 @@ static void specdec__load_answer_state(specdec *t, const uint32_t *field, specde
     t->prompt_in_thought = t->parts = t->in_call = 0;
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
-    specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
-    if (t->count > t->constrained.from && specdec__constrained_is_limited(&t->constrained) &&
+    specdec__constrained_begin_behind(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
+    if (t->count > t->constrained.from && specdec__constrained_limits_tokens(&t->constrained) &&
         !specdec__stream_is_end(t, t->tokens[t->count - 1]) &&
         specdec__constrained_only_end_may_follow(&t->constrained, t->tokens, t->count))
         t->complete_at = t->count;

@@ -35,7 +35,7 @@ static void specdec__engine_drop_state_of_tokens(specdec *t, int count)
     int i;
 
     specdec__async_drop_drafts(t, count);
-    specdec__constrained_forget_states(&t->constrained, count);
+    specdec__constrained_drop_states_behind(&t->constrained, count);
     specdec__engine_drop_root_keys(t, count);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.truncate_sequence)
@@ -283,7 +283,7 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
 
     if (!SPECDEC__HAS_CONSTRAINTS || !c->masker)
         return;
-    specdec__constrained_begin(&t->constrained, c->from);
+    specdec__constrained_begin_behind(&t->constrained, c->from);
     t->constrained.constraint = c->constraint;
     t->constrained.hash = c->hash;
     t->constrained.anchored = c->anchored;

@@ -43,7 +43,7 @@ static void specdec__engine_store_constraint_state(specdec *t)
 {
     specdec__constrained *c = &t->constrained;
 
-    if (!specdec__constrained_is_limited(c) || !c->constraint)
+    if (!specdec__constrained_limits_tokens(c) || !c->constraint)
         return;
     specdec__constrained_commit_state(c, t->tokens, t->count);
     c->state[1] = c->state[0];
@@ -52,9 +52,9 @@ static void specdec__engine_store_constraint_state(specdec *t)
 /* Makes the constraint of a sequence that has slid, or slid back, continue from its stored state. */
 static void specdec__engine_restore_constraint_state(specdec *t)
 {
-    if (!specdec__constrained_is_limited(&t->constrained))
+    if (!specdec__constrained_limits_tokens(&t->constrained))
         return;
-    specdec__constrained_begin(&t->constrained, t->count);
+    specdec__constrained_begin_behind(&t->constrained, t->count);
     t->constrained.anchored = 1;
     t->complete_at = 0;
 }

@@ -52,7 +52,7 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
         specdec__engine_fail_sequence(
             t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
                              "no room in the cache, which all texts share, for %d more tokens", needed));
-        specdec__engine_subtract_from_step_totals(e, t);
+        specdec__engine_remove_sequence_from_step_totals(e, t);
     }
     e->member_count = kept;
     for (i = 0; i < e->member_count; i++) {
@@ -122,7 +122,7 @@ static void specdec__engine_record_child_acceptance(specdec *t, int node, int ch
     }
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__proposal *p = &e->drafters[i].proposals[t->at];
-        int candidate = specdec__draft_find_candidate(&p->outcome, node);
+        int candidate = specdec__draft_candidate_of_node(&p->outcome, node);
 
         if (candidate >= 0)
             specdec__tune_count_accepted_children(&e->tune->drafters[i], p, candidate, accepted, token);
@@ -149,8 +149,8 @@ static void specdec__engine_verify_by_rejection(specdec *t, int node, const floa
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
     const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* all others draft forced tokens only */
-    const int candidate = count ? specdec__draft_find_candidate(&p->outcome, node) : -1;
-    const int drawn = candidate >= 0 && (!specdec__constrained_is_limited(&t->constrained) ||
+    const int candidate = count ? specdec__draft_candidate_of_node(&p->outcome, node) : -1;
+    const int drawn = candidate >= 0 && (!specdec__constrained_limits_tokens(&t->constrained) ||
                                          specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) < 0);
     specdec_uniform uniform;
     specdec_choice choice;
@@ -198,7 +198,7 @@ static void specdec__engine_store_logprobs(specdec *t, const float *logits, int3
     total = specdec__log_double(total);
     for (i = 0; i < k; i++)
         best[i].logit = (float)((double)(best[i].logit - highest) - total);
-    t->logprobs[t->count] = (float)((double)(specdec__sample_clean_logit(logits[token]) - highest) - total);
+    t->logprobs[t->count] = (float)((double)(specdec__sample_comparable_logit(logits[token]) - highest) - total);
 }
 
 /* Appends a token, which was chosen from a row of logits (vocab), to the sequence, with its log-probability where those
@@ -208,7 +208,7 @@ static void specdec__engine_append_token(specdec *t, const float *logits, int32_
     if (t->logprobs)
         specdec__engine_store_logprobs(t, logits, token);
     t->tokens[t->count++] = token;
-    if (!specdec__constrained_is_limited(&t->constrained) || specdec__stream_is_end(t, token))
+    if (!specdec__constrained_limits_tokens(&t->constrained) || specdec__stream_is_end(t, token))
         return;
     specdec__constrained_commit_state(&t->constrained, t->tokens, t->count);
     if (specdec__constrained_only_end_may_follow(&t->constrained, t->tokens, t->count))
@@ -349,9 +349,9 @@ static int specdec__engine_sequence_ends_or_forks(specdec *t)
    forbids tokens or alters their logits. */
 static int specdec__engine_logit_bounds_suffice(const specdec *t)
 {
-    return !specdec__constrained_is_limited(&t->constrained) ||
+    return !specdec__constrained_limits_tokens(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
-            !specdec__sample_alters_logits(&t->settings.sampling));
+            !specdec__sampler_chain_alters_logits(&t->settings.sampling));
 }
 
 /* Returns whether a step needs no logits for a sequence: the step only prefills it, or its constraint forces the next
@@ -359,7 +359,7 @@ static int specdec__engine_logit_bounds_suffice(const specdec *t)
 static int specdec__engine_needs_no_logits(specdec *t)
 {
     return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
-                                 specdec__constrained_is_limited(specdec__stream_get_constrained(t)) &&
+                                 specdec__constrained_limits_tokens(specdec__stream_get_constrained(t)) &&
                                  specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) >= 0);
 }
 
@@ -379,7 +379,7 @@ static int specdec__engine_needed_logits_mode(specdec__engine *e)
             return SPECDEC__SCREEN_LOGITS;
         forced = forced && specdec__engine_needs_no_logits(t);
         bounds = bounds && specdec__engine_logit_bounds_suffice(t) &&
-                 specdec__settle_find_needs(&t->settings.sampling, t->count).k;
+                 specdec__settle_needed_logits(&t->settings.sampling, t->count).k;
     }
     if (forced)
         return SPECDEC__SCREEN_NOTHING;
@@ -396,8 +396,9 @@ static int specdec__engine_best_token_is_allowed(specdec *t, int column)
     const specdec__engine *e = t->engine;
     const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
     specdec_candidate best;
-    const int count = specdec__choose_best_unconstrained(specdec__engine_set_chooser(t), logits,
-                                                         e->target_model->vocab_size, t->tokens, t->count, 1, &best);
+    const int count = specdec__choose_best_unconstrained_tokens(specdec__engine_set_chooser(t), logits,
+                                                                e->target_model->vocab_size, t->tokens, t->count, 1,
+                                                                &best);
 
     return specdec__constrained_keep_allowed_candidates(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
@@ -410,8 +411,8 @@ static void specdec__engine_refine_logit_bounds(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
-    const int obeys = specdec__constrained_is_limited(specdec__stream_get_constrained(t));
-    specdec__settle_need need = specdec__settle_find_needs(s, t->count);
+    const int obeys = specdec__constrained_limits_tokens(specdec__stream_get_constrained(t));
+    specdec__settle_need need = specdec__settle_needed_logits(s, t->count);
     int32_t forks[2];
     const specdec__settle_list lists[] = {
         {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* these and the next two lists may be forbidden */
@@ -428,10 +429,11 @@ static void specdec__engine_refine_logit_bounds(specdec *t, int column)
     }
     forks[0] = e->child_token;
     forks[1] = e->fork_token;
-    specdec__settle_row(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
-                        (int)SPECDEC__COUNT(lists), e->chooser.items);
+    specdec__settle_compute_needed_logits(&e->target, column, &need,
+                                          specdec__sample_noise_of_position(s->seed, (uint64_t)t->count), lists,
+                                          (int)SPECDEC__COUNT(lists), e->chooser.items);
     if (obeys && need.by_noise && e->target.screen.computed && !specdec__engine_best_token_is_allowed(t, column))
-        specdec__settle_compute_all(&e->target);
+        specdec__settle_compute_all_logits(&e->target);
 }
 
 /* The engine's specdec_verify_node: verifies node `node` of a sequence's tree, coupled, greedy, or by a rule of
@@ -602,7 +604,7 @@ static SPECDEC__NOINLINE void specdec__engine_record_run_seconds(specdec__engine
     }
     memset(&outcome, 0, sizeof outcome);
     seconds = seconds > 0 ? seconds : 1 + 0.1 * (width - 1);
-    outcome.seconds = seconds - specdec__tune_load_seconds(load);
+    outcome.seconds = seconds - specdec__tune_seconds_added_by_load(load);
     outcome.base = e->roots + e->prefill_nodes - loaded;
     outcome.sequences = e->roots;
     if (loaded) {
@@ -687,7 +689,8 @@ static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
     specdec__batch batch;
 
     s->drafted = specdec__os_seconds();
-    s->expected_tokens = specdec__async_may_choose_mode(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
+    s->expected_tokens =
+        specdec__async_engine_chooses_mode(e) ? specdec__engine_expected_tokens_of_sequence(e->members[0]) : 0;
     batch = specdec__engine_make_batch(e);
     s->nodes = batch.n;
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->never_cancelled;

@@ -275,7 +275,7 @@ static int specdec__stream_keeps_constraint(const specdec *t, const specdec_sett
 /* Returns the state of a sequence's constraint; NULL: the sequence has no constraint. */
 static specdec__constrained *specdec__stream_get_constrained(specdec *t)
 {
-    return specdec__constrained_is_limited(&t->constrained) ? &t->constrained : NULL;
+    return specdec__constrained_limits_tokens(&t->constrained) ? &t->constrained : NULL;
 }
 
 /* Sets the constraint of a sequence from settings. A new constraint begins with the next token that is returned. */
@@ -286,7 +286,7 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
     if (!SPECDEC__HAS_CONSTRAINTS || !c->masker)
         return;
     if (!specdec__stream_keeps_constraint(t, settings)) {
-        specdec__constrained_begin(c, t->handed_out);
+        specdec__constrained_begin_behind(c, t->handed_out);
         t->complete_at = 0;
     }
     c->constraint = specdec__stream_constraint(t, settings);
@@ -396,7 +396,7 @@ static void specdec__stream_begin_answer(specdec *t)
         t->in_call = 0;
         specdec__stream_set_constraint(t, &t->settings);
     }
-    specdec__constrained_begin(&t->constrained, t->handed_out);
+    specdec__constrained_begin_behind(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
     t->stop.held = t->stop.taken_bytes = 0;
     t->released_bytes = 0;

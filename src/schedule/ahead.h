@@ -22,7 +22,8 @@ SPECDEC__FOR_SIZE
 
 /* Inserts draft token i into the list chosen[count] of the draft tokens with the highest path probabilities, the most
    probable first, at most `most`. probability: path probability of each draft token. Returns the new count. */
-static int specdec__async_insert_draft_token(const float *probability, int32_t *chosen, int count, int most, int i)
+static int specdec__async_insert_into_most_probable(const float *probability, int32_t *chosen, int count, int most,
+                                                    int i)
 {
     if (most < 1 || (count == most && !(probability[i] > probability[chosen[count - 1]])))
         return count;
@@ -59,7 +60,7 @@ static int specdec__async_choose_draft_tokens(const specdec__async_drafting *a, 
     for (i = 1; i < drafts->tree.n; i++)
         if (!drafts->extended[i] && drafts->depth[i] < a->levels && probability[i] >= a->cutoff &&
             (!now || specdec__async_can_extend(a->drafter, p, i)))
-            count = specdec__async_insert_draft_token(probability, chosen, count, most, i);
+            count = specdec__async_insert_into_most_probable(probability, chosen, count, most, i);
     while (count > 1 && 2 * probability[chosen[count - 1]] < probability[chosen[0]])
         count--;
     return count;
@@ -75,7 +76,7 @@ static specdec_result specdec__async_extend_draft_tokens(specdec__async_drafting
     specdec_result result;
 
     p->frontier.count = count;
-    result = a->drafter->kind.extend(a->drafter, &p->request, &p->drafts, &p->frontier, error);
+    result = a->drafter->kind.extend_tree(a->drafter, &p->request, &p->drafts, &p->frontier, error);
     if (result)
         return result;
     specdec__tune_set_path_probabilities(known, &p->drafts, &p->frontier, from, a->levels);
@@ -85,7 +86,7 @@ static specdec_result specdec__async_extend_draft_tokens(specdec__async_drafting
 
 /* The function that the drafter's lane executes during a run of the target: extends the most probable draft tokens, a
    few at a time, until it is stopped. */
-static void specdec__async_lane_draft(void *argument)
+static void specdec__async_draft_on_lane(void *argument)
 {
     specdec__async_drafting *a = (specdec__async_drafting *)argument;
     specdec__proposal *p = &a->proposal;
@@ -110,7 +111,7 @@ static void specdec__async_lane_draft(void *argument)
 }
 
 /* The function that the drafter's lane executes where the drafter lacks many tokens of the sequence: prefills these. */
-static void specdec__async_lane_prefill(void *argument)
+static void specdec__async_prefill_on_lane(void *argument)
 {
     specdec__async_drafting *a = (specdec__async_drafting *)argument;
 
@@ -145,13 +146,13 @@ static void specdec__async_start_lane(specdec *t)
     a->prefills = !p->drafts.extended[0] &&
                   a->drafter->kind.count_unprefilled(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP_TOKENS;
     a->drafter->kind.set_threads(a->drafter, &a->lane.job_pool, a->threads);
-    specdec__lane_submit(&a->lane, a->prefills ? specdec__async_lane_prefill : specdec__async_lane_draft, a);
+    specdec__lane_submit(&a->lane, a->prefills ? specdec__async_prefill_on_lane : specdec__async_draft_on_lane, a);
 }
 
 /* Finds the path of tokens[count] behind the root of a tree. held: the tokens of the tree's nodes; path (count):
    receives the path's nodes. Returns how many of the tokens were found. */
-static int specdec__async_find_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
-                                    int32_t *path)
+static int specdec__async_find_path_of_tokens(const specdec_tree *tree, const int32_t *held, const int32_t *tokens,
+                                              int count, int32_t *path)
 {
     int i, k, at = 0;
 
@@ -167,8 +168,8 @@ static int specdec__async_find_path(const specdec_tree *tree, const int32_t *hel
 
 /* Returns whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count],
    which the target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
-static int specdec__async_run_is_useless(specdec__async_drafting *a, const specdec__proposal *p, const int32_t *tokens,
-                                         int count, double anew)
+static int specdec__async_may_cancel_draft_run(specdec__async_drafting *a, const specdec__proposal *p,
+                                               const int32_t *tokens, int count, double anew)
 {
     const specdec__draft_run *flight = &a->draft_runs[SPECDEC__LOAD(&a->draft_run_count) % 2];
     specdec_tree tree = p->drafts.tree; /* its arrays are the lane's; n is the size when the step began */
@@ -178,7 +179,7 @@ static int specdec__async_run_is_useless(specdec__async_drafting *a, const specd
     if (flight->count && a->usual_seconds > 0 && flight->begun + a->usual_seconds > specdec__os_seconds() + anew)
         return 1;
     tree.n = flight->nodes;
-    length = specdec__async_find_path(&tree, p->drafts.tokens, tokens, count, path);
+    length = specdec__async_find_path_of_tokens(&tree, p->drafts.tokens, tokens, count, path);
     at = length ? path[length - 1] : 0;
     if (length < count && specdec__tree_next_child(&tree, at, at + 1) < tree.n)
         return 1;
@@ -199,7 +200,7 @@ static void specdec__async_move_root(specdec *t, const int32_t *tokens, int coun
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
     int32_t path[SPECDEC__MAX_TREE_NODES + 1];
-    const int length = specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
+    const int length = specdec__async_find_path_of_tokens(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
 
     p->frontier.valid_at = 0;
     if (length == count && p->drafts.extended[path[length - 1]] &&
@@ -222,14 +223,15 @@ static void specdec__async_finish_lane(specdec *t, const int32_t *tokens, int co
     specdec__async_drafting *a = e->async_drafting;
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
-    const double plain = specdec__tune_plain_seconds(e->tune);
+    const double plain = specdec__tune_plain_step_seconds(e->tune);
     double start;
 
     if (a->prefills)
         return;
     a->lane.kind->stop_runs(&a->lane);
-    if (specdec__async_run_is_useless(a, p, tokens, count,
-                                      specdec__tune_level_seconds(&e->tune->drafters[d - e->drafters], plain)))
+    if (specdec__async_may_cancel_draft_run(a, p, tokens, count,
+                                            specdec__tune_draft_level_seconds(&e->tune->drafters[d - e->drafters],
+                                                                              plain)))
         specdec__lane_cancel(&a->lane);
     start = specdec__os_seconds();
     specdec__lane_wait(&a->lane);
@@ -275,19 +277,19 @@ static specdec_result specdec__async_make_tree(specdec *t, int drafter, specdec_
 
 /* Returns whether a drafter may draft while the target verifies in this step: one sequence decodes, alone, with coupled
    verification and no constraint. */
-static int specdec__async_is_possible(const specdec__engine *e)
+static int specdec__async_may_draft_while_target_runs(const specdec__engine *e)
 {
     return e->async_drafting->drafter && e->member_count == 1 && e->members[0]->decodes &&
            !e->members[0]->prefill_count &&
            specdec__engine_verification_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
-           !specdec__constrained_is_limited(&e->members[0]->constrained);
+           !specdec__constrained_limits_tokens(&e->members[0]->constrained);
 }
 
 /* Returns whether the engine itself chooses the mode of this step, synchronous or asynchronous drafting (config.async
    0). */
-static int specdec__async_may_choose_mode(const specdec__engine *e)
+static int specdec__async_engine_chooses_mode(const specdec__engine *e)
 {
-    return SPECDEC__HAS_THREADS && !e->config.async && specdec__async_is_possible(e);
+    return SPECDEC__HAS_THREADS && !e->config.async && specdec__async_may_draft_while_target_runs(e);
 }
 
 /* Estimates the times of asynchronous steps, by number of nodes: those of synchronous steps times the measured
@@ -309,7 +311,7 @@ static void specdec__async_estimate_times(specdec__async_drafting *a, specdec__t
 static void specdec__async_begin_step(specdec__engine *e)
 {
     specdec__async_drafting *a = e->async_drafting;
-    const int applies = !specdec__in_cluster(&e->config) && specdec__async_is_possible(e);
+    const int applies = !specdec__in_cluster(&e->config) && specdec__async_may_draft_while_target_runs(e);
 
     a->probe = applies && a->probe;
     a->active = applies && (e->config.async || a->mode || a->probe);
@@ -322,7 +324,7 @@ static void specdec__async_begin_step(specdec__engine *e)
 
 /* Returns the seconds that the mode on trial, synchronous or asynchronous drafting, has saved so far: the time that its
    tokens take at the other mode's tokens a second, minus the time that they took. */
-static double specdec__async_seconds_saved(const specdec__async_drafting *a)
+static double specdec__async_trial_seconds_saved(const specdec__async_drafting *a)
 {
     const specdec__async_mode *tried = &a->modes[a->mode], *usual = &a->modes[!a->mode];
 
@@ -332,9 +334,9 @@ static double specdec__async_seconds_saved(const specdec__async_drafting *a)
 /* Returns whether it is time to choose between synchronous and asynchronous drafting: after a->steps_left steps, or
    when a trial has lost or won SPECDEC__ASYNC_TRIAL_SHARE of the other mode's time. So trials cost at most that share
    of all time. */
-static int specdec__async_trial_ends(const specdec__async_drafting *a)
+static int specdec__async_must_choose_mode(const specdec__async_drafting *a)
 {
-    const double saved = a->trial ? specdec__async_seconds_saved(a) : 0;
+    const double saved = a->trial ? specdec__async_trial_seconds_saved(a) : 0;
 
     return a->steps_left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__ASYNC_TRIAL_SHARE * a->modes[!a->mode].seconds;
 }
@@ -355,7 +357,7 @@ static void specdec__async_measure_slowdown(specdec__engine *e, int width, doubl
 /* Returns whether asynchronous steps can be faster than synchronous ones. They save at most the drafting that the lane
    does while the target runs. They lose the slowdown of the target, which has fewer threads and less memory
    bandwidth. */
-static int specdec__async_may_be_faster(const specdec__async_drafting *a)
+static int specdec__async_mode_may_be_faster(const specdec__async_drafting *a)
 {
     const specdec__async_mode *turns = &a->modes[0];
     const double verifying = (turns->seconds - turns->drafting) * a->slowdown;
@@ -370,10 +372,10 @@ static void specdec__async_choose_mode(specdec__async_drafting *a)
 {
     if (!a->trial) {
         a->steps_between = specdec__min_int(2 * a->steps_between, SPECDEC__ASYNC_TRIAL_STEPS_MOST);
-        a->trial = a->mode || specdec__async_may_be_faster(a);
+        a->trial = a->mode || specdec__async_mode_may_be_faster(a);
         a->slowdown = a->trial ? a->slowdown : 0; /* measured again before the next trial */
         a->mode = a->trial ? !a->mode : a->mode;
-    } else if (specdec__async_seconds_saved(a) > 0) {
+    } else if (specdec__async_trial_seconds_saved(a) > 0) {
         a->steps_between = SPECDEC__ASYNC_TRIAL_STEPS;
         a->trial = 0;
     } else {
@@ -391,7 +393,7 @@ static void specdec__async_record_step(specdec__engine *e, double seconds, doubl
     specdec__async_drafting *a = e->async_drafting;
     specdec__async_mode *seen = &a->modes[a->mode];
 
-    if (!specdec__async_may_choose_mode(e) || a->probe) {
+    if (!specdec__async_engine_chooses_mode(e) || a->probe) {
         a->probe = 0;
         return;
     }
@@ -399,7 +401,7 @@ static void specdec__async_record_step(specdec__engine *e, double seconds, doubl
     seen->drafting += drafting;
     seen->tokens += tokens;
     a->steps_left--;
-    if (!specdec__async_trial_ends(a))
+    if (!specdec__async_must_choose_mode(a))
         return;
     if (!a->mode && !a->trial && !(a->slowdown > 0) && seen->drafting > SPECDEC__ASYNC_DRAFTING_SHARE * seen->seconds)
         a->steps_left = a->probe = 1; /* the next step may take twice the time */

@@ -13,15 +13,13 @@
 #include "../speculation/tune.h"
 
 #define SPECDEC__ASYNC_RUN_NODES 4         /* draft tokens that a draft run extends, at most */
-#define SPECDEC__ASYNC_CUTOFF 0.02f        /* first cutoff: draft tokens whose paths are less probable are not
-                                              extended */
+#define SPECDEC__ASYNC_CUTOFF 0.02f        /* first cutoff: draft tokens of a lower path probability are not extended */
 #define SPECDEC__ASYNC_CUTOFF_GROWTH 1.1f  /* factor by which the cutoff rises after each draft run of a step */
 #define SPECDEC__ASYNC_CUTOFF_DECAY 0.8f   /* factor by which the cutoff falls after a step that kept no draft token */
 #define SPECDEC__ASYNC_CUTOFF_LEAST 0.002f /* lowest cutoff */
 #define SPECDEC__ASYNC_TRIAL_SHARE 0.01    /* share of the other mode's time that a trial of a mode may lose or save */
 #define SPECDEC__ASYNC_TRIAL_STEPS 256     /* steps before the first trial of the other mode of drafting */
-#define SPECDEC__ASYNC_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time than this is never
-                                              asynchronous */
+#define SPECDEC__ASYNC_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time is never asynchronous */
 #define SPECDEC__ASYNC_TRIAL_STEPS_MOST 2048 /* steps between two trials of a mode, at most */
 
 /* Time and tokens of all steps with one mode of drafting: synchronous, or asynchronous. */
@@ -83,8 +81,7 @@ typedef struct specdec__async_drafting {
 /* nodes of all pipelined runs that are not cancelled, at most */
 #define SPECDEC__PIPE_KEPT_NODES (SPECDEC__PIPE_RUNS * SPECDEC__PIPE_NODES)
 #define SPECDEC__PIPE_CUTOFF 0.01f /* draft tokens whose paths are less probable are not sent to the target */
-#define SPECDEC__PIPE_WAIT_SHARE 0.5 /* a run is sent later, to wait for the oldest run, by at most this share of the
-                                        time between two runs */
+#define SPECDEC__PIPE_WAIT_SHARE 0.5 /* most time that a run waits for the oldest one, over that between two runs */
 
 /* Kinds of orders to the target's stages: run nodes, commit the keys of accepted nodes, drop all nodes. */
 enum { SPECDEC__ORDER_RUN, SPECDEC__ORDER_KEEP, SPECDEC__ORDER_DROP };

@@ -22,14 +22,14 @@ SPECDEC__FOR_SIZE
 /* Returns whether several runs of a sequence may be on their way in this step: the sequence decodes alone, with coupled
    verification, and no drafter needs the target's hidden states. Not in a step that leaves out a prompt: a step with
    one run measures the time without load, then prefilling continues. */
-static int specdec__pipe_is_possible(const specdec__engine *e)
+static int specdec__pipe_may_send_several_runs(const specdec__engine *e)
 {
     int i;
 
     for (i = 0; e->pipe && i < e->drafter_count; i++)
         if (e->drafters[i].kind.receive_states)
             return 0;
-    return e->pipe && !e->waiting_count && specdec__async_is_possible(e);
+    return e->pipe && !e->waiting_count && specdec__async_may_draft_while_target_runs(e);
 }
 
 /* Computes times[1..SPECDEC__PIPE_NODES]: the cost of a run by its number of nodes, in seconds of its slowest stage.
@@ -51,8 +51,8 @@ static void specdec__pipe_estimate_run_costs(const specdec__pipe *pipe, double *
 
 /* Returns how many of the draft tokens chosen[count], the most probable first, the next run is to hold: as many as give
    the most tokens for its cost. pipe->least_probability becomes the probability that one node more would need. */
-static int specdec__pipe_best_node_count(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
-                                         int count)
+static int specdec__pipe_best_node_count_of_run(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
+                                                int count)
 {
     double worth[SPECDEC__PIPE_NODES], rate;
     specdec__tree_plan plan;
@@ -77,9 +77,9 @@ static int specdec__pipe_choose_nodes(const specdec__engine *e, const specdec__p
 
     for (i = 0; i < p->drafts.tree.n && pipe->count < pipe->depth; i++)
         if (pipe->node[i] < 0 && p->frontier.probability[i] >= SPECDEC__PIPE_CUTOFF)
-            count = specdec__async_insert_draft_token(p->frontier.probability, chosen, count, most, i);
+            count = specdec__async_insert_into_most_probable(p->frontier.probability, chosen, count, most, i);
     pipe->least_probability = 0;
-    return count ? specdec__pipe_best_node_count(pipe, p, chosen, count) : 0;
+    return count ? specdec__pipe_best_node_count_of_run(pipe, p, chosen, count) : 0;
 }
 
 /* Sends the draft tokens s->chosen[s->count] as a run to the target's lane. s->result becomes FULL if the cache has no
@@ -136,7 +136,8 @@ static void specdec__pipe_verify_run(specdec *t, const specdec__proposal *p, con
         order->path[order->n++] = pipe->node[at];
         specdec__tune_count_accepted_children(&e->tune->drafters[drafter], p, at, -1, token);
         if (specdec__engine_sequence_ends_or_forks(t) || specdec__stream_end_reason(t, t->count) ||
-            specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
+            specdec__async_find_path_of_tokens(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count,
+                                               path) < count)
             return;
         at = path[count - 1];
     }
@@ -156,13 +157,13 @@ static void specdec__pipe_choose_kept_nodes(const specdec__pipe *pipe, const spe
         for (at = i; at > root;)
             at = p->drafts.tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
-            specdec__draft_insert_ascending(order->path + order->n, order->stay++, pipe->node[i]);
+            specdec__draft_insert_into_ascending_path(order->path + order->n, order->stay++, pipe->node[i]);
     }
 }
 
 /* Returns the number that a node has once an order KEEP is obeyed; -1: the order drops the node. node: the node's
    number before. */
-static int specdec__pipe_renumbered_node(const specdec__order *order, int node)
+static int specdec__pipe_new_node_number(const specdec__order *order, int node)
 {
     return node < 0 || order->stay < 0 ? specdec__max_int(node - order->n, -1)
                                        : specdec__forward_index_in_path(order->path + order->n, order->stay, node);
@@ -176,7 +177,7 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
 
     run->first = run->left = 0;
     for (i = 0; i < left; i++) {
-        node = specdec__pipe_renumbered_node(order, first + i);
+        node = specdec__pipe_new_node_number(order, first + i);
         if (node < 0)
             continue;
         run->first = run->left ? run->first : node;
@@ -189,13 +190,13 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
 static void specdec__pipe_renumber_nodes(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
 {
     specdec__pipe *pipe = t->engine->pipe;
-    const int known = p->drafts.tree.n, node = root < 0 ? -1 : specdec__pipe_renumbered_node(order, pipe->node[root]);
+    const int known = p->drafts.tree.n, node = root < 0 ? -1 : specdec__pipe_new_node_number(order, pipe->node[root]);
     int i, k, alive;
 
     specdec__async_move_root(t, t->tokens + t->count - order->n, order->n);
     for (i = 0; p->frontier.valid_at && i < known; i++) /* draft tokens that stay have moved to the front */
         if (p->drafts.moved[i] >= 0)
-            pipe->node[p->drafts.moved[i]] = specdec__pipe_renumbered_node(order, pipe->node[i]);
+            pipe->node[p->drafts.moved[i]] = specdec__pipe_new_node_number(order, pipe->node[i]);
     p->drafts.tree.n = p->frontier.valid_at ? p->drafts.tree.n : 1;
     pipe->node[0] = node;
     for (i = 0; i < pipe->count; i++) {
@@ -236,7 +237,8 @@ static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
     if (!order.n)
         return;
     specdec__tune_decay_acceptance(e->tune);
-    found = specdec__async_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + t->count - order.n, order.n, path);
+    found = specdec__async_find_path_of_tokens(&p->drafts.tree, p->drafts.tokens, t->tokens + t->count - order.n,
+                                               order.n, path);
     root = found < order.n ? -1 : path[order.n - 1];
     specdec__pipe_choose_kept_nodes(pipe, p, root, e->target.max_nodes, &order);
     pipe->kind->submit_order(pipe, &order);
@@ -282,14 +284,14 @@ static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
 }
 
 /* Returns the seconds between two runs of the target: the time of its slowest stage. */
-static double specdec__pipe_run_interval(const specdec__pipe *pipe)
+static double specdec__pipe_seconds_between_runs(const specdec__pipe *pipe)
 {
-    return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain_seconds(&pipe->stages)
+    return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain_step_seconds(&pipe->stages)
                                         : pipe->round_trip.seconds / pipe->depth;
 }
 
 /* Returns the clock time, in seconds, at which the oldest run is expected to return, by its number of nodes. */
-static double specdec__pipe_return_time(const specdec__pipe *pipe)
+static double specdec__pipe_return_clock_of_oldest_run(const specdec__pipe *pipe)
 {
     const specdec__pipe_run *run = &pipe->runs[0];
     double times[SPECDEC__PIPE_NODES + 1];
@@ -303,15 +305,15 @@ static double specdec__pipe_return_time(const specdec__pipe *pipe)
    A delay is worth it if the expected tokens gained, over those of the run, are more than these seconds over the time
    between two runs. Drafts of another rank are compared with the time of a stage, as they would otherwise be one run
    later. */
-static double specdec__pipe_send_delay(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen, int count,
-                                       double now)
+static double specdec__pipe_seconds_to_delay_run(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen,
+                                                 int count, double now)
 {
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->async_drafting->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
-    const int remote = d->kind.seconds_until_more != NULL;
-    const double slot = specdec__pipe_run_interval(pipe);
-    const double seconds = remote ? d->kind.seconds_until_more(d, &p->request) : pipe->draft.seconds;
+    const int remote = d->kind.seconds_until_more_children != NULL;
+    const double slot = specdec__pipe_seconds_between_runs(pipe);
+    const double seconds = remote ? d->kind.seconds_until_more_children(d, &p->request) : pipe->draft.seconds;
     const float *probability = p->frontier.probability;
     double brings = 0, more = 0;
     int i, n;
@@ -330,17 +332,17 @@ static double specdec__pipe_send_delay(const specdec__engine *e, specdec__propos
 
 /* Returns the clock time, in seconds, at which the next run is to be sent: when the first stage is free, or a little
    later if the oldest run returns by then, as its tokens are worth more than that time. */
-static double specdec__pipe_send_time(const specdec__pipe *pipe, double now)
+static double specdec__pipe_send_clock_of_next_run(const specdec__pipe *pipe, double now)
 {
     const double takes = pipe->idle_since > 0 ? pipe->idle_since : pipe->free_at > now ? pipe->free_at : now;
-    const double last = takes + SPECDEC__PIPE_WAIT_SHARE * specdec__pipe_run_interval(pipe);
-    const double back = pipe->count && !pipe->runs[0].cancelled ? specdec__pipe_return_time(pipe) : last;
+    const double last = takes + SPECDEC__PIPE_WAIT_SHARE * specdec__pipe_seconds_between_runs(pipe);
+    const double back = pipe->count && !pipe->runs[0].cancelled ? specdec__pipe_return_clock_of_oldest_run(pipe) : last;
 
     return back < last && now < last ? back > now ? back : last : takes;
 }
 
 /* Returns whether a draft run may begin although a run of `count` nodes is to be sent in `left` seconds. */
-static int specdec__pipe_may_draft(const specdec__pipe *pipe, int count, double left)
+static int specdec__pipe_may_begin_draft_run(const specdec__pipe *pipe, int count, double left)
 {
     return count < SPECDEC__PIPE_NODES || pipe->draft.seconds <= left;
 }
@@ -417,25 +419,25 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
 static int specdec__pipe_next_action(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
-    const int remote = e->async_drafting->drafter->kind.seconds_until_more != NULL;
+    const int remote = e->async_drafting->drafter->kind.seconds_until_more_children != NULL;
     int state, goes, sends;
     double now, due, holds;
 
-    if (s->result || s->t->count != s->before || specdec__engine_check_cancel(s->t))
+    if (s->result || s->t->count != s->before || specdec__engine_fail_if_cancelled(s->t))
         return specdec__pipe_end_step(e, s);
     state = pipe->kind->wait_for_state(pipe, 0);
     now = specdec__os_seconds();
     s->count = specdec__pipe_choose_nodes(e, s->p, s->chosen);
     goes = s->count && (state & SPECDEC__PIPE_FREE);
     pipe->idle_since = !goes ? 0 : pipe->idle_since > 0 ? pipe->idle_since : now;
-    due = specdec__pipe_send_time(pipe, now);
+    due = specdec__pipe_send_clock_of_next_run(pipe, now);
     sends = goes && due <= now;
-    holds = sends ? specdec__pipe_send_delay(e, s->p, s->chosen, s->count, now) : 0;
+    holds = sends ? specdec__pipe_seconds_to_delay_run(e, s->p, s->chosen, s->count, now) : 0;
     if (pipe->count && (state & SPECDEC__PIPE_RETURNED))
         return SPECDEC__STEP_TAKE;
     if (sends && !(holds > 0))
         return SPECDEC__STEP_SEND;
-    if ((sends || specdec__pipe_may_draft(pipe, s->count, due - now)) &&
+    if ((sends || specdec__pipe_may_begin_draft_run(pipe, s->count, due - now)) &&
         specdec__pipe_choose_draft_tokens(e, s->p, &s->drafts))
         return SPECDEC__STEP_DRAFT;
     s->until = (pipe->count ? SPECDEC__PIPE_RETURNED : 0) | (s->count && !goes ? SPECDEC__PIPE_FREE : 0) |

@@ -27,7 +27,7 @@ static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 }
 
 /* Makes a sequence fail with CANCELLED if specdec_cancel was called for it. Returns 1 if so, else 0. */
-static int specdec__engine_check_cancel(specdec *t)
+static int specdec__engine_fail_if_cancelled(specdec *t)
 {
     if (!SPECDEC__LOAD(&t->cancel))
         return 0;
@@ -60,7 +60,7 @@ static int specdec__engine_prepare_sequence(specdec *t)
 }
 
 /* Returns how many nodes all trees of a step may have together, at most. */
-static int specdec__engine_node_limit(const specdec__engine *e)
+static int specdec__engine_most_nodes_of_step(const specdec__engine *e)
 {
     return specdec__min_int(SPECDEC__MAX_TREE_NODES, e->target.max_nodes);
 }
@@ -77,9 +77,9 @@ static void specdec__engine_choose_step_sequences(specdec__engine *e, specdec *t
     for (i = t ? -1 : 0; i < views; i++) {
         specdec *x = i < 0 ? t : &e->sequences[(first + i) % views];
 
-        if ((x == t && i >= 0) || !specdec__engine_prepare_sequence(x) || specdec__engine_check_cancel(x))
+        if ((x == t && i >= 0) || !specdec__engine_prepare_sequence(x) || specdec__engine_fail_if_cancelled(x))
             continue;
-        if (e->member_count == specdec__engine_node_limit(e)) {
+        if (e->member_count == specdec__engine_most_nodes_of_step(e)) {
             e->first_asked = x->at;
             return;
         }
@@ -95,7 +95,7 @@ static void specdec__engine_choose_step_sequences(specdec__engine *e, specdec *t
 /* Sets *slice to the limits of a step's prefilling. The step may prefill all tokens of prompts that fit while no
    sequence decodes; else config.prefill_chunk tokens, or as many as keep the step's time near that of a step without
    prompts (see >>speculation/tune). */
-static void specdec__engine_prefill_limits(specdec__engine *e, specdec__tune_prefill *slice)
+static void specdec__engine_set_prefill_limits(specdec__engine *e, specdec__tune_prefill *slice)
 {
     slice->row = 1;
     slice->key = 0;
@@ -106,7 +106,7 @@ static void specdec__engine_prefill_limits(specdec__engine *e, specdec__tune_pre
     if (e->roots && !e->config.prefill_chunk) {
         slice->most_tokens = 0; /* the first step in which sequences decode is measured without prompts */
         if (e->tune->load.nodes)
-            specdec__tune_prefill_limits(e->tune, e->roots, slice);
+            specdec__tune_set_prefill_limits(e->tune, e->roots, slice);
     }
 }
 
@@ -116,10 +116,10 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
 {
     const int beside = e->roots; /* sequences that decode, and wait for the prompts */
     specdec__tune_load *load = &e->tune->load;
-    int room = (beside ? specdec__engine_node_limit(e) : e->target.max_nodes) - beside, i, kept = 0;
+    int room = (beside ? specdec__engine_most_nodes_of_step(e) : e->target.max_nodes) - beside, i, kept = 0;
     specdec__tune_prefill slice;
 
-    specdec__engine_prefill_limits(e, &slice);
+    specdec__engine_set_prefill_limits(e, &slice);
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
         const int pending = specdec__engine_tokens_to_prefill(t);
@@ -146,7 +146,7 @@ static void specdec__engine_divide_prefill_nodes(specdec__engine *e)
 }
 
 /* Takes a sequence out of the totals of a step: subtracts the sequence's nodes from them. */
-static void specdec__engine_subtract_from_step_totals(specdec__engine *e, const specdec *t)
+static void specdec__engine_remove_sequence_from_step_totals(specdec__engine *e, const specdec *t)
 {
     int i;
 

@@ -25,7 +25,7 @@ static int specdec__engine_plan_tree(const specdec *t, const double *times, int 
 
     plan->fixed = specdec__engine_tree_is_fixed(e);
     plan->most = specdec__min_int(plan->fixed ? e->fixed_tree.n : e->config.tree_size,
-                                  specdec__engine_node_limit(e) - base + 1);
+                                  specdec__engine_most_nodes_of_step(e) - base + 1);
     plan->other_tokens = others;
     if (e->config.drafting == SPECDEC_DRAFT_OFF || t->context - t->count <= e->config.tree_depth ||
         plan->most < (plan->fixed ? e->fixed_tree.n : 2) || !(times[1] > 0 || plan->fixed))
@@ -82,7 +82,7 @@ static int specdec__engine_best_node_count(const specdec__proposal *p, const spe
 
     for (i = 0, *held = 0; i < p->drafts.tree.n; i++)
         if (p->frontier.probability[i] > 0)
-            *held = specdec__tune_insert_if_large(worth, *held, plan->most, (double)p->frontier.probability[i]);
+            *held = specdec__tune_insert_into_largest(worth, *held, plan->most, (double)p->frontier.probability[i]);
     return plan->fixed ? *held : specdec__tune_best_node_count(plan, worth, *held, drafting, rate);
 }
 
@@ -103,7 +103,7 @@ static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const spe
     specdec__tune_acceptance_by_rank(t, chance);
     for (i = p->frontier.level; i < drafts->tree.n; i++)
         for (k = 0; k < SPECDEC__TUNE_RANKS && !drafts->extended[i] && probability[i] > 0; k++)
-            held = specdec__tune_insert_if_large(worth, held, plan->most, (double)probability[i] * chance[k]);
+            held = specdec__tune_insert_into_largest(worth, held, plan->most, (double)probability[i] * chance[k]);
     n = plan->fixed ? held : specdec__tune_best_node_count(plan, worth, held, drafting + level, &then);
     if (!plan->fixed && !(then > now * 1.01))
         return 0;
@@ -117,7 +117,7 @@ static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const spe
 
 /* Returns how many draft tokens of a proposal may still be extended in this step. Tokens of a tree kept from an earlier
    step do not count against the limit. */
-static int specdec__engine_extensions_left(const specdec__engine *e, const specdec__proposal *p)
+static int specdec__engine_candidates_left_to_extend(const specdec__engine *e, const specdec__proposal *p)
 {
     return p->frontier.valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->drafts.extended_count)
                        : e->config.tree_size - 1 - p->drafts.extended_count;
@@ -149,7 +149,7 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
-    const double first = plan->fixed ? 0 : specdec__tune_level_seconds(known, plan->times[1]);
+    const double first = plan->fixed ? 0 : specdec__tune_draft_level_seconds(known, plan->times[1]);
     const int stays = p->frontier.valid_at != 0, deepest = p->request.max_levels - 1;
     double drafting = 0, level = first;
     int count = 1;
@@ -162,12 +162,12 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
         specdec__tune_set_path_probabilities(known, &p->drafts, &p->frontier, p->frontier.level, deepest);
         if (stays || *levels) /* else it is the root */
             count = specdec__engine_choose_extended_nodes(p, known, plan, drafting, level,
-                                                          specdec__engine_extensions_left(e, p));
+                                                          specdec__engine_candidates_left_to_extend(e, p));
         if (!count || *levels == deepest + stays)
             break;
         p->frontier.level = p->drafts.tree.n;
         p->frontier.count = count;
-        result = d->kind.extend(d, &p->request, &p->drafts, &p->frontier, &t->error);
+        result = d->kind.extend_tree(d, &p->request, &p->drafts, &p->frontier, &t->error);
         if (result)
             return result;
     }
@@ -177,8 +177,8 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
 /* Makes a drafter draft the tokens of its whole tree at once. All nodes are kept for the target; of a tree whose shape
    the drafter chose, only the nodes that give the most tokens a second (*rate). *levels: becomes the number of levels
    drafted. */
-static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const specdec__tree_plan *plan, int *levels,
-                                                double *rate)
+static specdec_result specdec__engine_draft_whole_tree(specdec *t, int drafter, const specdec__tree_plan *plan,
+                                                       int *levels, double *rate)
 {
     specdec__drafter *d = &t->engine->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
@@ -201,11 +201,11 @@ static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const s
 
 /* Returns how many tokens a drafter may prefill in this step, of the `behind` tokens of a sequence that it lacks, so
    that other sequences do not wait long. */
-static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int behind)
+static int specdec__engine_most_drafter_prefill_tokens(specdec *t, int drafter, int behind)
 {
     specdec__engine *e = t->engine;
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
-    const double level = specdec__tune_level_seconds(known, specdec__tune_plain_seconds(e->tune));
+    const double level = specdec__tune_draft_level_seconds(known, specdec__tune_plain_step_seconds(e->tune));
     const double each = known->token_prefill.seconds > 0 ? known->token_prefill.seconds : level / 10;
     double left = e->spare_seconds - level;
     int tokens = specdec__min_int(behind, e->config.batch);
@@ -243,7 +243,7 @@ static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, i
     if (result || !tokens)
         return result;
     seconds = specdec__os_seconds() - start;
-    level = specdec__tune_level_seconds(known, specdec__tune_plain_seconds(e->tune));
+    level = specdec__tune_draft_level_seconds(known, specdec__tune_plain_step_seconds(e->tune));
     specdec__tune_add_time_to_mean(&known->token_prefill,
                                    (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
     return SPECDEC_OK;

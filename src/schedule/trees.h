@@ -21,14 +21,14 @@ SPECDEC__FOR_SIZE
 /* Returns whether a level of a drafter's tree costs less than the share SPECDEC__TUNE_CHEAP_LEVEL of a plain step. Then
    the drafter drafts at every step, and the tree that it drafted decides whether the tree is verified. grows 1: its
    trees grow level by level; behind: tokens of the sequence that it has to prefill first. */
-static int specdec__engine_drafter_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
-                                            const specdec__tree_plan *plan)
+static int specdec__engine_drafter_level_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
+                                                  const specdec__tree_plan *plan)
 {
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
 
     return !e->drafters[drafter].kind.level_cost ||
            (grows && behind <= SPECDEC__TUNE_CATCH_UP_TOKENS && !plan->fixed &&
-            specdec__tune_level_seconds(known, plan->times[1]) < SPECDEC__TUNE_CHEAP_LEVEL * plan->times[1]);
+            specdec__tune_draft_level_seconds(known, plan->times[1]) < SPECDEC__TUNE_CHEAP_LEVEL * plan->times[1]);
 }
 
 /* Asks a drafter for draft tokens of a sequence, if they are expected to raise the tokens a second. plan->rate becomes
@@ -42,25 +42,26 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
     specdec_result result;
     int levels, readable, behind, fresh, light;
 
-    p->frontier.grows = d->kind.extend && (specdec__engine_trees_grow_by_level(&e->config) ||
+    p->frontier.grows =
+        d->kind.extend_tree && (specdec__engine_trees_grow_by_level(&e->config) ||
                                            specdec__async_is_drafting(e, d));
     if (specdec__async_is_drafting(e, d))
         return specdec__async_make_tree(t, drafter, plan);
     p->frontier.shares = p->frontier.grows || !d->kind.level_cost;
     behind = d->kind.count_unprefilled ? d->kind.count_unprefilled(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
-    light = specdec__engine_drafter_is_cheap(e, drafter, p->frontier.grows, behind, plan);
+    light = specdec__engine_drafter_level_is_cheap(e, drafter, p->frontier.grows, behind, plan);
     if ((d->kind.can_draft && !d->kind.can_draft(d, t->at, t->count)) ||
-        (!plan->fixed && specdec__tune_drafter_skips_estimate(e->tune, drafter, t->count)) ||
+        (!plan->fixed && specdec__tune_drafter_skips_rate_estimate(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape_draft_tree(t, drafter, behind, plan)))
         return SPECDEC_OK;
-    p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain_seconds(e->tune) / e->member_count;
-    readable = d->kind.prefill ? specdec__engine_drafter_prefill_tokens(t, drafter, behind) : behind;
+    p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain_step_seconds(e->tune) / e->member_count;
+    readable = d->kind.prefill ? specdec__engine_most_drafter_prefill_tokens(t, drafter, behind) : behind;
     if (readable < behind)
         return specdec__engine_prefill_drafter(t, drafter, behind, readable);
     specdec__tune_start_draft_clock(&p->cost);
     result = p->frontier.grows ? specdec__engine_grow_tree(t, drafter, plan, &levels, &rate)
-                      : specdec__engine_fill_tree(t, drafter, plan, &levels, &rate);
+                      : specdec__engine_draft_whole_tree(t, drafter, plan, &levels, &rate);
     if (!result && light && p->outcome.kept_count > 1) {
         if (specdec__tune_drafter_must_rest(e->tune, drafter, plan, rate))
             specdec__draft_select_first_candidates(p, 1);
@@ -126,7 +127,7 @@ static float specdec__engine_node_probability(const specdec *t, int i)
     double missed = 1;
 
     for (k = 0; k < e->drafter_count; k++)
-        if ((candidate = specdec__draft_find_candidate(&e->drafters[k].proposals[t->at].outcome, i)) > 0)
+        if ((candidate = specdec__draft_candidate_of_node(&e->drafters[k].proposals[t->at].outcome, i)) > 0)
             missed *= 1 - specdec__engine_node_probability_by_drafter(t, i, k, candidate);
     if (specdec__engine_verification_rule(e, t) == SPECDEC_RULE_SEQUOIA)
         for (above = i - 1; above > parent && m->tree.parents[above] != parent;)
@@ -135,7 +136,7 @@ static float specdec__engine_node_probability(const specdec *t, int i)
 }
 
 /* Returns the expected tokens of a step for a sequence: 1 plus the sum of its nodes' probabilities of acceptance. */
-static double specdec__engine_expected_tokens(specdec *t)
+static double specdec__engine_expected_tokens_of_sequence(specdec *t)
 {
     specdec__merged_tree *m = &t->merged;
     double tokens = 1;
@@ -158,7 +159,7 @@ static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, co
     specdec__tree_plan plan;
     int i, k, held = 1, left;
 
-    plan.most = specdec__engine_node_limit(e) - base + 1;
+    plan.most = specdec__engine_most_nodes_of_step(e) - base + 1;
     plan.other_tokens = e->roots - 1;
     for (i = 1; i <= plan.most; i++)
         plan.times[i] = times[base + i - 1];
@@ -169,7 +170,7 @@ static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, co
         m->worth[0] = 1;
         for (i = 1; i < m->tree.n; i++) {
             m->worth[i] = specdec__engine_node_probability(e->members[k], i);
-            held = specdec__tune_insert_if_large(worth, held, plan.most, (double)m->worth[i]);
+            held = specdec__tune_insert_into_largest(worth, held, plan.most, (double)m->worth[i]);
         }
     }
     left = specdec__tune_best_node_count(&plan, worth, held, 0, &rate) - 1;
@@ -205,7 +206,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
         result = specdec__engine_make_sequence_tree(t, &plan, speculate);
         if (result) {
             specdec__engine_fail_sequence(t, result);
-            specdec__engine_subtract_from_step_totals(e, t);
+            specdec__engine_remove_sequence_from_step_totals(e, t);
             continue;
         }
         e->members[kept++] = t;

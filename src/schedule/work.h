@@ -38,7 +38,7 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
     specdec__step s;
     int act;
 
-    s.several_runs = SPECDEC__PIPE && specdec__pipe_is_possible(e);
+    s.several_runs = SPECDEC__PIPE && specdec__pipe_may_send_several_runs(e);
     s.last_action = SPECDEC__STEP_DRAFT - 1;
     s.start = start;
     s.result = SPECDEC_OK;

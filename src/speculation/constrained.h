@@ -19,8 +19,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__FORCED_BYTES 64 /* bytes that a constraint forces and that are tokenized together, at most */
 #define SPECDEC__CONSTRAINED_PATH_TOKENS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path whose constraint states
                                                                          are stored, at most */
-#define SPECDEC__CONSTRAINED_EXTRA_CANDIDATES 15 /* tokens that are checked one by one, besides the k wanted ones,
-                                                    before a mask of all tokens is made */
+#define SPECDEC__CONSTRAINED_EXTRA_CANDIDATES 15 /* more than k tokens are checked before all are masked */
 
 enum { SPECDEC__CONSTRAINED_CALL_MARKS = 24 }; /* control tokens with which tool calls are written, at most */
 
@@ -74,7 +73,7 @@ typedef struct specdec__constrained {
 } specdec__constrained;
 
 /* Returns whether a sequence has a constraint, or a function of the caller's, that limits its tokens. */
-SPECDEC__INLINE int specdec__constrained_is_limited(const specdec__constrained *c)
+SPECDEC__INLINE int specdec__constrained_limits_tokens(const specdec__constrained *c)
 {
     return SPECDEC__HAS_CONSTRAINTS && c && (c->constraint || c->allow);
 }
@@ -131,7 +130,7 @@ static void specdec__masker_build_trie(specdec__masker *m)
 /* --- states ------------------------------------------------------------------------------------------------------- */
 
 /* Returns whether a token ends the sequence's answer. */
-static int specdec__constrained_is_end(const specdec__constrained *c, int32_t token)
+static int specdec__constrained_token_ends_answer(const specdec__constrained *c, int32_t token)
 {
     int i;
 
@@ -143,7 +142,7 @@ static int specdec__constrained_is_end(const specdec__constrained *c, int32_t to
 
 /* Returns whether decoding drops the space at the beginning of the plain token behind `previous` (-1: none).
    Vocabularies of SentencePiece put a space before a text. */
-static int specdec__constrained_drops_space(const specdec__constrained *c, int32_t previous)
+static int specdec__constrained_drops_leading_space(const specdec__constrained *c, int32_t previous)
 {
     const specdec__vocab *v = c->masker->vocab;
 
@@ -175,7 +174,7 @@ static specdec__bytes specdec__constrained_token_bytes(const specdec__constraine
         return specdec__vocab_token_text(c->masker->vocab, (uint32_t)token);
     bytes.data = trie->text + trie->offset[token];
     bytes.size = trie->offset[token + 1] - trie->offset[token];
-    if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops_space(c, previous)) {
+    if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops_leading_space(c, previous)) {
         const int type = specdec__vocab_token_type(c->masker->vocab, (uint32_t)token);
 
         if (!specdec__vocab_type_is_special(type) && type != SPECDEC__TOKEN_BYTE) {
@@ -194,7 +193,7 @@ static void specdec__constrained_advance_state(const specdec__constrained *c, sp
     const specdec__bytes bytes = specdec__constrained_token_bytes(c, previous, token);
     size_t i;
 
-    if (specdec__constrained_is_end(c, token))
+    if (specdec__constrained_token_ends_answer(c, token))
         return;
     for (i = 0; i < bytes.size; i++)
         if (!specdec__constraint_read_byte(c->constraint, state, bytes.data[i]))
@@ -204,11 +203,11 @@ static void specdec__constrained_advance_state(const specdec__constrained *c, sp
 }
 
 /* Returns the token before index `at` of a sequence; -1: there is none. */
-SPECDEC__INLINE int32_t specdec__constrained_token_before(const int32_t *text,
-                                                          int at) { return at > 0 ? text[at - 1] : -1; }
+SPECDEC__INLINE int32_t specdec__constrained_token_before_index(const int32_t *text,
+                                                                int at) { return at > 0 ? text[at - 1] : -1; }
 
 /* Makes the constraint begin behind the first `from` tokens of its sequence. */
-static void specdec__constrained_begin(specdec__constrained *c, int from)
+static void specdec__constrained_begin_behind(specdec__constrained *c, int from)
 {
     c->from = from;
     c->anchored = c->spelled = 0;
@@ -219,7 +218,7 @@ static void specdec__constrained_begin(specdec__constrained *c, int from)
 
 /* Drops the stored states of the constraint, unless they are those behind at most the first `count` tokens of its
    sequence. */
-static void specdec__constrained_forget_states(specdec__constrained *c, int count)
+static void specdec__constrained_drop_states_behind(specdec__constrained *c, int count)
 {
     if (c->length > count)
         c->length = -1;
@@ -233,7 +232,7 @@ static void specdec__constrained_commit_state(specdec__constrained *c, const int
     if (!SPECDEC__HAS_CONSTRAINTS || !c->constraint)
         return;
     if (c->length < c->from || c->length > count ||
-        (c->length > c->from && c->last != specdec__constrained_token_before(text, c->length))) {
+        (c->length > c->from && c->last != specdec__constrained_token_before_index(text, c->length))) {
         if (c->anchored)
             c->state[0] = c->state[1];
         else
@@ -241,9 +240,9 @@ static void specdec__constrained_commit_state(specdec__constrained *c, const int
         c->length = c->from;
     }
     for (; c->length < count; c->length++)
-        specdec__constrained_advance_state(c, &c->state[0], specdec__constrained_token_before(text, c->length),
+        specdec__constrained_advance_state(c, &c->state[0], specdec__constrained_token_before_index(text, c->length),
                                            text[c->length]);
-    c->last = specdec__constrained_token_before(text, c->length);
+    c->last = specdec__constrained_token_before_index(text, c->length);
     if (c->masker->owner == c)
         c->masker->owner = NULL;
 }
@@ -268,7 +267,8 @@ static const specdec_constraint_state *specdec__constrained_state_behind(specdec
         i++;
     for (at = c->length + i; at < count; at++, i++) {
         m->states[i] = i ? m->states[i - 1] : c->state[0];
-        specdec__constrained_advance_state(c, &m->states[i], specdec__constrained_token_before(text, at), text[at]);
+        specdec__constrained_advance_state(c, &m->states[i], specdec__constrained_token_before_index(text, at),
+                                           text[at]);
         m->path[i] = text[at];
         m->path_count = i + 1;
     }
@@ -324,7 +324,7 @@ static int specdec__constrained_allows_longer_token(const specdec__constrained *
    forced. */
 static int32_t specdec__constrained_forced_token(specdec__constrained *c, const int32_t *text, int count)
 {
-    const int32_t previous = specdec__constrained_token_before(text, count);
+    const int32_t previous = specdec__constrained_token_before_index(text, count);
     unsigned char bytes[SPECDEC__FORCED_BYTES];
     specdec_constraint_state *state;
     specdec__bytes first;
@@ -345,13 +345,13 @@ static int32_t specdec__constrained_forced_token(specdec__constrained *c, const 
         bytes[size++] = (unsigned char)byte;
     }
     if (specdec__tokenize(c->masker->vocab, (const char *)bytes, size,
-                          (specdec__constrained_drops_space(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE) |
+                          (specdec__constrained_drops_leading_space(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE) |
                               (c->spelled ? SPECDEC_TOKENIZE_SPECIAL : 0), NULL, tokens,
                           4 * SPECDEC__FORCED_BYTES + 5, &n, c->masker->scratch, c->masker->scratch_bytes, NULL) || !n)
         return -1;
     first = specdec__constrained_token_bytes(c, previous, tokens[0]);
     if (!first.size || first.size > size || memcmp(first.data, bytes, first.size) != 0 ||
-        tokens[0] >= c->masker->vocab_size || specdec__constrained_is_end(c, tokens[0]) ||
+        tokens[0] >= c->masker->vocab_size || specdec__constrained_token_ends_answer(c, tokens[0]) ||
         (first.size == size && specdec__constrained_allows_longer_token(c, bytes, size, state)))
         return -1;
     return tokens[0];
@@ -363,7 +363,7 @@ static int specdec__constrained_state_allows(const specdec__constrained *c, cons
 {
     specdec__bytes bytes;
 
-    if (specdec__constrained_is_end(c, token))
+    if (specdec__constrained_token_ends_answer(c, token))
         return specdec__constraint_is_complete(c->constraint, state);
     bytes = specdec__constrained_token_bytes(c, previous, token);
     return bytes.size && specdec__constraint_allows_bytes(c->constraint, state, bytes.data, bytes.size);
@@ -371,10 +371,10 @@ static int specdec__constrained_state_allows(const specdec__constrained *c, cons
 
 /* Sets the bits of the mask for all tokens that the constraint, without the caller's function, allows behind the first
    `count` tokens. */
-static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_t *text, int count)
+static void specdec__constrained_set_allowed_bits(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state = specdec__constrained_state_behind(c, text, count);
-    const int32_t previous = specdec__constrained_token_before(text, count);
+    const int32_t previous = specdec__constrained_token_before_index(text, count);
     specdec__masker *m = c->masker;
     uint32_t i;
 
@@ -388,7 +388,7 @@ static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_
     for (i = 0; c->spelled && (int)i < m->mark_count; i++)
         if (specdec__constrained_state_allows(c, state, previous, m->marks[i]))
             m->mask[m->marks[i] / 32] |= 1u << m->marks[i] % 32;
-    for (i = 0; i < m->vocab->count && specdec__constrained_drops_space(c, previous); i++)
+    for (i = 0; i < m->vocab->count && specdec__constrained_drops_leading_space(c, previous); i++)
         if (m->trie->offset[i + 1] > m->trie->offset[i] && m->trie->text[m->trie->offset[i]] == ' ') {
             m->mask[i / 32] &= ~(1u << i % 32);
             if (specdec__constrained_state_allows(c, state, previous, (int32_t)i))
@@ -397,7 +397,7 @@ static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_
 }
 
 /* Returns whether the mask allows a token. */
-SPECDEC__INLINE int specdec__masker_has_token(const specdec__masker *m, int32_t token)
+SPECDEC__INLINE int specdec__masker_allows_token(const specdec__masker *m, int32_t token)
 {
     return m->mask[token / 32] >> token % 32 & 1;
 }
@@ -416,19 +416,19 @@ static int32_t specdec__constrained_compute_mask(specdec__constrained *c, const 
     if (forced >= 0)
         m->mask[forced / 32] |= 1u << forced % 32;
     else if (c->constraint)
-        specdec__constrained_fill_mask(c, text, count);
+        specdec__constrained_set_allowed_bits(c, text, count);
     if (c->allow)
         c->allow(c->allow_data, text, count, m->mask);
     for (i = tokens; i < 32 * words; i = i % 32 ? i + 1 : i + 32) /* bits that are no tokens */
         m->mask[i / 32] &= i % 32 ? ~(1u << i % 32) : 0;
     for (i = 0; i < tokens; i = m->mask[i / 32] ? i + 1 : (i | 31) + 1)
-        if (specdec__masker_has_token(m, i))
+        if (specdec__masker_allows_token(m, i))
             return i;
     for (i = 0; i < m->vocab->end_token_count; i++)
         if (m->vocab->end_tokens[i] >= 0 && m->vocab->end_tokens[i] < tokens)
             m->mask[m->vocab->end_tokens[i] / 32] |= 1u << m->vocab->end_tokens[i] % 32;
     for (i = 0; i < tokens; i++)
-        if (specdec__masker_has_token(m, i))
+        if (specdec__masker_allows_token(m, i))
             return i;
     m->mask[0] |= 1;
     return 0;
@@ -454,7 +454,7 @@ static const float *specdec__constrained_mask_logits(specdec__constrained *c, co
         }
     }
     for (i = 0; i < vocab && !some; i++) /* the model says nothing about them */
-        if (specdec__masker_has_token(m, i))
+        if (specdec__masker_allows_token(m, i))
             m->row[i] = 0;
     return m->row;
 }
@@ -468,9 +468,9 @@ static int specdec__constrained_allows_token(specdec__constrained *c, const int3
         return token == forced;
     if (!c->allow)
         return specdec__constrained_state_allows(c, specdec__constrained_state_behind(c, text, count),
-                                                 specdec__constrained_token_before(text, count), token);
+                                                 specdec__constrained_token_before_index(text, count), token);
     specdec__constrained_compute_mask(c, text, count);
-    return token >= 0 && token < c->masker->vocab_size && specdec__masker_has_token(c->masker, token);
+    return token >= 0 && token < c->masker->vocab_size && specdec__masker_allows_token(c->masker, token);
 }
 
 /* Removes forbidden tokens from candidates (found), and keeps the first k allowed ones at most. Returns how many are
@@ -483,7 +483,7 @@ static int specdec__constrained_keep_allowed_candidates(specdec__constrained *c,
 
     for (i = 0; i < found && kept < k; i++)
         if (candidates[i].logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT &&
-            specdec__constrained_state_allows(c, state, specdec__constrained_token_before(text, count),
+            specdec__constrained_state_allows(c, state, specdec__constrained_token_before_index(text, count),
                                               candidates[i].token))
             candidates[kept++] = candidates[i];
     return kept;

@@ -17,10 +17,8 @@ SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_CHILDREN 32   /* children of a node of a token tree, at most */
 #define SPECDEC__NGRAM_LONGEST_CONTEXT 6    /* tokens of the longest context of the n-gram drafter */
-#define SPECDEC__NGRAM_SEQUENCE_TOKENS 1024  /* tokens of each sequence after the first that the n-gram index has room
-                                                for */
-#define SPECDEC__NGRAM_RECYCLED_CONTEXTS 16384 /* contexts whose most probable tokens by the target are stored, at
-                                                  most */
+#define SPECDEC__NGRAM_SEQUENCE_TOKENS 1024  /* tokens of each further sequence that the n-gram index has room for */
+#define SPECDEC__NGRAM_RECYCLED_CONTEXTS 16384 /* most contexts whose likeliest next tokens are stored */
 #define SPECDEC__NGRAM_LEAST_PROBABILITY 0.005f /* the n-gram drafter proposes no less probable continuation */
 
 enum {
@@ -150,9 +148,9 @@ typedef struct specdec__drafter_kind {
     int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
     int certain;     /* 1: every token that the kind proposes is accepted */
     int size, depth; /* default number of nodes and levels of its trees when no other kind drafts */
-    /* 1: the kind also stores kept sequences: ended ones, room->kept_views of them, that later sequences can share.
-       Their indices in share_prefix and truncate_sequence follow those of the `views` open sequences. 0: it does not */
-    int keeps_ended_sequences;
+    int keeps_ended_sequences; /* 1: the kind also stores room->kept_views ended sequences, which later ones can share;
+                                  their indices in share_prefix and truncate_sequence follow those of the `views` open
+                                  sequences. 0: it does not */
     int nextn; /* 1: the kind's model is the NextN block in the target's files (multi-token prediction); 0: see
                   source */
     /* Initialises the drafter: takes the memory of its state from an arena, which may only count bytes. NULL: it has no
@@ -166,9 +164,9 @@ typedef struct specdec__drafter_kind {
     /* Appends the children of all candidates in frontier->chosen, with their shares, to the tree, and counts these
        candidates as extended. The root is extended first, alone; each candidate once, after its parent. NULL: the
        kind's trees do not grow. */
-    specdec_result (*extend)(specdec__drafter *drafter, const specdec__draft_request *request,
-                             specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
-                             specdec_error *error);
+    specdec_result (*extend_tree)(specdec__drafter *drafter, const specdec__draft_request *request,
+                                  specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
+                                  specdec_error *error);
     /* Tells the drafter which of its candidates were accepted: path (count), without the root. NULL: the drafter
        prefills these tokens later. */
     void (*commit_path)(specdec__drafter *drafter, int at, const int32_t *path, int count);
@@ -214,7 +212,7 @@ typedef struct specdec__drafter_kind {
     int (*can_extend)(const specdec__drafter *drafter, const specdec__draft_request *request, int candidate);
     /* Returns the seconds until the drafter is expected to have more children for the request's tree; 0: unknown. NULL:
        it never waits for a remote rank. */
-    double (*seconds_until_more)(const specdec__drafter *drafter, const specdec__draft_request *request);
+    double (*seconds_until_more_children)(const specdec__drafter *drafter, const specdec__draft_request *request);
     /* Gives the drafter the target's logits of a verified tree. NULL: it does not use them. */
     void (*receive_logits)(specdec__drafter *drafter, const specdec__verified_tree *judged);
 } specdec__drafter_kind;
@@ -350,7 +348,7 @@ static void specdec__draft_merge_trees(specdec__merged_tree *m, specdec__drafter
 }
 
 /* Returns the index of the candidate that is node `node` of the merged tree; -1: no candidate is. */
-static int specdec__draft_find_candidate(const specdec__draft_outcome *outcome, int node)
+static int specdec__draft_candidate_of_node(const specdec__draft_outcome *outcome, int node)
 {
     int k;
 
@@ -401,7 +399,7 @@ static void specdec__draft_commit_path(specdec__drafter *d, specdec__proposal *p
     int32_t own[SPECDEC__MAX_TREE_NODES];
     int i, node;
 
-    for (i = 1; i < length && (node = specdec__draft_find_candidate(&p->outcome, path[i])) >= 0; i++)
+    for (i = 1; i < length && (node = specdec__draft_candidate_of_node(&p->outcome, path[i])) >= 0; i++)
         own[i - 1] = node;
     if (d->kind.commit_path && p->drafts.tree.n > 1)
         d->kind.commit_path(d, p->request.at, own, i - 1);

@@ -42,13 +42,14 @@ typedef struct specdec__draft_assistant {
 } specdec__draft_assistant;
 
 /* Returns how many floats lie between the beginnings of two rows of own_states. */
-static size_t specdec__draft_assistant_state_stride(const specdec__draft_assistant *m)
+static size_t specdec__draft_assistant_floats_per_state(const specdec__draft_assistant *m)
 {
     return (size_t)specdec__forward_stride(m->context.model->reads.width);
 }
 
 /* Writes row i of a level's input: the target's embedding of a token, then a hidden state. */
-static void specdec__draft_assistant_put_input(specdec__draft_assistant *m, int i, int32_t token, const float *state)
+static void specdec__draft_assistant_write_input_row(specdec__draft_assistant *m, int i, int32_t token,
+                                                     const float *state)
 {
     const specdec__reads *reads = &m->context.model->reads;
     const specdec__matrix *table = m->target->embedding;
@@ -101,7 +102,7 @@ static void specdec__draft_assistant_score_centroid_tokens(specdec__draft_assist
 
 /* Computes one thread's part of a level's logits: those of the tokens of the nearest centroids. All other logits of a
    row stay -infinity. */
-static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, int thread)
+static void specdec__draft_assistant_score_nearest_centroids(specdec__draft_assistant *m, int thread)
 {
     specdec__context *c = &m->context;
     const int nearest = c->model->reads.nearest_centroids, items = m->n * nearest;
@@ -132,10 +133,10 @@ static void specdec__draft_assistant_level_worker(void *argument, int thread)
 
     t.matrix = &c->model->reads.next_state;
     t.bias = NULL;
-    t.stride = specdec__draft_assistant_state_stride(m);
+    t.stride = specdec__draft_assistant_floats_per_state(m);
     t.rows_out = m->own_states + (size_t)m->place * t.stride;
     if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
-        specdec__draft_assistant_score_nearest(m, thread);
+        specdec__draft_assistant_score_nearest_centroids(m, thread);
 }
 
 /* Runs the assistant on the n input rows of a level, behind the tokens of a sequence. The hidden states that it
@@ -175,7 +176,8 @@ static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, c
 
     if (!request->view || request->view->length < 1 || request->view->length != request->count - 1)
         return SPECDEC_ERROR_FULL;
-    specdec__draft_assistant_put_input(m, 0, drafts->tokens[0], specdec__draft_get_stored_state(&m->last, request->at));
+    specdec__draft_assistant_write_input_row(m, 0, drafts->tokens[0],
+                                             specdec__draft_get_stored_state(&m->last, request->at));
     return specdec__draft_assistant_run_rows(m, request, 0, 1, error);
 }
 
@@ -188,10 +190,11 @@ static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, co
     int i;
 
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_parent_row(&m->last.level_state, request->at, drafts, candidates[i]);
+        const int place = specdec__draft_row_index_of_parent(&m->last.level_state, request->at, drafts, candidates[i]);
 
-        specdec__draft_assistant_put_input(m, i, drafts->tokens[candidates[i]],
-                                           m->own_states + (size_t)place * specdec__draft_assistant_state_stride(m));
+        specdec__draft_assistant_write_input_row(m, i, drafts->tokens[candidates[i]],
+                                                 m->own_states +
+                                                     (size_t)place * specdec__draft_assistant_floats_per_state(m));
     }
     return specdec__draft_assistant_run_rows(m, request, 1 + from, count, error);
 }
@@ -237,8 +240,8 @@ static specdec_result specdec__draft_assistant_check_target(const specdec__model
 
 /* Takes the memory for logits by centroids from an arena; where the file has no centroids, that for a short vocabulary,
    if one may pay. */
-static void specdec__draft_assistant_allocate_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
-                                                   specdec__arena *arena)
+static void specdec__draft_assistant_allocate_logits(specdec__draft_assistant *m, const specdec__draft_setup *setup,
+                                                     specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
     const int size = setup->config->tree_size;
@@ -280,15 +283,15 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     specdec__draft_stored_state_init(&m->last, d->model, d->model->reads.width, setup, arena);
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, size, arena);
-    m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_state_stride(m));
+    m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_floats_per_state(m));
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_states_stride(d->model));
     m->last.level_state.logits = m->context.logits;
     m->last.level_state.stride = (size_t)m->context.output->rows;
     if (!d->model->reads.centroids)
         specdec__levels_allocate_short_vocabulary(&m->last.level_state, &m->context, setup, arena);
-    specdec__draft_assistant_allocate_rows(m, setup, arena);
-    m->last.level_state.begin = specdec__draft_assistant_begin_tree;
-    m->last.level_state.run = specdec__draft_assistant_run_level;
+    specdec__draft_assistant_allocate_logits(m, setup, arena);
+    m->last.level_state.begin_tree = specdec__draft_assistant_begin_tree;
+    m->last.level_state.run_level = specdec__draft_assistant_run_level;
     return SPECDEC_OK;
 }
 

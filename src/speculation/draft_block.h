@@ -68,7 +68,8 @@ static void specdec__draft_block_dequantise_row(const specdec__matrix *table, in
 
 /* Returns which row a token has in a table of weights that has as many rows as the output matrix or the vocabulary; -1:
    it has none. */
-static int specdec__draft_block_find_row(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
+static int specdec__draft_block_weight_row_of_token(const specdec__draft_block *m, const specdec__matrix *table,
+                                                    int32_t token)
 {
     const specdec__model *model = m->context.model;
     int i = 0;
@@ -112,7 +113,7 @@ static void specdec__draft_block_markov_worker(void *argument, int thread)
 
 /* Returns DSpark's estimate of the probability that the best token of row i of the block is accepted behind a token.
    before: that token's row of markov_in. */
-static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i, const float *before)
+static float specdec__draft_block_best_token_acceptance(const specdec__draft_block *m, int i, const float *before)
 {
     const specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
@@ -127,8 +128,8 @@ static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i
 
 /* DSpark: computes m->rows: row k becomes the logits of row i of the block, changed by token k of tokens[n], the one
    before. */
-static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
-                                                      specdec_error *error)
+static specdec_result specdec__draft_block_add_markov_logits(specdec__draft_block *m, int i, const int32_t *tokens,
+                                                             int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
@@ -139,11 +140,11 @@ static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, i
 
     memset(m->ranks, 0, (size_t)n * stride * sizeof *m->ranks);
     for (k = 0; k < n; k++) {
-        at = specdec__draft_block_find_row(m, &b->markov_in, tokens[k]);
+        at = specdec__draft_block_weight_row_of_token(m, &b->markov_in, tokens[k]);
         if (at >= 0)
             specdec__draft_block_dequantise_row(&b->markov_in, at, m->ranks + (size_t)k * stride);
         if (m->trust)
-            m->trust[k] = specdec__draft_block_row_trust(m, i, m->ranks + (size_t)k * stride);
+            m->trust[k] = specdec__draft_block_best_token_acceptance(m, i, m->ranks + (size_t)k * stride);
     }
     m->n = n;
     if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_markov_worker, m))
@@ -193,7 +194,7 @@ static specdec_result specdec__draft_block_select_candidates(specdec__draft_bloc
 
 /* DFlash2: computes m->rows, the logits of row i of the block behind each of tokens[n]. All tokens but the row's most
    probable ones, m->best, have -infinity. */
-static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i, const int32_t *tokens, int n)
+static void specdec__draft_block_compute_candidate_logits(specdec__draft_block *m, int i, const int32_t *tokens, int n)
 {
     const specdec__model *model = m->context.model;
     const specdec__block_model *b = &model->block;
@@ -205,7 +206,7 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
     for (k = 0; k < n; k++) {
         float *row = m->rows + (size_t)k * m->level_state.stride, *before = m->row, *after = m->row + rank;
 
-        at = specdec__draft_block_find_row(m, &b->predecessor, tokens[k]);
+        at = specdec__draft_block_weight_row_of_token(m, &b->predecessor, tokens[k]);
         memset(before, 0, (size_t)rank * sizeof *before);
         if (at >= 0)
             specdec__draft_block_dequantise_row(&b->predecessor, at, before);
@@ -240,8 +241,8 @@ static specdec_result specdec__draft_block_compute_level_logits(specdec__draft_b
         return SPECDEC_OK;
     }
     if (!m->context.model->block.candidates)
-        return specdec__draft_block_add_markov(m, i, tokens, n, error);
-    specdec__draft_block_score_candidates(m, i, tokens, n);
+        return specdec__draft_block_add_markov_logits(m, i, tokens, n, error);
+    specdec__draft_block_compute_candidate_logits(m, i, tokens, n);
     return SPECDEC_OK;
 }
 
@@ -367,7 +368,7 @@ static specdec_result specdec__draft_block_receive_states(specdec__drafter *d,
 }
 
 /* Takes from an arena the memory for rows of logits behind the tokens of a level. */
-static void specdec__draft_block_allocate_rows(specdec__draft_block *m, int size, specdec__arena *arena)
+static void specdec__draft_block_allocate_logits(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
     const specdec__block_model *b = &model->block;
@@ -436,9 +437,9 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
         if (m->views && i >= setup->room->max_views)
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
-    specdec__draft_block_allocate_rows(m, setup->config->tree_size, arena);
-    m->level_state.begin = specdec__draft_block_begin_tree;
-    m->level_state.run = specdec__draft_block_run_level;
+    specdec__draft_block_allocate_logits(m, setup->config->tree_size, arena);
+    m->level_state.begin_tree = specdec__draft_block_begin_tree;
+    m->level_state.run_level = specdec__draft_block_run_level;
     return SPECDEC_OK;
 }
 

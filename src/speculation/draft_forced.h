@@ -20,7 +20,7 @@ static specdec_result specdec__draft_forced_fill_tree(specdec__drafter *d, const
     (void)d;
     (void)error;
     drafts->tree.n = 1;
-    while (specdec__constrained_is_limited(request->constrained) && drafts->tree.n < request->max_nodes &&
+    while (specdec__constrained_limits_tokens(request->constrained) && drafts->tree.n < request->max_nodes &&
            drafts->tree.n < request->max_levels &&
            (token = specdec__constrained_forced_token(request->constrained, request->text, length)) >= 0) {
         const int node = drafts->tree.n++;

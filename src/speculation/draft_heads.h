@@ -24,7 +24,7 @@ typedef struct specdec__draft_stored_state {
 
 /* The state of a drafter that is a file of heads (MLP speculator, Medusa). */
 typedef struct specdec__draft_heads {
-    specdec__draft_stored_state last; /* must be first */
+    specdec__draft_stored_state last; /* the target's last hidden state of each sequence; must be first */
     specdec__heads heads;     /* the heads, with the buffers of a level */
     float *inner; /* (1 + tree size, stride of the heads' states): the heads' states behind the root, then behind each
                      candidate */
@@ -114,7 +114,7 @@ static specdec_result specdec__draft_heads_compute_level(specdec__draft_heads *m
 }
 
 /* Copies the target's hidden state of sequence `at` to the input of the first level, which has one row. */
-static void specdec__draft_heads_set_first_input(specdec__draft_heads *m, int at)
+static void specdec__draft_heads_copy_state_to_input(specdec__draft_heads *m, int at)
 {
     memcpy(m->heads.input, specdec__draft_get_stored_state(&m->last, at),
            (size_t)m->heads.context.model->embedding * sizeof(float));
@@ -126,7 +126,7 @@ static specdec_result specdec__draft_heads_begin_tree(specdec__drafter *d, const
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
 
-    specdec__draft_heads_set_first_input(m, request->at);
+    specdec__draft_heads_copy_state_to_input(m, request->at);
     m->last.level_state.stride = (size_t)specdec__heads_output_rows(d->model);
     return specdec__draft_heads_compute_level(m, 0, &drafts->tokens[0], 0, 1, error);
 }
@@ -144,12 +144,12 @@ static specdec_result specdec__draft_heads_run_level(specdec__drafter *d, const 
     int i;
 
     if (!d->model->speculator->chained) {
-        specdec__draft_heads_set_first_input(m, request->at);
+        specdec__draft_heads_copy_state_to_input(m, request->at);
         m->last.level_state.stride = 0;
         return specdec__draft_heads_compute_level(m, drafts->depth[candidates[0]], &drafts->tokens[0], 0, 1, error);
     }
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_parent_row(&m->last.level_state, request->at, drafts, candidates[i]);
+        const int place = specdec__draft_row_index_of_parent(&m->last.level_state, request->at, drafts, candidates[i]);
 
         tokens[i] = drafts->tokens[candidates[i]];
         memcpy(m->heads.input + (size_t)i * stride, m->inner + (size_t)place * stride, stride * sizeof(float));
@@ -186,8 +186,8 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     m->inner = SPECDEC__TAKE(arena, float,
                              ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
     m->last.level_state.logits = m->heads.logits;
-    m->last.level_state.begin = specdec__draft_heads_begin_tree;
-    m->last.level_state.run = specdec__draft_heads_run_level;
+    m->last.level_state.begin_tree = specdec__draft_heads_begin_tree;
+    m->last.level_state.run_level = specdec__draft_heads_run_level;
     return SPECDEC_OK;
 }
 

@@ -21,16 +21,14 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DRAFT_STORED_STATES 32 /* hidden states of a sequence that wait for the layer to run their pairs, at
-                                           most */
+#define SPECDEC__DRAFT_STORED_STATES 32 /* most stored hidden states of a sequence whose pairs the layer has not run */
 
 /* The pairs of a sequence, each a hidden state of the target and the next token: which of them the layer has run, and
    the hidden states of the newest. */
 typedef struct specdec__draft_pairs {
-    specdec__view view; /* the layer's keys and values of the pairs that it has run */
-    /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of `count` pairs from
-       index `from` on; NULL: none are stored, as the sequence is a kept one */
-    float *states;
+    specdec__view view; /* the layer's keys and values of the pairs (hidden state, next token) that it has run */
+    float *states; /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of
+                      `count` pairs from index `from` on; NULL: none are stored, as the sequence is a kept one */
     int from, count;    /* index of the pair of the first stored hidden state; number of these states. With from <=
                            view.length <= from + count: the number of pairs whose hidden states were received */
 } specdec__draft_pairs;
@@ -50,7 +48,7 @@ typedef struct specdec__draft_layer {
 
 /* Returns the layer's hidden state behind the root (place 0) or behind a candidate (place 1 + its index): `embedding`
    floats. */
-static float *specdec__draft_layer_own_state(const specdec__draft_layer *m, int place)
+static float *specdec__draft_layer_hidden_state_of_place(const specdec__draft_layer *m, int place)
 {
     return m->own_states + (size_t)place * (size_t)m->context.model->embedding;
 }
@@ -63,7 +61,7 @@ static int specdec__draft_layer_index_of_root_pair(const specdec__draft_layer *m
 
 /* Drops the stored hidden states of a sequence. The next hidden state to be stored is that of the first pair that the
    layer has not run. */
-static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, specdec__draft_pairs *t)
+static void specdec__draft_layer_drop_stored_states(const specdec__draft_layer *m, specdec__draft_pairs *t)
 {
     t->from = t->view.length;
     t->count = 0;
@@ -75,7 +73,7 @@ static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, s
 
 /* Stores the layer's hidden states of the last `count` nodes of its run, whose logits were computed, in own_states from
    index `place` on. */
-static void specdec__draft_layer_store_own_states(const specdec__draft_layer *m, int place, int count)
+static void specdec__draft_layer_store_hidden_states(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
     const float *from = m->reads ? c->h + (size_t)(c->row_count - count) * (size_t)c->e
@@ -83,7 +81,7 @@ static void specdec__draft_layer_store_own_states(const specdec__draft_layer *m,
     int i;
 
     for (i = 0; i < count; i++)
-        memcpy(specdec__draft_layer_own_state(m, place + i), from + (size_t)i * (size_t)c->e,
+        memcpy(specdec__draft_layer_hidden_state_of_place(m, place + i), from + (size_t)i * (size_t)c->e,
                (size_t)c->model->embedding * sizeof *from);
 }
 
@@ -117,7 +115,7 @@ static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const
         specdec__view_truncate(view, &m->context.kv, root);
     result = specdec__draft_layer_run_pairs(m, request->at, request->text, root + 1, 1, error);
     if (!result)
-        specdec__draft_layer_store_own_states(m, 0, 1);
+        specdec__draft_layer_store_hidden_states(m, 0, 1);
     return result;
 }
 
@@ -138,14 +136,14 @@ static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const 
 
     specdec__levels_put_candidates_into_step(&m->level_state, c, request->at, drafts, candidates, from, count);
     for (i = 0; i < count; i++)
-        memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_own_state(m, 1 + c->parents[from + i]),
+        memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_hidden_state_of_place(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
     batch = specdec__forward_make_view_batch(c, &m->sequences[request->at].view, from, from + count);
     c->reads = m->reads;
     result = specdec__forward(c, &batch, error);
     c->reads = NULL;
     if (!result)
-        specdec__draft_layer_store_own_states(m, 1 + from, count);
+        specdec__draft_layer_store_hidden_states(m, 1 + from, count);
     return result;
 }
 
@@ -160,7 +158,7 @@ static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, 
     specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1 + m->leading_pairs, 0));
     t->count = specdec__min_int(t->count, length + m->leading_pairs - t->from);
     if (t->view.length < t->from)
-        specdec__draft_layer_restart_states(m, t);
+        specdec__draft_layer_drop_stored_states(m, t);
 }
 
 /* Makes sequence `at` begin with the first `length` tokens of sequence `of`: shares the layer's keys of their pairs,
@@ -174,7 +172,7 @@ static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int o
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
         specdec__view_truncate(&t->view, &m->context.kv, 0);
-    specdec__draft_layer_restart_states(m, t);
+    specdec__draft_layer_drop_stored_states(m, t);
     if (!t->states || !other->states || other->from > t->from || other->from >= length + m->leading_pairs)
         return;
     t->from = other->from;
@@ -203,8 +201,9 @@ static int specdec__draft_layer_count_received_states(const specdec__drafter *d,
 
 /* Makes room for hidden states of the sequence of `committed`: drops those of pairs that the layer has run, except the
    last. If there are none, the layer first runs all pairs whose tokens are known. */
-static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m,
-                                                       const specdec__committed_tokens *committed, specdec_error *error)
+static specdec_result specdec__draft_layer_make_room_for_states(specdec__draft_layer *m,
+                                                                const specdec__committed_tokens *committed,
+                                                                specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[committed->at];
     const size_t stride = (size_t)specdec__forward_states_stride(m->context.model);
@@ -237,9 +236,9 @@ static specdec_result specdec__draft_layer_receive_states(specdec__drafter *d,
     for (i = t->from + t->count - m->leading_pairs - committed->from; i >= 0 && i < committed->n; i++, t->count++) {
         const int node = committed->first + (committed->path ? committed->path[i] : i);
         const float *from = d->taps.out + (size_t)node * (size_t)width;
-        specdec_result result = t->count < SPECDEC__DRAFT_STORED_STATES ? SPECDEC_OK
-                                                                 : specdec__draft_layer_drop_states(m, committed,
-                                                                                                    error);
+        specdec_result result = t->count < SPECDEC__DRAFT_STORED_STATES
+                                    ? SPECDEC_OK
+                                    : specdec__draft_layer_make_room_for_states(m, committed, error);
         float *to = t->states + (size_t)t->count * (size_t)specdec__forward_states_stride(d->model);
 
         if (result)
@@ -315,8 +314,8 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m->level_state.logits = m->context.logits;
     m->level_state.stride = (size_t)m->context.output->rows;
     specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);
-    m->level_state.begin = specdec__draft_layer_begin_tree;
-    m->level_state.run = specdec__draft_layer_run_level;
+    m->level_state.begin_tree = specdec__draft_layer_begin_tree;
+    m->level_state.run_level = specdec__draft_layer_run_level;
     return SPECDEC_OK;
 }
 

@@ -33,7 +33,7 @@ typedef struct specdec__draft_model {
 
 /* Skips more tokens behind the attention sinks, so that the rest of the sequence's first `count` tokens fits into the
    draft model's cache. */
-static void specdec__draft_model_skip_tokens(specdec__draft_model *m, int at, int count)
+static void specdec__draft_model_skip_oldest_tokens(specdec__draft_model *m, int at, int count)
 {
     specdec__view *view = &m->views[at];
 
@@ -70,7 +70,7 @@ static specdec_result specdec__draft_model_begin_tree(specdec__drafter *d, const
     specdec__view *view = &m->views[request->at];
 
     (void)drafts;
-    specdec__draft_model_skip_tokens(m, request->at, request->count);
+    specdec__draft_model_skip_oldest_tokens(m, request->at, request->count);
     if (view->length >= request->count - m->skipped[request->at])
         specdec__view_truncate(view, &m->context.kv, request->count - m->skipped[request->at] - 1);
     return specdec__draft_model_prefill_text(m, request->at, request->text, request->count, 1, error);
@@ -96,7 +96,7 @@ static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const 
 static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const int32_t *path, int count)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    const int32_t *nodes = specdec__draft_sequence_nodes(&m->level_state, at);
+    const int32_t *nodes = specdec__draft_row_indices_of_sequence(&m->level_state, at);
     int kept[SPECDEC_TREE_MAX_DEPTH], i;
 
     for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && nodes[path[i]] >= 0; i++)
@@ -105,7 +105,7 @@ static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const 
 }
 
 /* Inserts a number into path[n], whose numbers are in ascending order. */
-static void specdec__draft_insert_ascending(int *path, int n, int number)
+static void specdec__draft_insert_into_ascending_path(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
         path[n] = path[n - 1];
@@ -118,7 +118,7 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
-    int32_t *nodes = specdec__draft_sequence_nodes(&m->level_state, at);
+    int32_t *nodes = specdec__draft_row_indices_of_sequence(&m->level_state, at);
     const int count = drafts->depth[root], all = 2 * (drafts->extended_count - count) <= c->max_nodes;
     int i, stay = all ? -1 : 0;
 
@@ -127,7 +127,7 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
     specdec__levels_reroot_tree(&m->level_state, at, drafts, root);
     for (i = 1; i < drafts->tree.n && !all; i++)
         if (nodes[i] >= 0)
-            specdec__draft_insert_ascending(c->path + count, stay++, nodes[i]);
+            specdec__draft_insert_into_ascending_path(c->path + count, stay++, nodes[i]);
     for (i = 1; i < drafts->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);
@@ -189,7 +189,7 @@ static specdec_result specdec__draft_model_prefill(specdec__drafter *d, const sp
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
 
-    specdec__draft_model_skip_tokens(m, request->at, request->count);
+    specdec__draft_model_skip_oldest_tokens(m, request->at, request->count);
     return specdec__draft_model_prefill_text(m, request->at, request->text, count, 0, error);
 }
 
@@ -243,13 +243,13 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     m->level_state.logits = m->context.logits;
     m->level_state.stride = (size_t)d->model->output.rows;
     specdec__levels_allocate_short_vocabulary(&m->level_state, &m->context, setup, arena);
-    m->level_state.begin = specdec__draft_model_begin_tree;
-    m->level_state.run = specdec__draft_model_run_level;
+    m->level_state.begin_tree = specdec__draft_model_begin_tree;
+    m->level_state.run_level = specdec__draft_model_run_level;
     return SPECDEC_OK;
 }
 
 /* Returns the context of a drafter that is a draft model. */
-static specdec__context *specdec__draft_model_context(specdec__drafter *d)
+static specdec__context *specdec__draft_model_get_context(specdec__drafter *d)
 {
     return &((specdec__draft_model *)d->state)->context;
 }

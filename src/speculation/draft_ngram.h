@@ -14,7 +14,8 @@
 SPECDEC__FOR_SIZE
 
 /* Removes from a draft tree the draft tokens that the sequence's constraint forbids, and their descendants. */
-static void specdec__draft_ngram_drop_forbidden(const specdec__draft_request *request, specdec__draft_tree *drafts)
+static void specdec__draft_ngram_drop_forbidden_tokens(const specdec__draft_request *request,
+                                                       specdec__draft_tree *drafts)
 {
     int32_t now[SPECDEC__MAX_TREE_NODES];
     int i, n = 1;
@@ -25,7 +26,8 @@ static void specdec__draft_ngram_drop_forbidden(const specdec__draft_request *re
 
         now[i] = -1;
         if (parent < 0 || !specdec__constrained_allows_token(request->constrained, request->text,
-                                                             specdec__draft_write_path_tokens(request, drafts, parent),
+                                                             specdec__draft_write_path_behind_text(request, drafts,
+                                                                                                   parent),
                                                              drafts->tokens[i]))
             continue;
         specdec__tree_put_node(&drafts->tree, n, parent, specdec__tree_next_rank(&drafts->tree, n, parent));
@@ -56,19 +58,19 @@ static specdec_result specdec__draft_ngram_fill_tree(specdec__drafter *d, const 
     result = specdec__ngram_propose_tree(index, reader, &drafts->tree, drafts->tokens, drafts->share, &wish, error);
     for (i = result ? 0 : drafts->tree.n - 1; i > 0; i--)
         drafts->share[i] /= drafts->share[drafts->tree.parents[i]];
-    if (!result && specdec__constrained_is_limited(request->constrained))
-        specdec__draft_ngram_drop_forbidden(request, drafts);
+    if (!result && specdec__constrained_limits_tokens(request->constrained))
+        specdec__draft_ngram_drop_forbidden_tokens(request, drafts);
     return result;
 }
 
 /* Updates how much each source of n-grams is trusted, from the token that followed text[length]. */
-static void specdec__draft_ngram_update_trust(specdec__ngram *index, specdec__ngram_reader *reader,
-                                              specdec__ngram_path *place, const int32_t *text, int length)
+static void specdec__draft_ngram_update_source_trust(specdec__ngram *index, specdec__ngram_reader *reader,
+                                                     specdec__ngram_path *place, const int32_t *text, int length)
 {
     specdec__ngram_extend_sequence(index, reader, text, length);
-    place->run = specdec__ngram_longest_run(index, reader);
+    place->run = specdec__ngram_longest_continuable_run(index, reader);
     place->streak = reader->streak_at == length ? reader->streak : 0;
-    reader->streak = specdec__ngram_update_trust(index, place, text[length]) ? place->streak + 1 : 0;
+    reader->streak = specdec__ngram_update_source_trust(index, place, text[length]) ? place->streak + 1 : 0;
     reader->streak_at = length + 1;
 }
 
@@ -97,7 +99,7 @@ static void specdec__draft_ngram_receive_logits(specdec__drafter *d, const specd
         place.root = !i;
         reached[j->path[i]] = 1;
         if (reader->length <= j->count + i)
-            specdec__draft_ngram_update_trust(index, reader, &place, j->text, j->count + i);
+            specdec__draft_ngram_update_source_trust(index, reader, &place, j->text, j->count + i);
         specdec__draft_ngram_store_best_tokens(index, &place, j, j->path[i]);
     }
     for (node = 1; node < j->tree->n && j->whole; node++) {

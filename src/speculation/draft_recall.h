@@ -59,7 +59,7 @@ static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recal
                                                             specdec_error *error)
 {
     specdec__proposal *q = &m->first_proposal;
-    specdec__context *c = specdec__retrieve_step_context(&m->cache);
+    specdec__context *c = specdec__retrieve_context_with_small_cache(&m->cache);
     specdec__batch batch;
     specdec_result result;
     int i;
@@ -68,7 +68,7 @@ static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recal
     q->request.max_levels = drafts->tree.n - 1 - done;
     q->request.max_nodes = m->nodes;
     q->frontier.valid_at = 0;
-    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path_tokens(request, drafts, done),
+    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path_behind_text(request, drafts, done),
                                   &m->sampling, SPECDEC_RULE_COUPLED);
     q->request.constrained = request->constrained;
     if (m->first_drafter.kind.level_cost)
@@ -99,7 +99,7 @@ static void specdec__draft_recall_verify_first_level(specdec__draft_recall *m, c
     for (;;) {
         own[length] = node;
         path[length++] = node;
-        specdec__draft_choose_children(&m->level_state, request, drafts, *done, node);
+        specdec__draft_set_tokens_of_children(&m->level_state, request, drafts, *done, node);
         if (drafts->tokens[*done + 1] < 0 || ++*done == drafts->tree.n - 1)
             break;
         for (k = specdec__tree_next_child(&q->drafts.tree, node, node + 1);
@@ -122,7 +122,7 @@ static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const
     int done = 0, before = -1, i;
     specdec_result result;
 
-    if (!request->view || !specdec__retrieve_is_long_enough(&m->cache, request->view->length))
+    if (!request->view || !specdec__retrieve_leaves_out_chunks(&m->cache, request->view->length))
         return SPECDEC_ERROR_FULL;
     result = specdec__retrieve_begin_chain(&m->cache, request->at, request->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
     m->level_state.chooser.sampling = request->sampling;
@@ -194,7 +194,7 @@ static double specdec__draft_recall_level_cost(const specdec__drafter *d, const 
 static int specdec__draft_recall_can_draft(const specdec__drafter *d, int at, int count)
 {
     (void)at;
-    return specdec__retrieve_is_long_enough(&((const specdec__draft_recall *)d->state)->cache, count - 1);
+    return specdec__retrieve_leaves_out_chunks(&((const specdec__draft_recall *)d->state)->cache, count - 1);
 }
 
 /* Initialises the first drafter: the draft model if the configuration has one, otherwise n-grams. */

@@ -66,7 +66,7 @@ static void specdec__drafter_set_kind_for_model(specdec__drafter_kind *kind, con
 
 /* Writes the row of the kind of drafter that a caller has named to *kind. Returns 0 for "auto" and "off", and for a
    kind that is left out of this build; else 1. */
-static int specdec__drafter_named_kind(specdec__drafter_kind *kind, specdec_drafting drafting)
+static int specdec__drafter_write_named_kind(specdec__drafter_kind *kind, specdec_drafting drafting)
 {
     return specdec__drafter_write_kind(kind, drafting > SPECDEC_DRAFT_OFF
                                             ? specdec__drafter_list[drafting - SPECDEC_DRAFT_OFF - 1].row : NULL);

@@ -62,7 +62,7 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
 }
 
 /* Returns how many floats an input row of a level has. */
-static int specdec__heads_input_width(const specdec__model *m, int level)
+static int specdec__heads_floats_per_input_row(const specdec__model *m, int level)
 {
     return level && m->speculator->chained ? m->feed_forward : m->embedding;
 }
@@ -73,7 +73,7 @@ static void specdec__heads_compute_states(specdec__heads *h, int thread)
     const specdec__context *c = &h->context;
     const specdec__model *m = c->model;
     const specdec__layer *l = &m->layer[m->heads_tied ? 0 : h->level];
-    const int inner = m->feed_forward, width = specdec__heads_input_width(m, h->level);
+    const int inner = m->feed_forward, width = specdec__heads_floats_per_input_row(m, h->level);
     float *row = h->table + (size_t)thread * (size_t)inner;
     int i;
 
@@ -95,7 +95,7 @@ static void specdec__heads_compute_states(specdec__heads *h, int thread)
 }
 
 /* Computes one thread's part of a level: products, states and logits. */
-static void specdec__heads_worker(void *argument, int thread)
+static void specdec__heads_level_worker(void *argument, int thread)
 {
     specdec__heads *h = (specdec__heads *)argument;
     specdec__context *c = &h->context;
@@ -103,7 +103,7 @@ static void specdec__heads_worker(void *argument, int thread)
     const specdec__layer *own = &m->layer[specdec__min_int(h->level, m->layers - 1)];
     const int stride = specdec__forward_stride(m->feed_forward);
     specdec__matrix_input in = specdec__forward_make_input(
-        h->input, h->n, specdec__forward_stride(specdec__heads_input_width(m, h->level)), NULL);
+        h->input, h->n, specdec__forward_stride(specdec__heads_floats_per_input_row(m, h->level)), NULL);
     specdec__matrix_product t;
 
     t.matrix = &own->matrix[SPECDEC__HEAD_INPUT];
@@ -141,7 +141,7 @@ static specdec_result specdec__heads_run_level(specdec__heads *h, int level, con
 
         c->kernels->norm(x, m->input_norm, m->epsilon, m->embedding, 0, m->embedding, x);
     }
-    if (specdec__pool_run(c->pool, c->threads, specdec__heads_worker, h))
+    if (specdec__pool_run(c->pool, c->threads, specdec__heads_level_worker, h))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     return SPECDEC_OK;
 }

@@ -40,13 +40,13 @@ typedef struct specdec__level_state {
     const float *trust;  /* (rows): the drafter's estimated probability that the best token of each row is accepted;
                             NULL: none */
     /* Begins a draft tree by a forward pass up to the root: row 0 of the logits becomes the root's. */
-    specdec_result (*begin)(specdec__drafter *drafter, const specdec__draft_request *request,
-                            const specdec__draft_tree *drafts, specdec_error *error);
+    specdec_result (*begin_tree)(specdec__drafter *drafter, const specdec__draft_request *request,
+                                 const specdec__draft_tree *drafts, specdec_error *error);
     /* Runs candidates[count] of one level in one forward pass. They get the indices from `from` on (see nodes), and row
        i of the logits becomes that of candidates[i]. */
-    specdec_result (*run)(specdec__drafter *drafter, const specdec__draft_request *request,
-                          const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
-                          specdec_error *error);
+    specdec_result (*run_level)(specdec__drafter *drafter, const specdec__draft_request *request,
+                                const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
+                                specdec_error *error);
 } specdec__level_state;
 
 /* Prepares *row for sampling from logits (vocab) behind the tokens text (count). Tokens that the constraint forbids are
@@ -55,26 +55,26 @@ static void specdec__chooser_prepare_row(const specdec__chooser *chooser, specde
                                          int vocab,
                                          const int32_t *text, int count)
 {
-    const int limited = specdec__constrained_is_limited(chooser->constrained);
+    const int limited = specdec__constrained_limits_tokens(chooser->constrained);
     int32_t lowest = 0;
 
     if (limited)
         logits = specdec__constrained_mask_logits(chooser->constrained, logits, vocab, text, count, &lowest);
     specdec__row_init(row, chooser, logits, vocab, text, count);
     if (limited && !(row->temperature > 0) && row->candidates.count == 1 &&
-        !specdec__masker_has_token(chooser->constrained->masker, row->candidates.items[0].token))
+        !specdec__masker_allows_token(chooser->constrained->masker, row->candidates.items[0].token))
         row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
 }
 
 /* Writes the k best tokens of a row of logits (vocab) behind text (count) to `best`, best first, whether the constraint
    allows them or not. Returns how many it writes. */
-static int specdec__choose_best_unconstrained(const specdec__chooser *chooser, const float *logits, int vocab,
-                                              const int32_t *text, int count, int k, specdec_candidate *best)
+static int specdec__choose_best_unconstrained_tokens(const specdec__chooser *chooser, const float *logits, int vocab,
+                                                     const int32_t *text, int count, int k, specdec_candidate *best)
 {
     const specdec_sampling *s = chooser->sampling;
     specdec__row row;
 
-    if (!(s->temperature > 0) && !specdec__sample_alters_logits(s))
+    if (!(s->temperature > 0) && !specdec__sampler_chain_alters_logits(s))
         return specdec__sample_best_tokens(chooser->kernels, logits, vocab, k, best);
     specdec__row_init(&row, chooser, logits, vocab, text, count);
     return specdec__row_best_tokens(&row, s->seed, (uint64_t)count, k, best);
@@ -83,8 +83,8 @@ static int specdec__choose_best_unconstrained(const specdec__chooser *chooser, c
 /* Writes the k best tokens that the constraint allows to `best`, best first, from a row of logits (vocab) behind text
    (count). The best tokens are checked one by one, unless samplers shorten the list of candidates, or too few of those
    tokens are allowed: then the row is masked first. Returns how many it writes. */
-static int specdec__choose_best_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
-                                        const int32_t *text, int count, int k, specdec_candidate *best)
+static int specdec__choose_best_allowed_tokens(const specdec__chooser *chooser, const float *logits, int vocab,
+                                               const int32_t *text, int count, int k, specdec_candidate *best)
 {
     specdec__constrained *c = chooser->constrained;
     const specdec_sampling *s = chooser->sampling;
@@ -99,8 +99,8 @@ static int specdec__choose_best_allowed(const specdec__chooser *chooser, const f
         best[0].logit = 0;
         return 1;
     }
-    if (!c->allow && !specdec__sample_drops_candidates(s)) {
-        found = specdec__choose_best_unconstrained(chooser, logits, vocab, text, count, asked, candidates);
+    if (!c->allow && !specdec__sampler_chain_drops_candidates(s)) {
+        found = specdec__choose_best_unconstrained_tokens(chooser, logits, vocab, text, count, asked, candidates);
         found = specdec__constrained_keep_allowed_candidates(c, text, count, found, k, candidates);
         memcpy(best, candidates, (size_t)found * sizeof *best);
         if (found == k)
@@ -118,15 +118,15 @@ static int specdec__choose_best_allowed(const specdec__chooser *chooser, const f
 static int specdec__choose_best_tokens(const specdec__chooser *chooser, const float *logits, int vocab,
                                        const int32_t *recent, int recent_count, int k, specdec_candidate *best)
 {
-    return specdec__constrained_is_limited(chooser->constrained)
-               ? specdec__choose_best_allowed(chooser, logits, vocab, recent, recent_count, k, best)
-               : specdec__choose_best_unconstrained(chooser, logits, vocab, recent, recent_count, k, best);
+    return specdec__constrained_limits_tokens(chooser->constrained)
+               ? specdec__choose_best_allowed_tokens(chooser, logits, vocab, recent, recent_count, k, best)
+               : specdec__choose_best_unconstrained_tokens(chooser, logits, vocab, recent, recent_count, k, best);
 }
 
 /* Writes the tokens on a tree's path from the root (excluded) to a node into request->text, behind the sequence's
    tokens. Returns the number of tokens of sequence and path together. */
-static int specdec__draft_write_path_tokens(const specdec__draft_request *request, const specdec__draft_tree *drafts,
-                                            int node)
+static int specdec__draft_write_path_behind_text(const specdec__draft_request *request,
+                                                 const specdec__draft_tree *drafts, int node)
 {
     int length = request->count + drafts->depth[node], at;
 
@@ -136,24 +136,24 @@ static int specdec__draft_write_path_tokens(const specdec__draft_request *reques
 }
 
 /* Returns the part of m->nodes that belongs to sequence `at`. */
-SPECDEC__INLINE int32_t *specdec__draft_sequence_nodes(const specdec__level_state *m, int at)
+SPECDEC__INLINE int32_t *specdec__draft_row_indices_of_sequence(const specdec__level_state *m, int at)
 {
     return m->nodes + (size_t)at * (size_t)m->capacity;
 }
 
 /* Returns where the parent of a candidate is among the rows that were run for the current tree: 0: the parent is the
    root; else 1 + the parent's index. */
-SPECDEC__INLINE int specdec__draft_parent_row(const specdec__level_state *m, int at, const specdec__draft_tree *drafts,
-                                              int candidate)
+SPECDEC__INLINE int specdec__draft_row_index_of_parent(const specdec__level_state *m, int at,
+                                                       const specdec__draft_tree *drafts, int candidate)
 {
     const int parent = drafts->tree.parents[candidate];
 
-    return parent ? 1 + specdec__draft_sequence_nodes(m, at)[parent] : 0;
+    return parent ? 1 + specdec__draft_row_indices_of_sequence(m, at)[parent] : 0;
 }
 
 /* Returns row i of the last forward pass as logits (vocab) of all tokens. Tokens that a short vocabulary lacks have
    -infinity. */
-static const float *specdec__draft_logits_row(const specdec__level_state *m, int i)
+static const float *specdec__draft_logits_of_all_tokens(const specdec__level_state *m, int i)
 {
     const float *row = m->logits + (size_t)i * m->stride;
     int j;
@@ -205,14 +205,14 @@ static int specdec__draft_draw_children(specdec__level_state *m, const specdec__
 
 /* Writes the most probable tokens of a drafter's row, penalties included, to best (count): the children for top-k
    verification. Returns how many it writes. */
-static int specdec__draft_likeliest_children(specdec__level_state *m, const specdec__draft_request *request,
-                                             const float *logits,
-                                             int length, int count, specdec_candidate *best)
+static int specdec__draft_list_likeliest_children(specdec__level_state *m, const specdec__draft_request *request,
+                                                  const float *logits,
+                                                  int length, int count, specdec_candidate *best)
 {
     specdec_candidates candidates;
     int32_t lowest;
 
-    if (specdec__constrained_is_limited(request->constrained))
+    if (specdec__constrained_limits_tokens(request->constrained))
         logits = specdec__constrained_mask_logits(request->constrained, logits, m->vocab, request->text, length,
                                                   &lowest);
     candidates.items = m->chooser.items;
@@ -224,34 +224,34 @@ static int specdec__draft_likeliest_children(specdec__level_state *m, const spec
 
 /* Writes the tokens that become children of a node under the request's rule of verification to best (count). logits:
    the node's row; length: tokens of the sequence and of the path to the node. Returns how many it writes. */
-static int specdec__draft_best_children(specdec__level_state *m, const specdec__draft_request *request, int node,
-                                        const float *logits,
-                                        int length, int count, specdec_candidate *best)
+static int specdec__draft_list_children_by_rule(specdec__level_state *m, const specdec__draft_request *request,
+                                                int node, const float *logits,
+                                                int length, int count, specdec_candidate *best)
 {
     if (!SPECDEC__HAS_DISTRIBUTION_VERIFIERS || request->rule == SPECDEC_RULE_COUPLED)
         return specdec__choose_best_tokens(&m->chooser, logits, m->vocab, request->text, length, count, best);
-    return request->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest_children(m, request, logits, length, count,
-                                                                                   best)
+    return request->rule == SPECDEC_RULE_TOP_K ? specdec__draft_list_likeliest_children(m, request, logits, length,
+                                                                                        count, best)
                                                : specdec__draft_draw_children(m, request, node, logits, length, count,
                                                                               best);
 }
 
 /* Chooses the tokens of all children that a node has in a tree of fixed shape, from row `at` of the last forward pass.
    A child for which there is no token gets -1. */
-static void specdec__draft_choose_children(specdec__level_state *m, const specdec__draft_request *request,
-                                           specdec__draft_tree *drafts, int node, int at)
+static void specdec__draft_set_tokens_of_children(specdec__level_state *m, const specdec__draft_request *request,
+                                                  specdec__draft_tree *drafts, int node, int at)
 {
     const specdec_tree *tree = &drafts->tree;
-    const float *logits = specdec__draft_logits_row(m, at);
+    const float *logits = specdec__draft_logits_of_all_tokens(m, at);
     specdec_candidate best[SPECDEC__MAX_CHILDREN];
     const int first = specdec__tree_next_child(tree, node, node + 1),
-              length = specdec__draft_write_path_tokens(request, drafts, node);
+              length = specdec__draft_write_path_behind_text(request, drafts, node);
     int count = 0, found, i;
 
     for (i = first; i < tree->n; i = specdec__tree_next_child(tree, node, i + 1))
         count++;
-    found = specdec__draft_best_children(m, request, node, logits, length,
-                                         specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
+    found = specdec__draft_list_children_by_rule(m, request, node, logits, length,
+                                                 specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
     for (i = first; i < tree->n; i = specdec__tree_next_child(tree, node, i + 1))
         drafts->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
@@ -264,11 +264,11 @@ static void specdec__draft_append_children(specdec__level_state *m, const specde
                                            int node, int row)
 {
     specdec_candidate best[SPECDEC__GROWN_CHILDREN];
-    const float *logits = specdec__draft_logits_row(m, row);
-    const int length = specdec__draft_write_path_tokens(request, drafts, node);
+    const float *logits = specdec__draft_logits_of_all_tokens(m, row);
+    const int length = specdec__draft_write_path_behind_text(request, drafts, node);
     const int most = specdec__min_int(SPECDEC__GROWN_CHILDREN, drafts->tree.capacity - drafts->tree.n);
     float weight[SPECDEC__GROWN_CHILDREN], total = 0;
-    const int found = specdec__draft_best_children(m, request, node, logits, length, most, best);
+    const int found = specdec__draft_list_children_by_rule(m, request, node, logits, length, most, best);
     int i;
 
     for (i = 0; i < found; i++) {
@@ -285,7 +285,7 @@ static void specdec__draft_append_children(specdec__level_state *m, const specde
         drafts->depth[at] = drafts->depth[node] + 1;
         drafts->share[at] = weight[i] / total * (m->trust ? m->trust[row] : 1);
         drafts->extended[at] = 0;
-        specdec__draft_sequence_nodes(m, request->at)[at] = -1;
+        specdec__draft_row_indices_of_sequence(m, request->at)[at] = -1;
     }
 }
 
@@ -297,7 +297,7 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
                                                     int count, specdec_error *error)
 {
     specdec__level_state *m = (specdec__level_state *)d->state;
-    int32_t *nodes = specdec__draft_sequence_nodes(m, request->at);
+    int32_t *nodes = specdec__draft_row_indices_of_sequence(m, request->at);
     specdec_result result;
     double start;
     int i;
@@ -305,9 +305,9 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
     start = m->short_rows ? specdec__os_seconds() : 0;
-    result = m->run(d, request, drafts, candidates, from, count, error);
+    result = m->run_level(d, request, drafts, candidates, from, count, error);
     if (m->short_rows && !result) {
-        specdec__short_vocabulary_add_time(m->short_rows, specdec__os_seconds() - start);
+        specdec__short_vocabulary_add_level_seconds(m->short_rows, specdec__os_seconds() - start);
         m->runs++;
     }
     for (i = 0; result && i < count; i++)
@@ -317,11 +317,11 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
 
 /* Chooses whether the next tree is drafted with the copied rows of the output matrix or with all rows, and updates the
    copies. */
-static void specdec__levels_choose_vocabulary(specdec__level_state *m, const specdec__draft_request *request)
+static void specdec__levels_choose_output_rows(specdec__level_state *m, const specdec__draft_request *request)
 {
     specdec__short_vocabulary *s = m->short_rows;
 
-    specdec__short_vocabulary_note_sequence(s, request->at, request->text, request->count, m->vocab, m->whole);
+    specdec__short_vocabulary_note_new_tokens(s, request->at, request->text, request->count, m->vocab, m->whole);
     s->mean_levels += (m->runs + 1 - s->mean_levels) / (s->mean_levels > 0 ? 8 : 1);
     m->runs = 0;
     specdec__short_vocabulary_choose_matrix(s, 4 * request->wait_seconds);
@@ -339,12 +339,12 @@ static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specd
 {
     specdec__level_state *m = (specdec__level_state *)d->state;
 
-    memset(specdec__draft_sequence_nodes(m, request->at), -1, (size_t)drafts->tree.n * sizeof *m->nodes);
+    memset(specdec__draft_row_indices_of_sequence(m, request->at), -1, (size_t)drafts->tree.n * sizeof *m->nodes);
     m->chooser.sampling = request->sampling;
     m->chooser.constrained = request->constrained;
     if (m->short_rows)
-        specdec__levels_choose_vocabulary(m, request);
-    return m->begin(d, request, drafts, error);
+        specdec__levels_choose_output_rows(m, request);
+    return m->begin_tree(d, request, drafts, error);
 }
 
 /* The function fill_tree of drafters that draft level by level: all nodes of a level that have children are run
@@ -362,7 +362,7 @@ static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specd
         return result;
     for (i = 1; i < tree->n; i++)
         drafts->tokens[i] = -1;
-    specdec__draft_choose_children(m, request, drafts, 0, 0);
+    specdec__draft_set_tokens_of_children(m, request, drafts, 0, 0);
     for (from = 1; from < tree->n && drafts->depth[from] < d->levels; from = to, n += count) {
         count = 0;
         for (to = from; to < tree->n && drafts->depth[to] == drafts->depth[from]; to++)
@@ -371,7 +371,7 @@ static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specd
         if (count && (result = specdec__draft_run_candidates(d, request, drafts, level, n, count, error)) != SPECDEC_OK)
             return result;
         for (i = 0; i < count; i++)
-            specdec__draft_choose_children(m, request, drafts, level[i], i);
+            specdec__draft_set_tokens_of_children(m, request, drafts, level[i], i);
     }
     return SPECDEC_OK;
 }
@@ -428,7 +428,7 @@ static void specdec__draft_reroot_tree(specdec__draft_tree *drafts, int root)
    candidates' indices in m->nodes likewise. */
 static void specdec__levels_reroot_tree(specdec__level_state *m, int at, specdec__draft_tree *drafts, int root)
 {
-    int32_t *nodes = specdec__draft_sequence_nodes(m, at);
+    int32_t *nodes = specdec__draft_row_indices_of_sequence(m, at);
     const int known = drafts->tree.n;
     int i;
 
@@ -451,7 +451,7 @@ static void specdec__levels_put_candidates_into_step(const specdec__level_state 
         const int parent = drafts->tree.parents[candidates[i]];
 
         c->tokens[from + i] = drafts->tokens[candidates[i]];
-        c->parents[from + i] = parent ? specdec__draft_sequence_nodes(m, at)[parent] : -1;
+        c->parents[from + i] = parent ? specdec__draft_row_indices_of_sequence(m, at)[parent] : -1;
     }
 }
 
@@ -493,7 +493,7 @@ static void specdec__levels_init(specdec__level_state *m, const specdec__model *
 }
 
 /* Returns how many bytes of weights a level of a draft tree reads, with all rows of the output matrix. */
-static size_t specdec__levels_weight_bytes(const specdec__model *model, const specdec__model *target)
+static size_t specdec__levels_weight_bytes_of_level(const specdec__model *model, const specdec__model *target)
 {
     return model->weight_bytes + (model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows);
 }
@@ -503,7 +503,7 @@ static size_t specdec__levels_weight_bytes(const specdec__model *model, const sp
 static double specdec__levels_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     const specdec__level_state *m = (const specdec__level_state *)d->state;
-    double bytes = (double)specdec__levels_weight_bytes(d->model, target);
+    double bytes = (double)specdec__levels_weight_bytes_of_level(d->model, target);
 
     if (m && m->short_rows)
         bytes -= (double)m->short_rows->full_matrix->row_bytes *
@@ -516,7 +516,7 @@ static void specdec__levels_write_kind(specdec__drafter_kind *kind)
 {
     kind->draws = 1;
     kind->fill_tree = specdec__levels_fill_tree;
-    kind->extend = specdec__levels_extend_tree;
+    kind->extend_tree = specdec__levels_extend_tree;
     kind->level_cost = specdec__levels_level_cost;
 }
 
@@ -525,10 +525,11 @@ static void specdec__levels_allocate_short_vocabulary(specdec__level_state *m, s
                                                       const specdec__draft_setup *setup, specdec__arena *arena)
 {
     const specdec__model *target = setup->target->model;
-    const size_t level = specdec__levels_weight_bytes(c->model, target);
+    const size_t level = specdec__levels_weight_bytes_of_level(c->model, target);
     const int rows = m->id_count
                          ? 0
-                         : specdec__short_vocabulary_count_rows(c->output, setup->config->draft_vocabulary, level);
+                         : specdec__short_vocabulary_count_rows_to_copy(c->output, setup->config->draft_vocabulary,
+                                                                        level);
     specdec__short_vocabulary counted, *s;
     int i;
 

@@ -13,21 +13,16 @@
 SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_MAX_CONTEXT 8   /* tokens of a context that continuations are counted for, at most */
 #define SPECDEC__NGRAM_CHILDREN       16  /* continuations of a node of the tree, or of a context, at most */
-#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations in a list, those of all contexts of a path together, at
-                                                most */
-#define SPECDEC__NGRAM_SCANNED_RUNS        128 /* different continuations of a context that are compared, newest first,
-                                                  at most */
+#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations in a list, of all contexts of a path together, at most */
+#define SPECDEC__NGRAM_SCANNED_RUNS        128 /* continuations of a context that are compared, newest first, at most */
 /* Sources of continuations are numbered: 0: recycled tokens in the root's place; 1 to SPECDEC__NGRAM_MAX_CONTEXT:
    contexts by their length; this index and the next one: recycled tokens behind contexts of one token, and of more. */
 #define SPECDEC__NGRAM_FIRST_ROW_SOURCE (SPECDEC__NGRAM_MAX_CONTEXT + 1)
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_FIRST_ROW_SOURCE + 2)
 #define SPECDEC__NGRAM_EVIDENCE_KINDS    6   /* kinds of evidence by which the trust in a source is counted */
-#define SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT       5   /* the kind of evidence in which longer contexts have other
-                                                   continuations */
-#define SPECDEC__NGRAM_STREAK_CLASSES     3     /* classes of streaks (tokens in a row that were the most probable
-                                                   ones): 0, 1 to 3, 4 or more tokens */
-#define SPECDEC__NGRAM_MAX_COUNTED_USES      60.0f /* uses of a source that its trust counts, at most; older ones lose
-                                                 weight */
+#define SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT       5 /* kind of evidence: longer contexts have other continuations */
+#define SPECDEC__NGRAM_STREAK_CLASSES     3 /* classes of runs of most probable tokens: 0, 1 to 3, 4 or more tokens */
+#define SPECDEC__NGRAM_MAX_COUNTED_USES 60.0f /* most uses of a source that its trust counts; older ones lose weight */
 #define SPECDEC__NGRAM_END_MARK        (-1) /* stands in the history in place of a token: a sequence ends here */
 
 /* A run: an n-gram, that is 0 to context + 1 tokens in a row that occur in sequences. parent, suffix, child, sibling
@@ -143,7 +138,7 @@ typedef struct specdec__ngram {
 } specdec__ngram;
 
 /* Empties a reader. It will count the tokens of its sequence from index `from` on. */
-static void specdec__ngram_start_reader(specdec__ngram_reader *reader, int from)
+static void specdec__ngram_empty_reader(specdec__ngram_reader *reader, int from)
 {
     int k;
 
@@ -225,9 +220,9 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     if (!arena->base)
         return SPECDEC_OK;
     specdec__ngram_clear_runs(index);
-    specdec__ngram_start_reader(&index->rebuilder, 0);
+    specdec__ngram_empty_reader(&index->rebuilder, 0);
     for (i = 0; i < size->readers; i++)
-        specdec__ngram_start_reader(&index->readers[i], 0);
+        specdec__ngram_empty_reader(&index->readers[i], 0);
     return SPECDEC_OK;
 }
 
@@ -242,7 +237,7 @@ SPECDEC__INLINE int32_t *specdec__ngram_find_bucket(const specdec__ngram *index,
 }
 
 /* Returns the index of the run that continues run `parent` by a token; -1: the n-gram index has no such run. */
-static int32_t specdec__ngram_find_run(const specdec__ngram *index, int32_t parent, int32_t token)
+static int32_t specdec__ngram_find_longer_run(const specdec__ngram *index, int32_t parent, int32_t token)
 {
     int32_t run = *specdec__ngram_find_bucket(index, parent, token);
 
@@ -252,12 +247,12 @@ static int32_t specdec__ngram_find_run(const specdec__ngram *index, int32_t pare
 }
 
 /* Returns the index of the run text[from .. end); -1: the n-gram index has no such run. */
-static int32_t specdec__ngram_locate_run(const specdec__ngram *index, const int32_t *text, int from, int end)
+static int32_t specdec__ngram_find_run_of_text(const specdec__ngram *index, const int32_t *text, int from, int end)
 {
     int32_t run = 0;
 
     for (; from < end && run >= 0; from++)
-        run = specdec__ngram_find_run(index, run, text[from]);
+        run = specdec__ngram_find_longer_run(index, run, text[from]);
     return run;
 }
 
@@ -301,7 +296,7 @@ static void specdec__ngram_count_token(specdec__ngram *index, specdec__ngram_rea
 
     longer[0] = 0;
     for (k = 0; k <= index->size.context && reader->active[k] >= 0; k++) {
-        int32_t run = specdec__ngram_find_run(index, reader->active[k], token);
+        int32_t run = specdec__ngram_find_longer_run(index, reader->active[k], token);
 
         if (run < 0)
             run = specdec__ngram_add_run(index, reader->active[k], token, suffix);
@@ -335,7 +330,7 @@ static void specdec__ngram_uncount_last_token(specdec__ngram *index, specdec__ng
     int end = reader->length--, k;
 
     for (k = 1; k <= index->size.context + 1 && end - k >= reader->from; k++)
-        specdec__ngram_uncount_run(index, specdec__ngram_locate_run(index, text, end - k, end));
+        specdec__ngram_uncount_run(index, specdec__ngram_find_run_of_text(index, text, end - k, end));
     specdec__ngram_remove_uncounted_runs(index);
 }
 
@@ -347,7 +342,7 @@ static void specdec__ngram_uncount_first_token(specdec__ngram *index, const int3
     int i;
 
     for (i = 0; i <= index->size.context && i < count && run >= 0; i++) {
-        run = specdec__ngram_find_run(index, run, text[i]);
+        run = specdec__ngram_find_longer_run(index, run, text[i]);
         specdec__ngram_uncount_run(index, run);
     }
     specdec__ngram_remove_uncounted_runs(index);
@@ -356,7 +351,7 @@ static void specdec__ngram_uncount_first_token(specdec__ngram *index, const int3
 /* --- bounded memory: the oldest is dropped ------------------------------------------------------------------------ */
 
 /* Returns the address of a token in the history; at: its index, counted from the oldest token. */
-SPECDEC__INLINE int32_t *specdec__ngram_history_token(const specdec__ngram *index, int at)
+SPECDEC__INLINE int32_t *specdec__ngram_history_token_address(const specdec__ngram *index, int at)
 {
     return &index->history[(index->oldest + at) % index->size.history];
 }
@@ -378,22 +373,22 @@ static void specdec__ngram_append_history(specdec__ngram *index, int32_t token)
 
     if (index->history_count == index->size.history) {
         for (; n <= index->size.context && n < index->history_count; n++)
-            if ((first[n] = *specdec__ngram_history_token(index, n)) == SPECDEC__NGRAM_END_MARK)
+            if ((first[n] = *specdec__ngram_history_token_address(index, n)) == SPECDEC__NGRAM_END_MARK)
                 break;
         specdec__ngram_uncount_first_token(index, first, n);
         specdec__ngram_drop_history(index, 1);
     }
-    *specdec__ngram_history_token(index, index->history_count++) = token;
+    *specdec__ngram_history_token_address(index, index->history_count++) = token;
 }
 
 /* Returns how many tokens have runs that fill half of the n-gram index, at most. */
-static int specdec__ngram_token_budget(const specdec__ngram *index)
+static int specdec__ngram_most_counted_tokens(const specdec__ngram *index)
 {
     return index->size.capacity / (2 * (index->size.context + 1));
 }
 
 /* Returns the most tokens that each reader may keep, so that all readers together keep at most `room` tokens. */
-static int specdec__ngram_reader_budget(const specdec__ngram *index, int room)
+static int specdec__ngram_most_tokens_of_reader(const specdec__ngram *index, int room)
 {
     int low = 0, high = room, i;
 
@@ -415,7 +410,7 @@ static int specdec__ngram_reader_budget(const specdec__ngram *index, int room)
 static void specdec__ngram_count_history_token(specdec__ngram *index, int32_t token)
 {
     if (token == SPECDEC__NGRAM_END_MARK)
-        specdec__ngram_start_reader(&index->rebuilder, 0);
+        specdec__ngram_empty_reader(&index->rebuilder, 0);
     else
         specdec__ngram_count_token(index, &index->rebuilder, token);
 }
@@ -426,7 +421,7 @@ static void specdec__ngram_count_history_token(specdec__ngram *index, int32_t to
    constant time a token. */
 static void specdec__ngram_rebuild_index(specdec__ngram *index)
 {
-    const int budget = specdec__ngram_token_budget(index);
+    const int budget = specdec__ngram_most_counted_tokens(index);
     int64_t live = 0;
     int i, kept, share;
 
@@ -434,24 +429,24 @@ static void specdec__ngram_rebuild_index(specdec__ngram *index)
         live += index->readers[i].length - index->readers[i].from;
     kept = specdec__max_int(budget / 2, budget - (int)(live < budget ? live : budget));
     kept = specdec__min_int(kept, index->history_count);
-    share = specdec__ngram_reader_budget(index, budget - kept);
+    share = specdec__ngram_most_tokens_of_reader(index, budget - kept);
     specdec__ngram_drop_history(index, index->history_count - kept);
     specdec__ngram_clear_runs(index);
-    specdec__ngram_start_reader(&index->rebuilder, 0);
+    specdec__ngram_empty_reader(&index->rebuilder, 0);
     for (i = 0; i < kept; i++)
-        specdec__ngram_count_history_token(index, *specdec__ngram_history_token(index, i));
+        specdec__ngram_count_history_token(index, *specdec__ngram_history_token_address(index, i));
     for (i = 0; i < index->size.readers; i++) {
         specdec__ngram_reader *reader = &index->readers[i];
         const int end = reader->length;
 
-        specdec__ngram_start_reader(reader, specdec__max_int(reader->from, end - share));
+        specdec__ngram_empty_reader(reader, specdec__max_int(reader->from, end - share));
         while (reader->length < end)
             specdec__ngram_count_token(index, reader, reader->text[reader->length]);
     }
 }
 
 /* Rebuilds the n-gram index if it has no room for the runs of one more token. */
-SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
+SPECDEC__INLINE void specdec__ngram_make_room_for_token(specdec__ngram *index)
 {
     if (index->size.capacity - index->count <= index->size.context)
         specdec__ngram_rebuild_index(index);
@@ -463,7 +458,7 @@ SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
    fork, so they are not counted again. */
 static void specdec__ngram_begin_sequence(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
 {
-    specdec__ngram_start_reader(reader, specdec__max_int(shared - index->size.context, 0));
+    specdec__ngram_empty_reader(reader, specdec__max_int(shared - index->size.context, 0));
 }
 
 /* Counts the tokens text[reader->length .. length) of a reader's sequence. Where the n-gram index has no room, the
@@ -473,7 +468,7 @@ static void specdec__ngram_extend_sequence(specdec__ngram *index, specdec__ngram
 {
     reader->text = text;
     while (reader->length < length) {
-        specdec__ngram_make_room(index);
+        specdec__ngram_make_room_for_token(index);
         specdec__ngram_count_token(index, reader, text[reader->length]);
     }
 }
@@ -491,13 +486,13 @@ static void specdec__ngram_rewind_sequence(specdec__ngram *index, specdec__ngram
     while (reader->length > specdec__max_int(length, reader->from))
         specdec__ngram_uncount_last_token(index, reader, text);
     if (length < reader->from) {
-        specdec__ngram_start_reader(reader, specdec__max_int(length - specdec__ngram_token_budget(index), 0));
+        specdec__ngram_empty_reader(reader, specdec__max_int(length - specdec__ngram_most_counted_tokens(index), 0));
         specdec__ngram_extend_sequence(index, reader, text, length);
         return;
     }
     for (k = 1; k <= index->size.context; k++)
         reader->active[k] =
-            length - k >= reader->from ? specdec__ngram_locate_run(index, text, length - k, length) : -1;
+            length - k >= reader->from ? specdec__ngram_find_run_of_text(index, text, length - k, length) : -1;
 }
 
 /* Ends a reader's sequence: its counted tokens, or the newest of them, go into the history, and the reader is empty. A
@@ -515,14 +510,14 @@ static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_re
             specdec__ngram_append_history(index, text[at]);
         specdec__ngram_append_history(index, SPECDEC__NGRAM_END_MARK);
     }
-    specdec__ngram_start_reader(reader, 0);
+    specdec__ngram_empty_reader(reader, 0);
 }
 
 /* --- trees -------------------------------------------------------------------------------------------------------- */
 
 /* Returns the longest suffix of a run that is short enough to be continued and has a continuation; 0 (the empty run):
    there is none. */
-static int32_t specdec__ngram_continuable_suffix(const specdec__ngram *index, int32_t run)
+static int32_t specdec__ngram_longest_continuable_suffix(const specdec__ngram *index, int32_t run)
 {
     while (run > 0 && (index->runs[run].depth > index->size.context || index->runs[run].total <= 0))
         run = index->runs[run].suffix;
@@ -535,9 +530,9 @@ static int32_t specdec__ngram_longest_run_after_token(const specdec__ngram *inde
 {
     int32_t next;
 
-    while ((next = specdec__ngram_find_run(index, run, token)) < 0 && run > 0)
+    while ((next = specdec__ngram_find_longer_run(index, run, token)) < 0 && run > 0)
         run = index->runs[run].suffix;
-    return specdec__ngram_continuable_suffix(index, next);
+    return specdec__ngram_longest_continuable_suffix(index, next);
 }
 
 /* Returns the index of a token in a list of continuations; -1: it is not listed. */
@@ -571,7 +566,7 @@ static void specdec__ngram_insert_listed_token(specdec__ngram_list *list, int fr
 
 /* Ends the newest stage of a list of continuations, which begins at item `from`: its weights become shares. sum: the
    weights of all tokens of the stage, listed or not; trust: the trust in the stage's source. */
-static void specdec__ngram_end_stage(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
+static void specdec__ngram_end_list_stage(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
 {
     int i;
 
@@ -607,7 +602,7 @@ static void specdec__ngram_list_run_continuations(specdec__ngram *index, specdec
         evidence = specdec__min_int(total, 3) - 1;
     else
         evidence = 2 * most >= total ? 3 : 4;
-    specdec__ngram_end_stage(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
+    specdec__ngram_end_list_stage(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
 }
 
 /* Adds a stage to a list of continuations: the target's most probable tokens of a recycled row, without those that are
@@ -626,7 +621,7 @@ static void specdec__ngram_list_recycled_tokens(specdec__ngram_list *list, const
         sum += (float)row->share[i];
         specdec__ngram_insert_listed_token(list, from, row->tokens[i], (float)row->share[i]);
     }
-    specdec__ngram_end_stage(list, from, sum, trust + (from ? SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT : 0));
+    specdec__ngram_end_list_stage(list, from, sum, trust + (from ? SPECDEC__NGRAM_EVIDENCE_LONGER_CONTEXT : 0));
 }
 
 /* Lists the tokens that may follow a path, in stages: those behind the longest context; those that only the next
@@ -649,12 +644,13 @@ static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ng
             specdec__ngram_list_run_continuations(index, list, run);
         kinds = index->runs[run].total > 0 ? index->runs[run].kinds : kinds;
     }
-    row = specdec__recycle_find_entry(r, place->tail, place->known, &length);
+    row = specdec__recycle_find_longest_entry(r, place->tail, place->known, &length);
     if (row)
         specdec__ngram_list_recycled_tokens(list, row, -1,
                                             index->trust[list->streak][SPECDEC__NGRAM_FIRST_ROW_SOURCE + (length > 1)]);
-    row = place->root && place->known > 1 ? specdec__recycle_find_entry(r, place->tail + 1, place->known - 1,
-                                                                        &length) : NULL;
+    row = place->root && place->known > 1
+              ? specdec__recycle_find_longest_entry(r, place->tail + 1, place->known - 1, &length)
+              : NULL;
     if (row)
         specdec__ngram_list_recycled_tokens(list, row, place->tail[0], index->trust[list->streak][0]);
     for (k = 0; k < list->stage_count; k++) {
@@ -669,7 +665,7 @@ static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ng
 
 /* Updates the trust in the sources of a path's continuations from the token that followed the path. Returns 1 if that
    was the most probable token, else 0. */
-static int specdec__ngram_update_trust(specdec__ngram *index, const specdec__ngram_path *place, int32_t token)
+static int specdec__ngram_update_source_trust(specdec__ngram *index, const specdec__ngram_path *place, int32_t token)
 {
     specdec__ngram_list list;
     int k, at, best = 0, right = 0;
@@ -715,13 +711,13 @@ static void specdec__ngram_raise_shares_by_noise(specdec__ngram_list *list, uint
 }
 
 /* Returns whether draft token a is added to the tree before b: it is more probable, or as probable and older. */
-SPECDEC__INLINE int specdec__ngram_candidate_before(specdec__ngram_candidate a, specdec__ngram_candidate b)
+SPECDEC__INLINE int specdec__ngram_candidate_comes_before(specdec__ngram_candidate a, specdec__ngram_candidate b)
 {
     return a.probability > b.probability || (!(a.probability < b.probability) && a.order < b.order);
 }
 
 /* The order of the heap of draft tokens, whose first item is the best one. */
-#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_candidate_before(b, a)
+#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_candidate_comes_before(b, a)
 SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_candidate, void, SPECDEC__NGRAM_ORDER)
 
 /* Adds a draft token to the heap of those that may be added to the tree. */
@@ -730,7 +726,8 @@ static void specdec__ngram_push_candidate(specdec__ngram *index, specdec__ngram_
     int at = index->candidate_count++;
 
     candidate.order = index->candidate_order++;
-    for (; at > 0 && specdec__ngram_candidate_before(candidate, index->candidates[(at - 1) / 2]); at = (at - 1) / 2)
+    for (; at > 0 && specdec__ngram_candidate_comes_before(candidate, index->candidates[(at - 1) / 2]);
+         at = (at - 1) / 2)
         index->candidates[at] = index->candidates[(at - 1) / 2];
     index->candidates[at] = candidate;
 }
@@ -747,8 +744,9 @@ static specdec__ngram_candidate specdec__ngram_pop_best_candidate(specdec__ngram
 
 /* Adds the continuations of a node to the heap: the most probable tokens of a list, at most SPECDEC__NGRAM_CHILDREN,
    whose paths are more probable than `least`. from: the draft token that became the node. */
-static void specdec__ngram_push_continuations(specdec__ngram *index, int node, const specdec__ngram_candidate *from,
-                                              specdec__ngram_list *list, float least)
+static void specdec__ngram_push_continuations_of_node(specdec__ngram *index, int node,
+                                                      const specdec__ngram_candidate *from,
+                                                      specdec__ngram_list *list, float least)
 {
     specdec__ngram_candidate candidate = *from;
     int i, k, best;
@@ -788,13 +786,13 @@ static void specdec__ngram_set_path(specdec__ngram_path *place, const specdec_tr
 }
 
 /* Returns the longest run that a reader's sequence ends with and that can be continued. */
-static int32_t specdec__ngram_longest_run(const specdec__ngram *index, const specdec__ngram_reader *reader)
+static int32_t specdec__ngram_longest_continuable_run(const specdec__ngram *index, const specdec__ngram_reader *reader)
 {
     int k = index->size.context;
 
     while (k > 0 && reader->active[k] < 0)
         k--;
-    return specdec__ngram_continuable_suffix(index, reader->active[k]);
+    return specdec__ngram_longest_continuable_suffix(index, reader->active[k]);
 }
 
 /* Builds the tree of the most probable continuations of a reader's sequence: at most wish->n nodes, the root (the
@@ -819,7 +817,7 @@ static specdec_result specdec__ngram_propose_tree(specdec__ngram *index, const s
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the tree needs %d nodes, its arrays hold %d", n,
                              tree->capacity);
     memset(&candidate, 0, sizeof candidate);
-    candidate.run = specdec__ngram_longest_run(index, reader);
+    candidate.run = specdec__ngram_longest_continuable_run(index, reader);
     candidate.probability = 1.0f;
     candidate.parent = -1;
     candidate.streak = reader->streak_at == reader->length ? reader->streak : 0;
@@ -841,8 +839,8 @@ static specdec_result specdec__ngram_propose_tree(specdec__ngram *index, const s
             specdec__ngram_list_continuations(index, &list, &place);
             if (wish->coupled)
                 specdec__ngram_raise_shares_by_noise(
-                    &list, specdec__sample_noise_row(wish->seed, (uint64_t)(reader->length + candidate.depth)));
-            specdec__ngram_push_continuations(index, node, &candidate, &list, wish->least);
+                    &list, specdec__sample_noise_of_position(wish->seed, (uint64_t)(reader->length + candidate.depth)));
+            specdec__ngram_push_continuations_of_node(index, node, &candidate, &list, wish->least);
         }
         if (tree->n == n || index->candidate_count == 0)
             return SPECDEC_OK;

@@ -10,8 +10,7 @@
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__NGRAM_FILE_HEAD_BYTES  24 /* bytes of an n-gram file before its tokens */
-#define SPECDEC__NGRAM_FILE_ENTRY_BYTES 40 /* bytes of an entry of the table of most probable tokens in an n-gram
-                                              file */
+#define SPECDEC__NGRAM_FILE_ENTRY_BYTES 40 /* bytes in an n-gram file of a context and its most probable tokens */
 
 /* Where the parts of an n-gram file lie: the tokens, and the entries of the table of most probable tokens. */
 typedef struct specdec__ngram_file {
@@ -20,7 +19,7 @@ typedef struct specdec__ngram_file {
 } specdec__ngram_file;
 
 /* Returns how many entries of the table of most probable tokens are in use. */
-static size_t specdec__ngram_count_entries(const specdec__recycle_table *r)
+static size_t specdec__ngram_count_used_entries(const specdec__recycle_table *r)
 {
     size_t count = 0;
     uint32_t i;
@@ -91,7 +90,7 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
                                                size_t room, size_t *bytes, specdec_error *error)
 {
     const size_t count = specdec__ngram_count_file_tokens(index);
-    const size_t entries = specdec__ngram_count_entries(&index->recycling);
+    const size_t entries = specdec__ngram_count_used_entries(&index->recycling);
     unsigned char *file = (unsigned char *)data, *to;
     int i;
 
@@ -106,7 +105,7 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
     specdec__store_u64(file + 16, vocabulary);
     to = file + SPECDEC__NGRAM_FILE_HEAD_BYTES;
     for (i = 0; i < index->history_count; i++, to += 4)
-        specdec__store_u32(to, (uint32_t)*specdec__ngram_history_token(index, i));
+        specdec__store_u32(to, (uint32_t)*specdec__ngram_history_token_address(index, i));
     for (i = 0; i < index->size.readers; i++)
         to = specdec__ngram_save_sequence(&index->readers[i], to);
     specdec__store_u32(to, (uint32_t)entries);
@@ -206,14 +205,14 @@ static specdec_result specdec__ngram_load_file(specdec__ngram *index, uint64_t v
     for (i = f.count > room ? f.count - room : 0; i < f.count; i++) {
         int32_t token = (int32_t)specdec__load_u32(f.tokens + i * 4);
 
-        specdec__ngram_make_room(index);
+        specdec__ngram_make_room_for_token(index);
         specdec__ngram_count_history_token(index, token);
         specdec__ngram_append_history(index, token);
     }
     for (i = 0; i < f.entry_count && index->recycling.count; i++) {
         specdec__ngram_load_entry(&entry, f.entries + i * SPECDEC__NGRAM_FILE_ENTRY_BYTES, tokens);
-        if (!specdec__recycle_entry_place(&index->recycling, entry.tag)->share[0])
-            *specdec__recycle_entry_place(&index->recycling, entry.tag) = entry;
+        if (!specdec__recycle_entry_of_tag(&index->recycling, entry.tag)->share[0])
+            *specdec__recycle_entry_of_tag(&index->recycling, entry.tag) = entry;
     }
     return SPECDEC_OK;
 }

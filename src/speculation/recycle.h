@@ -53,20 +53,20 @@ static uint32_t specdec__recycle_hash_context(const int32_t *tail, int n)
 }
 
 /* Returns the only entry that a context with this hash can have in the table, which has at least one entry. */
-SPECDEC__INLINE specdec__recycle_entry *specdec__recycle_entry_place(const specdec__recycle_table *r, uint32_t tag)
+SPECDEC__INLINE specdec__recycle_entry *specdec__recycle_entry_of_tag(const specdec__recycle_table *r, uint32_t tag)
 {
     return &r->entries[tag & (r->count - 1)];
 }
 
 /* Returns the entry of the longest context in the table that the `known` tokens of tail, newest first, end with; NULL:
    there is none. *length becomes the number of its tokens. */
-static const specdec__recycle_entry *specdec__recycle_find_entry(const specdec__recycle_table *r, const int32_t *tail,
-                                                                 int known, int *length)
+static const specdec__recycle_entry *specdec__recycle_find_longest_entry(const specdec__recycle_table *r,
+                                                                         const int32_t *tail, int known, int *length)
 {
     known = specdec__min_int(known, SPECDEC__RECYCLE_CONTEXT);
     for (*length = known; r->count && *length > 0; --*length) {
         const uint32_t tag = specdec__recycle_hash_context(tail, *length);
-        const specdec__recycle_entry *entry = specdec__recycle_entry_place(r, tag);
+        const specdec__recycle_entry *entry = specdec__recycle_entry_of_tag(r, tag);
 
         if (entry->tag == tag && entry->share[0])
             return entry;
@@ -96,7 +96,7 @@ static void specdec__recycle_store_best_tokens(specdec__recycle_table *r, const 
     }
     for (i = 1; held && i <= known && i <= SPECDEC__RECYCLE_CONTEXT && r->count; i++) {
         kept.tag = specdec__recycle_hash_context(tail, i);
-        *specdec__recycle_entry_place(r, kept.tag) = kept;
+        *specdec__recycle_entry_of_tag(r, kept.tag) = kept;
     }
 }
 

@@ -17,8 +17,7 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which the chunks of the small cache are chosen again
-                                             (docs/measured.md) */
+#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which chunks are chosen again (docs/measured.md) */
 
 /* What the small cache holds of a sequence: some chunks of its keys and values, and its newest tokens. */
 typedef struct specdec__retrieved_sequence {
@@ -47,8 +46,8 @@ typedef struct specdec__retrieval {
                                    order */
     int candidates;             /* chunks of a whole sequence, at most; a multiple of 16 */
     /* Computes the score of each chunk below `source_chunks` for a kv head, by the queries of row 0. */
-    void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
-                  int head, float *scores);
+    void (*score_chunks)(specdec__context *c, const struct specdec__retrieval *r, int thread,
+                         const specdec__layer *layer, int head, float *scores);
     const specdec__view *whole; /* the current sequence's keys and values in the target's cache */
     const specdec__view *view;  /* the current sequence's keys and values in the small cache */
     int source_chunks;                  /* chunks of the current sequence that some are chosen from */
@@ -58,7 +57,7 @@ typedef struct specdec__retrieval {
 } specdec__retrieval;
 
 /* Returns whether a sequence of `committed` tokens is so long that the small cache leaves chunks out. */
-static int specdec__retrieve_is_long_enough(const specdec__retrieval *r, int committed)
+static int specdec__retrieve_leaves_out_chunks(const specdec__retrieval *r, int committed)
 {
     return committed - r->recent >= 2 * r->chunks * r->chunk;
 }
@@ -93,7 +92,7 @@ static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int he
 
 /* Returns from how many of a key's `dim` dimensions the scores of chunks are computed; 0: from all, as keys are stored
    in tiles. */
-static int specdec__retrieve_count_few_dimensions(const specdec__retrieval *r, int dim)
+static int specdec__retrieve_count_scored_dimensions(const specdec__retrieval *r, int dim)
 {
     return r->few_dimensions ? specdec__max_int(dim / 4, 16) : 0;
 }
@@ -113,7 +112,7 @@ static void specdec__retrieve_find_largest_dimensions(const specdec__context *c,
     for (q = 0; q < group; q++)
         for (d = 0; d < dim; d++)
             sizes[d] += queries[q * dim + d] < 0 ? -queries[q * dim + d] : queries[q * dim + d];
-    specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_count_few_dimensions(r, dim),
+    specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_count_scored_dimensions(r, dim),
                                 r->largest + (size_t)thread * (size_t)r->few_dimensions);
 }
 
@@ -124,7 +123,7 @@ typedef struct specdec__chunk_attention {
     int few_dimensions;            /* number of dimensions that scores are computed from; 0: all */
     const specdec_candidate *largest; /* (few_dimensions): these dimensions; scratch->queries has the queries' elements
                                          in them */
-    float *chunks;      /* (4, candidates): the part of each query's sum that is a chunk's */
+    float *chunks;      /* (4, candidates): each query's sum of attention weights over the keys of each chunk */
     int query, count;   /* index of the first of the queries; number of queries */
     float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of attention weights */
 } specdec__chunk_attention;
@@ -153,8 +152,9 @@ static void specdec__retrieve_score_by_few_dimensions(const specdec__context *c,
 
 /* Adds the keys in a segment of the target's view to the running attention sums. keys: the keys of the segment's page
    and kv head. */
-static void specdec__retrieve_add_segment(specdec__context *c, specdec__chunk_attention *t, const specdec__retrieval *r,
-                                          const specdec__segment *a, const unsigned char *keys)
+static void specdec__retrieve_add_segment_attention(specdec__context *c, specdec__chunk_attention *t,
+                                                    const specdec__retrieval *r,
+                                                    const specdec__segment *a, const unsigned char *keys)
 {
     float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
     int q, k, at, end;
@@ -196,7 +196,7 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
     memset(scores, 0, row);
     t.scratch = &c->scratch[thread];
     t.layer = layer;
-    t.few_dimensions = specdec__retrieve_count_few_dimensions(r, keys->dim);
+    t.few_dimensions = specdec__retrieve_count_scored_dimensions(r, keys->dim);
     t.largest = r->largest + (size_t)thread * (size_t)r->few_dimensions;
     t.chunks = scores + r->candidates;
     specdec__retrieve_find_largest_dimensions(c, r, thread, layer, head);
@@ -211,8 +211,9 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
                     c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
         }
         for (i = 0; i < s->count; i++)
-            specdec__retrieve_add_segment(c, &t, r, &s->segment[i],
-                                          specdec__kv_keys_address(&r->target->kv, keys, s->segment[i].page, head));
+            specdec__retrieve_add_segment_attention(c, &t, r, &s->segment[i],
+                                                    specdec__kv_keys_address(&r->target->kv, keys, s->segment[i].page,
+                                                                             head));
         for (q = 0; q < t.count; q++)
             c->kernels->add_scaled(scores, 1 / c->kernels->sum16(t.sums[q]), t.chunks + q * r->candidates,
                                    r->candidates);
@@ -240,7 +241,7 @@ static void specdec__retrieve_copy_chosen_chunks(specdec__context *c, int thread
 
     while ((head = specdec__pool_claim_items(c->pool, heads, 1, &end)) < heads)
         for (; head < end; head++) {
-            r->score(c, r, thread, layer, head, scores);
+            r->score_chunks(c, r, thread, layer, head, scores);
             specdec__retrieve_choose_chunks(c->kernels, scores, r->source_chunks, r->chunks, chosen);
             for (i = 0; i < r->chunks; i++)
                 specdec__retrieve_copy_keys(r, layer->index, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
@@ -259,7 +260,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
 
     memset(r, 0, sizeof *r);
     r->target = target;
-    r->score = specdec__retrieve_score_chunks;
+    r->score_chunks = specdec__retrieve_score_chunks;
     r->chunk = chunk;
     r->recent = specdec__max_int(budget / 8, 4);
     /* those that do not fill a chunk lie with them */
@@ -291,7 +292,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
 
 /* Reserves slots for n tokens behind a sequence's view of the small cache, and makes them part of the view. Returns 0
    if there is no room, else 1. */
-static int specdec__retrieve_reserve_tokens(specdec__retrieval *r, specdec__view *view, int n)
+static int specdec__retrieve_reserve_slots(specdec__retrieval *r, specdec__view *view, int n)
 {
     if (n && !specdec__view_reserve(view, &r->context.kv, n))
         return 0;
@@ -311,7 +312,7 @@ static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const sp
     r->view = &t->view;
     if (!t->from || committed - t->from > r->most || committed < t->from + t->exact) {
         specdec__retrieve_drop_sequence(r, at);
-        if (!specdec__retrieve_reserve_tokens(r, &t->view, kept))
+        if (!specdec__retrieve_reserve_slots(r, &t->view, kept))
             return 0;
         t->from = t->view.next_position = (committed - r->recent) / r->chunk * r->chunk;
         t->exact = 0;
@@ -320,7 +321,7 @@ static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const sp
     r->next_choice = 0;
     specdec__view_truncate(&t->view, &r->context.kv, kept + t->exact);
     n = committed - t->from - t->exact;
-    if (!specdec__retrieve_reserve_tokens(r, &t->view, n))
+    if (!specdec__retrieve_reserve_slots(r, &t->view, n))
         return 0;
     for (layer = 0; layer < r->context.kv.layers; layer++)
         for (head = 0; r->context.kv.layer[layer].owns_keys && head < r->context.kv.layer[layer].kv_heads; head++)
@@ -335,7 +336,7 @@ static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const sp
 
 /* Returns the context for a step of the target with the small cache, behind the end of its view. The step chooses
    chunks by its first node if the former chunks were used for enough draft tokens. */
-static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
+static specdec__context *specdec__retrieve_context_with_small_cache(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
     const int stale = r->view->next_position >= r->next_choice;

@@ -12,13 +12,11 @@
 #include "samplers.h"
 #include "constrained.h"
 
-#define SPECDEC__ROW_BLOCK_TOKENS    128  /* tokens of a block, which are passed over together if none of them can be
-                                             chosen; a multiple of 64 */
+#define SPECDEC__ROW_BLOCK_TOKENS 128 /* tokens of a block, passed over together if none can be chosen; 64 divides it */
 #define SPECDEC__ROW_LEAST_TOKENS    4096 /* tokens of a row of logits, at least, for blocks to pay */
 #define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks of a row in which a top-p set is searched, at most */
 #define SPECDEC__ROW_NUCLEUS_DRAWS   4    /* draws from the whole row before the top-p set is listed */
-#define SPECDEC__ROW_SUM_TOLERANCE 1e-6 /* sums that differ by less than this part of the whole may be equal, as floats
-                                           are rounded */
+#define SPECDEC__ROW_SUM_TOLERANCE 1e-6 /* sums that differ by a smaller part of the whole may be equal: rounding */
 
 /* How the target and drafters choose tokens from logits: settings of sampling, the constraint, and memory for
    candidates. */
@@ -44,14 +42,14 @@ typedef struct specdec__row {
 } specdec__row;
 
 /* Returns a token's logit minus the row's largest logit, as lists of candidates have it. */
-SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
+SPECDEC__INLINE float specdec__row_logit_below_largest(const specdec__row *row, int token)
 {
     return row->logits[token] - row->highest;
 }
 
 /* Writes the k blocks of a row with the largest logits, sorted as candidates, to the front of `blocks`, which has room
    for all blocks of the row. */
-static void specdec__row_find_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
+static void specdec__row_find_best_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
 {
     const int count = (row->size + SPECDEC__ROW_BLOCK_TOKENS - 1) / SPECDEC__ROW_BLOCK_TOKENS;
     int i;
@@ -63,19 +61,19 @@ static void specdec__row_find_blocks(const specdec__row *row, specdec_candidate 
         blocks[i].token = from;
         blocks[i].logit = row->kernels->largest(row->logits + from, size) - row->highest;
     }
-    specdec__sample_select_first(NULL, blocks, count, k);
+    specdec__sample_move_first_to_front(NULL, blocks, count, k);
 }
 
 /* Appends the tokens of the block that begins with token `from`, as far as their logits are at least `least`, to a list
    of `count` items. Returns the new count. */
-static int specdec__row_collect_block(const specdec__row *row, int from, float least, specdec_candidate *items,
-                                      int count)
+static int specdec__row_append_tokens_of_block(const specdec__row *row, int from, float least, specdec_candidate *items,
+                                               int count)
 {
     const int end = specdec__min_int(from + SPECDEC__ROW_BLOCK_TOKENS, row->size);
     int i;
 
     for (i = from; i < end; i++) {
-        const float logit = specdec__row_logit(row, i);
+        const float logit = specdec__row_logit_below_largest(row, i);
 
         if (logit >= least) {
             items[count].token = i;
@@ -88,7 +86,7 @@ static int specdec__row_collect_block(const specdec__row *row, int from, float l
 /* Makes a list of at least k tokens that includes the row's k best: all tokens whose logits are at least the k-th
    largest among the largest logits of blocks. Returns how many tokens; 0: listing the whole row is as fast. The list of
    blocks lies at the end of the first half of the row's list, which no token reaches. */
-static int specdec__row_list_best_blocks(const specdec__row *row, int k)
+static int specdec__row_list_tokens_of_best_blocks(const specdec__row *row, int k)
 {
     specdec_candidate *items = row->candidates.items, *blocks;
     const int count = (row->size + SPECDEC__ROW_BLOCK_TOKENS - 1) / SPECDEC__ROW_BLOCK_TOKENS;
@@ -98,26 +96,26 @@ static int specdec__row_list_best_blocks(const specdec__row *row, int k)
     if (row->size < SPECDEC__ROW_LEAST_TOKENS || k > count / 8 || k < 1)
         return 0;
     blocks = items + row->size / 2 - count;
-    specdec__row_find_blocks(row, blocks, k);
+    specdec__row_find_best_blocks(row, blocks, k);
     least = blocks[k - 1].logit;
     if (!(least >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
         return 0;
     for (i = 0; i < k; i++)
-        found = specdec__row_collect_block(row, blocks[i].token, least, items, found);
+        found = specdec__row_append_tokens_of_block(row, blocks[i].token, least, items, found);
     return found;
 }
 
 /* Makes the list of candidates that the first sampler of a chain would leave, without listing the whole row. Returns
    how many candidates; 0: the whole row has to be listed. */
-static int specdec__row_run_first_sampler(const specdec__row *row, const specdec_sampling *s, int sampler)
+static int specdec__row_list_by_first_sampler(const specdec__row *row, const specdec_sampling *s, int sampler)
 {
     const float least = sampler == SPECDEC_SAMPLER_MIN_P ? specdec__log(s->min_p) : 0.0f;
     int from, count;
 
     if (sampler == SPECDEC_SAMPLER_TOP_K) {
-        count = specdec__row_list_best_blocks(row, s->top_k);
+        count = specdec__row_list_tokens_of_best_blocks(row, s->top_k);
         if (count)
-            specdec__sample_select_first(NULL, row->candidates.items, count, s->top_k);
+            specdec__sample_move_first_to_front(NULL, row->candidates.items, count, s->top_k);
         return count ? s->top_k : 0;
     }
     if (sampler != SPECDEC_SAMPLER_MIN_P)
@@ -126,7 +124,7 @@ static int specdec__row_run_first_sampler(const specdec__row *row, const specdec
         const int size = specdec__min_int(SPECDEC__ROW_BLOCK_TOKENS, row->size - from);
 
         if (row->kernels->largest(row->logits + from, size) - row->highest >= least)
-            count = specdec__row_collect_block(row, from, least, row->candidates.items, count);
+            count = specdec__row_append_tokens_of_block(row, from, least, row->candidates.items, count);
     }
     return from < row->size ? 0 : count;
 }
@@ -152,9 +150,9 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
     row->logits = logits;
     row->size = size;
     row->candidates.items = chooser->items;
-    if (specdec__sample_alters_logits(s)) {
+    if (specdec__sampler_chain_alters_logits(s)) {
         first = specdec__sampler_alter_logits(&in, logits, chooser->items, chain, length);
-        row->logits = specdec__sampler_logits_row(chooser->items, size);
+        row->logits = specdec__sampler_row_in_list_memory(chooser->items, size);
     }
     row->highest = row->kernels->largest(row->logits, size);
     next += first;
@@ -170,7 +168,7 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
         row->top_p = length > heated ? s->top_p : 0.0f;
         return;
     }
-    if ((count = specdec__row_run_first_sampler(row, s, next[0])) > 0)
+    if ((count = specdec__row_list_by_first_sampler(row, s, next[0])) > 0)
         row->candidates.count = specdec__sampler_run_chain(&in, next + 1, length - 1, chooser->items, count);
     else
         specdec__sample_apply_samplers(&row->candidates, &in, logits);
@@ -180,7 +178,7 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
 
 /* Sums of the weights e^(logit - largest logit) of a row. */
 typedef struct specdec__row_weight_sums {
-    double all, before; /* sum over all tokens; sum over the tokens that come before a certain one */
+    double all, before; /* sum of the weights of all tokens; of those that come before a certain token */
 } specdec__row_weight_sums;
 
 /* Sums the weights e^(logit - largest logit) over all tokens of a row, and over those that come before `limit`. */
@@ -213,7 +211,7 @@ static int specdec__row_list_top_p_set_from_best_blocks(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
     const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS_BLOCKS, row->size / SPECDEC__ROW_BLOCK_TOKENS / 8);
-    const int count = specdec__row_list_best_blocks(row, most);
+    const int count = specdec__row_list_tokens_of_best_blocks(row, most);
     specdec__row_weight_sums mass;
     double wanted, reached = 0;
     int i, kept;
@@ -239,12 +237,12 @@ static int specdec__row_list_top_p_set_from_best_blocks(const specdec__row *row)
 static void specdec__row_list_top_p_set(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
-    float *all = specdec__sampler_logits_row(items, row->size);
+    float *all = specdec__sampler_row_in_list_memory(items, row->size);
     int i, count = specdec__row_list_top_p_set_from_best_blocks(row);
 
     if (!count) {
         for (i = 0; row->logits != all && i < row->size; i++)
-            all[i] = specdec__sample_clean_logit(row->logits[i]);
+            all[i] = specdec__sample_comparable_logit(row->logits[i]);
         count = specdec__sampler_row_to_list(items, row->size);
         count = specdec__sampler_keep_top_p(items, count, row->top_p);
     }
@@ -258,8 +256,8 @@ static void specdec__row_list_top_p_set(specdec__row *row)
 /* Writes the k best tokens with noise, as specdec_sample_top finds them, to `best`: of the whole row, or of the tokens
    before `limit`. Blocks of tokens that the largest possible noise, or their own noise, cannot lift to the k best are
    skipped. Returns how many it writes. */
-static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
-                                    specdec_candidate *best)
+static int specdec__row_search_best_tokens(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit,
+                                           int k, specdec_candidate *best)
 {
     int from, end, i, held = 0;
 
@@ -273,7 +271,7 @@ static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row,
             specdec_candidate candidate;
 
             candidate.token = i;
-            candidate.logit = specdec__row_logit(row, i);
+            candidate.logit = specdec__row_logit_below_largest(row, i);
             if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT) ||
                 (limit && !specdec__sample_comes_before(candidate, *limit)))
                 continue;
@@ -287,7 +285,8 @@ static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row,
 /* Writes the k best tokens with noise of a row's top-p set to `best`. A token chosen from the whole row is one of them
    if it is in the set, that is if the tokens before it hold less than top_p. Otherwise the tokens from it on are left
    out, and the search is repeated. Returns how many it writes; 0: a list of candidates is needed. */
-static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
+static int specdec__row_best_tokens_of_top_p_set(const specdec__row *row, uint64_t noise_row, int k,
+                                                 specdec_candidate *best)
 {
     specdec_candidate limit = {0, 0}, worst = {0, 0};
     int round, i, held;
@@ -296,12 +295,12 @@ static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_ro
         specdec__row_weight_sums mass;
         double wanted;
 
-        held = specdec__row_search_best(row, noise_row, round ? &limit : NULL, k, best);
+        held = specdec__row_search_best_tokens(row, noise_row, round ? &limit : NULL, k, best);
         for (i = 0; i < held; i++) {
             specdec_candidate one;
 
             one.token = best[i].token;
-            one.logit = specdec__row_logit(row, one.token);
+            one.logit = specdec__row_logit_below_largest(row, one.token);
             worst = !i || specdec__sample_comes_before(worst, one) ? one : worst;
         }
         mass = specdec__row_sum_weights(row, worst);
@@ -320,13 +319,13 @@ static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_ro
    writes. */
 static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
 {
-    const uint64_t noise_row = specdec__sample_noise_row(seed, position);
+    const uint64_t noise_row = specdec__sample_noise_of_position(seed, position);
     int held;
 
     if (row->temperature > 0 && !(row->top_p > 0))
-        return specdec__row_search_best(row, noise_row, NULL, k, best);
+        return specdec__row_search_best_tokens(row, noise_row, NULL, k, best);
     if (row->temperature > 0 && row->size >= SPECDEC__ROW_LEAST_TOKENS && k > 0 &&
-        (held = specdec__row_best_of_top_p(row, noise_row, k, best)) > 0)
+        (held = specdec__row_best_tokens_of_top_p_set(row, noise_row, k, best)) > 0)
         return held;
     if (row->temperature > 0)
         specdec__row_list_top_p_set(row);

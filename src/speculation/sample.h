@@ -23,7 +23,7 @@ SPECDEC__FOR_SIZE
 
 /* Copies the listed members of *s to word[SPECDEC__SAMPLE_WORDS], or, loads 1, from there to *s. Strings become
    little-endian words, so that their bytes are the same on all machines. */
-static SPECDEC__UNUSED void specdec__sample_convert_words(specdec_sampling *s, uint32_t *word, int loads)
+static SPECDEC__UNUSED void specdec__sample_copy_settings_as_words(specdec_sampling *s, uint32_t *word, int loads)
 {
     static const struct {
         size_t at;
@@ -53,7 +53,7 @@ SPECDEC__FOR_SPEED
 
 /* Returns the part of the noise that depends on seed and position only: it is the same for all tokens of a row of
    logits. */
-SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
+SPECDEC__INLINE uint64_t specdec__sample_noise_of_position(uint64_t seed, uint64_t position)
 {
     uint64_t key = specdec__mix_bits(seed + 0x9e3779b97f4a7c15u);
 
@@ -64,7 +64,7 @@ SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t posit
    2^31; uniform random numbers use the ids above. */
 static SPECDEC__UNUSED uint32_t specdec__noise_bits(uint64_t seed, uint64_t position, uint32_t token)
 {
-    return (uint32_t)(specdec__noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
+    return (uint32_t)(specdec__noise_at(specdec__sample_noise_of_position(seed, position), token) >> 32);
 }
 
 /* Turns 32 random bits into Gumbel noise: -log(-log(u)) with u = (bits + 1) / (2^32 + 1), in [-3.1,
@@ -88,7 +88,7 @@ double specdec_uniform_next(specdec_uniform *source)
 
     if (!source)
         return 0;
-    row = specdec__sample_noise_row(source->seed, source->position);
+    row = specdec__sample_noise_of_position(source->seed, source->position);
     bits = specdec__noise_at(row, 0x80000000u | source->decision++);
     return ((double)(bits >> 12) + 0.5) * (1.0 / 4503599627370496.0); /* 2^52 */
 }
@@ -101,7 +101,8 @@ SPECDEC__INLINE int specdec__sample_comes_before(specdec_candidate a, specdec_ca
 
 /* Returns whether candidate a comes before b: as specdec__sample_comes_before, or, with a center, the logit nearer to
    it comes first. */
-SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidate a, specdec_candidate b)
+SPECDEC__INLINE int specdec__sample_comes_before_by_center(const float *center, specdec_candidate a,
+                                                           specdec_candidate b)
 {
     float from_a, from_b;
 
@@ -112,11 +113,11 @@ SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidat
     return from_a < from_b || (!(from_a > from_b) && specdec__sample_comes_before(a, b));
 }
 
-SPECDEC__HEAP(specdec__sample_sink, specdec_candidate, float, specdec__sample_nearer)
+SPECDEC__HEAP(specdec__sample_sink, specdec_candidate, float, specdec__sample_comes_before_by_center)
 
-/* Moves the first k of items (count), in the order of specdec__sample_nearer, to the front, sorted; 0 < k <= count.
-   O(count) for small k. */
-static void specdec__sample_select_first(const float *center, specdec_candidate *items, int count, int k)
+/* Moves the first k of items (count), in the order of specdec__sample_comes_before_by_center, to the front, sorted;
+   0 < k <= count. O(count) for small k. */
+static void specdec__sample_move_first_to_front(const float *center, specdec_candidate *items, int count, int k)
 {
     specdec_candidate moving;
     int i;
@@ -124,7 +125,7 @@ static void specdec__sample_select_first(const float *center, specdec_candidate 
     for (i = k / 2 - 1; i >= 0; i--)
         specdec__sample_sink(items, center, k, i);
     for (i = k; i < count; i++) {
-        if (specdec__sample_nearer(center, items[i], items[0])) {
+        if (specdec__sample_comes_before_by_center(center, items[i], items[0])) {
             moving = items[i];
             items[i] = items[0];
             items[0] = moving;
@@ -140,7 +141,7 @@ static void specdec__sample_select_first(const float *center, specdec_candidate 
 }
 
 /* Returns a logit that can be compared: NaN becomes -infinity, +infinity the largest float. */
-SPECDEC__INLINE float specdec__sample_clean_logit(float logit)
+SPECDEC__INLINE float specdec__sample_comparable_logit(float logit)
 {
     if (!(logit >= -SPECDEC__SAMPLE_LARGEST_FLOAT))
         return specdec__float_from_bits(0xff800000u);
@@ -149,7 +150,7 @@ SPECDEC__INLINE float specdec__sample_clean_logit(float logit)
 
 /* Inserts a candidate into the sorted list best[held], of which the k best candidates are kept. Returns the new number
    of candidates. */
-static int specdec__sample_insert_best(specdec_candidate *best, int held, int k, specdec_candidate candidate)
+static int specdec__sample_insert_into_best(specdec_candidate *best, int held, int k, specdec_candidate candidate)
 {
     int at = held < k ? held : k - 1;
 
@@ -163,7 +164,7 @@ static int specdec__sample_insert_best(specdec_candidate *best, int held, int k,
 
 /* Returns the largest Gumbel noise that 32 random bits which begin with these bits can give: ln 2 (rounded up to
    710/1024, so that the product is exact) for each leading 1 bit, and once more. */
-SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
+SPECDEC__INLINE float specdec__sample_largest_gumbel(uint32_t bits)
 {
     return (float)((__builtin_clz(~bits | 1u) + 1) * 710) * 0.0009765625f;
 }
@@ -180,16 +181,16 @@ static int specdec__sample_insert_with_noise(specdec_candidate *best, int held, 
     if (candidate.logit + SPECDEC__NOISE_MAXIMUM < worst)
         return held;
     bits = (uint32_t)(specdec__noise_at(row, (uint32_t)candidate.token) >> 32);
-    if (candidate.logit + specdec__sample_gumbel_limit(bits) < worst)
+    if (candidate.logit + specdec__sample_largest_gumbel(bits) < worst)
         return held;
     candidate.logit = candidate.logit + specdec__sample_gumbel_of_bits(bits);
-    return specdec__sample_insert_best(best, held, k, candidate);
+    return specdec__sample_insert_into_best(best, held, k, candidate);
 }
 
 int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint64_t position, int k,
                        specdec_candidate *best)
 {
-    uint64_t row = specdec__sample_noise_row(seed, position);
+    uint64_t row = specdec__sample_noise_of_position(seed, position);
     int i, held = 0;
 
     if (!candidates || !candidates->items || !best || k < 1)
@@ -198,7 +199,7 @@ int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint
         held = specdec__sample_insert_with_noise(best, held, k, candidates->items[i], row);
     for (i = 0; i < candidates->count && candidates->greedy; i++)
         if (held < k || candidates->items[i].logit >= best[k - 1].logit)
-            held = specdec__sample_insert_best(best, held, k, candidates->items[i]);
+            held = specdec__sample_insert_into_best(best, held, k, candidates->items[i]);
     return held;
 }
 
@@ -232,8 +233,8 @@ static SPECDEC__UNUSED int specdec__sample_best_tokens(const specdec__kernels *k
             if (held == k && !(logits[i] > best[k - 1].logit))
                 continue;
             candidate.token = i;
-            candidate.logit = specdec__sample_clean_logit(logits[i]);
-            held = specdec__sample_insert_best(best, held, k, candidate);
+            candidate.logit = specdec__sample_comparable_logit(logits[i]);
+            held = specdec__sample_insert_into_best(best, held, k, candidate);
         }
     }
     return held;

@@ -13,13 +13,10 @@
 #include "../text/decode.h"
 #include "sample.h"
 
-#define SPECDEC__SAMPLE_PENALTY_WINDOW   64   /* tokens that penalties look back on when the caller leaves
-                                                 repetition_window 0 */
-#define SPECDEC__SAMPLE_SORTED_FIRST  64   /* candidates that are sorted first for a top-p set; then 8 times as many,
-                                              and so on */
+#define SPECDEC__SAMPLE_PENALTY_WINDOW   64   /* tokens that penalties look back on where repetition_window is 0 */
+#define SPECDEC__SAMPLE_SORTED_FIRST  64 /* candidates sorted first for a top-p set; then 8 times as many, and so on */
 #define SPECDEC__SAMPLE_DRY_MAX_TOKENS   1024 /* DRY: tokens of a repetition that raise the penalty, at most */
-#define SPECDEC__SAMPLE_XTC_NUMBER_INDEX 0x7fffffffu /* index of XTC's random number among the uniform numbers of a
-                                                    position */
+#define SPECDEC__SAMPLE_XTC_NUMBER_INDEX 0x7fffffffu /* index of XTC's number among the random numbers of a position */
 #define SPECDEC__SAMPLER_CHAIN_LENGTH   16   /* samplers that a sampler chain has, at most */
 #define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* mirostat's index in specdec__samplers */
 
@@ -37,7 +34,7 @@ typedef struct specdec__sampler_input {
 SPECDEC__FOR_SIZE
 
 /* Returns the value of a setting, or `otherwise`, its default, if the setting is not above 0. */
-SPECDEC__INLINE float specdec__sampler_or_default(float value, float otherwise)
+SPECDEC__INLINE float specdec__sampler_value_or_default(float value, float otherwise)
 {
     return value > 0.0f ? value : otherwise;
 }
@@ -55,16 +52,16 @@ static int specdec__sampler_penalties_on(const specdec_sampling *s)
 /* Returns a token's logit after the penalties for `times` occurrences of the token in the window. */
 static float specdec__sampler_penalise_logit(const specdec_sampling *s, float logit, int32_t times)
 {
-    const float penalty = specdec__sampler_or_default(s->repetition_penalty, 1.0f);
+    const float penalty = specdec__sampler_value_or_default(s->repetition_penalty, 1.0f);
     const float taken = (float)times * s->frequency_penalty + s->presence_penalty;
 
-    logit = specdec__sample_clean_logit(logit > 0.0f ? logit / penalty : logit * penalty);
-    return taken < 0.0f || taken > 0.0f ? specdec__sample_clean_logit(logit - taken) : logit;
+    logit = specdec__sample_comparable_logit(logit > 0.0f ? logit / penalty : logit * penalty);
+    return taken < 0.0f || taken > 0.0f ? specdec__sample_comparable_logit(logit - taken) : logit;
 }
 
 /* Subtracts repetition, frequency and presence penalties from the logits, in a row (size), of tokens that occur in the
    window. marks (size): scratch for counting tokens. */
-static void specdec__sampler_alter_by_penalties(const specdec__sampler_input *in, float *row, int32_t *marks)
+static void specdec__sampler_subtract_penalties(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const int window = in->sampling->repetition_window ? in->sampling->repetition_window
                                                            : SPECDEC__SAMPLE_PENALTY_WINDOW;
@@ -92,7 +89,7 @@ static void specdec__sampler_alter_by_penalties(const specdec__sampler_input *in
 static int specdec__sampler_dry_on(const specdec_sampling *s) { return s->dry_multiplier > 0.0f; }
 
 /* DRY: returns whether a token has one of the characters that end a repetition. */
-static int specdec__sampler_breaks_repetition(const specdec__sampler_input *in, int32_t token)
+static int specdec__sampler_token_ends_repetition(const specdec__sampler_input *in, int32_t token)
 {
     const char *breakers = in->sampling->dry_breakers[0] ? in->sampling->dry_breakers : "\n:\"*";
     unsigned char bytes[64];
@@ -113,9 +110,9 @@ static int specdec__sampler_breaks_repetition(const specdec__sampler_input *in, 
 
 /* DRY: returns the number of tokens of the longest repetition whose penalty is a finite float. allowed: tokens of a
    repetition without penalty. */
-static int specdec__sampler_dry_max_length(const specdec_sampling *s, int allowed)
+static int specdec__sampler_dry_most_penalised_tokens(const specdec_sampling *s, int allowed)
 {
-    const float grows = specdec__log(specdec__sampler_or_default(s->dry_base, 1.75f));
+    const float grows = specdec__log(specdec__sampler_value_or_default(s->dry_base, 1.75f));
     const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f;
 
     return most > 0.0f && most < (float)(SPECDEC__SAMPLE_DRY_MAX_TOKENS - 1)
@@ -127,7 +124,7 @@ static int specdec__sampler_dry_max_length(const specdec_sampling *s, int allowe
    allowed: tokens of a repetition without penalty. */
 static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length, int allowed)
 {
-    const float grows = specdec__log(specdec__sampler_or_default(s->dry_base, 1.75f));
+    const float grows = specdec__log(specdec__sampler_value_or_default(s->dry_base, 1.75f));
     const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f, over = (float)(length - allowed);
 
     return s->dry_multiplier * specdec__exp(grows * (most > 0.0f && over > most ? most : over));
@@ -135,16 +132,16 @@ static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length,
 
 /* DRY (https://github.com/oobabooga/text-generation-webui/pull/5677): subtracts penalties from the logits, in a row
    (size), of tokens that would lengthen a repetition. marks (size): scratch. */
-static void specdec__sampler_alter_by_dry(const specdec__sampler_input *in, float *row, int32_t *marks)
+static void specdec__sampler_subtract_dry_penalties(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const specdec_sampling *s = in->sampling;
     const int count = s->dry_window ? specdec__min_int(s->dry_window, in->recent_count) : in->recent_count;
     const int allowed = s->dry_allowed_length ? s->dry_allowed_length : 2;
     const int32_t *last = in->recent + in->recent_count - 1; /* last[-i]: the i-th from the end */
-    int most = specdec__min_int(count, specdec__sampler_dry_max_length(s, allowed)), back, length, i;
+    int most = specdec__min_int(count, specdec__sampler_dry_most_penalised_tokens(s, allowed)), back, length, i;
 
     for (i = 0; i < most; i++)
-        if (specdec__sampler_breaks_repetition(in, last[-i]))
+        if (specdec__sampler_token_ends_repetition(in, last[-i]))
             most = i;
     if (most < allowed || count <= allowed)
         return;
@@ -164,9 +161,9 @@ static void specdec__sampler_alter_by_dry(const specdec__sampler_input *in, floa
 
         if (token < 0 || token >= in->size || !marks[token])
             continue;
-        if (!specdec__sampler_breaks_repetition(in, token))
-            row[token] = specdec__sample_clean_logit(row[token] - specdec__sampler_dry_penalty(s, marks[token],
-                                                                                               allowed));
+        if (!specdec__sampler_token_ends_repetition(in, token))
+            row[token] = specdec__sample_comparable_logit(row[token] - specdec__sampler_dry_penalty(s, marks[token],
+                                                                                                    allowed));
         marks[token] = 0;
     }
 }
@@ -238,7 +235,7 @@ static int specdec__sampler_keep_probability_share(specdec_candidate *items, int
     int i = 0, ready = specdec__min_int(SPECDEC__SAMPLE_SORTED_FIRST, count);
     double reached = 0.0;
 
-    specdec__sample_select_first(center, items, count, ready);
+    specdec__sample_move_first_to_front(center, items, count, ready);
     for (;; ready = ready > count / 8 ? count : ready * 8) {
         for (; i < ready; i++) {
             reached += (double)specdec__exp(items[i].logit - best);
@@ -247,8 +244,8 @@ static int specdec__sampler_keep_probability_share(specdec_candidate *items, int
         }
         if (ready == count)
             return count;
-        specdec__sample_select_first(center, items + ready, count - ready,
-                                     specdec__min_int(ready > count / 8 ? count : ready * 7, count - ready));
+        specdec__sample_move_first_to_front(center, items + ready, count - ready,
+                                            specdec__min_int(ready > count / 8 ? count : ready * 7, count - ready));
     }
 }
 
@@ -284,7 +281,7 @@ static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_cand
 {
     if (in->sampling->top_k >= count)
         return count;
-    specdec__sample_select_first(NULL, items, count, in->sampling->top_k);
+    specdec__sample_move_first_to_front(NULL, items, count, in->sampling->top_k);
     return in->sampling->top_k;
 }
 
@@ -330,7 +327,7 @@ static int specdec__sampler_min_p(const specdec__sampler_input *in, specdec_cand
    above the threshold except the least probable of them. Returns how many are left. */
 static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    const double threshold = (double)specdec__sampler_or_default(in->sampling->xtc_threshold, 0.1f);
+    const double threshold = (double)specdec__sampler_value_or_default(in->sampling->xtc_threshold, 0.1f);
     const float best = specdec__sampler_best_logit(items, count);
     specdec_uniform chance;
     double total, mean;
@@ -375,12 +372,12 @@ static float specdec__sampler_get_temperature(const specdec_sampling *s, const s
     share = (float)(entropy / specdec__log_double((double)count));
     if (!(share > 0.0f))
         return low;
-    return low + (high - low) * specdec__exp(specdec__sampler_or_default(s->temperature_exponent,
-                                                                         1.0f) * specdec__log(share));
+    return low + (high - low) * specdec__exp(specdec__sampler_value_or_default(s->temperature_exponent,
+                                                                               1.0f) * specdec__log(share));
 }
 
 /* Divides all logits by the temperature; at temperature 0 keeps the best candidate alone. Returns how many are left. */
-static int specdec__sampler_temperature(const specdec__sampler_input *in, specdec_candidate *items, int count)
+static int specdec__sampler_divide_by_temperature(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     float heat;
     int i;
@@ -389,7 +386,7 @@ static int specdec__sampler_temperature(const specdec__sampler_input *in, specde
         return count;
     heat = specdec__sampler_get_temperature(in->sampling, items, count);
     if (!(heat > 0.0f)) {
-        specdec__sample_select_first(NULL, items, count, 1);
+        specdec__sample_move_first_to_front(NULL, items, count, 1);
         return 1;
     }
     for (i = 0; i < count; i++)
@@ -409,7 +406,7 @@ static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_c
     least = specdec__log_double(specdec__sampler_sum_weights(items, count, best, &mean)) - most * 0.69314718055994531;
     if (least < 0.0)
         return specdec__sampler_keep_logits_above(items, count, (float)least);
-    specdec__sample_select_first(NULL, items, count, 1);
+    specdec__sample_move_first_to_front(NULL, items, count, 1);
     return 1;
 }
 
@@ -424,15 +421,15 @@ static const struct specdec__sampler {
     void (*alter_row)(const specdec__sampler_input *in, float *row, int32_t *marks);
 } specdec__samplers[] = {
     {NULL, NULL, NULL},
-    {specdec__sampler_penalties_on, NULL, specdec__sampler_alter_by_penalties},
-    {specdec__sampler_dry_on, NULL, specdec__sampler_alter_by_dry},
+    {specdec__sampler_penalties_on, NULL, specdec__sampler_subtract_penalties},
+    {specdec__sampler_dry_on, NULL, specdec__sampler_subtract_dry_penalties},
     {specdec__sampler_top_n_sigma_on, specdec__sampler_top_n_sigma, NULL},
     {specdec__sampler_top_k_on, specdec__sampler_top_k, NULL},
     {specdec__sampler_typical_on, specdec__sampler_typical, NULL},
     {specdec__sampler_top_p_on, specdec__sampler_top_p, NULL},
     {specdec__sampler_min_p_on, specdec__sampler_min_p, NULL},
     {specdec__sampler_xtc_on, specdec__sampler_xtc, NULL},
-    {specdec__sampler_temperature_on, specdec__sampler_temperature, NULL},
+    {specdec__sampler_temperature_on, specdec__sampler_divide_by_temperature, NULL},
     {specdec__sampler_mirostat_on, specdec__sampler_mirostat, NULL},
 };
 
@@ -457,7 +454,7 @@ static int specdec__sampler_write_chain(const specdec_sampling *s, unsigned char
 }
 
 /* Returns whether biases, or the first sampler of the chain, change logits of a row before candidates are left out. */
-static int specdec__sample_alters_logits(const specdec_sampling *s)
+static int specdec__sampler_chain_alters_logits(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
 
@@ -466,7 +463,7 @@ static int specdec__sample_alters_logits(const specdec_sampling *s)
 
 /* Returns whether a sampler of the chain leaves out candidates, or the temperature depends on them: then a constraint
    has to be applied before the samplers. */
-static int specdec__sample_drops_candidates(const specdec_sampling *s)
+static int specdec__sampler_chain_drops_candidates(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
     int i, count = specdec__sampler_write_chain(s, chain), found = 0;
@@ -554,38 +551,38 @@ SPECDEC__FOR_SPEED
 
 /* Returns a row of floats in the second half of items (size). A list that is written from the first item on never
    overwrites a float before it was used. The first half has memory for `size` integers. */
-SPECDEC__INLINE float *specdec__sampler_logits_row(specdec_candidate *items, int size)
+SPECDEC__INLINE float *specdec__sampler_row_in_list_memory(specdec_candidate *items, int size)
 {
     return (float *)(void *)items + size;
 }
 
-/* Copies a row of logits to specdec__sampler_logits_row, adds biases, and applies the samplers at the beginning of
-   chain[length] that change logits. Returns how many samplers it has applied. */
+/* Copies a row of logits to specdec__sampler_row_in_list_memory, adds biases, and applies the samplers at the
+   beginning of chain[length] that change logits. Returns how many samplers it has applied. */
 static int specdec__sampler_alter_logits(const specdec__sampler_input *in, const float *logits,
                                          specdec_candidate *items, const unsigned char *chain, int length)
 {
     const specdec_sampling *s = in->sampling;
-    float *row = specdec__sampler_logits_row(items, in->size);
+    float *row = specdec__sampler_row_in_list_memory(items, in->size);
     int i;
 
     for (i = 0; i < in->size; i++)
-        row[i] = specdec__sample_clean_logit(logits[i]);
+        row[i] = specdec__sample_comparable_logit(logits[i]);
     for (i = 0; i < s->bias_count; i++) {
         const int32_t token = s->biases[i].token;
 
         if (token >= 0 && token < in->size)
-            row[token] = specdec__sample_clean_logit(row[token] + s->biases[i].bias);
+            row[token] = specdec__sample_comparable_logit(row[token] + s->biases[i].bias);
     }
     for (i = 0; i < length && specdec__samplers[chain[i]].alter_row; i++)
         specdec__samplers[chain[i]].alter_row(in, row, (int32_t *)(void *)items);
     return i;
 }
 
-/* Turns the row at specdec__sampler_logits_row into a list of candidates, without tokens of probability 0, shifted so
-   that the best logit is 0. Returns how many candidates, at least 1. */
+/* Turns the row at specdec__sampler_row_in_list_memory into a list of candidates, without tokens of probability 0,
+   shifted so that the best logit is 0. Returns how many candidates, at least 1. */
 static int specdec__sampler_row_to_list(specdec_candidate *items, int size)
 {
-    const float *row = specdec__sampler_logits_row(items, size);
+    const float *row = specdec__sampler_row_in_list_memory(items, size);
     float best = specdec__float_from_bits(0xff800000u);
     int i, count = 0;
 
@@ -610,11 +607,11 @@ static int specdec__sampler_row_to_list(specdec_candidate *items, int size)
 #define SPECDEC__SAMPLER_TOKENS(key, a, b) ((a).token < (b).token)
 SPECDEC__HEAP(specdec__sampler_sink, specdec_candidate, void, SPECDEC__SAMPLER_TOKENS)
 
-/* Turns a list of candidates into the row at specdec__sampler_logits_row again, for samplers that change logits and
-   come behind samplers that leave out candidates. */
+/* Turns a list of candidates into the row at specdec__sampler_row_in_list_memory again, for samplers that change logits
+   and come behind samplers that leave out candidates. */
 static void specdec__sampler_list_to_row(specdec_candidate *items, int count, int size)
 {
-    float *row = specdec__sampler_logits_row(items, size);
+    float *row = specdec__sampler_row_in_list_memory(items, size);
     int i, token = size - 1;
 
     for (i = count / 2 - 1; i >= 0; i--)
@@ -652,7 +649,7 @@ static int specdec__sampler_run_chain(const specdec__sampler_input *in, const un
             continue;
         }
         specdec__sampler_list_to_row(items, count, in->size);
-        sampler->alter_row(in, specdec__sampler_logits_row(items, in->size), (int32_t *)(void *)items);
+        sampler->alter_row(in, specdec__sampler_row_in_list_memory(items, in->size), (int32_t *)(void *)items);
         count = specdec__sampler_row_to_list(items, in->size);
     }
     best = specdec__sampler_best_logit(items, count);

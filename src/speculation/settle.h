@@ -24,13 +24,13 @@ SPECDEC__FOR_SIZE
 
 /* A list of tokens whose logits are always computed, as the sampler alters them. */
 typedef struct specdec__settle_list {
-    const void *tokens; /* the first: int32_t */
+    const void *tokens; /* address of the first token, an int32_t */
     size_t stride_bytes;       /* bytes from one token to the next */
     int count;          /* number of tokens */
 } specdec__settle_list;
 
 /* Token i of a list. */
-static int32_t specdec__settle_list_token(const specdec__settle_list *list, int i)
+static int32_t specdec__settle_token_of_list(const specdec__settle_list *list, int i)
 {
     int32_t token;
 
@@ -40,22 +40,22 @@ static int32_t specdec__settle_list_token(const specdec__settle_list *list, int 
 
 /* A row of upper bounds of logits that is turned into logits. */
 typedef struct specdec__settling {
-    specdec__context *context;
+    specdec__context *context; /* the context of the target, whose last step made the row */
     float *row;               /* (vocab): an upper bound of each token's logit; -infinity once the token is found */
-    const float *largest;     /* (groups): no bound of a group of 64 tokens is larger */
+    const float *largest;     /* (groups): a limit of the largest bound in each group of 64 tokens */
     const uint32_t *allowed;  /* a bit for each token that may be found; NULL: all may */
     int vocab, groups;        /* tokens of the row, and groups of 64 tokens */
     int column;               /* index of the row in the step */
     specdec_candidate *found; /* (vocab): tokens that may be chosen, with their logits once these are computed */
-    int count, most;          /* of found tokens; for more than `most` it is faster to compute all logits */
+    int count, most;          /* found tokens; most of them for which computing theirs is faster than all logits */
 } specdec__settling;
 
 /* Which logits of a row a chain of samplers needs. */
 typedef struct specdec__settle_need {
-    int k;             /* the k largest logits are needed; 0: all logits are */
-    int by_noise;      /* 1: and those that noise can lift above the largest one, after division by `temperature` */
-    int altered;       /* of so many last tokens of the sequence the sampler may alter the logits */
-    float temperature; /* by which logits are divided before noise is added */
+    int k;             /* how many of the largest logits are needed; 0: all logits are */
+    int by_noise;      /* 1: also the logits that noise, at this temperature, can lift above the largest one; 0: not */
+    int altered;       /* number of newest tokens of the sequence whose logits the sampler may alter */
+    float temperature; /* temperature by which logits are divided before noise is added */
     float factor, reach; /* the sampler makes a logit x at most factor * x + reach */
     const uint32_t *allowed; /* a bit for each allowed token; NULL: all are */
 } specdec__settle_need;
@@ -63,7 +63,7 @@ typedef struct specdec__settle_need {
 /* What the settings of a sequence of `count` tokens need of a row of logits. Possible chains: penalties and DRY, which
    alter tokens of the sequence only, may come first; then top-k, unless the best token is wanted; or nothing but the
    temperature. */
-static specdec__settle_need specdec__settle_find_needs(const specdec_sampling *s, int count)
+static specdec__settle_need specdec__settle_needed_logits(const specdec_sampling *s, int count)
 {
     const float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
     specdec__settle_need need = {0, 0, 0, 1, 0, penalty < 1 ? 1 / penalty : penalty, NULL};
@@ -96,7 +96,7 @@ static specdec__settle_need specdec__settle_find_needs(const specdec_sampling *s
 }
 
 /* Computes the logits of the found tokens from index `from` on; their bounds become -infinity. */
-static void specdec__settle_compute_found(specdec__settling *w, int from)
+static void specdec__settle_compute_found_logits(specdec__settling *w, int from)
 {
     int i;
 
@@ -106,14 +106,14 @@ static void specdec__settle_compute_found(specdec__settling *w, int from)
 }
 
 /* Whether a token may be found: it is allowed, and was not found before. */
-SPECDEC__INLINE int specdec__settle_may_find(const specdec__settling *w, int32_t token)
+SPECDEC__INLINE int specdec__settle_token_may_be_found(const specdec__settling *w, int32_t token)
 {
     return w->row[token] >= -SPECDEC__SAMPLE_LARGEST_FLOAT &&
            (!w->allowed || (w->allowed[token / 32] >> token % 32 & 1));
 }
 
 /* Returns the first group from `group` on that may hold a bound of at least `least`; w->groups if there is none. */
-static int specdec__settle_next_group(const specdec__settling *w, int group, float least)
+static int specdec__settle_next_group_with_bound(const specdec__settling *w, int group, float least)
 {
     const int together = SPECDEC__SETTLE_SKIPPED_GROUPS;
 
@@ -129,26 +129,26 @@ static int specdec__settle_next_group(const specdec__settling *w, int group, flo
 }
 
 /* Returns the token behind the last one of a group. */
-SPECDEC__INLINE int specdec__settle_group_end(const specdec__settling *w, int group)
+SPECDEC__INLINE int specdec__settle_end_token_of_group(const specdec__settling *w, int group)
 {
     return specdec__min_int((group + 1) * SPECDEC__SCREEN_GROUP, w->vocab);
 }
 
 /* Finds the `leaders` allowed tokens with the highest bounds of their logits, best first: found[count]. Returns whether
    there is any. */
-static int specdec__settle_find_leaders(specdec__settling *w, int leaders)
+static int specdec__settle_find_highest_bounds(specdec__settling *w, int leaders)
 {
     float least = -SPECDEC__SAMPLE_LARGEST_FLOAT;
     specdec_candidate candidate;
     int group = 0, end;
 
-    for (; (group = specdec__settle_next_group(w, group, least)) < w->groups; group++) {
-        end = specdec__settle_group_end(w, group);
+    for (; (group = specdec__settle_next_group_with_bound(w, group, least)) < w->groups; group++) {
+        end = specdec__settle_end_token_of_group(w, group);
         for (candidate.token = group * SPECDEC__SCREEN_GROUP; candidate.token < end; candidate.token++) {
             candidate.logit = w->row[candidate.token];
-            if (!(candidate.logit >= least) || !specdec__settle_may_find(w, candidate.token))
+            if (!(candidate.logit >= least) || !specdec__settle_token_may_be_found(w, candidate.token))
                 continue;
-            w->count = specdec__sample_insert_best(w->found, w->count, leaders, candidate);
+            w->count = specdec__sample_insert_into_best(w->found, w->count, leaders, candidate);
             if (w->count == leaders)
                 least = w->found[leaders - 1].logit;
         }
@@ -159,8 +159,8 @@ static int specdec__settle_find_leaders(specdec__settling *w, int leaders)
 /* The lowest bound of a token that may be chosen: the logit of a token with a lower bound is below the k-th largest of
    the found logits (without those of lists), also after the largest logit, at most `highest`, was subtracted from both
    and the results rounded. Below all bounds if fewer than k logits were found. */
-static float specdec__settle_lowest_bound(const specdec__settling *w, const specdec__settle_need *need, float highest,
-                                          const specdec__settle_list *lists, int list_count)
+static float specdec__settle_lowest_useful_bound(const specdec__settling *w, const specdec__settle_need *need,
+                                                 float highest, const specdec__settle_list *lists, int list_count)
 {
     specdec_candidate best[SPECDEC__SETTLE_MOST_TOP_K + 1];
     float largest = highest < 0 ? -highest : highest, own;
@@ -172,11 +172,11 @@ static float specdec__settle_lowest_bound(const specdec__settling *w, const spec
 
         for (l = 0; l < list_count; l++)
             for (j = 0; j < lists[l].count; j++)
-                altered |= specdec__settle_list_token(&lists[l], j) == w->found[i].token;
+                altered |= specdec__settle_token_of_list(&lists[l], j) == w->found[i].token;
         own = w->found[i].logit < 0 ? -w->found[i].logit : w->found[i].logit;
         largest = own > largest ? own : largest;
         if (!altered)
-            held = specdec__sample_insert_best(best, held, k, w->found[i]);
+            held = specdec__sample_insert_into_best(best, held, k, w->found[i]);
     }
     if (held < k)
         return -SPECDEC__SAMPLE_LARGEST_FLOAT;
@@ -184,15 +184,15 @@ static float specdec__settle_lowest_bound(const specdec__settling *w, const spec
 }
 
 /* Adds the tokens of lists[list_count] to the found ones. Returns 0 if there are too many; else 1. */
-static int specdec__settle_add_lists(specdec__settling *w, const specdec__settle_list *lists, int list_count)
+static int specdec__settle_find_listed_tokens(specdec__settling *w, const specdec__settle_list *lists, int list_count)
 {
     int l, i;
 
     for (l = 0; l < list_count; l++)
         for (i = 0; i < lists[l].count; i++) {
-            const int32_t token = specdec__settle_list_token(&lists[l], i);
+            const int32_t token = specdec__settle_token_of_list(&lists[l], i);
 
-            if (token < 0 || token >= w->vocab || !specdec__settle_may_find(w, token))
+            if (token < 0 || token >= w->vocab || !specdec__settle_token_may_be_found(w, token))
                 continue;
             if (w->count == w->most)
                 return 0;
@@ -204,14 +204,14 @@ static int specdec__settle_add_lists(specdec__settling *w, const specdec__settle
 
 /* Adds all allowed tokens whose bounds are at least `least` to the found ones. Returns 0 if there are too many; else
    1. */
-static int specdec__settle_find_above(specdec__settling *w, float least)
+static int specdec__settle_find_tokens_above(specdec__settling *w, float least)
 {
     int group = 0, i, end;
 
-    for (; (group = specdec__settle_next_group(w, group, least)) < w->groups; group++) {
-        end = specdec__settle_group_end(w, group);
+    for (; (group = specdec__settle_next_group_with_bound(w, group, least)) < w->groups; group++) {
+        end = specdec__settle_end_token_of_group(w, group);
         for (i = group * SPECDEC__SCREEN_GROUP; i < end; i++)
-            if (w->row[i] >= least && specdec__settle_may_find(w, i)) {
+            if (w->row[i] >= least && specdec__settle_token_may_be_found(w, i)) {
                 if (w->count == w->most)
                     return 0;
                 w->found[w->count++].token = i;
@@ -223,7 +223,7 @@ static int specdec__settle_find_above(specdec__settling *w, float least)
 /* Adds all tokens that noise could lift to the best one to the found ones; the largest logit is found already. heat:
    the temperature; noise: the position's row of noise. Rounds like specdec__row_best_tokens, each step of which keeps
    the order. Returns 0 if there are too many; else 1. */
-static int specdec__settle_find_by_noise(specdec__settling *w, float heat, uint64_t noise)
+static int specdec__settle_find_tokens_by_noise(specdec__settling *w, float heat, uint64_t noise)
 {
     specdec_candidate best, candidate;
     float highest = w->found[0].logit;
@@ -268,26 +268,26 @@ static int specdec__settle_find_tokens(specdec__settling *w, const specdec__sett
     float least;
     int known;
 
-    if (!need->k || w->most < leaders || !specdec__settle_find_leaders(w, leaders))
+    if (!need->k || w->most < leaders || !specdec__settle_find_highest_bounds(w, leaders))
         return 0;
     least = w->found[0].logit;
-    specdec__settle_compute_found(w, 0);
-    least = specdec__settle_lowest_bound(w, need, least, lists, list_count);
+    specdec__settle_compute_found_logits(w, 0);
+    least = specdec__settle_lowest_useful_bound(w, need, least, lists, list_count);
     known = w->count;
-    if (!specdec__settle_add_lists(w, lists, list_count) || !specdec__settle_find_above(w, least))
+    if (!specdec__settle_find_listed_tokens(w, lists, list_count) || !specdec__settle_find_tokens_above(w, least))
         return 0;
-    specdec__settle_compute_found(w, known);
+    specdec__settle_compute_found_logits(w, known);
     known = w->count;
     if (!need->by_noise)
         return 1;
-    if (!specdec__settle_find_by_noise(w, need->temperature, noise))
+    if (!specdec__settle_find_tokens_by_noise(w, need->temperature, noise))
         return 0;
-    specdec__settle_compute_found(w, known);
+    specdec__settle_compute_found_logits(w, known);
     return 1;
 }
 
 /* Computes all logits of the last step. */
-static void specdec__settle_compute_all(specdec__context *c)
+static void specdec__settle_compute_all_logits(specdec__context *c)
 {
     c->screen.needed = SPECDEC__SCREEN_LOGITS;
     c->screen.rows_whole++;
@@ -298,9 +298,10 @@ static void specdec__settle_compute_all(specdec__context *c)
 /* Turns row `column` of the last step, which holds upper bounds of logits, into a row of logits from which a sampler
    chooses as from all logits: tokens that it cannot choose get -infinity. noise: the position's row of noise; found
    (vocab): scratch; lists: tokens that the sampler alters. Computes all logits of the step if that is faster. */
-static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column, const specdec__settle_need *need,
-                                                uint64_t noise, const specdec__settle_list *lists, int list_count,
-                                                specdec_candidate *found)
+static SPECDEC__UNUSED void specdec__settle_compute_needed_logits(specdec__context *c, int column,
+                                                                  const specdec__settle_need *need,
+                                                                  uint64_t noise, const specdec__settle_list *lists,
+                                                                  int list_count, specdec_candidate *found)
 {
     specdec__settling w;
     int i;
@@ -326,7 +327,7 @@ static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column,
     }
     c->screen.pause_left = c->screen.pause_steps = specdec__min_int(2 * c->screen.pause_steps + 8,
                                                                     SPECDEC__SETTLE_PAUSE_STEPS);
-    specdec__settle_compute_all(c);
+    specdec__settle_compute_all_logits(c);
 }
 
 SPECDEC__FOR_SPEED

@@ -20,10 +20,8 @@
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__SHORT_LEAST_ROWS 8192     /* default number of copied rows of the output matrix, at least */
-#define SPECDEC__SHORT_ROWS_DIVISOR 12       /* default number of copied rows: all rows of the output matrix divided by
-                                                this, if that is more */
-#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock passes over a copied row that is wanted often, at
-                                               most */
+#define SPECDEC__SHORT_ROWS_DIVISOR 12 /* default number of copied rows: all rows of the output matrix over this */
+#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock spares a copied row that is wanted often, at most */
 #define SPECDEC__SHORT_TRIAL_TREES 256      /* trees between two that are drafted with the other matrix, to time it */
 #define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed probability that a draft token is accepted when all rows are used */
 #define SPECDEC__SHORT_DECAY 0.998   /* factor of the counts of older tokens at each decoded token */
@@ -57,7 +55,7 @@ typedef struct specdec__short_vocabulary {
 
 /* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the number
    that the caller asks for (0: as many as pay, -1: none); level: bytes of weights that a level reads. */
-static int specdec__short_vocabulary_count_rows(const specdec__matrix *full, int wanted, size_t level)
+static int specdec__short_vocabulary_count_rows_to_copy(const specdec__matrix *full, int wanted, size_t level)
 {
     const int usual = specdec__max_int(SPECDEC__SHORT_LEAST_ROWS, full->rows / SPECDEC__SHORT_ROWS_DIVISOR);
     const int rows = specdec__round_up(wanted > 0 ? specdec__min_int(wanted, full->rows) : usual, SPECDEC__TILE_ROWS);
@@ -83,7 +81,7 @@ static int32_t specdec__short_vocabulary_set_row_token(specdec__short_vocabulary
 }
 
 /* Returns whether a token ends an answer. */
-static int specdec__short_vocabulary_is_end(const specdec__vocab *vocab, int32_t token)
+static int specdec__short_vocabulary_token_ends_answer(const specdec__vocab *vocab, int32_t token)
 {
     int i = 0;
 
@@ -124,7 +122,8 @@ static void specdec__short_vocabulary_init(specdec__short_vocabulary *s, const s
     }
     for (i = rows; s->noted_tokens && i < full->rows && i < (int)vocab->count; i++)
         if (s->clock_hand > rows / 2 &&
-            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_vocabulary_is_end(vocab, i)))
+            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 ||
+             specdec__short_vocabulary_token_ends_answer(vocab, i)))
             specdec__short_vocabulary_set_row_token(s, s->clock_hand--, i, SPECDEC__SHORT_MOST_PASSES);
 }
 
@@ -145,8 +144,8 @@ static int32_t specdec__short_vocabulary_note_token(specdec__short_vocabulary *s
 
 /* Notes the new tokens of sequence `at`, up to text[count]. Tokens from id `vocab` on get no rows. whole (vocab): a row
    of logits, in which tokens that lose their rows become -infinity. */
-static void specdec__short_vocabulary_note_sequence(specdec__short_vocabulary *s, int at, const int32_t *text,
-                                                    int count, int vocab, float *whole)
+static void specdec__short_vocabulary_note_new_tokens(specdec__short_vocabulary *s, int at, const int32_t *text,
+                                                      int count, int vocab, float *whole)
 {
     int i = specdec__min_int(s->noted_tokens[at], count);
     const int writes = i && count - i <= SPECDEC_TREE_MAX_DEPTH; /* else it is a prompt */
@@ -227,7 +226,7 @@ static void specdec__short_vocabulary_choose_matrix(specdec__short_vocabulary *s
 }
 
 /* Adds the measured seconds of a level to the mean of the matrix in use. */
-static void specdec__short_vocabulary_add_time(specdec__short_vocabulary *s, double seconds)
+static void specdec__short_vocabulary_add_level_seconds(specdec__short_vocabulary *s, double seconds)
 {
     double *mean = &s->seconds[s->in_use];
 

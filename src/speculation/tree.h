@@ -11,8 +11,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__MAX_TREE_NODES  64       /* nodes of a token tree of the engine, at most */
 #define SPECDEC__GROWN_CHILDREN    8        /* children that a node of a growing tree gets, at most */
 #define SPECDEC__TREE_NO_SCORE (-1e300) /* the score (expected tokens a step) of a tree that does not exist */
-#define SPECDEC__TREE_SCORE_TIE  1e-12    /* relative difference of two rates of trees up to which they count as
-                                             equal */
+#define SPECDEC__TREE_SCORE_TIE  1e-12    /* trees whose rates differ by a smaller share count as equally fast */
 
 /* Writes node i of a token tree: the child of `parent` whose rank is `rank`, one more than its last sibling's. Parents
    come before children, siblings in order of rank. */
@@ -44,7 +43,7 @@ SPECDEC__INLINE int specdec__tree_next_rank(const specdec_tree *tree, int i, int
 
 /* Checks that the arrays of a tree have room for n nodes, and sets tree->n in any case. Without room:
    SPECDEC_ERROR_BUFFER; tree->n is the needed number. */
-static specdec_result specdec__tree_reserve(specdec_tree *tree, size_t n, specdec_error *error)
+static specdec_result specdec__tree_check_room(specdec_tree *tree, size_t n, specdec_error *error)
 {
     if (!tree || !tree->parents || !tree->ranks)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree needs its arrays of parents and ranks");
@@ -108,7 +107,7 @@ specdec_result specdec_tree_chains(specdec_tree *tree, int chains, int length, s
     if (chains < 0 || length < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d chains of %d nodes: both must be 0 or more", chains,
                              length);
-    result = specdec__tree_reserve(tree, n, error);
+    result = specdec__tree_check_room(tree, n, error);
     if (result)
         return result;
     specdec__tree_put_node(tree, 0, -1, 0);
@@ -130,7 +129,7 @@ specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, specdec_error
         level = specdec__size_multiply(level, (size_t)k);
         n = specdec__size_add(n, level);
     }
-    result = specdec__tree_reserve(tree, n, error);
+    result = specdec__tree_check_room(tree, n, error);
     if (result)
         return result;
     specdec__tree_put_node(tree, 0, -1, 0);
@@ -224,7 +223,7 @@ size_t specdec_tree_memory(int n, int d, int width)
 
 /* Computes weights[j], j >= 1: p times below[j], the best score of a subtree of j nodes. Returns the largest j, at most
    `most`, for which such a subtree exists. */
-static int specdec__tree_weigh_subtrees(double *weights, const double *below, double p, int most)
+static int specdec__tree_weigh_child_subtrees(double *weights, const double *below, double p, int most)
 {
     int j;
 
@@ -245,7 +244,7 @@ static void specdec__tree_fill_child_scores(const specdec__tree_tables *tables, 
     for (b = 1; b <= tables->width; b++) {
         const double *before = tables->rows + (size_t)(b - 1) * tables->stride;
         double *row = tables->rows + (size_t)b * tables->stride;
-        int largest = specdec__tree_weigh_subtrees(tables->weights, below, tables->p[b - 1], most - 1);
+        int largest = specdec__tree_weigh_child_subtrees(tables->weights, below, tables->p[b - 1], most - 1);
 
         for (m = 0; m <= most; m++)
             row[m] = SPECDEC__TREE_NO_SCORE;
@@ -265,7 +264,7 @@ static void specdec__tree_fill_child_scores(const specdec__tree_tables *tables, 
 }
 
 /* Computes best[l][m], the best score of a tree with at most l levels and m nodes, for every l <= d and m <= n. */
-static void specdec__tree_fill_scores(const specdec__tree_tables *tables)
+static void specdec__tree_fill_best_scores(const specdec__tree_tables *tables)
 {
     int b, l, m;
 
@@ -286,8 +285,8 @@ static void specdec__tree_fill_scores(const specdec__tree_tables *tables)
 }
 
 /* Checks the arguments of a search for the best tree, takes the tables from `memory` (bytes) and computes them. */
-static specdec_result specdec__tree_solve_tables(specdec__tree_tables *tables, const double *p, int width, int n, int d,
-                                                 void *memory, size_t bytes, specdec_error *error)
+static specdec_result specdec__tree_compute_tables(specdec__tree_tables *tables, const double *p, int width, int n,
+                                                   int d, void *memory, size_t bytes, specdec_error *error)
 {
     specdec_result result = specdec__tree_check_acceptance(p, width, error);
     size_t needed = specdec_tree_memory(n, d, width), skip = (size_t)(0u - (uintptr_t)memory) % sizeof(double);
@@ -311,7 +310,7 @@ static specdec_result specdec__tree_solve_tables(specdec__tree_tables *tables, c
     arena.used = 0;
     if (specdec__tree_lay_out_tables(tables, &arena))
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the best tree needs %zu bytes of memory", needed);
-    specdec__tree_fill_scores(tables);
+    specdec__tree_fill_best_scores(tables);
     return SPECDEC_OK;
 }
 
@@ -327,7 +326,7 @@ static int specdec__tree_split_nodes(const specdec__tree_tables *tables, const d
     children = b;
     for (; b > 0; b--) {
         const double *before = tables->rows + (size_t)(b - 1) * tables->stride;
-        int largest = specdec__tree_weigh_subtrees(tables->weights, below, tables->p[b - 1], m - 1), chosen = 0;
+        int largest = specdec__tree_weigh_child_subtrees(tables->weights, below, tables->p[b - 1], m - 1), chosen = 0;
         double best = 0.0;
 
         for (y = specdec__max_int(b, m - largest); y < m; y++) {
@@ -343,7 +342,7 @@ static int specdec__tree_split_nodes(const specdec__tree_tables *tables, const d
 }
 
 /* Writes one best tree to *tree, level by level, from the computed tables. */
-static void specdec__tree_write_best(const specdec__tree_tables *tables, specdec_tree *tree)
+static void specdec__tree_write_best_tree(const specdec__tree_tables *tables, specdec_tree *tree)
 {
     int from = 0, end = 1, next = 1, l, i, k, most;
 
@@ -368,19 +367,19 @@ specdec_result specdec_tree_best(specdec_tree *tree, double *score, const double
                                  void *memory, size_t bytes, specdec_error *error)
 {
     specdec__tree_tables tables;
-    specdec_result result = specdec__tree_solve_tables(&tables, p, width, n, d, memory, bytes, error);
+    specdec_result result = specdec__tree_compute_tables(&tables, p, width, n, d, memory, bytes, error);
 
     if (result)
         return result;
     if (tables.best[(size_t)d * tables.stride + (size_t)n] < 0.0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "no tree has %d nodes in %d levels with at most %d children a node", n, d, width);
-    result = specdec__tree_reserve(tree, (size_t)n, error);
+    result = specdec__tree_check_room(tree, (size_t)n, error);
     if (result)
         return result;
     if (score)
         *score = tables.best[(size_t)d * tables.stride + (size_t)n];
-    specdec__tree_write_best(&tables, tree);
+    specdec__tree_write_best_tree(&tables, tree);
     return SPECDEC_OK;
 }
 
@@ -393,7 +392,7 @@ specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n
 
     if (!grid)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the grid of scores needs an array to go to");
-    result = specdec__tree_solve_tables(&tables, p, width, n, d, memory, bytes, error);
+    result = specdec__tree_compute_tables(&tables, p, width, n, d, memory, bytes, error);
     if (result)
         return result;
     for (m = 0; m <= n; m++) {
@@ -443,19 +442,19 @@ specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, 
 }
 
 /* Returns whether draft token a comes before b: it is more probable, or as probable and earlier. */
-SPECDEC__INLINE int specdec__tree_candidate_before(const float *probability, int32_t a, int32_t b)
+SPECDEC__INLINE int specdec__tree_candidate_comes_before(const float *probability, int32_t a, int32_t b)
 {
     return probability[a] > probability[b] || (!(probability[a] < probability[b]) && a < b);
 }
 
-SPECDEC__HEAP(specdec__tree_sink, int32_t, float, specdec__tree_candidate_before)
+SPECDEC__HEAP(specdec__tree_sink, int32_t, float, specdec__tree_candidate_comes_before)
 
 /* The order of draft tokens by their indices. */
 #define SPECDEC__TREE_ORDER(key, a, b) ((a) < (b))
 SPECDEC__HEAP(specdec__tree_sink_index, int32_t, void, SPECDEC__TREE_ORDER)
 
 /* Sorts draft tokens by index, so that children come behind their parents again. */
-static void specdec__tree_sort_candidates(int32_t *kept, int count)
+static void specdec__tree_sort_candidates_by_index(int32_t *kept, int count)
 {
     int i;
 
@@ -471,7 +470,7 @@ static void specdec__tree_sort_candidates(int32_t *kept, int count)
 }
 
 /* Returns the index of a draft token in the sorted list kept[count]. */
-static int specdec__tree_find_candidate(const int32_t *kept, int count, int32_t candidate)
+static int specdec__tree_index_of_kept_candidate(const int32_t *kept, int count, int32_t candidate)
 {
     int low = 0, high = count - 1;
 
@@ -514,7 +513,7 @@ specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_
     int i;
 
     if (!result)
-        result = specdec__tree_reserve(
+        result = specdec__tree_check_room(
             tree, (size_t)specdec__min_int(specdec__max_int(n, 0), specdec__max_int(count, 0)), error);
     if (result)
         return result;
@@ -527,15 +526,15 @@ specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_
     for (i = n / 2 - 1; i >= 0; i--)
         specdec__tree_sink(kept, probability, n, i);
     for (i = n; i < count; i++) {
-        if (specdec__tree_candidate_before(probability, i, kept[0])) {
+        if (specdec__tree_candidate_comes_before(probability, i, kept[0])) {
             kept[0] = i;
             specdec__tree_sink(kept, probability, n, 0);
         }
     }
-    specdec__tree_sort_candidates(kept, n);
+    specdec__tree_sort_candidates_by_index(kept, n);
     specdec__tree_put_node(tree, 0, -1, 0);
     for (i = 1; i < n; i++) {
-        int parent = specdec__tree_find_candidate(kept, n, parents[kept[i]]);
+        int parent = specdec__tree_index_of_kept_candidate(kept, n, parents[kept[i]]);
 
         specdec__tree_put_node(tree, i, parent, specdec__tree_next_rank(tree, i, parent));
     }
@@ -634,7 +633,7 @@ SPECDEC__INLINE int specdec__tree_read_child_count(const char **at)
 }
 
 /* Returns the expected tokens a step of a tree of the default family, by the acceptance vector p[width]. */
-static double specdec__tree_score_default(const specdec__tree_default *shape, const double *p, int width)
+static double specdec__tree_score_default_tree(const specdec__tree_default *shape, const double *p, int width)
 {
     double f[SPECDEC__TREE_DEFAULT_NODES], score = 0.0;
     const char *at = shape->children;
@@ -652,7 +651,7 @@ static double specdec__tree_score_default(const specdec__tree_default *shape, co
 }
 
 /* Writes a tree of the default family to *tree, as parents and ranks. */
-static void specdec__tree_write_default(const specdec__tree_default *shape, specdec_tree *tree)
+static void specdec__tree_write_default_tree(const specdec__tree_default *shape, specdec_tree *tree)
 {
     const char *at = shape->children;
     int i, k, next = 1;
@@ -677,8 +676,8 @@ typedef struct specdec__tree_step {
 
 /* Picks the tree of the default family with the most tokens a second, as specdec_tree_pick does, for a step that may
    also have nodes of other trees. */
-static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width,
-                                         const specdec__tree_step *step, specdec_error *error)
+static specdec_result specdec__tree_pick_default_tree(specdec_tree *tree, double *best_rate, const double *p, int width,
+                                                      const specdec__tree_step *step, specdec_error *error)
 {
     const double *times = step->times;
     const int n = step->n;
@@ -703,17 +702,17 @@ static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, 
 
         if (shape->n > n || shape->d > step->levels || (tree && shape->n > tree->capacity))
             continue;
-        rate = (step->others + specdec__tree_score_default(shape, p, width)) /
+        rate = (step->others + specdec__tree_score_default_tree(shape, p, width)) /
                (times[shape->n] + (shape->d - step->undrafted) * step->draft_time);
         if (rate > highest + highest * SPECDEC__TREE_SCORE_TIE) {
             highest = rate;
             best = shape;
         }
     }
-    result = specdec__tree_reserve(tree, best->n, error);
+    result = specdec__tree_check_room(tree, best->n, error);
     if (result)
         return result;
-    specdec__tree_write_default(best, tree);
+    specdec__tree_write_default_tree(best, tree);
     if (best_rate)
         *best_rate = highest;
     return SPECDEC_OK;
@@ -730,5 +729,5 @@ specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const do
     step.undrafted = 0;
     step.draft_time = draft_time;
     step.others = 0;
-    return specdec__tree_pick(tree, best_rate, p, width, &step, error);
+    return specdec__tree_pick_default_tree(tree, best_rate, p, width, &step, error);
 }

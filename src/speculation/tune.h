@@ -16,31 +16,20 @@ SPECDEC__FOR_SIZE
    one node, without drafting. */
 #define SPECDEC__TUNE_BUDGET 0.0025      /* share of all time that a drafter may lose against plain steps */
 #define SPECDEC__TUNE_FIRST_CREDIT 0.8   /* a drafter's credit before its first step, in plain steps */
-#define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* lowest credit, in plain steps below 0, so that a drafter is asked again
-                                            soon */
-#define SPECDEC__TUNE_MOST_CREDIT 12.0   /* highest credit, in plain steps, so that old gains do not hide present
-                                            losses */
-#define SPECDEC__TUNE_REST_CREDIT 0.1 /* credit, in plain steps a step, that a resting drafter gets which expects twice
-                                         the rate */
+#define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* lowest credit, in plain steps below 0: a drafter is asked again soon */
+#define SPECDEC__TUNE_MOST_CREDIT 12.0   /* highest credit, in plain steps: old gains do not hide present losses */
+#define SPECDEC__TUNE_REST_CREDIT 0.1 /* plain steps of credit a step for a resting drafter at twice the plain rate */
 #define SPECDEC__TUNE_REST_ESTIMATE_STEPS 4       /* steps between two estimates of the rate of a drafter that rests */
-#define SPECDEC__TUNE_RANKS 8            /* ranks of children (1st, 2nd, ... most probable) whose acceptance is measured
-                                            separately */
-#define SPECDEC__TUNE_PROBABILITY_RANGES 10            /* ranges of a drafter's probability for a token whose acceptance
-                                                          is measured separately */
+#define SPECDEC__TUNE_RANKS 8 /* ranks of children (1: most probable) whose acceptance is measured separately */
+#define SPECDEC__TUNE_PROBABILITY_RANGES 10 /* ranges of a drafter's probability, each with its measured acceptance */
 #define SPECDEC__TUNE_DECAY 0.99         /* factor, at each step, of the weight of older observations of acceptance */
-#define SPECDEC__TUNE_DRIFT_SHARE 0.9   /* share of a change in the time of one step width that applies to the times of
-                                           all widths */
-#define SPECDEC__TUNE_NEXT_NODE_COST 0.03 /* assumed cost, in plain steps, of a node more than the widest measured step
-                                             has */
-#define SPECDEC__TUNE_CHEAP_LEVEL 0.05         /* a drafter whose level costs less than this, in plain steps, drafts at
-                                                  every step */
-#define SPECDEC__TUNE_CATCH_UP_TOKENS 8         /* a drafter that lacks more tokens of a sequence than this prefills
-                                                   them before it drafts */
+#define SPECDEC__TUNE_DRIFT_SHARE 0.9   /* share of a change of one step width's time that applies to all widths */
+#define SPECDEC__TUNE_NEXT_NODE_COST 0.03 /* assumed plain steps that a node beyond the widest measured step costs */
+#define SPECDEC__TUNE_CHEAP_LEVEL 0.05 /* a drafter whose level costs fewer plain steps drafts at every step */
+#define SPECDEC__TUNE_CATCH_UP_TOKENS 8 /* tokens that a drafter may lack without prefilling them before it drafts */
 #define SPECDEC__TUNE_PAYBACK_STEPS 50   /* steps within which the prefilling that a drafter needs must pay */
-#define SPECDEC__TUNE_WAIT_SHARE 0.25    /* longest time, in plain steps, of a drafter without cost, or of a wait for a
-                                            drafter */
-#define SPECDEC__TUNE_PREFILL_SHARE 0.36 /* share by which prefilling prompts may lengthen a step in which sequences
-                                            decode */
+#define SPECDEC__TUNE_WAIT_SHARE 0.25 /* most plain steps that a wait for a drafter, or a drafter without cost, takes */
+#define SPECDEC__TUNE_PREFILL_SHARE 0.36 /* share by which prefilling may lengthen a step in which sequences decode */
 #define SPECDEC__TUNE_PREFILL_STEPS 32   /* steps with prefilling before one without, whose time is measured */
 #define SPECDEC__TUNE_SMALL_BYTES (8 << 20)  /* bytes of weights: smaller models are timed before the first step */
 #define SPECDEC__TUNE_TRIAL_SECONDS 0.004    /* seconds that timing small models may take */
@@ -133,7 +122,7 @@ static void specdec__tune_add_time_to_mean(specdec__tune_mean *mean, double seco
 
 /* Returns the seconds of a plain step; before one was measured, an estimate from the narrowest measured step; 0 if none
    was measured. */
-static double specdec__tune_plain_seconds(const specdec__tune *tune)
+static double specdec__tune_plain_step_seconds(const specdec__tune *tune)
 {
     const specdec__tune_mean *step = tune->steps[tune->async];
     int n = 1;
@@ -154,7 +143,7 @@ static void specdec__tune_estimate_times(const specdec__tune *tune, double *time
     double slope, node;
 
     times[0] = 0;
-    times[1] = specdec__tune_plain_seconds(tune);
+    times[1] = specdec__tune_plain_step_seconds(tune);
     for (n = 2; n <= most; n++) {
         for (next = specdec__max_int(next, n); next <= SPECDEC__MAX_TREE_NODES && !(step[next].seconds > 0); next++)
             continue;
@@ -194,7 +183,7 @@ SPECDEC__INLINE int specdec__tune_probability_range(float probability)
 
 /* Returns the measured probability that a draft token is accepted once its parent is. share: the drafter's own
    probability for it. */
-static double specdec__tune_share_probability(const specdec__tune_drafter *t, float share)
+static double specdec__tune_acceptance_by_share(const specdec__tune_drafter *t, float share)
 {
     int bin = specdec__tune_probability_range(share);
     double p = (double)share * t->hits[bin] / t->share[bin];
@@ -213,7 +202,7 @@ static void specdec__tune_set_path_probabilities(const specdec__tune_drafter *t,
     for (i = from; i < drafts->tree.n; i++)
         probability[i] = drafts->depth[i] > deepest ? 0 :
             (float)((double)probability[drafts->tree.parents[i]] *
-                    specdec__tune_share_probability(t, drafts->share[i]));
+                    specdec__tune_acceptance_by_share(t, drafts->share[i]));
 }
 
 /* Counts which children of an accepted draft token (index `reached`) the target chose, verified or not. node: the
@@ -299,7 +288,7 @@ static int specdec__tune_best_node_count(const specdec__tree_plan *plan, const d
 
 /* Inserts a value into the falling list worth (count), of which the `most` largest values are kept. Returns the new
    count. */
-static int specdec__tune_insert_if_large(double *worth, int count, int most, double value)
+static int specdec__tune_insert_into_largest(double *worth, int count, int most, double value)
 {
     int at = count < most ? count : most - 1;
 
@@ -313,13 +302,13 @@ static int specdec__tune_insert_if_large(double *worth, int count, int most, dou
 
 /* Returns the seconds of drafting a level; before one was timed, an estimate from the drafter's cost. plain: seconds of
    a plain step. */
-SPECDEC__INLINE double specdec__tune_level_seconds(const specdec__tune_drafter *t, double plain)
+SPECDEC__INLINE double specdec__tune_draft_level_seconds(const specdec__tune_drafter *t, double plain)
 {
     return !(t->cost > 0) ? 0 : t->level.seconds > 0 ? t->level.seconds : (0.02 + t->cost) * plain;
 }
 
 /* Sets an empty mean to an estimate, so that an outlier in the first measurement counts little. */
-static void specdec__tune_start_mean(specdec__tune_mean *mean, double seconds)
+static void specdec__tune_set_mean_to_estimate(specdec__tune_mean *mean, double seconds)
 {
     if (!(mean->seen > 0) && seconds > 0)
         specdec__tune_add_time_to_mean(mean, seconds);
@@ -332,7 +321,7 @@ static double specdec__tune_add_drafting_time(specdec__tune *tune, int drafter, 
                                               double seconds)
 {
     specdec__tune_drafter *t = &tune->drafters[drafter];
-    const double plain = specdec__tune_plain_seconds(tune), level = specdec__tune_level_seconds(t, plain);
+    const double plain = specdec__tune_plain_step_seconds(tune), level = specdec__tune_draft_level_seconds(t, plain);
     double over = seconds - SPECDEC__TUNE_WAIT_SHARE * plain; /* outside the drafter */
 
     if (!levels)
@@ -340,9 +329,9 @@ static double specdec__tune_add_drafting_time(specdec__tune *tune, int drafter, 
     levels = t->at_once ? 1 : levels;
     if (t->cost > 0) {
         over = seconds - levels * level;
-        specdec__tune_start_mean(&t->level, level);
+        specdec__tune_set_mean_to_estimate(&t->level, level);
         if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS && over >= 0) {
-            specdec__tune_start_mean(&t->token_prefill, level / 10);
+            specdec__tune_set_mean_to_estimate(&t->token_prefill, level / 10);
             specdec__tune_add_time_to_mean(&t->token_prefill, over / behind);
             return fresh ? over : 0;
         }
@@ -391,7 +380,7 @@ static void specdec__tune_add_step_time(specdec__tune *tune, int width, double s
 
     if (step->seconds > 0) {
         specdec__tune_scale_step_times(tune, step, seconds / step->seconds);
-    } else if (specdec__tune_plain_seconds(tune) > 0) {
+    } else if (specdec__tune_plain_step_seconds(tune) > 0) {
         specdec__tune_estimate_times(tune, times, width);
         seconds = !cold || seconds < times[width] ? seconds : times[width];
     } else {
@@ -411,7 +400,7 @@ typedef struct specdec__tune_prefill {
 
 /* Returns the seconds of a step of `nodes` nodes without a load: measured, or scaled from a step with another number of
    nodes. */
-static double specdec__tune_unloaded_seconds(const specdec__tune *tune, int nodes)
+static double specdec__tune_unloaded_step_seconds(const specdec__tune *tune, int nodes)
 {
     const specdec__tune_load *load = &tune->load;
     double times[SPECDEC__MAX_TREE_NODES + 1];
@@ -428,7 +417,7 @@ static double specdec__tune_unloaded_seconds(const specdec__tune *tune, int node
 static void specdec__tune_add_unloaded_step_time(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
-    const double known = load->nodes ? specdec__tune_unloaded_seconds(tune, nodes) : seconds;
+    const double known = load->nodes ? specdec__tune_unloaded_step_seconds(tune, nodes) : seconds;
 
     const int off = (seconds > 1.25 * known) - (seconds < 0.75 * known), again = off && off == load->outlier;
 
@@ -447,15 +436,15 @@ static void specdec__tune_add_unloaded_step_time(specdec__tune *tune, int nodes,
 /* Writes the limits of prefilling in a step in which `roots` sequences decode to *slice: the step's time may grow by
    SPECDEC__TUNE_PREFILL_SHARE. One token before anything was measured, later up to twice the most tokens of a measured
    step. */
-static void specdec__tune_prefill_limits(specdec__tune *tune, int roots, specdec__tune_prefill *slice)
+static void specdec__tune_set_prefill_limits(specdec__tune *tune, int roots, specdec__tune_prefill *slice)
 {
     specdec__tune_load *load = &tune->load;
 
     if (!load->seen) {
-        load->row = 0.1 * specdec__tune_plain_seconds(tune);
+        load->row = 0.1 * specdec__tune_plain_step_seconds(tune);
         load->key = load->row * load->key_ratio;
     }
-    slice->budget = SPECDEC__TUNE_PREFILL_SHARE * specdec__tune_unloaded_seconds(tune, roots);
+    slice->budget = SPECDEC__TUNE_PREFILL_SHARE * specdec__tune_unloaded_step_seconds(tune, roots);
     slice->row = load->row;
     slice->key = load->key;
     slice->most_tokens = load->steps < SPECDEC__TUNE_PREFILL_STEPS ? specdec__max_int(1, 2 * load->most_rows) : 0;
@@ -483,7 +472,7 @@ static int specdec__tune_admit_prompt_tokens(specdec__tune_load *load, specdec__
 }
 
 /* Returns the expected seconds that the load, its prompt tokens, adds to the current step. */
-SPECDEC__INLINE double specdec__tune_load_seconds(const specdec__tune_load *load)
+SPECDEC__INLINE double specdec__tune_seconds_added_by_load(const specdec__tune_load *load)
 {
     return load->rows * load->row + load->keys * load->key;
 }
@@ -495,8 +484,8 @@ static void specdec__tune_add_loaded_step_time(specdec__tune *tune, int nodes, d
 {
     specdec__tune_load *load = &tune->load;
     const double rows = load->rows * load->row, keys = load->keys * load->key, expected = rows + keys;
-    const double least = 0.01 * specdec__tune_plain_seconds(tune);
-    double error = seconds - specdec__tune_unloaded_seconds(tune, nodes) - expected;
+    const double least = 0.01 * specdec__tune_plain_step_seconds(tune);
+    double error = seconds - specdec__tune_unloaded_step_seconds(tune, nodes) - expected;
 
     load->steps = error < -expected / 2 && load->steps > 3 ? SPECDEC__TUNE_PREFILL_STEPS /* measure one without */
                                                            : load->steps + 1;
@@ -527,7 +516,7 @@ typedef struct specdec__tune_outcome {
    step. A drafter below 0 rests until its credit is back, so its losses stay near the budget. */
 static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune_outcome *outcome)
 {
-    const double plain = specdec__tune_plain_seconds(tune), most = SPECDEC__TUNE_MOST_CREDIT * plain,
+    const double plain = specdec__tune_plain_step_seconds(tune), most = SPECDEC__TUNE_MOST_CREDIT * plain,
                  least = -SPECDEC__TUNE_LEAST_CREDIT * plain;
     double times[SPECDEC__MAX_TREE_NODES + 1], usual, seconds;
     int i, guesses = 0;
@@ -556,7 +545,7 @@ static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune
 static int specdec__tune_drafter_must_rest(specdec__tune *tune, int drafter, const specdec__tree_plan *plan,
                                            double rate)
 {
-    const double once = specdec__tune_plain_seconds(tune);
+    const double once = specdec__tune_plain_step_seconds(tune);
     double *credit = &tune->drafters[drafter].credit;
 
     if (*credit >= 0 || tune->drafters[drafter].certain)
@@ -566,7 +555,7 @@ static int specdec__tune_drafter_must_rest(specdec__tune *tune, int drafter, con
 }
 
 /* Returns whether a drafter rests in this step without its rate being estimated. count: tokens of the sequence. */
-static int specdec__tune_drafter_skips_estimate(const specdec__tune *tune, int drafter, int count)
+static int specdec__tune_drafter_skips_rate_estimate(const specdec__tune *tune, int drafter, int count)
 {
     return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain &&
            count % SPECDEC__TUNE_REST_ESTIMATE_STEPS;
@@ -590,7 +579,7 @@ static int specdec__tune_pick_tree(const specdec__tune_drafter *t, specdec_tree 
     step.draft_time = level;
     step.others = plan->other_tokens;
     if (t->ranks > 1)
-        return !specdec__tree_pick(tree, found, p, t->ranks, &step, NULL) && tree->n > 1;
+        return !specdec__tree_pick_default_tree(tree, found, p, t->ranks, &step, NULL) && tree->n > 1;
     for (*found = expected / plan->times[1], n = 2; n <= plan->most && n <= levels; n++) {
         expected += worth *= p[0];
         if (expected / (plan->times[n] + n * level) > *found) {
@@ -609,7 +598,7 @@ static double specdec__tune_shape_tree(specdec__tune_drafter *t, specdec__propos
                                        double reading)
 {
     const double *times = plan->times, rate = plan->rate;
-    double found = 0, level = specdec__tune_level_seconds(t, times[1]);
+    double found = 0, level = specdec__tune_draft_level_seconds(t, times[1]);
 
     if (p->cost.idle_steps % SPECDEC__TUNE_REST_ESTIMATE_STEPS == 0 &&
         specdec__tune_pick_tree(t, &p->drafts.tree, plan, p->request.max_levels, p->frontier.grows,

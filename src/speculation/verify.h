@@ -47,7 +47,7 @@ typedef struct specdec__verify_state {
 } specdec__verify_state;
 
 /* Returns the residual of one token, which is not normalised. */
-SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *state, int token)
+SPECDEC__INLINE double specdec__verify_residual_of_token(const specdec__verify_state *state, int token)
 {
     double q = state->choice->draft ? (double)state->choice->draft[token] : 0.0;
     double rest = (double)state->choice->target[token] - (double)state->share_high * q;
@@ -58,20 +58,20 @@ SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *sta
 }
 
 /* Returns whether rejecting child i uses up its token, that is whether the draft could have drawn it. */
-SPECDEC__INLINE int specdec__verify_uses_up_token(const specdec__verify_state *state, int i)
+SPECDEC__INLINE int specdec__verify_rejection_uses_up_token(const specdec__verify_state *state, int i)
 {
     return i >= state->uniform_from || state->choice->draft[state->choice->children[i]] > 0.0f;
 }
 
 /* Returns the smallest used-up token that is not below `from`; the size of the vocabulary if there is none. */
-static int specdec__verify_next_used_token(const specdec__verify_state *state, int from)
+static int specdec__verify_next_used_up_token(const specdec__verify_state *state, int from)
 {
     int i, next = state->choice->vocab;
 
     for (i = 0; i < state->excluded; i++) {
         int token = state->choice->children[i];
 
-        if (token >= from && token < next && specdec__verify_uses_up_token(state, i))
+        if (token >= from && token < next && specdec__verify_rejection_uses_up_token(state, i))
             next = token;
     }
     return next;
@@ -88,7 +88,7 @@ static void specdec__verify_add_partial_sums(const specdec__verify_state *state,
     const float *target = state->choice->target, *draft = state->choice->draft ? state->choice->draft : target;
 
     for (; from < to && (from % SPECDEC__VERIFY_PARTIAL_SUMS || to - from < SPECDEC__VERIFY_PARTIAL_SUMS); from++) {
-        residuals[from % SPECDEC__VERIFY_PARTIAL_SUMS] += specdec__verify_residual(state, from);
+        residuals[from % SPECDEC__VERIFY_PARTIAL_SUMS] += specdec__verify_residual_of_token(state, from);
         weights[from % SPECDEC__VERIFY_PARTIAL_SUMS] += (double)draft[from];
     }
     if (from < to)
@@ -115,7 +115,7 @@ static void specdec__verify_sum_residuals(specdec__verify_state *state)
     int from, end, left = 0;
 
     for (from = 0; from < state->choice->vocab; from = end + 1) {
-        end = specdec__verify_next_used_token(state, from);
+        end = specdec__verify_next_used_up_token(state, from);
         left += end - from;
         specdec__verify_add_partial_sums(state, from, end, residuals, weights);
     }
@@ -133,7 +133,7 @@ static int32_t specdec__verify_draw_token(const specdec__verify_state *state, do
 
     for (from = 0; from < state->choice->vocab; from = end) {
         double residuals[SPECDEC__VERIFY_PARTIAL_SUMS] = {0}, weights[SPECDEC__VERIFY_PARTIAL_SUMS] = {0}, run;
-        int used = specdec__verify_next_used_token(state, from);
+        int used = specdec__verify_next_used_up_token(state, from);
 
         if (used == from) {
             end = from + 1;
@@ -146,7 +146,7 @@ static int32_t specdec__verify_draw_token(const specdec__verify_state *state, do
             double within = reached;
 
             for (token = from; token < end; token++) {
-                double rest = specdec__verify_residual(state, token);
+                double rest = specdec__verify_residual_of_token(state, token);
 
                 last = rest > 0.0 ? (int32_t)token : last;
                 within += rest;
@@ -154,7 +154,7 @@ static int32_t specdec__verify_draw_token(const specdec__verify_state *state, do
                     return last;
             }
         } else if (run > 0.0) {
-            for (token = end - 1; token >= from && !(specdec__verify_residual(state, token) > 0.0); token--)
+            for (token = end - 1; token >= from && !(specdec__verify_residual_of_token(state, token) > 0.0); token--)
                 continue;
             last = token;
         }
@@ -175,7 +175,7 @@ static void specdec__verify_start_choice(specdec__verify_state *state, specdec__
 }
 
 /* Subtracts the draft's distribution D from the residual R after a rejection: R <- max(R - D, 0), unnormalised. */
-static void specdec__verify_subtract_draft(specdec__verify_state *state)
+static void specdec__verify_subtract_draft_distribution(specdec__verify_state *state)
 {
     if (state->uniform_from < INT32_MAX) {
         state->uniform_share += state->target_total / state->draft_total;
@@ -201,7 +201,8 @@ static int specdec__verify_accepts_child(const specdec__verify_state *state, int
 {
     double uniform = specdec_uniform_next(state->choice->random);
 
-    return uniform * weight * state->target_total < specdec__verify_residual(state, token) * state->draft_total;
+    return uniform * weight * state->target_total < specdec__verify_residual_of_token(state,
+                                                                                      token) * state->draft_total;
 }
 
 /* Verifies a node's children by Sequoia's rule, for children drawn without replacement: Chen et al. 2024, arXiv
@@ -217,13 +218,13 @@ static void specdec__verify_sequoia(specdec__add_residuals_function *residuals, 
         int32_t token = choice->children[i];
         double weight = state.uniform_from < INT32_MAX ? 1.0 : (double)choice->draft[token];
 
-        if (!(weight > 0.0) || specdec__verify_next_used_token(&state, token) == token)
+        if (!(weight > 0.0) || specdec__verify_next_used_up_token(&state, token) == token)
             continue;
         if (specdec__verify_accepts_child(&state, token, weight)) {
             specdec__verify_set_verdict(verdict, i, token);
             return;
         }
-        specdec__verify_subtract_draft(&state);
+        specdec__verify_subtract_draft_distribution(&state);
         state.excluded = i + 1;
         specdec__verify_sum_residuals(&state);
         if (!(state.draft_total > 0.0) && state.uniform_from == INT32_MAX) {
@@ -253,14 +254,14 @@ static void specdec__verify_specinfer(specdec__add_residuals_function *residuals
             specdec__verify_set_verdict(verdict, i, token);
             return;
         }
-        specdec__verify_subtract_draft(&state);
+        specdec__verify_subtract_draft_distribution(&state);
         specdec__verify_sum_residuals(&state);
     }
     specdec__verify_draw_bonus(&state, verdict);
 }
 
 /* Returns one minus the probability that none of k draws is accepted, each being accepted with probability beta. */
-static double specdec__verify_any_accepted(double beta, int k)
+static double specdec__verify_probability_of_any_accepted(double beta, int k)
 {
     double none = 1.0;
     int i;
@@ -271,7 +272,7 @@ static double specdec__verify_any_accepted(double beta, int k)
 }
 
 /* Returns the probability that SpecTr's k-sequential selection with divisor rho accepts a given draw. */
-static double specdec__verify_spectr_acceptance(const specdec__verify_state *state, double rho)
+static double specdec__verify_spectr_acceptance_probability(const specdec__verify_state *state, double rho)
 {
     double sum = 0.0;
     int token;
@@ -294,9 +295,9 @@ static double specdec__verify_spectr_divisor(const specdec__verify_state *state,
 
     for (i = 0; i < 30 && high - low > 1e-9; i++) {
         double rho = 0.5 * low + 0.5 * high;
-        double beta = specdec__verify_spectr_acceptance(state, rho);
+        double beta = specdec__verify_spectr_acceptance_probability(state, rho);
 
-        if (specdec__verify_any_accepted(beta, k) > rho * beta)
+        if (specdec__verify_probability_of_any_accepted(beta, k) > rho * beta)
             low = rho;
         else
             high = rho;
@@ -359,10 +360,10 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
             return;
         }
     }
-    beta = specdec__verify_spectr_acceptance(&state, rho);
+    beta = specdec__verify_spectr_acceptance_probability(&state, rho);
     verdict->child = -1;
     verdict->token = specdec__verify_spectr_draw_token(
-        &state, rho, beta > 0.0 ? specdec__verify_any_accepted(beta, choice->child_count) / beta : 0.0);
+        &state, rho, beta > 0.0 ? specdec__verify_probability_of_any_accepted(beta, choice->child_count) / beta : 0.0);
 }
 
 /* Verifies a node's children by the top-k rule: the target draws its token by itself; a child that equals that token is
@@ -414,7 +415,8 @@ static const struct specdec__verify_rule {
 };
 
 /* Counts the weights that are not numbers of at least 0, in *bad, and those above 0, in *positive. */
-SPECDEC__VECTORISE static void specdec__verify_count_weights(const float *weights, int vocab, int *bad, int *positive)
+SPECDEC__VECTORISE static void specdec__verify_count_bad_weights(const float *weights, int vocab, int *bad,
+                                                                 int *positive)
 {
     int token, no_weights = 0, above = 0;
 
@@ -432,7 +434,7 @@ static specdec_result specdec__verify_check_weights(const float *weights, int vo
 {
     int token = 0, bad, positive;
 
-    specdec__verify_count_weights(weights, vocab, &bad, &positive);
+    specdec__verify_count_bad_weights(weights, vocab, &bad, &positive);
     if (bad) {
         while (weights[token] >= 0.0f && weights[token] <= 1e30f)
             token++;
@@ -478,8 +480,8 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
 
 /* Gathers the children of a node that hold a token: their nodes and tokens, in order of rank. Returns how many there
    are. */
-static int specdec__verify_gather_children(const specdec_tree *tree, const int32_t *tokens, int node, int32_t *nodes,
-                                           int32_t *children)
+static int specdec__verify_list_children(const specdec_tree *tree, const int32_t *tokens, int node, int32_t *nodes,
+                                         int32_t *children)
 {
     int i, count = 0;
 
@@ -506,7 +508,7 @@ specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accept
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "walking a tree needs its tokens, a rule, and room for the path and the text");
     for (;;) {
-        int count = specdec__verify_gather_children(tree, tokens, node, path + depth, accepted + depth);
+        int count = specdec__verify_list_children(tree, tokens, node, path + depth, accepted + depth);
         specdec_verdict verdict;
 
         specdec__verify_set_verdict(&verdict, -1, -1);

@@ -42,7 +42,7 @@ FAULTS = [
     ("speculation/tree", "(times[i] + l * draft_time)", "(times[i] + (l + 1) * draft_time)", "tree_tables tree"),
     ("speculation/verify", "sum += p < q ? p : q;", "sum += p < q ? q : p;", "verify"),
     ("speculation/ngram", "list->items[i].share / sum", "list->items[i].share", "ngram texts"),
-    ("speculation/levels", "specdec__draft_choose_children(m, request, drafts, level[i], i);", "specdec__draft_choose_children(m, request, drafts, level[i], 0);", "draft eagle lossless heads"),
+    ("speculation/levels", "specdec__draft_set_tokens_of_children(m, request, drafts, level[i], i);", "specdec__draft_set_tokens_of_children(m, request, drafts, level[i], 0);", "draft eagle lossless heads"),
     ("speculation/tune", "seconds = !cold || seconds < times[width] ? seconds : times[width];", "seconds = !cold || seconds > times[width] ? seconds : times[width];", "engine"),
     ("engine/stream", "while (i < most && t->tokens[i] == tokens[i])", "while (i <= most && t->tokens[i] == tokens[i])", "kept"),
     ("engine/sequences", "x->parent == t && x->fork_at > count", "x->parent == t && x->fork_at >= count", "texts"),

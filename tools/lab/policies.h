@@ -241,7 +241,7 @@ static inline void policy_init(specdec__retrieval *r, const policy *p, const spe
         return;
     }
     specdec__retrieve_init(r, target, room, budget, chunk, nodes, arena);
-    r->score = p->score;
+    r->score_chunks = p->score;
     moved = specdec__min_int(budget / p->recent - r->recent, r->chunks * chunk - r->most);
     moved = specdec__max_int(moved, 0) / chunk;
     r->chunks -= moved;

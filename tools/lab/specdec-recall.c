@@ -107,7 +107,7 @@ static int note(level *l, int at, int right)
 static int draft_step(recall *r, level *l, int at, int n)
 {
     specdec__view *view = &l->cache.sequences[0].view;
-    specdec__context *c = specdec__retrieve_step_context(&l->cache);
+    specdec__context *c = specdec__retrieve_context_with_small_cache(&l->cache);
     specdec__batch batch;
     specdec_error error;
     int i, right = 0;

@@ -447,7 +447,7 @@ static void stages_submit(specdec__pipe *pipe, const specdec__order *order)
     int i;
 
     for (i = 0; order->kind == SPECDEC__ORDER_KEEP && i < order->first; i++) {
-        const int now = specdec__pipe_renumbered_node(order, i);
+        const int now = specdec__pipe_new_node_number(order, i);
 
         if (now >= 0) {
             stages.right[now] = stages.right[i];
@@ -783,7 +783,7 @@ static void *virtual_engine(specdec **t, int mode, const specdec_bytes *model)
         e->drafter_count = e->tune->count = 1;
         trace_kind = &e->drafters[0].kind; /* a draft model's, but for what it does */
         trace_kind->fill_tree = trace_fill;
-        trace_kind->extend = trace_extend;
+        trace_kind->extend_tree = trace_extend;
         trace_kind->commit_path = trace_commit;
         trace_kind->keep_subtree = trace_keep;
         trace_kind->truncate_sequence = trace_truncate;
@@ -950,7 +950,7 @@ static int record_answer(specdec *t, FILE *out)
         {
             const int32_t next = t->tokens[at]; /* offers are written behind the text: onto it */
 
-            if (d->kind.extend(d, &p->request, &p->drafts, &p->frontier, &t->error))
+            if (d->kind.extend_tree(d, &p->request, &p->drafts, &p->frontier, &t->error))
                 return program_failed(specdec_error_text(t), "");
             t->tokens[at] = next;
         }
