@@ -217,7 +217,7 @@ static specdec_result open_recipe(subject *s, builder *b, const recipe *r)
 /* Tokenizes with exactly the scratch that is promised to be enough. Returns the count; the caller frees *tokens. */
 static size_t tokenize(const subject *s, const char *text, size_t length, int flags, int32_t **tokens)
 {
-    size_t scratch_size = specdec__tokenize_scratch(&s->v, length), count = 0, capacity = 4 * length + 8;
+    size_t scratch_size = specdec__tokenize_scratch_bytes(&s->v, length), count = 0, capacity = 4 * length + 8;
     void *scratch = malloc(scratch_size);
 
     *tokens = (int32_t *)malloc(capacity * sizeof **tokens);
@@ -479,7 +479,7 @@ static void check_long_inputs(const subject *s, const char *name)
 
     for (u = 0; u < SPECDEC__COUNT(units); u++) {
         size_t used = 0, kept = strcmp(units[u], "\xff") != 0 || has_all_bytes(s);
-        double seconds = specdec__os_seconds();
+        double seconds = specdec__os_monotonic_seconds();
         int32_t *tokens;
         size_t count;
         char *back;
@@ -487,7 +487,7 @@ static void check_long_inputs(const subject *s, const char *name)
         for (; used < length; used += strlen(units[u]))
             memcpy(text + used, units[u], strlen(units[u]));
         count = tokenize(s, text, used, SPECDEC_TOKENIZE_SPECIAL, &tokens);
-        seconds = specdec__os_seconds() - seconds;
+        seconds = specdec__os_monotonic_seconds() - seconds;
         slowest = seconds > slowest ? seconds : slowest;
         CHECK((detokenize(s, tokens, count, -1, 0, &back) == used && memcmp(back, text, used) == 0) || !kept);
         free(back);
@@ -1099,7 +1099,7 @@ static void test_limits(void)
             CHECK(memcmp(tokens, all, (capacity < wanted ? capacity : wanted) * sizeof *tokens) == 0);
         }
         TEST("too little scratch is an error, never a wrong result");
-        for (scratch_size = 0; scratch_size <= specdec__tokenize_scratch(&s.v, length); scratch_size++) {
+        for (scratch_size = 0; scratch_size <= specdec__tokenize_scratch_bytes(&s.v, length); scratch_size++) {
             char *scratch = (char *)malloc(scratch_size + 1);
             specdec_result result = specdec__tokenize(&s.v, text, length, SPECDEC_TOKENIZE_SPECIAL, NULL, tokens, 64,
                                                       &count,

@@ -67,20 +67,20 @@ static int specdec__view_has_all_keys(const specdec__view *view, const specdec__
 
 /* Returns to how many of its first `end` keys a view can be cut: with recurrent layers, up to the last checkpoint; 0
    where a window would reach pages that were freed. */
-static int specdec__view_longest_cut(const specdec__view *view, const specdec__kv *kv, int end)
+static int specdec__view_longest_cut_length(const specdec__view *view, const specdec__kv *kv, int end)
 {
-    end = specdec__states_exist(&kv->states) ? specdec__state_longest_cut(&view->state, end) : end;
+    end = specdec__states_exist(&kv->states) ? specdec__state_longest_cut_length(&view->state, end) : end;
     return specdec__view_has_all_keys(view, kv, end) ? end : 0;
 }
 
-/* Cuts a view without reserved slots to its first `length` keys, or to the length that specdec__view_longest_cut
+/* Cuts a view without reserved slots to its first `length` keys, or to the length that specdec__view_longest_cut_length
    returns, and frees the pages that no view holds any more. */
 static void specdec__view_cut(specdec__view *view, specdec__kv *kv, int length)
 {
     int span;
 
     if (length < view->length) {
-        length = specdec__view_longest_cut(view, kv, length);
+        length = specdec__view_longest_cut_length(view, kv, length);
         if (specdec__states_exist(&kv->states))
             specdec__state_cut(&view->state, &kv->states, length);
     }
@@ -238,7 +238,7 @@ static int specdec__view_reserve_slots(specdec__view *view, specdec__kv *kv, int
 
 /* Reserves slots for n nodes as specdec__view_reserve_slots does, and notifies the listener if anything has changed.
    Returns 0 when pages run out. */
-static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
+static int specdec__view_reserve_and_notify(specdec__view *view, specdec__kv *kv, int n)
 {
     const int before = SPECDEC__PIPE && kv->notify ? specdec__view_count_reserved(view, kv) : 0;
     const int enough = specdec__view_reserve_slots(view, kv, n);
@@ -359,7 +359,8 @@ static void specdec__view_free_reserved(specdec__view *view, specdec__kv *kv)
 /* Commits the reserved nodes path[0] < path[1] < ... of a view as its next tokens. The next `stay` entries of path stay
    reserved and become nodes 0, 1, ...; with stay = -1 all later nodes stay. Another view may share the last page by
    now: it sees the committed keys, and copies the page before it reserves slots in it. */
-static void specdec__view_commit_keeping(specdec__view *view, specdec__kv *kv, const int *path, int count, int stay)
+static void specdec__view_commit_and_keep_nodes(specdec__view *view, specdec__kv *kv, const int *path, int count,
+                                                int stay)
 {
     int rooms[SPECDEC__SPANS], span, i, left, room, at;
 
@@ -400,7 +401,7 @@ static void specdec__view_commit_keeping(specdec__view *view, specdec__kv *kv, c
    free. */
 static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int *path, int count)
 {
-    specdec__view_commit_keeping(view, kv, path, count, 0);
+    specdec__view_commit_and_keep_nodes(view, kv, path, count, 0);
 }
 
 /* Removes all keys from logical position `length` on, as specdec__view_cut does, and all reserved slots. */
@@ -423,7 +424,7 @@ static void specdec__view_mark_used(specdec__view *view, specdec__kv *kv, int sh
    recurrent layers, `from` must be 0, and only as many keys are shared as the other view has a state for. Returns 0
    when there is no room for the segments, or when the other view has freed pages that a window would reach; the keys
    appended so far stay until the view is truncated. */
-static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__view *other, int from, int count)
+static int specdec__view_share_keys(specdec__view *view, specdec__kv *kv, specdec__view *other, int from, int count)
 {
     int end, span, i;
 
@@ -431,8 +432,8 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, specdec__vi
     if (specdec__states_exist(&kv->states)) {
         if (from || view->length)
             return 0;
-        count = specdec__state_count_shared(&view->state, &other->state, count);
-        specdec__state_share(&view->state, &kv->states, &other->state, count);
+        count = specdec__state_count_shareable_tokens(&view->state, &other->state, count);
+        specdec__state_share_points(&view->state, &kv->states, &other->state, count);
     }
     end = from + count;
     specdec__kv_notify(kv, SPECDEC__KV_SHARE, view, other, from, count, NULL);
@@ -484,7 +485,7 @@ static const specdec__segment *specdec__view_find_segment(const specdec__segment
 
 /* Returns the page that holds the committed logical positions [from, from + count), each position p in slot p % 64; -1:
    no page does. */
-static int specdec__view_find_page(const specdec__segments *segments, int from, int count)
+static int specdec__view_find_page_of_positions(const specdec__segments *segments, int from, int count)
 {
     const specdec__segment *s = specdec__view_find_segment(segments, from);
 
@@ -493,7 +494,7 @@ static int specdec__view_find_page(const specdec__segments *segments, int from, 
 
 /* Writes the slots (page * 64 + index in the page) of the committed logical positions [from, from + count) to slots
    (count). */
-static void specdec__view_find_slots(const specdec__segments *segments, int from, int count, int *slots)
+static void specdec__view_find_slots_of_positions(const specdec__segments *segments, int from, int count, int *slots)
 {
     const specdec__segment *s = specdec__view_find_segment(segments, from);
     int i = 0;

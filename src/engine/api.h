@@ -945,8 +945,8 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->cache_prefixes = pages->only_kept * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
-    info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
-    info->state_bytes = specdec__state_bytes(&m->recurrent_sizes);
+    info->kv_bytes = specdec__kv_total_bytes(&t->engine->target.kv);
+    info->state_bytes = specdec__state_slot_bytes(&m->recurrent_sizes);
     info->state_traffic = t->engine->target.kv.states.bytes_read + t->engine->target.kv.states.bytes_written;
     info->screened_rows = t->engine->target.screen.rows;
     info->screened_read = t->engine->target.screen.rows_read;

@@ -23,7 +23,7 @@ SPECDEC__FOR_SIZE
 static specdec_result specdec__model_layout(const specdec_config *config, specdec_model *m, specdec__pool *pool,
                                             specdec__arena *arena, specdec_error *error)
 {
-    int threads = config->threads ? config->threads : specdec__os_processors(), cancel = 0;
+    int threads = config->threads ? config->threads : specdec__os_count_processors(), cancel = 0;
     specdec__kernels unused;
     specdec_result result;
 
@@ -101,7 +101,7 @@ void specdec_model_deinit(specdec_model *model)
 
 size_t specdec_tokenize_memory(const specdec_model *model, size_t length)
 {
-    return model ? specdec__tokenize_scratch(&model->vocab, length) : 0;
+    return model ? specdec__tokenize_scratch_bytes(&model->vocab, length) : 0;
 }
 
 specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags, int32_t *tokens,
@@ -157,7 +157,8 @@ size_t specdec_chat_tokens_memory(const specdec_model *model, const specdec_conv
     memset(&out, 0, sizeof out);
     if (!model || !conversation || specdec__conversation_count_bytes(model, conversation, &chat, &out, NULL))
         return 0;
-    return specdec__size_add(out.needed + out.needed / 8 + 1, specdec__tokenize_scratch(&model->vocab, out.needed));
+    return specdec__size_add(out.needed + out.needed / 8 + 1,
+                             specdec__tokenize_scratch_bytes(&model->vocab, out.needed));
 }
 
 specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_conversation *conversation,

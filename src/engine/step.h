@@ -45,7 +45,7 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
 
         if (!t->decodes)
             t->merged.tree.n = 0;
-        if (specdec__view_reserve(&t->view, &e->target.kv, needed)) {
+        if (specdec__view_reserve_and_notify(&t->view, &e->target.kv, needed)) {
             e->members[kept++] = t;
             continue;
         }
@@ -58,10 +58,11 @@ static void specdec__engine_reserve_slots(specdec__engine *e)
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        if (!specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
+        if (!specdec__view_reserve_and_notify(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
             specdec__view_free_reserved(&t->view, &e->target.kv);
             specdec__draft_prune_tree(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
-            specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + 1); /* of the slots just given back */
+            /* of the slots just given back */
+            specdec__view_reserve_and_notify(&t->view, &e->target.kv, t->prefill_count + 1);
         }
     }
 }
@@ -687,7 +688,7 @@ static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
 {
     specdec__batch batch;
 
-    s->drafted = specdec__os_seconds();
+    s->drafted = specdec__os_monotonic_seconds();
     s->expected_tokens = specdec__async_may_choose_mode(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
     batch = specdec__engine_make_batch(e);
     s->nodes = batch.n;
@@ -717,12 +718,12 @@ static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
         specdec__engine_fail_step(e, &s->error);
         return;
     }
-    verified = specdec__os_seconds();
+    verified = specdec__os_monotonic_seconds();
     e->pool.cancel = &e->never_cancelled; /* drafters' prefilling is not cancelled */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_verify_tree(e->members[i]);
     specdec__engine_record_costs(e, s->nodes, verified - s->drafted);
-    now = specdec__os_seconds();
+    now = specdec__os_monotonic_seconds();
     if (SPECDEC__HAS_THREADS && e->async_drafting->drafter)
         specdec__async_record_step(e, now - s->start, s->drafted - s->start,
                                    0.5 * (s->expected_tokens + e->members[0]->length));
@@ -755,7 +756,7 @@ static int32_t specdec__engine_decode_from_logits(specdec *t, float *logits)
 /* Decodes the first token of a sequence's answer from the logits of the prompt's last token. */
 static void specdec__engine_begin_answer(specdec *t)
 {
-    double start = specdec__os_seconds();
+    double start = specdec__os_monotonic_seconds();
 
     specdec__engine_decode_from_logits(t, t->engine->target.logits);
     if (specdec__engine_ends_or_forks(t) && SPECDEC__HAS_MANY_SEQUENCES && t->forced_count)
@@ -765,8 +766,8 @@ static void specdec__engine_begin_answer(specdec *t)
     specdec__engine_count_tree_shape(&t->stats, 1, 1);
     t->stats.tokens++;
     t->stats.steps++;
-    t->stats.seconds += specdec__os_seconds() - start;
-    specdec__engine_record_first_token_time(t, specdec__os_seconds());
+    t->stats.seconds += specdec__os_monotonic_seconds() - start;
+    specdec__engine_record_first_token_time(t, specdec__os_monotonic_seconds());
 }
 
 SPECDEC__FOR_SPEED

@@ -244,7 +244,8 @@ static void specdec__forward_seen_slots(const specdec__context *c, const specdec
     int at = specdec__forward_last_seen_node(c, node);
 
     if (committed > 0)
-        specdec__view_find_slots(&view->span[u->kv->span], base + range.from, committed, slots + range.from);
+        specdec__view_find_slots_of_positions(&view->span[u->kv->span], base + range.from, committed,
+                                              slots + range.from);
     for (; at >= 0 && c->key_index[at] >= own; at = c->batch->parents[at])
         if (c->key_index[at] < base + range.to)
             slots[c->key_index[at] - base] = c->slots[u->kv->span][at];
@@ -455,8 +456,8 @@ static const unsigned char *specdec__forward_next_page(const specdec__context *c
     block += last == u->end_node;
     from = block * SPECDEC__KEYS;
     if (from < view->length)
-        page = specdec__view_find_page(&view->span[u->kv->span], from,
-                                       specdec__min_int(SPECDEC__KEYS, view->length - from));
+        page = specdec__view_find_page_of_positions(&view->span[u->kv->span], from,
+                                                    specdec__min_int(SPECDEC__KEYS, view->length - from));
     return page < 0 ? NULL : specdec__kv_keys_address(&c->kv, u->kv, page, u->kv_head);
 }
 
@@ -596,7 +597,7 @@ static int specdec__forward_find_page(const specdec__context *c, const specdec__
     int aligned, i;
 
     if (from + count <= view->length) {
-        int page = specdec__view_find_page(&view->span[u->kv->span], from, count);
+        int page = specdec__view_find_page_of_positions(&view->span[u->kv->span], from, count);
 
         if (page >= 0)
             return page;

@@ -283,7 +283,8 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
         room = (unsigned char *)specdec__arena_reserve(arena, m->part_bytes, 1, SPECDEC__CACHE_LINE);
     file->data = room;
     if (!room) {
-        file->data = m->mapped.data = m->part_bytes > SIZE_MAX / 2 ? NULL : specdec__os_find_addresses(m->part_bytes);
+        file->data = m->mapped.data = m->part_bytes > SIZE_MAX / 2 ? NULL
+                                                                   : specdec__os_find_free_addresses(m->part_bytes);
         m->mapped.size = m->part_bytes;
     }
     if (!file->data)

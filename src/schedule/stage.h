@@ -29,7 +29,7 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey_order(specdec__stage
         specdec__forward_commit_keeping(c, stage->view, order->path, order->n, order->stay, order->first);
         return SPECDEC_OK;
     }
-    stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
+    stage->failed |= !specdec__view_reserve_and_notify(stage->view, &c->kv, end);
     if (stage->failed)
         return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
     memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);

@@ -9,8 +9,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* Converts a token's text to the bytes that it stands for: the inverse of specdec__text_spell_byte. Returns the number
-   of bytes; out may be NULL. model: SPECDEC__VOCAB_SPM to _BPE_OF_CHARACTERS. */
+/* Converts a token's text to the bytes that it stands for: the inverse of specdec__text_spell_byte_in_token. Returns
+   the number of bytes; out may be NULL. model: SPECDEC__VOCAB_SPM to _BPE_OF_CHARACTERS. */
 static size_t specdec__text_token_to_bytes(int model, specdec__bytes text, unsigned char *out)
 {
     size_t at = 0, count = 0;

@@ -17,7 +17,7 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__stop_scan {
     int count;                                    /* number of stop strings */
     int held_string;                              /* number of the stop string whose beginning is held back */
-    size_t held;                                  /* bytes held back */
+    size_t held;                                  /* bytes held back, as they may begin a stop string */
     int stopped;                                  /* 1 + the number of the stop string that was found; 0: none */
     size_t taken_bytes;                           /* bytes received from the beginning of the found stop string on */
     size_t bytes;                                 /* bytes of all stop strings together */

@@ -50,7 +50,7 @@ static specdec__bytes spelled(const specdec__json *j, const char *name)
     const size_t node = specdec__json_find_member(j, 0, name);
     specdec__bytes none = {NULL, 0};
 
-    return node && j->nodes[node].kind != SPECDEC__JSON_NULL ? specdec__json_raw_text(j, node) : none;
+    return node && j->nodes[node].kind != SPECDEC__JSON_NULL ? specdec__json_value_text(j, node) : none;
 }
 
 /* A member that is a string, without a zero byte behind it: its bytes; 0 where there is none. */
@@ -185,8 +185,8 @@ static void run_case(suite *s, const char *folder, const char *line, size_t size
     if (s->requests) {
         request(s, line, size, specdec__template_as_bytes(text, text_size));
     } else {
-        specdec__template_begin(&s->run, specdec__template_as_bytes(text, text_size), s->memory, MEMORY, s->output,
-                                s->plain, OUTPUT);
+        specdec__template_init(&s->run, specdec__template_as_bytes(text, text_size), s->memory, MEMORY, s->output,
+                               s->plain, OUTPUT);
         give(s, bos, eos);
         specdec__template_render(&s->run);
     }
